@@ -202,6 +202,7 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "samples": WHOLE,
         "result_db": or_null(NUMBER),
         "complete": BOOLEAN,
+        "has_float_weights": BOOLEAN,
         "metric": or_null(record({"name": TEXT, "float": NUMBER, "npu": NUMBER})),
         "layers": several(LAYER_ACCURACY),
     },

@@ -251,6 +251,9 @@ class QuantizationOptions:
     """The exponent of SmoothQuant, from 0 to 1, for linear layers: 0.5 divides the difficulty evenly between a layer's inputs and its
     weights. None: inputs as they are."""
 
+    adaptive_rounding: bool = False
+    """True rounds each weight up or down so that its layer's result is nearest to the float model's on the calibration data."""
+
     correct_biases: bool = False
     """True adds to each bias the mean difference that quantization makes on the calibration data."""
 

@@ -25,6 +25,7 @@ FILE_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)),
         "a number",
     ),
+    "adaptive_rounding": (lambda value: isinstance(value, bool), "true or false"),
     "correct_biases": (lambda value: isinstance(value, bool), "true or false"),
 }
 """The entries beside the version: fields of QuantizationOptions, with a check and its words."""

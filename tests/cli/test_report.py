@@ -57,6 +57,28 @@ def test_two_are_shown_side_by_side(openneutron: Command, folder: Path) -> None:
     assert "<title>mixed.tflite: A and B - OpenNeutron report</title>" in (folder / "both.html").read_text()
 
 
+def test_accuracy_comes_from_the_json_of_its_command(
+    openneutron: Command, folder: Path, refused: Callable[..., str]
+) -> None:
+    layers = [
+        {"name": name, "accumulated_db": 20.0, "local_db": local, "saturated": 0.0}
+        for name, local in (("conv_2d_0", 12.0), ("nowhere", None))
+    ]
+    (folder / "a.json").write_text(json.dumps({"command": "accuracy", "layers": layers}))
+    openneutron("compile", "mixed.tflite", "-o", "m.tflite", "--facts", "-q")
+    for model in ("mixed.tflite", "m.tflite"):
+        said = json.loads(openneutron("report", model, "--accuracy", "a.json", "--json", "--no-pareto").out)
+        assert said["accuracy"] == layers
+        assert "Quantize 'conv_2d_0' with care" in [item["title"] for item in said["suggestions"]]
+    (folder / "b.json").write_text("[]")
+    assert refused("report", "mixed.tflite", "--accuracy", "b.json") == (
+        "'b.json': it has no accuracy of layers. `openneutron accuracy --json` prints such a file."
+    )
+    assert refused("report", "mixed.tflite", "m.tflite", "--accuracy", "a.json") == (
+        "--accuracy: it is for the report of one model. Write a report of each model with its accuracy, and compare the reports."
+    )
+
+
 def test_plots_are_pictures(openneutron: Command, folder: Path) -> None:
     for command in ("compile", "explain", "pareto"):
         assert openneutron(command, "mixed.tflite", "-q", "--plot", f"{command}.png").code == 0

@@ -261,3 +261,26 @@ def test_messages(case: str) -> None:
     with pytest.raises(OpenNeutronError) as caught:
         openneutron.accuracy(model, EXAMPLE, calibration=calibration, options=options)  # type: ignore[arg-type]
     assert str(caught.value) == MESSAGES[case]
+
+
+def test_a_quantized_model_is_compared_with_itself_in_float_activations(whole: session.Session) -> None:
+    both = whole.twins()
+    assert openneutron.compile(both.quantized, EXAMPLE).report.cycles > 0
+    found = openneutron.accuracy(both.quantized, EXAMPLE, data=samples(0))
+    usual = openneutron.accuracy(whole.model, EXAMPLE, calibration=samples(0))
+    assert "int8 on imxrt700 against float activations, 4 samples" in found.summary().splitlines()[0]
+    assert found.result_db is not None and usual.result_db is not None
+    assert found.result_db > usual.result_db  # without the noise of the weights
+    layers = {layer.name: layer for layer in usual.layers}
+    assert layers.keys() == {layer.name for layer in found.layers}
+    for layer in found.layers:
+        assert (layer.scale, layer.zero_point) == (layers[layer.name].scale, layers[layer.name].zero_point)
+        assert layer.on_npu == layers[layer.name].on_npu
+    with pytest.raises(OpenNeutronError) as caught:
+        openneutron.repair(both.quantized, EXAMPLE, target_db=30.0, data=samples(0), name="net")
+    assert str(caught.value) == "'net' is quantized already, so that no measure changes it. Pass the float model."
+    with pytest.raises(OpenNeutronError) as caught:
+        openneutron.accuracy(
+            both.quantized, EXAMPLE, data=samples(0), quantization=QuantizationOptions(equalize=True), name="net"
+        )
+    assert str(caught.value) == "equalize: 'net' is quantized already. Pass the float model."

@@ -84,8 +84,13 @@ def usual() -> float:
 
 @pytest.mark.parametrize(
     ("options", "gain"),
-    [({"equalize": True}, 0.5), ({"smooth": 0.5, "equalize": True}, 3.0), ({"correct_biases": True}, 0.0)],
-    ids=["equalize", "smooth", "biases"],
+    [
+        ({"equalize": True}, 0.5),
+        ({"smooth": 0.5, "equalize": True}, 3.0),
+        ({"correct_biases": True}, 0.0),
+        ({"adaptive_rounding": True}, 3.0),
+    ],
+    ids=["equalize", "smooth", "biases", "rounding"],
 )
 def test_a_measure_gains(usual: float, options: dict[str, object], gain: float) -> None:
     assert decibels(**options) > usual + gain
@@ -177,7 +182,12 @@ def test_one_layer_has_an_observer_of_its_own() -> None:
 
 def test_a_file_has_the_options(tmp_path: Path) -> None:
     options = QuantizationOptions(
-        keep_float=("0",), layer_observers=(("2", "percentile"),), equalize=True, smooth=0.5, correct_biases=True
+        keep_float=("0",),
+        layer_observers=(("2", "percentile"),),
+        equalize=True,
+        smooth=0.5,
+        adaptive_rounding=True,
+        correct_biases=True,
     )
     path = tmp_path / "net.json"
     path.write_text(json.dumps(options.to_file()))

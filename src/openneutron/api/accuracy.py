@@ -59,7 +59,8 @@ def accuracy(
     in cascades they would exist only in stripes. Values on the CPU are those of PyTorch.
 
     Args:
-        model: A float module with ``example_inputs``, an ExportedProgram, or the path of a ``.pt2``.
+        model: A module with ``example_inputs``, an ExportedProgram, or the path of a ``.pt2``. A model that is quantized already is
+            compared with itself in float activations; the weights are then those of its integers on both sides.
         example_inputs: As of ``openneutron.compile``.
         calibration: Typical inputs, as of ``openneutron.compile``. The int8 scales come from these inputs. None: ``data``.
         data: The inputs to compare with, in the same forms; None: the calibration inputs. Data with labels gives a ``metric``
@@ -79,7 +80,7 @@ def accuracy(
         samples before it, and ``complete`` is False.
 
     Raises:
-        InvalidModelError: The model is quantized already, changes its state, or can't be compiled.
+        InvalidModelError: The model is a ``.tflite``, changes its state, or can't be compiled.
         InvalidOptionError: An option or a sample is unusable, or the metric fails.
         MissingToolError: torch is not installed.
 
@@ -115,8 +116,8 @@ def repair(
 ) -> RepairReport:
     """Search the cheapest measures with which a model's results have a ratio of signal to noise of ``target_db``.
 
-    Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant and corrected biases.
-    Layers are left float only for what is still missing. The same model and samples have the same result.
+    Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant, rounded weights
+    and corrected biases. Layers are left float only for what is still missing. The same model and samples have the same result.
 
     Args:
         model: As of ``accuracy``, as are the parameters that are not listed here.

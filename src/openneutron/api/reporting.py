@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from openneutron import files
@@ -12,7 +14,7 @@ from openneutron.compiler.search.pareto import one_after_the_other, pareto
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.report.page.collect import report_data
 from openneutron.report.page.compare import Comparison, comparison_page
-from openneutron.report.page.data import Measured, ReportData
+from openneutron.report.page.data import LayerAccuracy, Measured, ReportData
 from openneutron.report.page.draw import converter
 from openneutron.report.page.page import data_of as data_of_page
 from openneutron.report.page.page import page
@@ -52,6 +54,19 @@ def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[
 def file_with_facts(model: CompiledResult) -> bytes:
     """Return the compiled file with the data of its report, without memory against latency."""
     return with_facts(model.buffer, data_of(model, with_pareto=False))
+
+
+def measured_accuracy(path: Path) -> tuple[LayerAccuracy, ...]:
+    """Return the layers of a file that ``openneutron accuracy --json`` has printed. Raises InvalidModelError for any other file."""
+    try:
+        layers = json.loads(path.read_bytes())["layers"]
+        return tuple(LayerAccuracy(*(layer[item.name] for item in fields(LayerAccuracy))) for layer in layers)
+    except OSError as error:
+        raise InvalidModelError(f"'{path}' can't be read: {error.strerror}.") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise InvalidModelError(
+            f"'{path}': it has no accuracy of layers. `openneutron accuracy --json` prints such a file."
+        ) from error
 
 
 def write_report(data: ReportData | Comparison, path: Path) -> None:

@@ -32,6 +32,12 @@ def report_model(
         Path | None, typer.Option("-o", "--output", metavar="OUT", help=f"The page; default: {DEFAULT}.")
     ] = None,
     pareto: Annotated[bool, typer.Option(help="Show memory against latency, which takes a search of its own.")] = True,
+    accuracy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Show the accuracy of the layers too: a file of `openneutron accuracy --json`."
+        ),
+    ] = None,
     node_data: Annotated[
         Path | None,
         typer.Option(
@@ -49,20 +55,27 @@ def report_model(
     latency, a roofline, the weights, and the operators on the CPU with their reasons. It opens without a network. Of two
     models the page shows both side by side. With --json and without --output, no page is written.
     """
-    from openneutron.api.reporting import check_report, write_report
+    from openneutron.api.reporting import check_report, measured_accuracy, write_report
+    from openneutron.report.page.collect import with_accuracy
     from openneutron.report.page.compare import compared
 
     if len(asked) > 2:
         raise InvalidOptionError(
             f"{len(asked)} models are given; a report shows one, or two side by side. Write several reports."
         )
+    if accuracy is not None and len(asked) > 1:
+        raise InvalidOptionError(
+            "--accuracy: it is for the report of one model. Write a report of each model with its accuracy, and compare the reports."
+        )
     path = result if result is not None else None if as_json else DEFAULT
     if path is not None:
         check_report(path)
     if node_data is not None:
         files.check_folder(node_data)
+    measured = () if accuracy is None else measured_accuracy(accuracy)
     with output.Steps(quiet, verbose) as steps:
         data, *others = (_data(model, pareto, steps) for model in asked)
+        data = with_accuracy(data, measured) if measured else data
         shown = compared(data, *others) if others else data
     if node_data is not None:
         from openneutron.model_explorer.nodes import nodes_of_report

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The search for the cheapest measures that reach a ratio of signal to noise at a model's results.
 
-Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant, corrected biases. Of
-these the one that gains most is added, again and again. Only what is still missing is bought with layers in float, those
-with the most noise first. At the end each measure is taken out again whose absence keeps the target.
+Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant, rounded weights,
+corrected biases. Of these the one that gains most is added, again and again. Only what is still missing is bought with layers
+in float, those with the most noise first. At the end each measure is taken out again whose absence keeps the target.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ FREE = (
     Measure("equalize channels between convolutions", "equalize", True),
     Measure(f"SmoothQuant for linear layers, exponent {SMOOTH}", "smooth", SMOOTH),
     *(Measure(f"observer {name}", "observer", name) for name in OBSERVERS),
+    Measure("round weights by their layers' results", "adaptive_rounding", True),
     Measure("correct biases", "correct_biases", True),
 )
 

@@ -15,15 +15,15 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from openneutron.data import Sample
-from openneutron.errors import InvalidOptionError
+from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.evaluation.metrics import Metric
 from openneutron.layer_accuracy.analysis import analysed
 from openneutron.layer_accuracy.lanes import Lanes
 from openneutron.layer_accuracy.npu_tensors import observed
-from openneutron.layer_accuracy.twins import Twins, twins
+from openneutron.layer_accuracy.twins import Twins, is_quantized, of_quantized, twins
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.quantizer.measures import quantizer_for
+from openneutron.pytorch.quantizer.measures import MEASURES, quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export, samples
 from openneutron.pytorch.source.lifting import lifted
@@ -69,8 +69,20 @@ class Session:
             )
         return read
 
+    @cached_property
+    def is_quantized(self) -> bool:
+        """Return whether the model is quantized already. Raises InvalidOptionError with options of a quantization for such a model."""
+        found = is_quantized(self.source)
+        for option in (
+            [name for name in ("keep_float", *MEASURES) if name in changed(self.quantization)] if found else []
+        ):
+            raise InvalidOptionError(f"{option}: '{self.name}' is quantized already. Pass the float model.")
+        return found
+
     def twins(self) -> Twins:
         """Return the model quantized, beside its float twin."""
+        if self.is_quantized:
+            return of_quantized(self.source, self.name)
         quantizer = quantizer_for(self.quantization, NeutronTargetSpec(self.options.target))
         return twins(self.source, quantizer, self.samples, self.name, self.quantization)
 
@@ -136,6 +148,7 @@ def report(asked: Session, data: Any, metric: Metric | None = None) -> AccuracyR
     if calls is None:
         calls = Labelled(data, asked.source.inputs, asked.data_options)
     found = analysed(ready, calls, asked.options.target, length_hint(calls), metric)
+    found = dataclasses.replace(found, has_float_weights=not asked.is_quantized)
     if not found.samples:
         raise InvalidOptionError("data: there are no samples. Pass at least one tuple of the model's arguments.")
     return found
@@ -145,6 +158,10 @@ def repair(asked: Session, data: Any, target_db: float, journal: Path | None) ->
     """Return the measures that reach a target on ``data``, or on the calibration samples where it is None."""
     from openneutron.layer_accuracy.repair import repaired
 
+    if asked.is_quantized:
+        raise InvalidModelError(
+            f"'{asked.name}' is quantized already, so that no measure changes it. Pass the float model."
+        )
     calls = list(asked.samples)
     if data is not None:
         calls = [call for call, _ in Labelled(data, asked.source.inputs, asked.data_options)]

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from openneutron.errors import InvalidModelError
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, module_path, title
-from openneutron.pytorch.quantizer.measures import copied, quantized_with
+from openneutron.pytorch.quantizer.measures import copied, copy_of, quantized_with
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs
 from openneutron.timings import advance
@@ -32,13 +32,28 @@ class Twins:
     name: str
 
 
-def float_graph(source: AtenGraph, name: str) -> GraphModule:
-    """Return the module for ``twins``. Raises InvalidModelError where no float values exist to compare with, or where one run
-    depends on those before it."""
-    if any(is_quantize(node) for node in source.module.graph.nodes):
-        raise InvalidModelError(
-            f"'{name}' is quantized already, so that there is no float model. Pass the float model."
-        )
+def is_quantized(source: AtenGraph) -> bool:
+    """Return whether a model is quantized already."""
+    return any(is_quantize(node) for node in source.module.graph.nodes)
+
+
+def of_quantized(source: AtenGraph, name: str) -> Twins:
+    """Return a model that is quantized already, with a twin whose activations are float. Constants have the values of their integers
+    in both. Raises InvalidModelError as ``twins`` does."""
+    quantized = copied(_stateless(source, name))
+    graph = copy_of(quantized.graph)
+    for node in list(graph.nodes):
+        if is_dequantize(node) and is_activation(node.args[0]):
+            node.replace_all_uses_with(node.args[0].args[0])
+            graph.erase_node(node)
+    for node in reversed(list(graph.nodes)):
+        if is_activation(node) and not node.users:
+            graph.erase_node(node)
+    return Twins(GraphModule(quantized, graph), quantized, source.inputs, name)
+
+
+def _stateless(source: AtenGraph, name: str) -> GraphModule:
+    """Return the module of a model. Raises InvalidModelError where one run depends on those before it."""
     if source.state:
         state = ", ".join(f"'{item}'" for item in source.state)
         raise InvalidModelError(
@@ -55,8 +70,11 @@ def twins(
     name: str,
     options: QuantizationOptions = QuantizationOptions(),
 ) -> Twins:
-    """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin. ``source`` stays as it is."""
-    module = copied(float_graph(source, name))
+    """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin. ``source`` stays as it is.
+
+    Raises InvalidModelError where one run of the model depends on those before it.
+    """
+    module = copied(_stateless(source, name))
     real, quantized = quantized_with(
         module, quantizer, calibration, options, lambda done: advance(done, len(calibration))
     )

@@ -78,6 +78,7 @@ class AccuracyReport:
     """The accuracy of a model by layer, those that cost most first. ``result_db`` is that of the model's results on the NPU.
 
     ``metric`` is None without labels and without a metric of the user. ``complete`` is False where the comparison was interrupted.
+    ``has_float_weights`` is False for a model that was quantized already: the noise is that of activations alone.
     """
 
     model: str
@@ -87,6 +88,7 @@ class AccuracyReport:
     layers: tuple[LayerAccuracy, ...] = field(repr=False)
     metric: MetricMean | None = None
     complete: bool = True
+    has_float_weights: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as data for JSON."""
@@ -95,6 +97,7 @@ class AccuracyReport:
             "target": self.target,
             "samples": self.samples,
             "complete": self.complete,
+            "has_float_weights": self.has_float_weights,
             "result_db": self.result_db,
             "metric": None if self.metric is None else self.metric.to_dict(),
             "layers": [layer.to_dict() for layer in self.layers],
@@ -130,8 +133,9 @@ def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> Rendera
     """Return a row for each layer, those that cost most first."""
     count = f"{report.samples} sample{'' if report.samples == 1 else 's'}"
     count += "" if report.complete else " until the interrupt"
+    real = "float" if report.has_float_weights else "float activations"
     title = Text(
-        f"{report.model}: {_db(report.result_db)} dB at its results, int8 on {report.target} against float, {count}",
+        f"{report.model}: {_db(report.result_db)} dB at its results, int8 on {report.target} against {real}, {count}",
         "bold",
     )
     table = Table(box=None, pad_edge=False, padding=(0, 1))

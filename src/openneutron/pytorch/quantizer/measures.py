@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of a quantization beside the usual way: observers, equalized channels, corrected biases."""
+"""The options of a quantization beside the usual way: observers, equalized channels, rounded weights, corrected biases."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from openneutron.errors import InvalidOptionError
 from openneutron.options import QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.quantizer.bias_correction import correct_biases
 from openneutron.pytorch.quantizer.calibrate import calibrate_or_restore
+from openneutron.pytorch.quantizer.corrections.biases import correct_bias
+from openneutron.pytorch.quantizer.corrections.layer_by_layer import layer_by_layer
+from openneutron.pytorch.quantizer.corrections.rounding import round_weights
 from openneutron.pytorch.quantizer.equalize import equalize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
@@ -23,7 +25,7 @@ from openneutron.pytorch.quantizer.settings import USUAL, QuantizationConfig, Us
 from openneutron.pytorch.source.exporting import ModelInputs
 from openneutron.timings import step
 
-MEASURES = ("observer", "layer_observers", "equalize", "smooth", "correct_biases")
+MEASURES = ("observer", "layer_observers", "equalize", "smooth", "adaptive_rounding", "correct_biases")
 """The options that change how a model is calibrated, or its weights."""
 
 
@@ -64,7 +66,9 @@ def quantized_with(
     Raises as ``calibrate`` does. All samples are in memory at once where a measure needs them twice.
     """
     channels = options.equalize or options.smooth is not None
-    if channels or options.correct_biases:
+    changes = [round_weights] if options.adaptive_rounding else []
+    changes += [correct_bias] if options.correct_biases else []
+    if channels or changes:
         calibration = list(calibration)
     with step("Preparing"):
         quantizer.begin(module)
@@ -78,9 +82,9 @@ def quantized_with(
     calibrate_or_restore(prepared, calibration, after_sample)
     with step("Converting"):
         quantized = convert_pt2e(prepared)
-    if options.correct_biases:
-        with step("Correcting biases"):
-            correct_biases(real, quantized, list(calibration))
+    if changes:
+        with step("Correcting layers"):
+            layer_by_layer(real, quantized, list(calibration), changes)
     return real, quantized
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,7 +229,10 @@ def aten_graph(
             model = copy.deepcopy(model).to(memory_format=torch.channels_last)
         modes = {module: module.training for module in model.modules()}
         try:
-            program, extents = export(model.eval(), given, name), {}
+            # A module of torch.export refuses another mode: it is as it was exported.
+            with suppress(NotImplementedError) if isinstance(model, GraphModule) else nullcontext():
+                model.eval()
+            program, extents = export(model, given, name), {}
         finally:
             for module, training in modes.items():
                 module.training = training

@@ -314,7 +314,7 @@ def _budget(size: int) -> str:
 
 # -- accuracy ------------------------------------------------------------------------------------------------------------
 
-LOCAL, ACCUMULATED = "this layer alone quantized", "all layers before it too"
+LOCAL, ACCUMULATED = "this layer alone", "with all before it"
 
 
 def accuracy(data: ReportData) -> Chart:
@@ -333,6 +333,8 @@ def accuracy(data: ReportData) -> Chart:
         if value is not None
     ]
     colours = {"domain": [LOCAL, ACCUMULATED], "range": [PART_COLOURS[0], PART_COLOURS[1]]}
+    # Colour and shape have one legend as long as their domains are the same.
+    shapes = {"domain": [LOCAL, ACCUMULATED], "range": ["circle", "diamond"]}
     drawn = spec(
         "Signal-to-quantization-noise ratio of each layer in dB, the lowest first",
         height={"step": BAR_STEP},
@@ -345,7 +347,7 @@ def accuracy(data: ReportData) -> Chart:
             },
             "x": axis("db", "dB", scale={"zero": True}),
             "color": {"field": "way", "type": "nominal", "title": None, "scale": colours, "legend": {"orient": "top"}},
-            "shape": {"field": "way", "type": "nominal", "title": None, "legend": {"orient": "top"}},
+            "shape": {"field": "way", "type": "nominal", "title": None, "scale": shapes, "legend": {"orient": "top"}},
             "tooltip": [tip("label", "layer"), tip("way", "quantized"), tip("db", "dB", "quantitative")],
         },
     )
@@ -353,6 +355,9 @@ def accuracy(data: ReportData) -> Chart:
         (item.name, *("" if value is None else value for value in (item.local_db, item.accumulated_db, item.saturated)))
         for item in ordered
     )
-    text = "The signal-to-quantization-noise ratio of each layer's result against the float model: a low value loses accuracy."
+    text = (
+        "The signal-to-quantization-noise ratio of each layer's result against the float model, with this layer alone quantized, and "
+        "with all layers before it quantized too: a low value loses accuracy."
+    )
     headings = ("layer", "local, dB", "accumulated, dB", "saturated, share")
     return Chart("accuracy", "Accuracy by layer", text, (("lowest first", drawn),), Table(headings, table))

@@ -80,6 +80,12 @@ def report_data(
     return replace(data, suggestions=suggestions(data))
 
 
+def with_accuracy(data: ReportData, accuracy: Iterable[Measured]) -> ReportData:
+    """Return the data of a report with the accuracy of its layers, and with suggestions about them."""
+    data = replace(data, accuracy=tuple(by_layer(accuracy, data.layers)))
+    return replace(data, suggestions=suggestions(data))
+
+
 def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[LayerAccuracy]:
     """Return the ratios by the names of layers. The result of a module or node is that of its last layer."""
     names: dict[str, str] = {}

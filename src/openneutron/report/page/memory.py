@@ -152,6 +152,10 @@ _SIDE = "datum.from > {} / 2 ? 'right' : 'left'"
 """The side of the outlined step that its text is on, so that the text stays inside the chart."""
 
 
+_ROOM = "scale('x', datum.to) - scale('x', datum.from) - 6"
+"""The pixels that a name has inside its buffer."""
+
+
 def _layers(
     rows: list[Spec], named: list[Spec], loops: list[Spec], peaks: list[Spec], x_title: str, width: float, height: float
 ) -> list[Spec]:
@@ -187,7 +191,14 @@ def _layers(
         },
         {
             "data": values(named),
-            "mark": {"type": "text", "fontSize": 10, "color": "white", "clip": True, "tooltip": None, "aria": False},
+            "mark": {
+                "type": "text",
+                "fontSize": 10,
+                "color": "white",
+                "limit": {"expr": _ROOM},
+                "tooltip": None,
+                "aria": False,
+            },
             "encoding": middle,
         },
         {"data": values(peaks), "mark": peak, "encoding": {**place, "tooltip": [tip("said", "peak")]}},

@@ -98,16 +98,9 @@ def _remedy(reason: str) -> str:
 
 
 def _dispatch(data: ReportData) -> Iterator[Suggestion]:
-    striped = [layer for layer in data.layers if layer.stripes > 1]
-    more = sum(layer.dispatch_cycles - layer.dispatch_cycles // layer.stripes for layer in striped)
-    if striped and _is_worth(data, more):
-        runs = sum(layer.stripes for layer in striped)
-        yield Suggestion(
-            "Give the model more SRAM",
-            f"{plural(len(striped), 'layer')} in {runs:,} stripes save memory and take {duration_text(data.milliseconds(more))} "
-            f"more for dispatch, {_share(data, more)} of the time. The curve of memory against latency has the budgets.",
-            cycles=more,
-        )
+    more, text = _stripes(data)
+    if text and not data.pareto:
+        yield Suggestion("Give the model more SRAM", f"{text} `openneutron pareto` shows the budgets.", cycles=more)
     small = [layer for layer in data.layers if layer.stripes == 1 and layer.bottleneck == "issue"]
     taken = sum(layer.dispatch_cycles for layer in small)
     if _is_worth(data, taken):
@@ -118,6 +111,20 @@ def _dispatch(data: ReportData) -> Iterator[Suggestion]:
             "layers are faster.",
             cycles=taken,
         )
+
+
+def _stripes(data: ReportData) -> tuple[int, str]:
+    """Return the cycles that stripes add, and a sentence about them; no sentence where they are few."""
+    striped = [layer for layer in data.layers if layer.stripes > 1]
+    more = sum(layer.dispatch_cycles - layer.dispatch_cycles // layer.stripes for layer in striped)
+    if not striped or not _is_worth(data, more):
+        return more, ""
+    runs = sum(layer.stripes for layer in striped)
+    text = (
+        f"{plural(len(striped), 'layer')} in {runs:,} stripes save memory and take {duration_text(data.milliseconds(more))} "
+        f"more for dispatch, {_share(data, more)} of the time."
+    )
+    return more, text
 
 
 def _copies(data: ReportData) -> Iterator[Suggestion]:
@@ -147,15 +154,15 @@ def _budgets(data: ReportData) -> Iterator[Suggestion]:
     if faster:
         best = min(faster, key=lambda point: (point.cycles, point.sram_bytes))
         point = _knee(faster, best, now, there)
-        text = (
+        texts = [
+            _stripes(data)[1],
             f"With --sram-budget {_kib(point)} a run takes {_percent(now, point)} less time: "
-            f"{duration_text(point.milliseconds)} instead of {duration_text(data.milliseconds(now))}."
-        )
+            f"{duration_text(point.milliseconds)} instead of {duration_text(data.milliseconds(now))}.",
+        ]
         if point.sram_bytes < best.sram_bytes:
-            text += f" {_kib(best)} KiB give the fastest schedule, {duration_text(best.milliseconds)}."
-        yield Suggestion(
-            f"Raise the budget to {_kib(point)} KiB", text, cycles=now - point.cycles, bytes=point.sram_bytes - there
-        )
+            texts.append(f"{_kib(best)} KiB give the fastest schedule, {duration_text(best.milliseconds)}.")
+        title, text = f"Raise the budget to {_kib(point)} KiB", " ".join(filter(None, texts))
+        yield Suggestion(title, text, cycles=now - point.cycles, bytes=point.sram_bytes - there)
     smaller = [point for point in points if point.sram_bytes < (1 - WORTH_BYTES) * there]
     cheap = [point for point in smaller if point.cycles <= 1.1 * now]
     if cheap:
