@@ -61,6 +61,7 @@ enum {
     NEUTRON_KERNEL_max_pool_2d_s16 = 71,
     NEUTRON_KERNEL_mean_s16 = 72,
     NEUTRON_KERNEL_reduce_max_s16 = 81,
+    NEUTRON_KERNEL_resize_bilinear_s16 = 82,
     NEUTRON_KERNEL_batch_matmul_s16 = 83,
     NEUTRON_KERNEL_average_pool_2d_s16 = 127
 };
@@ -471,6 +472,14 @@ typedef struct {
     uint32_t output; /* int16 activations */
     int32_t smaller; /* 0: the largest (LiteRT REDUCE_MAX), 1: the smallest (REDUCE_MIN) */
 } NeutronReduceMaxS16;
+
+/* Each output element is a mean of four int16 elements, weighted by 10 bits for rows and 10 for columns. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    uint32_t map_base; /* see bases */
+    uint32_t map_offset; /* bytes, a multiple of 4; int32 for each output row its first input row, then for each its second one, then for each the second's weight in 1/1024, then the same for columns */
+} NeutronResizeBilinearS16;
 
 /* Products of matrices: a is [batch, row, 1, depth], b [batch, depth, 1, channel] (LiteRT BATCH_MATMUL). */
 typedef struct {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, constant
 from openneutron.ir.graph import AttrValue
@@ -13,6 +14,7 @@ from openneutron.ops import reject
 from openneutron.ops.indexed import INDEXED
 from tests.runtime import element_calls
 from tests.support import oracle, random_graphs
+from tests.support.widened import widened
 
 
 @pytest.mark.parametrize("op", [*INDEXED, "pack"])
@@ -20,6 +22,14 @@ def test_bit_exact_in_any_windows(op: str) -> None:
     for seed in range(100, 120):
         graph = random_graphs.single(op, seed)
         if len(graph.nodes) == 1:
+            element_calls.assert_bit_exact(graph, seed)
+
+
+@pytest.mark.parametrize("op", ["resize_bilinear", "pad", "mirror_pad", "transpose", "gather"])
+def test_int16_is_bit_exact_in_any_windows(op: str) -> None:
+    for seed in range(8):
+        graph = widened(random_graphs.single(op, seed))
+        if len(legalize(graph).nodes) == 1 and graph[graph.outputs[0]].elements < 2000:
             element_calls.assert_bit_exact(graph, seed)
 
 

@@ -20,7 +20,7 @@ from openneutron.ops.table import (
     stated_shape,
 )
 
-WHOLE = (DType.INT8, DType.INT32, DType.INT64, DType.BOOL)
+WHOLE = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.BOOL)
 """The integer types that CAST accepts on either side; each is stored with its low byte first."""
 
 
@@ -28,7 +28,7 @@ def _whole_numbers(graph: Graph, node: Node) -> str | None:
     source, result = graph.given(node, 0), graph[node.outputs[0]]
     for what, tensor in (("input", source), ("output", result)):
         if tensor.dtype not in WHOLE:
-            return f"{what} '{tensor.name}' is {tensor.dtype}; it must be int8, int32, int64 or bool"
+            return f"{what} '{tensor.name}' is {tensor.dtype}; it must be int8, int16, int32, int64 or bool"
         if reason := extent_reason(tensor, what):
             return reason
     if result.dtype is DType.BOOL and source.dtype not in (DType.INT8, DType.BOOL):
@@ -43,7 +43,7 @@ def _same_bytes(graph: Graph, node: Node) -> str | None:
     return f"its input has {source.size_bytes} bytes, its output {result.size_bytes}"
 
 
-_TYPES = limit("int8, int32, int64 or bool; to bool from int8 or bool alone", _whole_numbers)
+_TYPES = limit("int8, int16, int32, int64 or bool; to bool from int8 or bool alone", _whole_numbers)
 
 
 MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node
-from openneutron.ops.limits import limit, rank, unquantized
+from openneutron.ops.limits import STORED, limit, rank, unquantized
 from openneutron.ops.table import (
     INPUT,
     Attribute,
@@ -19,6 +19,7 @@ from openneutron.ops.table import (
     Role,
     constant_values,
     moving,
+    moving_bytes,
     parameter,
     shape_given_by,
     shape_of,
@@ -27,9 +28,10 @@ from openneutron.ops.table import (
 
 def _padded(parts: Parts, source: str, behind: int, value: int) -> str:
     """Return the matrix with columns of one stored value appended."""
-    rows, cols = parts[source].shape
-    filler = parts.constant(np.array([value], np.int8), parts[source].quant)
-    result = parts.new((rows, cols + behind), DType.INT8, parts[source].quant)
+    given = parts[source]
+    rows, cols = given.shape
+    filler = parts.constant(np.array([value], given.dtype.numpy), given.quant)
+    result = parts.new((rows, cols + behind), given.dtype, given.quant)
     return parts.add("padv2", [source, parts.constant(np.array([(0, 0), (0, behind)], np.int32)), filler], result)
 
 
@@ -57,7 +59,7 @@ def _diagonal_fits(graph: Graph, node: Node) -> str | None:
 def _matrix_set_diag(parts: Parts, graph: Graph, node: Node) -> None:
     """Select the diagonal, repeated as a column or a row, by a constant mask."""
     (*outer, rows, cols), (result,) = shape_of(graph, node), node.outputs
-    count, quant = math.prod(outer), graph[result].quant
+    count, output = math.prod(outer), graph[result]
     column = (count, rows, 1) if rows <= cols else (count, 1, cols)
     mask = parts.constant(np.eye(rows, cols, dtype=bool))
     operands = [
@@ -65,8 +67,8 @@ def _matrix_set_diag(parts: Parts, graph: Graph, node: Node) -> None:
         parts.reshape(str(node.inputs[1]), column),
         parts.reshape(str(node.inputs[0]), (count, rows, cols)),
     ]
-    chosen = parts.add("select_v2", operands, parts.new((count, rows, cols), DType.INT8, quant))
-    parts.reshape(chosen, graph[result].shape, result)
+    chosen = parts.add("select_v2", operands, parts.new((count, rows, cols), output.dtype, output.quant))
+    parts.reshape(chosen, output.shape, result)
 
 
 def _dilated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -78,8 +80,9 @@ def _factors(graph: Graph, node: Node) -> str | None:
     factors, filler = constant_values(graph, node, 1), graph.given(node, 2)
     if min(factors, default=1) < 1:
         return f"its dilations are {list(factors)}; each must be at least 1"
-    if filler.dtype is not DType.INT8 or filler.elements != 1:
-        return f"its padding value is {filler.dtype} {list(filler.shape)}; it must be one int8"
+    dtype = graph.given(node, 0).dtype
+    if filler.dtype is not dtype or filler.elements != 1:
+        return f"its padding value is {filler.dtype} {list(filler.shape)}; it must be one {dtype}"
     return None
 
 
@@ -130,6 +133,7 @@ OPS = (
         shape=_diagonal_shape,
         kernels=("copy_s8", "pad_s8"),
         quantization=Quantization.SHARED,
+        types=STORED,
         limits=(rank(0, 1, 5),),
         doc="Each line of the input as the diagonal of a matrix of stored zeros.",
         made_of=_matrix_diag,
@@ -142,7 +146,7 @@ OPS = (
         doc="The input's matrices with other diagonals.",
         made_of=_matrix_set_diag,
     ),
-    moving(
+    moving_bytes(
         "dilate",
         operands=(INPUT, parameter("list of dilations"), Operand(Role.VALUE, "padding value")),
         shape=_dilated_shape,
@@ -151,7 +155,7 @@ OPS = (
         doc="The input's values apart from each other, with one value between them.",
         made_of=_dilate,
     ),
-    moving(
+    moving_bytes(
         "fill",
         operands=(parameter("shape"), Operand(Role.ACTIVATION, "value")),
         shape=shape_given_by(0),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import Limit, attr_among, axes_of, limit, rank
+from openneutron.ops.limits import STORED, Limit, attr_among, axes_of, limit, rank
 from openneutron.ops.shape import pads
 from openneutron.ops.table import (
     INPUT,
@@ -18,7 +18,7 @@ from openneutron.ops.table import (
     Quantization,
     Role,
     constant_values,
-    moving,
+    moving_bytes,
     parameter,
     shape_of,
     shape_reason,
@@ -86,6 +86,13 @@ INDEXED: dict[str, Callable[[Graph, Node], list[Indexed]]] = {
 """The positions that each operator takes along each axis; axes of the output, indices of GATHER flat and constant."""
 
 
+def axes_in_bytes(graph: Graph, node: Node) -> list[Indexed]:
+    """Return the positions along each axis; where an element has several bytes, with one axis more for them."""
+    size = graph[node.name].dtype.size_bytes
+    axes = INDEXED[node.op](graph, node)
+    return axes if size == 1 else [*axes, Indexed(size, tuple(range(size)))]
+
+
 def merged_axes(axes: list[Indexed]) -> list[Indexed]:
     """Return the axes without those of one element on both sides, and with neighbours joined that are taken whole."""
     merged: list[Indexed] = []
@@ -122,7 +129,7 @@ def kernel_axes(axes: list[Indexed]) -> tuple[list[int], list[int]]:
 
 
 def _calls(graph: Graph, node: Node) -> int:
-    axes = merged_axes(INDEXED[node.op](graph, node))
+    axes = merged_axes(axes_in_bytes(graph, node))
     return math.prod(len(axes[i].positions) for i in kernel_axes(axes)[1])
 
 
@@ -198,7 +205,7 @@ def _row(
     name: str, operand: str, doc: str, *limits: Limit, attributes: tuple[Attribute, ...] = (), version: int = 2
 ) -> Op:
     calls = limit(f"at most {MOST_CALLS} kernel calls: two axes, and all positions of others together", _few_calls)
-    return moving(
+    return moving_bytes(
         name,
         operands=(INPUT, parameter(operand)),
         shape=_indexed_shape,
@@ -267,7 +274,7 @@ _PLACES = (
 )
 
 OPS = (
-    moving(
+    moving_bytes(
         "gather",
         operands=(INPUT, Operand(Role.INDICES, "indices")),
         shape=_gather_shape,
@@ -306,7 +313,7 @@ OPS = (
         limit("a shape that the input broadcasts to", _broadcasts),
         version=3,
     ),
-    moving(
+    moving_bytes(
         "resize_nearest_neighbor",
         operands=_OPERANDS,
         shape=_resize_shape,
@@ -320,7 +327,8 @@ OPS = (
         "resize_bilinear",
         operands=_OPERANDS,
         shape=_resize_shape,
-        kernels=("resize_bilinear_s8",),
+        kernels=("resize_bilinear_s8", "resize_bilinear_s16"),
+        types=STORED,
         attributes=_PLACES,
         quantization=Quantization.SHARED,
         limits=(

@@ -70,8 +70,7 @@ def _each(doc: str, operands: Iterable[int], outputs: bool, reason: Callable[[Te
 
 def stored_at(operands: Iterable[int], types: Sequence[DType]) -> Limit:
     """The operands, and all outputs, have one of these types, per-tensor quantization and known extents."""
-    words = "int8 or int16" if DType.INT16 in types else "int8"
-    doc = f"inputs and outputs {words}, quantized per tensor, static shapes"
+    doc = "int8 or int16" if DType.INT16 in types else "inputs and outputs int8, quantized per tensor, static shapes"
     return _each(doc, operands, True, lambda tensor, what: int8_reason(tensor, what, types))
 
 
@@ -112,21 +111,24 @@ def int8_inputs(*operands: int) -> Limit:
     return _each(doc, operands, False, int8_reason)
 
 
+STORED = (DType.INT8, DType.INT16)
+"""The types of activations that operators move."""
+
 MOVABLE = (DType.INT32, DType.INT64, DType.BOOL)
-"""The types that are moved as they are beside int8 activations."""
+"""The types that are moved as they are beside activations."""
 
 
 def movable_at(index: int | None = None) -> Limit:
-    """The operand (every operand where None) and all outputs are int8 activations, or all of one type that is moved as it is."""
+    """The operand (every operand where None) and all outputs are activations of one type, or all of one type that is moved as it is."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         places = range(len(node.inputs)) if index is None else (index,)
         kind = graph.given(node, index or 0).dtype
         if kind not in MOVABLE:
-            return stored_at(places, (DType.INT8,))(graph, node)
+            return stored_at(places, STORED)(graph, node) or alike(places)(graph, node)
         return unquantized(places, True, kind)(graph, node)
 
-    return limit("int8, or int32, int64 or bool as they are", rule)
+    return limit("int8 or int16, or int32, int64 or bool as they are", rule)
 
 
 def constant_at(index: int, what: str) -> Limit:
@@ -221,7 +223,7 @@ def axes_of(index: int, axes: Callable[[Graph, Node], Iterable[int]]) -> Limit:
 def _shared(graph: Graph, node: Node) -> str | None:
     for index, name in itertools.product(range(len(node.inputs)), node.outputs):
         tensor, output = graph.operand(node, index), graph[name]
-        if tensor is None or tensor.dtype is not DType.INT8 or tensor.quant is None:
+        if tensor is None or tensor.dtype not in STORED or tensor.quant is None:
             continue
         if tensor.quant != output.quant:
             return f"input '{tensor.name}' has {tensor.quant}, the output {output.quant}; they must be the same"

@@ -19,6 +19,7 @@ from openneutron.ops.table import (
     Role,
     constant_values,
     moving,
+    moving_bytes,
     parameter,
     shape_of,
 )
@@ -204,7 +205,7 @@ _BATCH_LIMITS: tuple[Limit, ...] = (
 )
 
 OPS = (
-    moving(
+    moving_bytes(
         "split",
         operands=(_AXIS, INPUT),
         shape=_pieces_shape,
@@ -215,7 +216,7 @@ OPS = (
         several_outputs=True,
         doc="Equal parts of the input along an axis.",
     ),
-    moving(
+    moving_bytes(
         "split_v",
         operands=(INPUT, parameter("list of sizes"), _AXIS),
         shape=_pieces_shape,
@@ -226,7 +227,7 @@ OPS = (
         several_outputs=True,
         doc="Parts of the input along an axis, of any sizes.",
     ),
-    moving(
+    moving_bytes(
         "unpack",
         shape=_pieces_shape,
         movable=True,
@@ -236,7 +237,7 @@ OPS = (
         several_outputs=True,
         doc="Each position of an axis on its own, without that axis.",
     ),
-    moving(
+    moving_bytes(
         "pack",
         operands=(Operand(Role.ACTIVATION, "input", repeated=True),),
         shape=_pack_shape,
@@ -248,7 +249,7 @@ OPS = (
     ),
     _depth_row("depth_to_space", "Groups of channels as blocks of rows and columns."),
     _depth_row("space_to_depth", "Blocks of rows and columns as groups of channels."),
-    moving(
+    moving_bytes(
         "space_to_batch_nd",
         operands=(INPUT, parameter("list of block sizes"), parameter("list of amounts")),
         shape=_batch_shape,
@@ -262,7 +263,7 @@ OPS = (
         ),
         made_of=_space_to_batch,
     ),
-    moving(
+    moving_bytes(
         "batch_to_space_nd",
         operands=(INPUT, parameter("list of block sizes"), parameter("list of amounts")),
         shape=_batch_shape,

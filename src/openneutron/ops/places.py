@@ -21,6 +21,7 @@ from openneutron.ops.table import (
     Role,
     constant_values,
     moving,
+    moving_bytes,
     parameter,
     shape_given_by,
     shape_of,
@@ -248,7 +249,7 @@ def _dynamic_update_slice(parts: Parts, graph: Graph, node: Node) -> None:
 
 
 OPS = (
-    moving(
+    moving_bytes(
         "gather_nd",
         operands=(INPUT, INDICES),
         shape=_gather_nd_shape,
@@ -261,7 +262,7 @@ OPS = (
         doc="Values or slices of the input at a list of coordinates.",
         made_of=_gather_nd,
     ),
-    moving(
+    moving_bytes(
         "embedding_lookup",
         operands=(Operand(Role.INDICES, "indices", types=(DType.INT32,)), Operand(Role.ACTIVATION, "rows")),
         shape=_embedding_shape,
@@ -307,7 +308,7 @@ OPS = (
         doc="Values at a list of coordinates, one value elsewhere.",
         made_of=_sparse_to_dense,
     ),
-    moving(
+    moving_bytes(
         "dynamic_update_slice",
         operands=(INPUT, Operand(Role.ACTIVATION, "update"), parameter("begin")),
         limits=(rank(0, 1, 5), limit("an update that the input holds", _update_fits)),

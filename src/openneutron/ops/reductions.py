@@ -238,8 +238,8 @@ SUM = reducing(
     limits=(axes_of(0, named_axes),),
     version=2,
     doc=(
-        "Sum over some axes, as LiteRT's own optimized kernel computes it; the reference kernel of LiteRT 2.3.0 takes int8 "
-        "tensors for uint8."
+        "Sum over some axes, as LiteRT's own optimized kernel computes it; the reference kernel of LiteRT 2.3.0 takes int8 and "
+        "int16 tensors for uint8."
     ),
     made_of=_sum,
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from openneutron.ir import Graph, Node
+from openneutron.ir import DType, Graph, Node
 from openneutron.ops.limits import SHARED_QUANTIZATION, attr_among, axes_of, limit, rank
 from openneutron.ops.rescaling import quant_of, ratio_in_float, result_quant
 from openneutron.ops.table import (
@@ -16,7 +16,7 @@ from openneutron.ops.table import (
     Operand,
     Role,
     constant_values,
-    moving,
+    moving_bytes,
     parameter,
     shape_of,
     stated_shape,
@@ -32,7 +32,7 @@ def _same_elements(graph: Graph, node: Node) -> str | None:
 
 
 def _view(name: str, parameter: str, attributes: tuple[Attribute, ...], doc: str) -> Op:
-    return moving(
+    return moving_bytes(
         name,
         operands=(INPUT, Operand(Role.PARAMETER, parameter, optional=True)),
         shape=stated_shape,
@@ -59,6 +59,13 @@ def _pad_amounts(graph: Graph, node: Node) -> str | None:
     if any(amount < 0 for pair in amounts for amount in pair):
         return f"it pads by {amounts}; a padding is at least 0"
     return None
+
+
+def _value_fits(graph: Graph, node: Node) -> str | None:
+    data, value = graph.given(node, 0), graph.given(node, 2)
+    if value.dtype is data.dtype and value.elements == 1:
+        return None
+    return f"its padding value is {value.dtype} {list(value.shape)}; it must be one {data.dtype}"
 
 
 def pad_box(shape: tuple[int, ...], amounts: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int, int], ...]:
@@ -107,7 +114,9 @@ MOST_JOINED_RATIO = 2.0**22
 
 
 def _joined_quantization(graph: Graph, node: Node) -> str | None:
-    """LiteRT's uint8 kernel rescales inputs, its int8 kernel copies bytes."""
+    """LiteRT's uint8 kernel rescales inputs. Its int8 kernel copies bytes, and so does its int16 kernel, whatever the scales are."""
+    if graph[node.name].dtype is DType.INT16:
+        return None
     if not node.attrs.get("unsigned"):
         return SHARED_QUANTIZATION(graph, node)
     ratios = [
@@ -221,7 +230,7 @@ OPS = (
     _view("reshape", "shape", (Attribute("new_shape", "newShape", ()),), "Another shape."),
     _view("squeeze", "", (Attribute("squeeze_dims", "squeezeDims", ()),), "Without extents of 1."),
     _view("expand_dims", "axis", (), "With one more extent of 1."),
-    moving(
+    moving_bytes(
         "pad",
         operands=(INPUT, parameter("list of paddings")),
         shape=_pad_shape,
@@ -230,17 +239,17 @@ OPS = (
         version=2,
         doc="The input with zeros around it.",
     ),
-    moving(
+    moving_bytes(
         "padv2",
         operands=(INPUT, parameter("list of paddings"), Operand(Role.VALUE, "padding value")),
         shape=_pad_shape,
         kernels=("pad_s8",),
         options="PadV2Options",
-        limits=_PAD_LIMITS,
+        limits=(limit("a padding value of the input's type", _value_fits), *_PAD_LIMITS),
         version=2,
         doc="The input with a constant around it.",
     ),
-    moving(
+    moving_bytes(
         "concatenation",
         operands=(Operand(Role.ACTIVATION, "input", repeated=True),),
         shape=_concatenation_shape,
@@ -251,7 +260,7 @@ OPS = (
         movable=True,
         rescales_inputs=True,
         limits=(
-            limit("inputs and output of the same scale and zero point", _joined_quantization),
+            limit("int8: inputs and output of the same scale and zero point", _joined_quantization),
             attr_among("activation", "NONE"),
             axes_of(0, lambda _, node: (node["axis"],)),
             limit("inputs of one shape but for the axis", _pieces_fit),
@@ -259,7 +268,7 @@ OPS = (
         version=2,
         doc="Inputs one behind the other along an axis.",
     ),
-    moving(
+    moving_bytes(
         "slice",
         operands=(INPUT, parameter("begin"), parameter("size")),
         shape=_slice_shape,
@@ -268,7 +277,7 @@ OPS = (
         version=2,
         doc="A box of the input.",
     ),
-    moving(
+    moving_bytes(
         "strided_slice",
         operands=(INPUT, parameter("begin"), parameter("end"), parameter("list of strides")),
         shape=_strided_slice_shape,
@@ -291,7 +300,7 @@ OPS = (
         version=2,
         doc="Every so many elements of a box of the input.",
     ),
-    moving(
+    moving_bytes(
         "transpose",
         operands=(INPUT, parameter("permutation")),
         shape=_transpose_shape,

@@ -21,6 +21,7 @@ from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant
 from openneutron.ir.graph import AttrValue
 from openneutron.ops.limits import (
     SHARED_QUANTIZATION,
+    STORED,
     Limit,
     alike,
     constant_at,
@@ -371,3 +372,6 @@ class Op:
 
 moving = partial(Op, kernels=("copy_s8",), quantization=Quantization.SHARED, unsigned=True)
 """Return the row of an operator that moves stored values and computes none, so that int8 and uint8 are alike."""
+
+moving_bytes = partial(moving, types=STORED)
+"""Return the row of an operator that moves the bytes of int16 activations as it moves int8 ones."""

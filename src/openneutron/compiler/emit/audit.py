@@ -123,7 +123,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_same, ("lookup_s8", "copy_s8", "add_s16")),
     (_padded, ("pad_s8",)),
     (partial(_mapped, maps=1), ("resize_nearest_neighbor_s8",)),
-    (partial(_mapped, maps=2), ("resize_bilinear_s8",)),
+    (partial(_mapped, maps=2), ("resize_bilinear_s8", "resize_bilinear_s16")),
     (_lines, ("softmax_s8", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_gathered, ("gather_s8",)),

@@ -13,6 +13,7 @@ from openneutron.ir import Graph, Node, Tensor, constant
 from openneutron.ops import BY_NAME
 from openneutron.ops.conv import DATA, OUTPUT_SHAPE, WEIGHTS, Padding, cropped, explicit_padding
 from openneutron.ops.pieces import amounts_of, block_of
+from openneutron.ops.rescaling import STORED_BOUNDS
 from openneutron.ops.shape import VIEWS, pads, slice_window
 from openneutron.ops.table import constant_values
 
@@ -51,7 +52,6 @@ def read_once(graph: Graph, consumers: Mapping[str, Sequence[Node]], node: Node)
 
 
 _CONVOLUTIONS = ("conv_2d", "depthwise_conv_2d")
-_LOWEST = -128
 
 
 def fuse_padding(graph: Graph) -> Graph:
@@ -101,7 +101,8 @@ def _fits(graph: Graph, pad: Node, node: Node) -> bool:
         return value == quant.zero_point
     top, bottom, left, right = _total_padding(graph, pad, node)
     # A window wholly inside the padding would have nothing to choose from.
-    return value == _LOWEST and max(top, bottom) < node["kernel_h"] and max(left, right) < node["kernel_w"]
+    lowest, _ = STORED_BOUNDS[graph[pad.name].dtype]
+    return value == lowest and max(top, bottom) < node["kernel_h"] and max(left, right) < node["kernel_w"]
 
 
 def fuse_crop(graph: Graph) -> Graph:

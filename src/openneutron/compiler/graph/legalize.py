@@ -18,9 +18,10 @@ from openneutron.compiler.graph.fuse import (
     fuse_padding,
     view_before_pad,
 )
-from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant
+from openneutron.ir import Graph, Node, QuantParams, Tensor, constant
 from openneutron.ops import BY_NAME
 from openneutron.ops.conv import DATA, WEIGHTS, explicit_padding
+from openneutron.ops.limits import STORED
 from openneutron.ops.rescaling import steps_of
 from openneutron.ops.shape import VIEWS, pads, slice_window
 from openneutron.ops.table import constant_values
@@ -69,10 +70,11 @@ def drop_zero_sums(graph: Graph) -> Graph:
 def unchanged_operand(graph: Graph, node: Node) -> str | None:
     """Return the operand of an ADD or SUB that equals the result for all values; None where neither operand does.
 
-    LiteRT (add.cc, sub.cc) shifts each stored value, less its zero point, left by 20 bits. It multiplies the result by
-    the operand's scale over twice the larger scale, and the sum by twice the larger scale over 2^20 times the output's
-    scale. Where the output's scale equals the operand's, and the zeros' scale is not larger, these factors are 1/2 and
-    1/2^19. Both are exact, and so is the result. Where the zeros' scale is larger, the first factor is rounded.
+    LiteRT (add.cc, sub.cc) shifts each stored value, less its zero point, left by 20 bits (int16: by 15). It multiplies
+    the result by the operand's scale over twice the larger scale, and the sum by twice the larger scale over 2^20 (2^15)
+    times the output's scale. Where the output's scale equals the operand's, and the zeros' scale is not larger, these
+    factors are 1/2 and 1/2^19 (1/2^14). Both are exact, and so is the result. Where the zeros' scale is larger, the first
+    factor is rounded.
     """
     if node.op not in ("add", "sub") or node.attrs.get("activation", "NONE") != "NONE":
         return None
@@ -82,7 +84,7 @@ def unchanged_operand(graph: Graph, node: Node) -> str | None:
         if kept is None or other is None or kept.data is not None or not _is_zero(other):
             continue
         assert kept.quant is not None and other.quant is not None
-        alike = kept.dtype is DType.INT8 and kept.shape == result.shape and kept.quant == result.quant
+        alike = kept.dtype in STORED and kept.shape == result.shape and kept.quant == result.quant
         if alike and np.float32(other.quant.scale) <= np.float32(kept.quant.scale):
             return kept.name
     return None
@@ -90,7 +92,7 @@ def unchanged_operand(graph: Graph, node: Node) -> str | None:
 
 def _is_zero(tensor: Tensor) -> bool:
     quant = tensor.quant
-    if tensor.data is None or tensor.dtype is not DType.INT8 or quant is None or quant.per_channel:
+    if tensor.data is None or tensor.dtype not in STORED or quant is None or quant.per_channel:
         return False
     return bool(np.all(tensor.data == quant.zero_point))
 

@@ -165,6 +165,28 @@ class View:
         """Return whether the channels of a column lie side by side."""
         return self.pitches[3] == self.element_bytes
 
+    def in_bytes(self) -> View:
+        """Return the same bytes, with a channel for each; the channels lie side by side."""
+        assert self.has_dense_channels
+        batches, rows, cols, channels = self.extents
+        size = self.element_bytes
+        return replace(
+            self, extents=(batches, rows, cols, size * channels), pitches=(*self.pitches[:3], 1), element_bytes=1
+        )
+
+    def in_elements(self, element_bytes: int) -> View | None:
+        """Return the same bytes as elements of this size; None where elements of a channel would not be whole.
+
+        A view of bytes becomes one of elements where its channels lie side by side.
+        """
+        if self.element_bytes == element_bytes:
+            return self
+        batches, rows, cols, channels = self.extents
+        if self.element_bytes != 1 or self.pitches[3] != 1 or channels % element_bytes:
+            return None
+        extents = batches, rows, cols, channels // element_bytes
+        return replace(self, extents=extents, pitches=(*self.pitches[:3], element_bytes), element_bytes=element_bytes)
+
     def reach(self, first_axis: int) -> int:
         """Return the bytes from the first element to the end of the last one along this axis and those behind it."""
         pairs = zip(self.extents[first_axis:], self.pitches[first_axis:], strict=True)
@@ -206,7 +228,9 @@ def shape_in_bytes(tensor: Tensor) -> tuple[int, ...]:
 
 
 def whole(tensor: Tensor) -> View:
-    """Return the whole tensor, dense, byte by byte."""
+    """Return the whole tensor, dense, byte by byte; int16 activations have two channels for each of theirs."""
+    if tensor.dtype is DType.INT16:
+        return elements(tensor).in_bytes()
     extents = extents_of(shape_in_bytes(tensor))
     return View(tensor.name, extents, dense_pitches(extents))
 

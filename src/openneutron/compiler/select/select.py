@@ -77,9 +77,9 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
     between = writer.views["output"]
     reading = [work.calls[at] for at, _ in readers]
     if len(readers) == 1 and reading[0] is not None and writer.traits.function is None:
-        reading = [_seen_as(reading[0], between)]
+        reading = [_seen_as(_in_elements(reading[0], between), between)]
     if not readers or any(
-        call is None or call.views[name].place != between.place
+        call is None or not _is_read_as_written(between, call.views[name])
         for call, (_, name) in zip(reading, readers, strict=True)
     ):
         return False
@@ -95,14 +95,31 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
             return True
     # Kernels that sum channels read them as fast as from a tensor of its own only where they are side by side.
     moving = all(call is not None and call.traits.function is not None for call in reading)
-    if writer.traits.function is Function.IDENTITY and (moving or writer.views["input"].has_dense_channels):
+    source = writer.views["input"] if writer.traits.function is Function.IDENTITY else None
+    if source is not None and (moving or source.has_dense_channels):
         for at, name in readers:
             call = work.calls[at]
             assert call is not None
-            work.calls[at] = replace(call, views={**call.views, name: writer.views["input"]})
+            seen = source.in_elements(call.views[name].element_bytes)
+            assert seen is not None, "a copy's input has the extents of its output"
+            work.calls[at] = replace(call, views={**call.views, name: seen})
         work.calls[place] = None
         return True
     return False
+
+
+def _is_read_as_written(written: View, read: View) -> bool:
+    """Return whether a call reads the elements that another one wrote, in the same order; bytes may be read as elements."""
+    seen = written.in_elements(read.element_bytes)
+    return seen is not None and seen.place == read.place
+
+
+def _in_elements(reader: KernelCall, between: View) -> KernelCall:
+    """Return a copy of bytes as a copy of the elements that were written, where its views allow that."""
+    views = {name: view.in_elements(between.element_bytes) for name, view in reader.views.items()}
+    if reader.traits.function is not Function.IDENTITY or any(view is None for view in views.values()):
+        return reader
+    return replace(reader, views={name: view for name, view in views.items() if view is not None})
 
 
 def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
@@ -215,8 +232,11 @@ def _without(storages: Storages, calls: Sequence[KernelCall], copy: KernelCall) 
     return moved
 
 
-def _seen(view: View, source: View, result: View) -> View | None:
-    """Return a view of a part of ``source``, in ``result``; None where it goes across the source's axes."""
+def _seen(view: View, bytes_read: View, bytes_written: View) -> View | None:
+    """Return a view of a part of a copy's source, in its result; None where it goes across the source's axes."""
+    source, result = (each.in_elements(view.element_bytes) for each in (bytes_read, bytes_written))
+    if source is None or result is None:
+        return None
     left, start = view.offset, result.offset
     pitches = []
     for axis in range(4):

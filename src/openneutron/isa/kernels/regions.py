@@ -45,7 +45,12 @@ POOL = of_one_input(
     channels=Channels(True),
 )
 PER_INPUT = Work(CostClass.PER_INPUT)
-_MAPS = (("map", Packing.MAPS),)
+MAPS = (("map", Packing.MAPS),)
+MAPS_OF_TWO = constant(
+    "map",
+    "bytes, a multiple of 4; int32 for each output row its first input row, then for each its second one, then for each the "
+    "second's weight in 1/1024, then the same for columns",
+)
 _EXPONENTIALS = of_one_input(SameRow(), Work(CostClass.EXPONENTIALS))
 
 KERNELS = (
@@ -108,22 +113,18 @@ KERNELS = (
         ),
         13,
         traits=of_one_input(Mapped("map"), Work(CostClass.MOVED)),
-        packings=_MAPS,
+        packings=MAPS,
     ),
     Row(
         "resize_bilinear_s8",
         "Each output element is a mean of four elements, weighted by 10 bits for rows and 10 for columns.",
         (
             *INPUT_AND_OUTPUT,
-            *constant(
-                "map",
-                "bytes, a multiple of 4; int32 for each output row its first input row, then for each its second one, then "
-                "for each the second's weight in 1/1024, then the same for columns",
-            ),
+            *MAPS_OF_TWO,
         ),
         18,
         traits=of_one_input(Mapped("map", maps=2), Work(CostClass.PER_OUTPUT, steps=4)),
-        packings=_MAPS,
+        packings=MAPS,
     ),
     Row(
         "gather_s8",

@@ -286,6 +286,7 @@ OPERANDS = (
     buffer("input_b", "int8; a pitch of 0 broadcasts"),
 )
 OPERANDS_AND_OUTPUT = (*OPERANDS, buffer("output", "int8"))
+WIDE_INPUT_AND_OUTPUT = (buffer("input", "int16", 2), buffer("output", "int16", 2))
 WIDE_OPERANDS = (
     buffer("input_a", "int16; a pitch of 0 broadcasts", 2),
     buffer("input_b", "int16; a pitch of 0 broadcasts", 2),

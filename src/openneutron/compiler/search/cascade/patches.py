@@ -318,6 +318,7 @@ def _handed_on(network: Network, reader: int, by_channels: bool) -> RowNeeds | N
     if (
         written.extents != read.extents
         or written.pitches != read.pitches
+        or written.element_bytes != read.element_bytes
         or written.extents[2] * written.extents[3] * written.element_bytes != piece.row_pitch
     ):
         return None

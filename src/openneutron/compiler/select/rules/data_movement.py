@@ -15,6 +15,7 @@ from openneutron.compiler.select.calls import (
     View,
     call_on_whole,
     dense_pitches,
+    elements,
     extents_of,
     four,
     quant_of,
@@ -23,7 +24,15 @@ from openneutron.compiler.select.calls import (
 )
 from openneutron.compiler.select.walks import Walk, boxes, dense, merged, row_major, with_rows
 from openneutron.ir import DType, Graph, Node, Tensor
-from openneutron.ops.indexed import INDEXED, Indexed, bilinear_positions, gathers_by_maps, kernel_axes, merged_axes
+from openneutron.ops.indexed import (
+    INDEXED,
+    Indexed,
+    axes_in_bytes,
+    bilinear_positions,
+    gathers_by_maps,
+    kernel_axes,
+    merged_axes,
+)
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
 from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
 from openneutron.ops.table import constant_values
@@ -32,9 +41,17 @@ from openneutron.ops.table import constant_values
 def _copies(
     name: str, extents: Sequence[int], source: Walk, destination: Walk, element: DType = DType.INT8
 ) -> list[KernelCall]:
-    """Return copies of a box of elements; extents, pitches and offsets count elements."""
+    """Return copies of a box of elements; extents, pitches and offsets count elements.
+
+    Elements of int16 that are neighbours on both sides are copied as twice as many bytes, so that a tensor's rows stay those of the
+    copy.
+    """
     walks, size = {"input": source, "output": destination}, element.size_bytes
-    if size > 1:
+    if element is DType.INT16 and extents and source.pitches[-1] == destination.pitches[-1] == 1:
+        extents = (*extents[:-1], size * extents[-1])
+        for field, walk in walks.items():
+            walks[field] = Walk(walk.tensor, (*(pitch * size for pitch in walk.pitches[:-1]), 1), walk.offset * size)
+    elif size > 1:
         extents = (*extents, size)
         for field, walk in walks.items():
             walks[field] = Walk(walk.tensor, (*(pitch * size for pitch in walk.pitches), 1), walk.offset * size)
@@ -47,19 +64,35 @@ def _whole(tensor: Tensor) -> Walk:
 
 @selects("pad", "padv2")
 def pad(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select pad_s8. PAD fills with the zero point; PADV2 with its operand's stored value."""
+    """Select pad_s8. PAD fills with the zero point; PADV2 with its operand's stored value.
+
+    An int16 value of two different bytes takes two calls, one for each byte of the elements.
+    """
     source, result = graph.given(node, 0), graph[node.name]
     box = pad_box(source.shape, pads(graph, node))
     value = constant_values(graph, node, 2)[0] if node.op == "padv2" else quant_of(result).zero_point
+    size = result.dtype.size_bytes
+    values = np.array([value], result.dtype.numpy).view(np.int8)
+    if size > 1 and len(set(values.tolist())) == 1:
+        # The bytes of an element are alike: channels of bytes.
+        *outer_axes, channels = box
+        box, size = (*outer_axes, (size * channels[0], size * channels[1], size * channels[2])), 1
     before = [0] * (4 - len(box)) + [first for _, first, _ in box]
     params = dict(zip(("pad_batch", "pad_top", "pad_left", "pad_channel"), before, strict=True))
     inner = extents_of(tuple(extent for extent, _, _ in box))
     outer = extents_of(tuple(extent + first + last for extent, first, last in box))
-    views = {
-        "input": View(source.name, inner, dense_pitches(inner)),
-        "output": View(result.name, outer, dense_pitches(outer)),
-    }
-    return [KernelCall("pad_s8", node.name, views, {**params, "value": value})]
+    return [
+        KernelCall(
+            "pad_s8",
+            node.name,
+            {
+                "input": View(source.name, inner, dense_pitches(inner, size), place),
+                "output": View(result.name, outer, dense_pitches(outer, size), place),
+            },
+            {**params, "value": int(values[place])},
+        )
+        for place in range(size)
+    ]
 
 
 @selects("concatenation", "pack")
@@ -154,6 +187,9 @@ def resize(graph: Graph, node: Node) -> list[KernelCall]:
         nearest = node.op == "resize_nearest_neighbor"
         maps.append(nearest_neighbors(*places)[None] if nearest else np.array(bilinear_positions(*places)).T)
     constants = {"map": Maps(*(positions.astype(np.int32) for positions in maps))}
+    if node.op == "resize_bilinear" and source.dtype is DType.INT16:
+        views = {"input": elements(source), "output": elements(result)}
+        return [KernelCall("resize_bilinear_s16", node.name, views, constants=constants)]
     return call_on_whole(f"{node.op}_s8", graph, node, constants=constants)
 
 
@@ -184,7 +220,7 @@ def gather(graph: Graph, node: Node) -> list[KernelCall]:
     source, indices, result = graph.given(node, 0), graph.given(node, 1), graph[node.name]
     batch_dims, axis = node["batch_dims"], node["axis"] % len(source.shape)
     batches, outer = math.prod(source.shape[:batch_dims]), math.prod(source.shape[batch_dims:axis])
-    extent, inner = source.shape[axis], math.prod(source.shape[axis + 1 :])
+    extent, inner = source.shape[axis], math.prod(source.shape[axis + 1 :]) * source.dtype.size_bytes
     count, size = math.prod(indices.shape[batch_dims:]), indices.dtype.size_bytes
     taken, given = (batches, outer, extent, inner), (batches, outer, count, inner)
     named = (batches, 1, count, size)
@@ -200,7 +236,7 @@ def gather(graph: Graph, node: Node) -> list[KernelCall]:
 def indexed(graph: Graph, node: Node) -> list[KernelCall]:
     """Select a call for each position along the axes that are neither rows, columns, batches nor channels."""
     source, result = graph.given(node, 0), graph[node.name]
-    axes = merged_axes(INDEXED[node.op](graph, node))
+    axes = merged_axes(axes_in_bytes(graph, node))
     from_pitches, to_pitches = row_major([axis.extent for axis in axes]), row_major([len(a.positions) for a in axes])
     chosen, rest = kernel_axes(axes)
     own = [axes[i] if i >= 0 else _ONE for i in chosen]
