@@ -55,6 +55,8 @@ enum {
     NEUTRON_KERNEL_log_softmax_s8 = 34,
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
+    NEUTRON_KERNEL_conv_2d_s16 = 65,
+    NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
     NEUTRON_KERNEL_add_s16 = 68,
     NEUTRON_KERNEL_mul_s16 = 69,
     NEUTRON_KERNEL_softmax_s16 = 75,
@@ -401,6 +403,34 @@ typedef struct {
 
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;
+
+/* Convolution and fully connected. Weights `[k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs]`. */
+typedef struct {
+    uint32_t input; /* int16 activations */
+    uint32_t output; /* int16 activations */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; packed int8 weights of the channels held */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; for each 8 channels held: lower words of the int64 bias[8], upper words[8], multiplier[8], shift[8] */
+    int32_t constant_channel0; /* first output channel that weights and requant hold, a multiple of 8 */
+    int32_t constant_channels; /* output channels that they hold */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t dilation_h; /* rows */
+    int32_t dilation_w; /* columns */
+    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_left; /* columns before the first */
+    int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t group_outputs; /* output channels of a group */
+    int32_t rounding; /* 0: an int64 accumulator times a multiplier with 15 fractional bits, rounded once, halves up; 1: an int32 accumulator, rounded twice, as int8 convolutions; 2: an int64 accumulator times a double, bits 8 to 29 of a shift being 22 more bits of its multiplier, rounded as doubles are and then to an integer, halves away from 0; 3: the same of an int32 accumulator */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronConv2dS16;
+
+/* Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights `[k/8][kernel_h][kernel_w][8 k]`. */
+typedef NeutronConv2dS16 NeutronDepthwiseConv2dS16;
 
 /* Sum of two int16 tensors, each shifted left by 15 bits and rescaled to a common scale (LiteRT ADD and SUB). */
 typedef struct {

@@ -171,22 +171,41 @@ def int8_weight(index: int, channel_axis: int) -> Limit:
     return limit("weights constant, int8, symmetric, per tensor or per output channel", rule)
 
 
-def int32_bias(index: int) -> Limit:
-    """The bias is absent, or constant int32."""
+BIAS_TYPE = "quantized_bias_type"
+"""The attribute with the type of the accumulators and the bias of int16 activations, as LiteRT names it; FLOAT32 stands for int64."""
+
+
+def has_wide_sums(graph: Graph, node: Node) -> bool:
+    """Return whether LiteRT adds the node's products in int64: those of int16, unless the option says int32."""
+    return graph[node.outputs[0]].dtype is DType.INT16 and node.attrs.get(BIAS_TYPE) != "INT32"
+
+
+def typed_bias(index: int) -> Limit:
+    """The bias is absent, or a constant of the accumulators' type."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         tensor = graph.operand(node, index)
         if tensor is None:
             return None
-        if not tensor.is_constant or tensor.dtype is not DType.INT32:
+        wanted = DType.INT64 if has_wide_sums(graph, node) else DType.INT32
+        if not tensor.is_constant or tensor.dtype is not wanted:
             state = "constant" if tensor.is_constant else "computed at run time"
-            return f"its bias '{tensor.name}' is {tensor.dtype} and {state}; it must be constant int32"
+            return f"its bias '{tensor.name}' is {tensor.dtype} and {state}; it must be constant {wanted}{_why(graph, node)}"
         channels = graph[node.outputs[0]].shape[-1]
         if tensor.elements != channels:
             return f"its bias '{tensor.name}' has {tensor.elements} values for {channels} output channels"
         return None
 
-    return limit("bias absent or constant int32, one value for each output channel", rule)
+    return limit(
+        "bias absent or constant int32 (int16: int64, or the option's type), one value for each output channel", rule
+    )
+
+
+def _why(graph: Graph, node: Node) -> str:
+    if graph[node.outputs[0]].dtype is not DType.INT16:
+        return ""
+    option = node.attrs.get(BIAS_TYPE)
+    return " with int16 activations" + ("" if option is None else f" and option {BIAS_TYPE} {option}")
 
 
 def axes_of(index: int, axes: Callable[[Graph, Node], Iterable[int]]) -> Limit:

@@ -56,6 +56,31 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     return int(multipliers), int(shifts)
 
 
+def reduced_multipliers(reals: npt.ArrayLike) -> Multipliers:
+    """Return multipliers with 15 fractional bits, and shifts: those that LiteRT takes for int64 accumulators (common.cc)."""
+    multipliers, shifts = quantize_multipliers(reals)
+    rounded = (multipliers.astype(np.int64) + 2**15) >> 16
+    return np.minimum(rounded, 2**15 - 1).astype(np.int32), shifts
+
+
+_DOUBLE_BITS = 53
+_LOW_BITS_OF_DOUBLE = _DOUBLE_BITS - _FRACTION_BITS
+
+
+def double_multipliers(reals: npt.ArrayLike) -> Multipliers:
+    """Return the doubles themselves: the upper 31 bits of each one's 53, and a word with its exponent and the other 22 bits.
+
+    The lowest 8 bits of the second word are the exponent, the lower bits of the number are above them. A value below
+    2^-100 becomes 0: no accumulator times it is rounded to another number.
+    """
+    values = np.asarray(reals, np.float64)
+    fractions, exponents = np.frexp(values)
+    assert np.all(values >= 0) and not np.any(exponents > LARGEST_SHIFT), "a rescaling factor is too large"
+    wide = np.where(exponents < -100, 0.0, fractions * 2.0**_DOUBLE_BITS).astype(np.int64)
+    words = (wide & (2**_LOW_BITS_OF_DOUBLE - 1)) << 8 | (np.where(wide == 0, 0, exponents) & 0xFF)
+    return (wide >> _LOW_BITS_OF_DOUBLE).astype(np.int32), words.astype(np.int32)
+
+
 def fit_multipliers(scales: npt.ArrayLike, low: int, high: int) -> Multipliers | None:
     """Return multipliers and second words whose single rounding equals LiteRT's round(accumulator * scale) in [low,
     high].
@@ -252,15 +277,14 @@ def rescales(*factors: Factors, exponent: int = LARGEST_SHIFT, wide: int | None 
 
     A factor that rounds to the bound in 31 bits is refused too.
     """
-    narrow = exponent
 
     def rule(graph: Graph, node: Node) -> str | None:
-        exponent = narrow if wide is None or not _is_wide(graph, node) else wide
+        most = exponent if wide is None or not _is_wide(graph, node) else wide
         found = np.concatenate([np.atleast_1d(np.asarray(each(graph, node), np.float64)) for each in factors])
-        large = found[~(np.abs(found) < 2.0**exponent * (1 - 2.0**-32))]
+        large = found[~(np.abs(found) < 2.0**most * (1 - 2.0**-32))]
         if not large.size:
             return None
-        return f"its scales make a rescaling factor of {large[0]:.6g}; it must be below 2^{exponent}"
+        return f"its scales make a rescaling factor of {large[0]:.6g}; it must be below 2^{most}"
 
     return limit(f"rescaling factors below 2^{exponent}" + ("" if wide is None else f" (int16: 2^{wide})"), rule)
 
@@ -335,6 +359,8 @@ def activation_range(
 
 def fitted_for_single_rounding(graph: Graph, node: Node) -> str | None:
     """Return the reason why FULLY_CONNECTED's factors have no exact single rounding, or None."""
+    if graph[node.outputs[0]].dtype is DType.INT16:
+        return None  # the kernel multiplies doubles
     factors = of_convolution(0, 1)(graph, node)
     if fit_multipliers(factors, *single_rounding_range(graph, node)) is not None:
         return None

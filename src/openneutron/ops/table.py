@@ -27,9 +27,9 @@ from openneutron.ops.limits import (
     constant_at,
     fixed_output,
     int8_weight,
-    int32_bias,
     movable_at,
     stored_at,
+    typed_bias,
     unquantized,
 )
 
@@ -247,6 +247,8 @@ class Attribute:
     litert_field: str
     default: int | float | bool | str | tuple[int, ...]
     values: Mapping[int, str] | None = None
+    unstated: bool = False
+    """True where nodes do not state the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +314,7 @@ class Op:
             elif operand.role is Role.WEIGHT:
                 yield int8_weight(index, operand.channel_axis)
             elif operand.role is Role.BIAS:
-                yield int32_bias(index)
+                yield typed_bias(index)
         if self.quantization is Quantization.SHARED and not self.rescales_inputs:
             yield SHARED_QUANTIZATION
         if self.fixed_output is not None:

@@ -117,6 +117,7 @@ def _gathered(call: KernelCall, name: str, window: Window) -> Window:
 
 _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_convolution, ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")),
+    (_convolution, ("conv_2d_s16", "depthwise_conv_2d_s16")),
     (_pool, ("average_pool_2d_s8", "max_pool_2d_s8")),
     (_same, ("add_s8", "mul_s8", "maximum_s8", "prelu_s8", "squared_difference_s8", "compare_s8", "select_s8")),
     (_same, ("lookup_s8", "copy_s8", "add_s16")),

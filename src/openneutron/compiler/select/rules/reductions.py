@@ -20,7 +20,7 @@ from openneutron.compiler.select.calls import (
     whole,
 )
 from openneutron.compiler.select.rules import wide_functions
-from openneutron.compiler.select.rules.conv import clamp_of, convolution
+from openneutron.compiler.select.rules.conv import ROUNDED_ONCE, clamp_of, convolution
 from openneutron.compiler.select.tables import Ints, doubling_high_mul, rounding_shift_right
 from openneutron.compiler.select.walks import row_major
 from openneutron.ir import Graph, Node, Tensor
@@ -147,7 +147,7 @@ def _part(graph: Graph, node: Node, rows: WindowRun, columns: WindowRun, clamp: 
         clamp,
         groups=source.shape[3],
         stride=stride,
-        single_rounding=True,
+        rounding=ROUNDED_ONCE,
     )
 
 
