@@ -44,6 +44,7 @@ from openneutron.pytorch.source.calibration_data import Calibrated
 from openneutron.pytorch.source.exporting import aten_graph, export
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
+from openneutron.report.host_operators import host_operators
 from openneutron.targets import Target
 from openneutron.third_party import older_objects_kept, suppressed
 from openneutron.timings import Timings, measured, step
@@ -175,6 +176,7 @@ class CompiledModel(CompiledResult):
             partitions=tuple(PartitionSummary(part.name, part.compiled.report, modules) for part in self.partitions),
             budget_bytes=self.budget_bytes,
             file_bytes=len(self.buffer),
+            host=host_operators(self.buffer),
             converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
         )
 
