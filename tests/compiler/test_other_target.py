@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from openneutron.errors import BudgetError
 from scripts.published_networks import Chain, cifarnet
 from tests.support import oracle, random_graphs
 from tests.support.chip_files import changed_chip
+from tests.support.made_networks import TRAINED_MODELS
 
 
 @pytest.fixture
@@ -28,6 +30,31 @@ def test_programs_compute_the_same(name: str, wide: targets.Target, monkeypatch:
         oracle.assert_bit_exact(random_graphs.several(seed), (seed,))
     for op in ("conv_2d", "depthwise_conv_2d", "fully_connected"):
         oracle.assert_bit_exact(random_graphs.single(op, 1), (1,), CompileOptions(prefetch_constants=True))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_graphs_on_random_targets(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = random.Random(seed)
+    values = {
+        "pipelines": generator.randint(2, 32),
+        "macs": generator.randint(2, 32),
+        "size": generator.randint(24, 512),
+    }
+    values |= {"issue_cycles": generator.randint(0, 60_000), "fill_cycles": generator.uniform(0, 3)}
+    monkeypatch.setattr(oracle, "TARGET", targets.get(str(changed_chip(tmp_path, values))))
+    oracle.assert_bit_exact(random_graphs.several(100 + seed), (seed,))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in TRAINED_MODELS.glob("mlperf_tiny_*.tflite")))
+def test_trained_networks_on_another_chip(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole tensors, and the least budget with constants copied from flash, of the MCX N."""
+    monkeypatch.setattr(oracle, "TARGET", targets.get("mcxn94x"))
+    graph = litert.read(TRAINED_MODELS / f"{name}.tflite").graph
+    oracle.assert_bit_exact(graph, (0,))
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=1, prefetch_constants=True))
+    least = CompileOptions(sram_budget=caught.value.least_bytes, prefetch_constants=True)
+    oracle.assert_bit_exact(graph, (1,), least)
 
 
 def test_cycles_follow_its_pipelines_and_the_budget_its_memory(wide: targets.Target) -> None:

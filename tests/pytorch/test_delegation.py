@@ -139,7 +139,7 @@ def test_an_operator_is_kept_whole_call_by_call(name: str) -> None:
 def test_what_the_compiler_refuses_stays_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its other operators don't, and one that was kept whole for it is taken apart after all."""
 
-    def refuse(graph: Any) -> Refused | None:
+    def refuse(graph: Any, _target: Any) -> Refused | None:
         found = [node for node in graph.nodes if node.op in ("lookup", "hard_swish")]
         return Refused(found[-1].outputs[0], "its table is 3 bytes; it must be 256") if len(found) > 1 else None
 

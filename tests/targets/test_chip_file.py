@@ -9,6 +9,7 @@ import pytest
 
 from openneutron import targets
 from openneutron.errors import InvalidTargetError
+from openneutron.export import PORTS
 from openneutron.targets.target import KINDS
 from tests.support.chip_files import changed_chip, text_of_chip
 
@@ -22,6 +23,12 @@ def test_every_fact_of_every_chip_has_a_source() -> None:
             place for place, _, fact in target.facts() if fact.source.startswith("assumed: ")
         }
     assert targets.names() == ["imxrt700", "mcxn54x", "mcxn94x"]
+
+
+def test_the_c_port_of_a_chip_is_one_that_bundles_have() -> None:
+    ports = {name: targets.described(name).port for name in targets.KNOWN}
+    assert {port.name for port in ports.values()} <= {"", *PORTS}
+    assert {name for name, port in ports.items() if port.name} == set(targets.names())
 
 
 def test_a_neutron_s_is_described_and_the_error_says_what_is_missing() -> None:

@@ -51,6 +51,7 @@ from openneutron.pytorch.source.calibration_data import Calibrated
 from openneutron.pytorch.source.exporting import aten_graph, export
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
+from openneutron.report.host_operators import host_operators
 from openneutron.report.summary import conversions_in
 from openneutron.targets import Target
 from openneutron.third_party import older_objects_kept, suppressed
@@ -186,6 +187,7 @@ class CompiledModel(CompiledResult):
             ),
             budget_bytes=self.budget_bytes,
             file_bytes=len(self.buffer),
+            host=host_operators(self.buffer),
             converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from openneutron import ops
 from openneutron.compiler.emit.compiled import Compiled, Details
 from openneutron.compiler.emit.emit import emit, report, sram_bytes
+from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
@@ -80,6 +81,10 @@ def _overlapped_cycles(compiled: Compiled) -> int:
 
 def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compiled:
     """Return the program at one effort: every stage that depends on options, in order."""
+    for node in given.graph.nodes:
+        reason = type_reason(given.graph, node, target)
+        if reason is not None:
+            raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
     fitted = within_budget(given.graph, given.tasks, target, options)
     compiled = finish(given.graph, given.legal, fitted.storages, fitted.schedule, target, options, fitted.layout)
     return checked(compiled) if options.check else compiled

@@ -115,10 +115,10 @@ def compile_file(
                 f"'{name}': it is compiled already: operator {place} is a NeutronGraph. Compile the file it was made from."
             )
     check_names(graph, name, operators_not_to_delegate)
-    targets.get(options.target)
+    target = targets.get(options.target)
     with step("Partitioning"):
         model = folded(model)
-        model, partitioning = partitioned(model, operators_not_to_delegate)
+        model, partitioning = partitioned(model, operators_not_to_delegate, target)
     graphs = [part.graph for part in partitioning.partitions]
     parts = _compiled(name, [(graph, partial(prepared, graph)) for graph in graphs], options)
     result = CompiledFile(name, model, options, partitioning, parts)

@@ -20,6 +20,7 @@ from openneutron.ir import DType
 from openneutron.litert import LiteRTModel
 from openneutron.litert.read import DTYPE_OF_LITERT, StatePlaces, operator_name, places, read_model
 from openneutron.litert.write import copied
+from openneutron.targets import Target
 
 ON_CPU = "an operator on the CPU reads or writes its variable, or another partition; one partition alone can keep it"
 
@@ -38,14 +39,14 @@ class _Variable:
     others: bool = False
 
 
-def partitioned(model: LiteRTModel, excluded: Iterable[str]) -> tuple[LiteRTModel, Partitioning]:
+def partitioned(model: LiteRTModel, excluded: Iterable[str], target: Target) -> tuple[LiteRTModel, Partitioning]:
     """Return the partitioning of a model, and the model without the variables that the partitions keep."""
     excluded = tuple(excluded)
     usable = _usable(model)
     left = usable
     while True:
         tried = _with_states(model, left)
-        result = partition(tried.graph, excluded)
+        result = partition(tried.graph, excluded, target)
         kept = {state.tensor for part in result.partitions for state in part.graph.states}
         # Behind them are the states of operators, which no operator of the file reads or writes.
         names = [state.tensor for state in tried.graph.states[: len(left)]]

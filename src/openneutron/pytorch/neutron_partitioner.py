@@ -187,7 +187,9 @@ class NeutronPartitioner(Partitioner):
             tuple(pattern for pattern in self._delegate.patterns if pattern not in self._named_before),
             self._delegate.use_neutron_for_format_conversion,
             self.custom_delegation_options.allow_no_op_partitions,
-            lambda lowered: try_compile(lowered.graph) if has_data(lowered) else None,
+            lambda lowered: (
+                try_compile(lowered.graph, self.neutron_target_spec.neutron_target) if has_data(lowered) else None
+            ),
         )
         return partition(program.graph_module.graph, constants, options, states)
 

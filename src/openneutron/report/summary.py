@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.cost.host import HostKind, HostOperator, host_cycles, kind_of
 from openneutron.compiler.graph.legalize import rename_identities
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.compiler.select.names import node_of
@@ -89,7 +90,8 @@ class ConvertedSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a compile. Sizes are bytes; times and cycles are modelled, of the NPU's part alone.
+    """The figures of a compile. Sizes are bytes; times and cycles are modelled, of the NPU and of copies for it. ``host`` has the
+    operators on the CPU, whose time is ``host_cycles``.
 
     Weights that do not fit the chip's SRAM beside a run count as copied from flash in each inference, all of them, as
     ``prefetch_constants`` copies them: the NPU reads only SRAM.
@@ -108,6 +110,7 @@ class Summary:
     file_bytes: int | None = None
     kernel_selection: str | None = None
     converted: tuple[ConvertedSummary, ...] = field(default=(), repr=False)
+    host: tuple[HostOperator, ...] = field(default=(), repr=False)
 
     @property
     def operators(self) -> int:
@@ -169,6 +172,21 @@ class Summary:
     def copy_cycles(self) -> int:
         """Return those of ``cycles`` in which constants are copied to SRAM."""
         return sum(part.report.copy_cycles + self.implied_copy_cycles(part) for part in self.partitions)
+
+    @property
+    def npu_cycles(self) -> int:
+        """Return those of ``cycles`` in which the NPU works or is dispatched."""
+        return self.cycles - self.copy_cycles
+
+    @property
+    def host_cycles(self) -> int:
+        """Return the time of the operators on the CPU, as far as it is modelled, in cycles of the NPU; beside ``cycles``."""
+        return host_cycles(self.host, self.target)
+
+    @property
+    def host_operators_not_modelled(self) -> int:
+        """Return the number of operators on the CPU that ``host_cycles`` does not contain."""
+        return sum(item.kind is HostKind.OTHER for item in self.host)
 
     @property
     def overlapped_cycles(self) -> int:
@@ -240,7 +258,10 @@ class Summary:
             "macs_in_all": self.macs + self.cpu_macs,
             "weights_fit_sram": self.weights_fit,
             "modelled_cycles": self.cycles,
+            "npu_cycles": self.npu_cycles,
             "copy_cycles": self.copy_cycles,
+            "host_cycles": self.host_cycles,
+            "host_operators_not_modelled": self.host_operators_not_modelled,
             "overlapped_cycles": self.overlapped_cycles,
             "modelled_milliseconds": self.milliseconds,
             "expected_milliseconds": list(self.band),
@@ -302,6 +323,9 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
             )
         ),
         budget_bytes=compiled.budget_bytes,
+        host=tuple(
+            HostOperator(kind_of(node.op), graph[node.outputs[0]].elements) for node in outside if node.op not in VIEWS
+        ),
         file=file,
         file_bytes=file_bytes,
     )

@@ -130,6 +130,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
                 f"{duration_text(summary.milliseconds)} at {clock}, modelled{besides}; "
                 f"{' to '.join(map(duration_text, summary.band))} expected on the chip",
             ),
+            ("Time on", _split_text(summary)),
             ("Assumed", _assumed_text(summary.target)),
             ("Copies", _copies_text(summary)),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
@@ -155,6 +156,18 @@ def _macs_text(summary: Summary) -> str:
         return count_text(summary.macs)
     in_all = summary.macs + summary.cpu_macs
     return f"{count_text(in_all)}, {_share(summary.cpu_macs / in_all)} of them on the CPU"
+
+
+def _split_text(summary: Summary) -> str:
+    """Return the time of NPU, copies and host; empty where the NPU takes all of it."""
+    shares = [("NPU", summary.npu_cycles), ("copies", summary.copy_cycles), ("host", summary.host_cycles)]
+    if not any(cycles for _, cycles in shares[1:]):
+        return ""
+    said = ", ".join(
+        f"{name} {duration_text(summary.target.milliseconds(cycles))}" for name, cycles in shares if cycles
+    )
+    others = summary.host_operators_not_modelled
+    return f"{said}, without {plural(others, 'operator')} on the CPU" if others else said
 
 
 def _assumed_text(target: Target) -> str:

@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from openneutron import ops
+from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import rename_identities, take_apart
 from openneutron.diagnostics import OnCpu
 from openneutron.ir import DType, Graph, Node, QuantParams, State, Tensor
 from openneutron.ops import BY_NAME
 from openneutron.ops.shape import VIEWS
 from openneutron.ops.wide_elements import narrowing_reason
+from openneutron.targets import Target
 
 OFFSET = 128
 
@@ -179,12 +181,12 @@ class Partitioning:
         return "\n".join([*lines, *(str(item) for item in self.on_cpu)])
 
 
-def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
+def partition(graph: Graph, excluded: Iterable[str] = (), target: Target | None = None) -> Partitioning:
     """Return the nodes that the operator table accepts, in the fewest partitions that can run one after the other.
 
     A partition never waits for a node that waits for it. ``excluded`` are operators or single nodes to leave on the CPU,
     by operator name, LiteRT name or output name. Nodes that would only rename values on the NPU stay on the CPU too.
-    The graph of a partition computes on int8, also where the file has uint8.
+    The graph of a partition computes on int8, also where the file has uint8. Nodes on types that ``target`` lacks stay on the CPU.
 
     The partitions are levels: an accepted node is one above the rejected nodes it reads from, and level with the
     accepted ones. Any other solution has as many: a node of level n is behind n pairs of a partition and a rejected node.
@@ -193,7 +195,7 @@ def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
     reasons: dict[int, OnCpu] = {}
     computed = as_int8(graph)
     for index, node in enumerate(computed.nodes):
-        diagnostic = _rejection(graph, computed, node, excluded)
+        diagnostic = _rejection(graph, computed, node, excluded, target)
         if diagnostic is not None:
             reasons[index] = diagnostic
     predecessors = _predecessors(graph)
@@ -264,7 +266,9 @@ def extract(graph: Graph, indices: Sequence[int]) -> Graph:
     return whole.rebuilt(nodes)
 
 
-def _rejection(graph: Graph, computed: Graph, node: Node, excluded: frozenset[str]) -> OnCpu | None:
+def _rejection(
+    graph: Graph, computed: Graph, node: Node, excluded: frozenset[str], target: Target | None
+) -> OnCpu | None:
     """Return the reason why a node of ``computed``, which is the graph on int8, stays on the CPU, or None."""
     title = operator_title(node)
     if excluded & {node.op, title, node.op.upper(), *node.outputs}:
@@ -272,7 +276,7 @@ def _rejection(graph: Graph, computed: Graph, node: Node, excluded: frozenset[st
     border = _border(graph, node)
     if border is not None:
         return border
-    reason = unsigned_reason(graph, node) or ops.reject(computed, node)
+    reason = unsigned_reason(graph, node) or ops.reject(computed, node) or type_reason(graph, node, target)
     if reason is None:
         return None
     return OnCpu(title, _name(node), reason, "" if node.op in ops.BY_NAME else NO_KERNEL)

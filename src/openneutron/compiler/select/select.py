@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron import ops
+from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
@@ -28,6 +29,7 @@ from openneutron.ir import Graph, Node
 from openneutron.isa.kernels.row import Function
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 from openneutron.ops.shape import VIEWS
+from openneutron.targets import Target
 
 Use = tuple[int, str]
 """(call, field)."""
@@ -359,10 +361,10 @@ class Trial:
     calls: Mapping[str, list[KernelCall]] = field(repr=False)
 
 
-def try_compile(graph: Graph) -> Refused | Trial:
-    """Return what ``compile_graph`` would refuse whatever the budget; otherwise the first stages of the compile."""
+def try_compile(graph: Graph, target: Target | None = None) -> Refused | Trial:
+    """Return what ``compile_graph`` would refuse for this target whatever the budget; otherwise the first stages of the compile."""
     for node in graph.nodes:
-        reason = ops.reject(graph, node)
+        reason = ops.reject(graph, node) or type_reason(graph, node, target)
         if reason is not None:
             return Refused(node.outputs[0], reason)
     legal = legalize(graph)

@@ -42,7 +42,10 @@ class Figures:
     macs: int
     macs_on_cpu: int
     modelled_cycles: int
+    npu_cycles: int
     copy_cycles: int
+    host_cycles: int
+    host_operators_not_modelled: int
     overlapped_cycles: int
     modelled_milliseconds: float
     expected_milliseconds: tuple[float, ...]

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The modelled cycles of operators that stay on the host core."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from openneutron.targets import Target
+
+
+class HostKind(Enum):
+    """Operators on the host, by the target's constant for them."""
+
+    CONVERSION = "QUANTIZE and DEQUANTIZE"
+    SOFTMAX = "SOFTMAX"
+    OTHER = "operators whose time is not modelled"
+
+
+@dataclass(frozen=True, slots=True)
+class HostOperator:
+    """An operator on the host, and the values of its result."""
+
+    kind: HostKind
+    values: int
+
+
+def kind_of(operator: str) -> HostKind:
+    """Return the kind of an operator of LiteRT (``DEQUANTIZE``) or of an ExecuTorch program.
+
+    >>> kind_of("quantized_decomposed::quantize_per_tensor.out").value
+    'QUANTIZE and DEQUANTIZE'
+    """
+    name = operator.rpartition("::")[2].partition(".")[0].lower().lstrip("_")
+    if name.startswith(("quantize", "dequantize")):
+        return HostKind.CONVERSION
+    return HostKind.SOFTMAX if name == "softmax" else HostKind.OTHER
+
+
+def host_cycles(operators: Iterable[HostOperator], target: Target) -> int:
+    """Return the host's time for these operators in cycles of the NPU; operators that are not modelled count as 0."""
+    host = target.host
+    each = {HostKind.CONVERSION: host.conversion_cycles.value, HostKind.SOFTMAX: host.softmax_cycles.value}
+    spent = sum(host.operator_cycles.value + item.values * each[item.kind] for item in operators if item.kind in each)
+    return math.ceil(spent * target.clock.value / host.clock.value)
