@@ -201,15 +201,24 @@ def _results(function: Function, constants: Constants, stored: np.ndarray, sourc
 def _interpolated(values: np.ndarray, result: QuantParams) -> np.ndarray:
     """Return the entries for every 128th stored value, of results for every 64th one.
 
-    As in LiteRT's tables, an entry is moved by half the error that a line to the next entry has in the middle.
+    As in LiteRT's tables, an entry is moved by half the error that a line to the next entry has in the middle. A line rises or
+    falls by at most 32767: at a pole such as that of 1 / x at 0, the side below gives way.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         steps = values.astype(np.float64) / result.scale
     steps = np.clip(np.nan_to_num(steps, posinf=SATURATING, neginf=-SATURATING), -SATURATING, SATURATING)
     ends, middles = _away(steps[::2]), _away(steps[1::2])
     error = _away((steps[2::2] + ends[:-1]) / 2) - middles
-    entries = np.append(ends[:-1] - _away(error / 2), ends[-1])
-    return np.clip(entries, -32768, 32767).astype(np.int16)
+    entries = np.clip(np.append(ends[:-1] - _away(error / 2), ends[-1]), -32768, 32767)
+    for place in np.flatnonzero(np.abs(np.diff(entries)) > STEEPEST)[::-1]:
+        while place >= 0 and abs(entries[place + 1] - entries[place]) > STEEPEST:
+            entries[place] = np.clip(entries[place], entries[place + 1] - STEEPEST, entries[place + 1] + STEEPEST)
+            place -= 1
+    return entries.astype(np.int16)
+
+
+STEEPEST = 2**15 - 1
+"""The largest difference of two entries: the kernels' slopes are int16."""
 
 
 def _away(steps: np.ndarray) -> np.ndarray:
