@@ -314,7 +314,7 @@ def _budget(size: int) -> str:
 
 # -- accuracy ------------------------------------------------------------------------------------------------------------
 
-LOCAL, ACCUMULATED = "this layer alone", "with all before it"
+LOCAL, ACCUMULATED = "alone", "with all before it"
 
 
 def accuracy(data: ReportData) -> Chart:

@@ -56,15 +56,16 @@ def slots(nodes: Sequence[GraphNode]) -> list[Slot]:
     return found
 
 
-def graph_table(data: ReportData, label: str, notes: Mapping[int, str] = {}) -> str:
-    """Return the graph as a table in a region called ``label``. A note about a node, by its position, marks its row and is shown
-    with the reason of a node on the CPU."""
-    columns = (("", ""), ("where", ""), ("name", ""), ("operator", ""), ("time", ' class="number"'), ("why", ""))
+def graph_table(data: ReportData, label: str, notes: Mapping[int, str] | None = None) -> str:
+    """Return the graph as a table in a region called ``label``. The last column has the reasons of nodes on the CPU, or with ``notes``
+    a note about some nodes, by their positions, whose rows are marked."""
+    last = "why" if notes is None else "difference"
+    columns = (("", ""), ("where", ""), ("name", ""), ("operator", ""), ("time", ' class="number"'), (last, ""))
     headings = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in columns)
     places = slots(data.graph)
     width = LANE * (1 + min(MOST_LANES, max((max((slot.lane, *slot.passing)) for slot in places), default=0) + 1))
     rows = "\n".join(
-        _row(data, node, slot, width, notes.get(index, ""))
+        _row(data, node, slot, width, None if notes is None else notes.get(index, ""))
         for index, (node, slot) in enumerate(zip(data.graph, places, strict=True))
     )
     return (
@@ -73,7 +74,7 @@ def graph_table(data: ReportData, label: str, notes: Mapping[int, str] = {}) -> 
     )
 
 
-def _row(data: ReportData, node: GraphNode, slot: Slot, width: int, note: str) -> str:
+def _row(data: ReportData, node: GraphNode, slot: Slot, width: int, note: str | None) -> str:
     layer = None if node.layer is None else data.layers[node.layer]
     colour = (
         "cpu"
@@ -89,7 +90,7 @@ def _row(data: ReportData, node: GraphNode, slot: Slot, width: int, note: str) -
         hint = f"{'x'.join(map(str, layer.output))}, {time}, bound by {layer.bottleneck}"
         hint += f"; {layer.idle}" if layer.idle else ""
     hint = "; ".join(filter(None, (note, hint)))
-    said = "; ".join(filter(None, (note, node.reason if node.kind == ON_CPU else "")))
+    said = note if note is not None else node.reason if node.kind == ON_CPU else ""
     return (
         f'<tr class="{colour}{" changed" if note else ""}" title="{escape(hint, quote=True)}"><td class="lanes">{_drawing(slot, width, node.kind)}</td>'
         f'<td class="where">{where}</td><th scope="row">{escape(node.name)}</th>'

@@ -57,14 +57,14 @@ def _note(here: int, there: int | None, on_cpu: bool) -> str:
         return "on the CPU in the other" if on_cpu else "only here"
     if not there or abs(here - there) < NOTABLE * there:
         return ""
-    return f"{100 * (here / there - 1):+.0f} % time"
+    return f"{100 * (here / there - 1):+.0f} %"
 
 
 def graphs(data: Sequence[ReportData], names: Sequence[str]) -> str:
     """Return both graphs as HTML, each with its differences from the other."""
     about = (
-        "Both graphs in the order of execution. A shaded row is different in the other: its layer takes more or less time there, "
-        "runs elsewhere, or does not exist."
+        "Both graphs in the order of execution. A shaded row is different in the other: its layer takes more or less time here, "
+        "runs elsewhere there, or exists here alone. Of a layer in several kernel calls, the first one has the difference of all."
     )
     sides = "".join(
         f"<div><h3>{escape(name)}</h3>{graph_table(one, f'Graph of {name}', notes(one, other))}</div>"
