@@ -254,6 +254,9 @@ class NeutronQuantizer(Quantizer):
             return fixed_spec(*rule.fixed)
         if _is_shared(node, rule) and first is not None and inputs[first] is not None:
             return SharedQuantizationSpec((first, node))
+        state = _argument(node, rule.state)
+        if isinstance(state, Node) and inputs.get(state) is not None:
+            return SharedQuantizationSpec((state, node))
         return self._activation(config.output_activation, node)
 
     def _activation(self, choice: Choice, node: Node) -> QuantizationSpecBase | None:
