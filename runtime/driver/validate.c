@@ -143,7 +143,8 @@ static uint64_t call_work(const NeutronProgramView *view, const NeutronKernel *k
     uint64_t work = bounded_product(extent(window->batch0, window->batch1), extent(window->row0, window->row1));
     work = bounded_product(work, extent(window->col0, window->col1));
     work = bounded_product(work, extent(window->channel0, window->channel1));
-    for (uint32_t i = 0; i < kernel->params_words; ++i) {
+    /* Words from 31 on have no bit. */
+    for (uint32_t i = 0; i < kernel->params_words && i < 31; ++i) {
         const int32_t taps = (int32_t)params[i];
         if ((kernel->taps_words >> i & 1u) != 0 && taps > 0) work = bounded_product(work, (uint32_t)taps);
     }

@@ -432,7 +432,7 @@ typedef struct {
     int32_t cells; /* units of the layer */
     int32_t outputs; /* channels of the output */
     int32_t backwards; /* 0: from the first column to the last; 1: from the last to the first */
-    int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0 */
+    int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0; 2: with the hidden state as it is and the units' state made of it (recurrent_s8) */
     int32_t first_hidden; /* the stored value of a hidden state of 0 */
     uint32_t gates; /* int16; scratch, 4 for each unit side by side */
     int32_t cifg; /* 1: the input gate is 1 less the forget gate */
@@ -475,12 +475,14 @@ typedef struct {
     int32_t cells; /* units of the layer */
     int32_t outputs; /* channels of the output */
     int32_t backwards; /* 0: from the first column to the last; 1: from the last to the first */
-    int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0 */
+    int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0; 2: with the hidden state as it is and the units' state made of it (recurrent_s8) */
     int32_t first_hidden; /* the stored value of a hidden state of 0 */
     int32_t kind; /* 0: GRU; 1: one gate with tanh; 2: one gate that is clamped at 0 */
     int32_t output_multiplier; /* of a number with 15 fractional bits, to the output; kinds 0 and 1 */
     int32_t output_shift; /* positive shifts left */
     int32_t output_zero_point; /* added after it */
+    int32_t state_multiplier; /* of the hidden state, less its zero point, to the units' state; where it is made of it */
+    int32_t state_shift; /* positive shifts left */
     uint32_t input_weights_base; /* see bases */
     uint32_t input_weights_offset; /* bytes; a matrix with a row for each unit of each gate, one gate behind the other */
     uint32_t input_requant_base; /* see bases */

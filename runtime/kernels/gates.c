@@ -140,7 +140,7 @@ bool neutron_sequence_is_sound(const NeutronProgramView *program, const NeutronS
                                const NeutronWindowExtents *window) {
     const int32_t most = NEUTRON_MOST_GATES / 4;
     if (p->inputs < 1 || p->inputs > most || p->cells < 1 || p->cells > most || p->outputs < 1 || p->outputs > most ||
-        !neutron_is_flag(p->backwards) || !neutron_is_flag(p->starts) || !neutron_is_stored(p->first_hidden)) {
+        !neutron_is_flag(p->backwards) || p->starts < 0 || p->starts > 2 || !neutron_is_stored(p->first_hidden)) {
         return false;
     }
     const NeutronBuffer *input = neutron_checked_buffer(program, p->input, false);
@@ -163,7 +163,7 @@ static void run_sequence(NeutronStep *step, int32_t row, NeutronTakeStep take_st
     const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
     uint8_t *const hidden = neutron_element_address(call->bases, &call->buffers[p->hidden], 0, row, 0, 0);
     step->cell = neutron_element_address(call->bases, &call->buffers[p->cell], 0, row, 0, 0);
-    if (p->starts != 0) {
+    if (p->starts == 1) {
         memset(hidden, (uint8_t)p->first_hidden, (size_t)p->outputs);
         memset(step->cell, 0, 2 * (size_t)p->cells);
     }
@@ -176,6 +176,7 @@ static void run_sequence(NeutronStep *step, int32_t row, NeutronTakeStep take_st
         const int32_t place = p->backwards != 0 ? steps - 1 - i : i;
         step->x = neutron_element_address(call->bases, input, 0, row, place, 0);
         step->to = neutron_element_address(call->bases, output, 0, row, place, 0);
+        step->is_first = i == 0;
         take_step(step, layer);
         step->h = step->to;
         step->h_pitch = step->to_pitch;

@@ -61,6 +61,7 @@ typedef struct {
     const uint8_t *x, *h;
     uint8_t *cell, *to;
     int32_t x_pitch, h_pitch, to_pitch;
+    bool is_first;
 } NeutronStep;
 
 typedef void (*NeutronTakeStep)(const NeutronStep *step, void *layer);

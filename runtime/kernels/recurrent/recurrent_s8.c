@@ -15,7 +15,7 @@ bool recurrent_s8_check(const NeutronProgramView *program, const void *params, c
     if (!neutron_sequence_is_sound(program, params, window) || p->kind < GRU || p->kind > RELU) return false;
     const int32_t rows = gates_of(p) * (int32_t)neutron_blocks_of(p->cells) * NEUTRON_LANES;
     return p->outputs == p->cells && p->output_multiplier >= 0 && neutron_shift_is_sound(p->output_shift) &&
-           neutron_is_stored(p->output_zero_point) &&
+           neutron_is_stored(p->output_zero_point) && p->state_multiplier >= 0 && neutron_shift_is_sound(p->state_shift) &&
            neutron_matrix_is_sound(program, &p->input_weights_base, rows, p->inputs) &&
            neutron_matrix_is_sound(program, &p->hidden_weights_base, rows, p->outputs);
 }
@@ -57,6 +57,15 @@ static int32_t output_of(const NeutronRecurrentS8 *p, uint8_t *cell, const int32
     return stored(p, neutron_requantize(state, p->output_multiplier, p->output_shift));
 }
 
+/* The units' state of a sequence that begins with a hidden state. */
+static void take_hidden_state(const NeutronStep *step, const NeutronRecurrentS8 *p) {
+    for (ptrdiff_t i = 0; i < p->cells; i++) {
+        const int32_t steps = (int8_t)step->h[i * step->h_pitch] - p->output_zero_point;
+        const int32_t state = neutron_requantize(steps, p->state_multiplier, p->state_shift);
+        neutron_store_16(step->cell + 2 * i, neutron_bound_16(state));
+    }
+}
+
 static void take_step(const NeutronStep *step, void *of) {
     Layer *layer = of;
     const NeutronRecurrentS8 *p = layer->p;
@@ -65,6 +74,7 @@ static void take_step(const NeutronStep *step, void *of) {
     layer->x.vector_pitch = step->x_pitch;
     layer->h.vector = step->h;
     layer->h.vector_pitch = step->h_pitch;
+    if (step->is_first && p->starts == 2) take_hidden_state(step, p);
     for (size_t block = 0; block < blocks; block++) {
         int32_t x[GATES][NEUTRON_LANES], h[GATES][NEUTRON_LANES];
         for (size_t gate = 0; gate < gates; gate++) {

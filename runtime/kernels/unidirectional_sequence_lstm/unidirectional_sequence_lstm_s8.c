@@ -20,7 +20,7 @@ static uint64_t coefficient_rows(const NeutronUnidirectionalSequenceLstmS8 *p) {
 }
 
 static bool words_are_sound(const NeutronUnidirectionalSequenceLstmS8 *p) {
-    return neutron_is_flag(p->cifg) && neutron_is_flag(p->projected) && neutron_is_flag(p->peephole) &&
+    return neutron_is_flag(p->starts) && neutron_is_flag(p->cifg) && neutron_is_flag(p->projected) && neutron_is_flag(p->peephole) &&
            neutron_is_flag(p->layer_norm) && (p->projected != 0 || p->outputs == p->cells) && p->cell_shift >= -15 &&
            p->cell_shift <= -9 && p->cell_clip >= 0 && p->cell_clip <= INT16_MAX && p->output_clip >= 0 &&
            p->output_clip <= INT8_MAX && neutron_shift_is_sound(p->hidden_shift) && p->hidden_multiplier >= 0 &&
@@ -180,9 +180,9 @@ void unidirectional_sequence_lstm_s8_run(const NeutronKernelCall *call) {
         .p = p,
         .x = neutron_matrix_at(call, &p->input_weights_base, p->inputs),
         .h = neutron_matrix_at(call, &p->hidden_weights_base, p->outputs),
-        .projection = neutron_matrix_at(call, &p->projection_base, p->cells),
         .coefficients = neutron_base_address(call->bases, p->coefficients_base) + p->coefficients_offset,
         .gates = neutron_element_address(call->bases, &call->buffers[p->gates], 0, 0, 0, 0),
     };
+    if (p->projected != 0) layer.projection = neutron_matrix_at(call, &p->projection_base, p->cells);
     neutron_run_sequences(call, take_step, &layer);
 }

@@ -364,7 +364,8 @@ def _gated_operands(graph: Graph, node: Node) -> str | None:
 
 
 def _gated_factors(graph: Graph, node: Node) -> list[float]:
-    return [factor for pair in product_factors(graph, node) for factor in pair] + [state_factor(graph, node)]
+    own = state_factor(graph, node)
+    return [*(factor for pair in product_factors(graph, node) for factor in pair), own, 1 / own]
 
 
 def _gated(name: str, gates: tuple[str, ...], doc: str) -> Op:

@@ -30,7 +30,11 @@ _SEQUENCE = (
     signed("cells", "units of the layer"),
     signed("outputs", "channels of the output"),
     signed("backwards", "0: from the first column to the last; 1: from the last to the first"),
-    signed("starts", "0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0"),
+    signed(
+        "starts",
+        "0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0; "
+        "2: with the hidden state as it is and the units' state made of it (recurrent_s8)",
+    ),
     signed("first_hidden", "the stored value of a hidden state of 0"),
 )
 _PRODUCTS = (
@@ -97,6 +101,11 @@ KERNELS = (
             signed("output_multiplier", "of a number with 15 fractional bits, to the output; kinds 0 and 1"),
             signed("output_shift", "positive shifts left"),
             signed("output_zero_point", "added after it"),
+            signed(
+                "state_multiplier",
+                "of the hidden state, less its zero point, to the units' state; where it is made of it",
+            ),
+            signed("state_shift", "positive shifts left"),
             *_PRODUCTS,
         ),
         37,

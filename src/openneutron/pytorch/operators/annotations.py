@@ -43,6 +43,7 @@ class AnnotationRule:
     own_if: calls whose result has a scale of its own although others share theirs.
     fuses: an activation function that is the only user runs inside this operator.
     otherwise: the rule of a call whose weight is not a constant.
+    state: the argument whose scale the result takes, where it is given.
     products: gives for a call its further constant weights, with a scale each, and the bias that is added to the product of each.
     narrow: an argument of ``data`` that stays int8 where the others are int16, as LiteRT has it.
     """
@@ -57,6 +58,7 @@ class AnnotationRule:
     fixed: tuple[float, int] | None = None
     fuses: bool = False
     otherwise: AnnotationRule | None = None
+    state: int | None = None
     products: Callable[[Node], Iterable[tuple[Node, Node | None]]] | None = None
     narrow: int | None = None
 

@@ -307,6 +307,9 @@ class NeutronQuantizer(Quantizer):
             return wide_fixed_spec() if config.activations == INT16 else fixed_spec(*rule.fixed)
         if rule.is_shared(node) and first is not None and inputs[first] is not None:
             return SharedQuantizationSpec((first, node))
+        state = argument(node, rule.state)
+        if isinstance(state, Node) and inputs.get(state) is not None:
+            return SharedQuantizationSpec((state, node))
         return self._output_activation(node, config)
 
     def _output_activation(self, node: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:

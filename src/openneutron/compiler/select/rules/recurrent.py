@@ -177,7 +177,10 @@ def gated(graph: Graph, node: Node) -> list[KernelCall]:
     _, sequences = layer.steps_and_sequences(graph, node)
     zero = quant_of(output).zero_point
     places = layer.state_places(node)
-    starts, copies = initial_states(graph, node, ((places[0], hidden.name, zero), (places[1], cell.name, 0)))
+    states = ((places[0], hidden.name, zero), (places[1], cell.name, 0))
+    # Where the units' state is made of the hidden state, its operand is of no use.
+    starts, copies = initial_states(graph, node, states[:1] if node.attrs.get("from_hidden") else states)
+    back = quantize_multiplier(1 / layer.state_factor(graph, node))
     cells, inputs = layer.units_of(graph, node)[0], graph.given(node, 0).shape[-1]
     multiplier, shift = quantize_multiplier(layer.state_factor(graph, node))
     params = {
@@ -186,12 +189,14 @@ def gated(graph: Graph, node: Node) -> list[KernelCall]:
         "cells": cells,
         "outputs": cells,
         "backwards": int(node.attrs.get("backwards", False)),
-        "starts": int(starts),
+        "starts": 2 if node.attrs.get("from_hidden") else int(starts),
         "first_hidden": zero,
         "kind": KINDS[node.attrs.get("activation", node.op)],
         "output_multiplier": multiplier,
         "output_shift": shift,
         "output_zero_point": zero,
+        "state_multiplier": back[0],
+        "state_shift": back[1],
     }
     views = {
         "input": sequence_view(graph.given(node, 0), node["time_major"]),

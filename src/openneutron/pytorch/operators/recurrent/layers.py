@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent layers as single operators: one direction of one layer, all steps, from a state of 0.
+"""Recurrent layers as single operators: one direction of one layer, all steps. ``initial``: the state before the first step; None
+means 0.
 
 Each operator is a function of PyTorch's own operators, so that PyTorch takes it apart where it stays on the CPU. Its weights are lists
 with a tensor for each gate, each of which gets a quantization of its own.
@@ -21,11 +22,11 @@ _LIBRARY.define(
 )
 _LIBRARY.define(
     "gru(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, Tensor[] hidden_biases, "
-    "bool batch_first, bool backwards) -> Tensor"
+    "Tensor? initial, bool batch_first, bool backwards) -> Tensor"
 )
 _LIBRARY.define(
-    "rnn(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, bool relu, bool batch_first, "
-    "bool backwards) -> Tensor"
+    "rnn(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, bool relu, "
+    "Tensor? initial, bool batch_first, bool backwards) -> Tensor"
 )
 
 
@@ -62,6 +63,7 @@ def _gru(
     hidden_weights: Sequence[Tensor],
     biases: Sequence[Tensor],
     hidden_biases: Sequence[Tensor],
+    initial: Tensor | None,
     batch_first: bool,
     backwards: bool,
 ) -> Tensor:
@@ -69,7 +71,7 @@ def _gru(
     params = [torch.cat([*input_weights]), torch.cat([*hidden_weights])]
     if biases:
         params += [torch.cat([*biases]), torch.cat([*hidden_biases])]
-    state = x.new_zeros(1, x.shape[0 if batch_first else 1], hidden_weights[0].shape[0])
+    state = _initial(x, initial, batch_first, hidden_weights[0].shape[0])
     return _directed(
         x,
         batch_first,
@@ -84,6 +86,7 @@ def _rnn(
     hidden_weights: Sequence[Tensor],
     biases: Sequence[Tensor],
     relu: bool,
+    initial: Tensor | None,
     batch_first: bool,
     backwards: bool,
 ) -> Tensor:
@@ -91,11 +94,16 @@ def _rnn(
     params = [input_weights[0], hidden_weights[0]]
     if biases:
         params += [biases[0], torch.zeros_like(biases[0])]
-    state = x.new_zeros(1, x.shape[0 if batch_first else 1], hidden_weights[0].shape[0])
+    state = _initial(x, initial, batch_first, hidden_weights[0].shape[0])
     layer = torch.rnn_relu if relu else torch.rnn_tanh
     return _directed(
         x, batch_first, backwards, lambda x: layer(x, state, params, bool(biases), 1, 0.0, False, False, batch_first)[0]
     )
+
+
+def _initial(x: Tensor, given: Tensor | None, batch_first: bool, units: int) -> Tensor:
+    """Return the state [1, sequence, unit] before the first step."""
+    return x.new_zeros(1, x.shape[0 if batch_first else 1], units) if given is None else given
 
 
 def _directed(x: Tensor, batch_first: bool, backwards: bool, layer: object) -> Tensor:

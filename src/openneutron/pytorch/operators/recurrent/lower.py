@@ -76,7 +76,7 @@ def _gated(op: str, node: Node, context: Context, hidden_biases: Any, **attrs: A
     units, time_axis = shape[-1], 1 if given["batch_first"] else 0
     sequences = shape[1 - time_axis]
     zero = np.full((sequences, units), quant.zero_point, np.int8)
-    hidden = context.add_constant(f"{node.name}_hidden", zero, quant)
+    hidden = context.add_constant(f"{node.name}_zero", zero, quant)
     empty = np.zeros((sequences, units), np.int16)
     cell = context.add_constant(f"{node.name}_cell", empty, per_tensor(2.0**-STATE_BITS, 0))
     nothing = [None] * len(of_input)
@@ -85,6 +85,10 @@ def _gated(op: str, node: Node, context: Context, hidden_biases: Any, **attrs: A
         for vector, biases, weights in ((source, given["biases"], of_input), (hidden, hidden_biases, of_hidden))
         for bias, of in zip(biases or nothing, weights, strict=True)
     ]
+    if given["initial"] is not None:
+        value = context.requantized(context.value(given["initial"]), quant, f"{node.name}_initial")
+        hidden = context.arranged(value, (0, 1, 2))
+        attrs["from_hidden"] = op == "gru"
     operands = (source, *of_input, *of_hidden, *added, hidden, cell)
     attrs |= {"time_major": not given["batch_first"], "backwards": given["backwards"]}
     return plain(context.emit(op, operands, shape, quant, node.name, **attrs), shape)

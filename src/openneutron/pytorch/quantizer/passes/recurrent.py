@@ -21,6 +21,10 @@ _own = getattr(torch.ops, layers.NAMESPACE)
 assert layers.NAMESPACE == "openneutron"
 
 
+CELLS = (_aten.gru_cell.default, _aten.rnn_tanh_cell.default, _aten.rnn_relu_cell.default)
+"""Cells: layers of one step, whose input and state have no axis of steps."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
     """The constants of one direction of one layer: weights, the sum of the biases or both, and the projection."""
@@ -41,7 +45,7 @@ class WholeLayers(NodePass):
 
     keep: Callable[[Node], bool] | None = None
 
-    targets = (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input)
+    targets = (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input, *CELLS)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
         if self.keep is not None and self.keep(node):
@@ -61,11 +65,12 @@ class _Call:
     node: Node
     given: dict[str, Any]
     directions: list[_Direction]
+    initial: Node | None
 
     @classmethod
     def of(cls, module: GraphModule, node: Node) -> _Call | None:
         """Return a call that can be replaced, or None."""
-        given = arguments_of(node)
+        given = _as_layer(arguments_of(node)) if node.target in CELLS else arguments_of(node)
         x = given["input"].meta.get("val")
         states = given["hx"] if isinstance(given["hx"], (list, tuple)) else [given["hx"]]
         found = [constant_of(module, param) for param in given["params"]]
@@ -73,12 +78,16 @@ class _Call:
         if len(params) < len(found) or not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
             return None
         fixed = all(isinstance(extent, int) and extent > 0 for extent in x.shape)
-        if not fixed or (given["train"] and given["dropout"] > 0) or not all(_is_zero(module, each) for each in states):
+        is_lstm = len(states) > 1
+        zero = all(_is_zero(module, each) for each in states)
+        if not fixed or (given["train"] and given["dropout"] > 0) or (is_lstm and not zero):
             return None
-        if any(user.target is not operator.getitem or (user.users and user.args[1] > 1) for user in node.users):
+        reads = [user.args[1] for user in node.users if user.users and user.target is operator.getitem]
+        if node.target not in CELLS and any(place > 1 for place in reads):
             return None
         widths = {state.meta["val"].shape[-1] for state in states}
-        return cls(module, node, given, _directions(params, given["has_biases"], len(widths) > 1))
+        initial = None if zero else states[0]
+        return cls(module, node, given, _directions(params, given["has_biases"], len(widths) > 1), initial)
 
     def _add(self, target: Any, *args: object) -> Node:
         return add_call(self.module, self.node, target, *args)
@@ -91,6 +100,9 @@ class _Call:
 
     def replace(self) -> None:
         """Put the operators in the place of the call."""
+        if self.node.target in CELLS:
+            self._replace_cell()
+            return
         alone = self.given["input"].meta["val"].dim() == 2
         batch_first = self.given["batch_first"] and not alone
         x = self.given["input"]
@@ -112,9 +124,17 @@ class _Call:
         results += results[-1:] * (3 - len(results))
         hand_over(self.module, self.node, results)
 
+    def _replace_cell(self) -> None:
+        x = self._add(_aten.unsqueeze.default, self.given["input"], 0)
+        if self.initial is not None:
+            self.initial = self._add(_aten.unsqueeze.default, self.initial, 0)
+        result = self._direction(0, x, self.directions[0], False, False)
+        hand_over(self.module, self.node, self._add(_aten.squeeze.dim, result, 0))
+
     def _direction(self, number: int, x: Node, direction: _Direction, batch_first: bool, backwards: bool) -> Node:
-        kind = str(self.node.target).split(".")[1]
+        kind = str(self.node.target).split(".")[1].removesuffix("_cell")
         gates = {"lstm": 4, "gru": 3}.get(kind, 1)
+        initial = self._initial(number)
         of_input = self._constants(f"{number}_w", direction.of_input.chunk(gates))
         of_hidden = self._constants(f"{number}_r", direction.of_hidden.chunk(gates))
         added, hidden_added = self._biases(f"{number}_b", direction, kind, gates)
@@ -124,12 +144,23 @@ class _Call:
             operands.append(None if projected is None else self._constants(f"{number}_p", [projected])[0])
             target = _own.lstm.default
         elif kind == "gru":
-            operands.append(hidden_added)
+            operands += [hidden_added, initial]
             target = _own.gru.default
         else:
-            operands.append(kind == "rnn_relu")
+            operands += [kind == "rnn_relu", initial]
             target = _own.rnn.default
         return self._add(target, *operands, batch_first, backwards)
+
+    def _initial(self, number: int) -> Node | None:
+        """Return the state of a direction of a layer before its first step, as [1, sequence, unit]; None where it is 0."""
+        state = self.initial
+        if state is None:
+            return None
+        if state.meta["val"].dim() == 2:
+            state = self._add(_aten.unsqueeze.default, state, 1)
+        if len(self.directions) > 1:
+            state = self._add(_aten.slice.Tensor, state, 0, number, number + 1)
+        return state
 
     def _biases(self, stem: str, direction: _Direction, kind: str, gates: int) -> tuple[list[Node], list[Node]]:
         """Return the biases of the input's products and of the hidden state's. These are 0 but for a GRU's last gate, which is
@@ -150,6 +181,14 @@ class _Call:
         step = 0 if backwards else outputs.meta["val"].shape[axis] - 1
         state = self._add(_aten.slice.Tensor, outputs, axis, step, step + 1)
         return self._add(_aten.transpose.int, state, 0, 1) if batch_first else state
+
+
+def _as_layer(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a cell as those of a layer."""
+    biases = [bias for bias in (given["b_ih"], given["b_hh"]) if bias is not None]
+    params = [given["w_ih"], given["w_hh"], *biases]
+    plain = {"train": False, "dropout": 0.0, "bidirectional": False, "batch_first": False}
+    return {**given, **plain, "params": params, "has_biases": bool(biases)}
 
 
 def _is_zero(module: GraphModule, node: Node) -> bool:
