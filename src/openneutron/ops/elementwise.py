@@ -104,7 +104,7 @@ def _general_scales(graph: Graph, node: Node) -> str | None:
     )
 
 
-_POT_SCALE = Attribute("pot_scale_int16", "potScaleInt16", True)
+_POT_SCALE = Attribute("pot_scale_int16", "potScaleInt16", True, unstated=True)
 _GENERAL_SCALES = limit("int16: option pot_scale_int16 false, or a scale that is no power of two", _general_scales)
 _INT8_OR_INT16 = (DType.INT8, DType.INT16)
 
