@@ -68,4 +68,9 @@ void conv_2d_s16_run_portable(const NeutronKernelCall *call) {
     neutron_compute_blocks_16(call, taps * neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES, add_taps);
 }
 
-void conv_2d_s16_run(const NeutronKernelCall *call) { conv_2d_s16_run_portable(call); }
+void conv_2d_s16_run(const NeutronKernelCall *call) {
+#if NEUTRON_X86_VARIANTS
+    if (neutron_has_avx2() && conv_2d_s16_run_avx2(call)) return;
+#endif
+    conv_2d_s16_run_portable(call);
+}

@@ -9,6 +9,9 @@
 
 void conv_2d_s16_run_portable(const NeutronKernelCall *call);
 void depthwise_conv_2d_s16_run_portable(const NeutronKernelCall *call);
+#if NEUTRON_X86_VARIANTS
+bool conv_2d_s16_run_avx2(const NeutronKernelCall *call);
+#endif
 
 /* Everything but what the kernels differ in. block_bytes: packed weights of 8 output channels and one tap. */
 bool neutron_convolution_16_is_sound(const NeutronProgramView *program, const NeutronConv2dS16 *p,

@@ -89,7 +89,7 @@ def _sum_scales(graph: Graph, node: Node) -> str | None:
 _SUM_SCALES = limit("output scale above 1/2^19 of the larger input's (int16: 1/2^14)", _sum_scales)
 
 
-_POT_SCALE = Attribute("pot_scale_int16", "potScaleInt16", True)
+_POT_SCALE = Attribute("pot_scale_int16", "potScaleInt16", True, unstated=True)
 
 
 def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) -> tuple[float, float]:
