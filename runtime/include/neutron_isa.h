@@ -59,16 +59,21 @@ enum {
     NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
     NEUTRON_KERNEL_add_s16 = 68,
     NEUTRON_KERNEL_mul_s16 = 69,
+    NEUTRON_KERNEL_max_pool_2d_s16 = 71,
+    NEUTRON_KERNEL_mean_s16 = 72,
     NEUTRON_KERNEL_softmax_s16 = 75,
     NEUTRON_KERNEL_lookup_s16 = 76,
     NEUTRON_KERNEL_maximum_s16 = 78,
     NEUTRON_KERNEL_prelu_s16 = 79,
+    NEUTRON_KERNEL_reduce_max_s16 = 81,
     NEUTRON_KERNEL_resize_bilinear_s16 = 82,
+    NEUTRON_KERNEL_batch_matmul_s16 = 83,
     NEUTRON_KERNEL_compare_s16 = 88,
     NEUTRON_KERNEL_rescale_s16 = 104,
     NEUTRON_KERNEL_rescale_s8s16 = 105,
     NEUTRON_KERNEL_rescale_s16s8 = 106,
-    NEUTRON_KERNEL_logistic_s16 = 107
+    NEUTRON_KERNEL_logistic_s16 = 107,
+    NEUTRON_KERNEL_average_pool_2d_s16 = 127
 };
 
 /* The microcode's first 32 words. */
@@ -458,6 +463,30 @@ typedef struct {
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronMulS16;
 
+/* Largest value in a window. */
+typedef struct {
+    uint32_t input; /* int16 activations */
+    uint32_t output; /* int16 activations */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t pad_top; /* rows; padding takes no part in the result */
+    int32_t pad_left; /* columns */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronMaxPool2dS16;
+
+/* Mean over all rows and columns, at most 65534 elements (LiteRT MEAN); the output has one row and one column. */
+typedef struct {
+    uint32_t input; /* int16 activations */
+    uint32_t output; /* int16 activations */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits; holds the division by the elements' number */
+    int32_t output_shift; /* positive shifts left */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronMeanS16;
+
 /* Softmax over the channels of an int16 tensor (LiteRT SOFTMAX); output scale 2^-15. */
 typedef struct {
     uint32_t input; /* int16 */
@@ -499,6 +528,13 @@ typedef struct {
     int32_t negative_shift; /* positive shifts left */
 } NeutronPreluS16;
 
+/* Largest stored value of all rows and columns, or the smallest; the output has one row and one column. */
+typedef struct {
+    uint32_t input; /* int16 activations */
+    uint32_t output; /* int16 activations */
+    int32_t smaller; /* 0: the largest (LiteRT REDUCE_MAX), 1: the smallest (REDUCE_MIN) */
+} NeutronReduceMaxS16;
+
 /* Each output element is a mean of four int16 elements, weighted by 10 bits for rows and 10 for columns. */
 typedef struct {
     uint32_t input; /* int16 */
@@ -506,6 +542,16 @@ typedef struct {
     uint32_t map_base; /* see bases */
     uint32_t map_offset; /* bytes, a multiple of 4; int32 for each output row its first input row, then for each its second one, then for each the second's weight in 1/1024, then the same for columns */
 } NeutronResizeBilinearS16;
+
+/* Products of matrices: a is [batch, row, 1, depth], b [batch, depth, 1, channel] (LiteRT BATCH_MATMUL). */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int16; a pitch of 0 broadcasts */
+    uint32_t output; /* int16; one column */
+    int32_t depth; /* channels of a and rows of b that are taken, at most 32768 */
+    int32_t output_multiplier; /* fixed point, 15 fractional bits */
+    int32_t output_shift; /* positive shifts left; -31 to 14 */
+} NeutronBatchMatmulS16;
 
 /* True where a relation holds between two int16 tensors (LiteRT EQUAL, LESS ...), shifted left by 8 bits and
  * rescaled. The output holds 1 or 0. */
@@ -564,6 +610,9 @@ typedef struct {
     uint32_t table_base; /* see bases */
     uint32_t table_offset; /* bytes, a multiple of 2; uint16 logistic function, 16 fractional bits, of 0, 1/24, 2/24 ... 255/24 */
 } NeutronLogisticS16;
+
+/* Mean over a window of at most 65534 elements, rounded half away from 0. */
+typedef NeutronMaxPool2dS16 NeutronAveragePool2dS16;
 
 /* Computes the operator's whole output. */
 typedef struct {

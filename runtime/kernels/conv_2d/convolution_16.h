@@ -5,7 +5,7 @@
 #define NEUTRON_CONVOLUTION_16_H
 
 #include "conv_2d/convolution.h"
-#include "elements_16.h"
+#include "rescaling_16.h"
 
 void conv_2d_s16_run_portable(const NeutronKernelCall *call);
 void depthwise_conv_2d_s16_run_portable(const NeutronKernelCall *call);
@@ -41,14 +41,6 @@ static inline uint64_t neutron_bias_16(const NeutronRequantBlock16 *table, int32
 /* ---- requantization ------------------------------------------------------------------------------------------------- */
 
 enum { NEUTRON_NARROW_SUMS = 1, NEUTRON_IN_DOUBLE = 2, NEUTRON_MOST_ROUNDING = 3 };
-
-/* LiteRT's MultiplyByQuantizedMultiplier of an int64: round(sum * multiplier / 2^(15 - shift)), halves up, modulo 2^32. check
- * can't read the table, so its words are brought into range here. */
-static inline int32_t neutron_rescaled_64(uint64_t sum, int32_t multiplier, int32_t shift) {
-    const int32_t right = 15 - neutron_bound(shift, -31, 14);
-    const uint64_t product = sum * (uint64_t)(int64_t)multiplier + (UINT64_C(1) << (right - 1));
-    return (int32_t)(uint32_t)(uint64_t)((int64_t)product >> right);
-}
 
 static inline int32_t neutron_significant_bits(uint64_t high, uint64_t low) {
     if (high != 0) return 128 - __builtin_clzll(high);

@@ -20,9 +20,16 @@ from openneutron.ops.limits import (
     rank,
     window_numbers,
 )
-from openneutron.ops.rescaling import fitted_for_single_rounding, fused_activation, of_convolution, rescales
+from openneutron.ops.rescaling import (
+    WIDE_EXPONENT,
+    fitted_for_single_rounding,
+    fused_activation,
+    of_convolution,
+    rescales,
+)
 from openneutron.ops.table import (
     INPUT,
+    INT8_OR_INT16,
     Attribute,
     Op,
     Operand,
@@ -163,9 +170,6 @@ MOST_PRODUCT = 2.0**31 - 1
 MOST_WIDE_SUM = 2.0**47
 """LiteRT's rescaling of int64 accumulators takes no larger ones (MultiplyByQuantizedMultiplier of common.cc)."""
 
-WIDE_EXPONENT = 7
-"""Its factors are below 2^7."""
-
 
 def _sums_in_range(data: int, weights: int, bias: int, channel_axis: int = 0) -> Limit:
     """Return the limit that LiteRT can rescale the int64 accumulators; those of 32 bits wrap."""
@@ -190,8 +194,6 @@ def _conv_limits(data: int, weights: int, bias: int, channel_axis: int = 0) -> t
         _sums_in_range(data, weights, bias, channel_axis),
     )
 
-
-INT8_OR_INT16 = (DType.INT8, DType.INT16)
 
 CONV_2D = Op(
     "conv_2d",

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import limit, rank
-from openneutron.ops.rescaling import matmul_factor, of_two, rescales
-from openneutron.ops.table import Attribute, Op, Operand, Role, broadcast_shape
+from openneutron.ops.rescaling import WIDE_EXPONENT, matmul_factor, of_two, rescales
+from openneutron.ops.table import INT8_OR_INT16, Attribute, Op, Operand, Role, broadcast_shape
 
 MOST_DEPTH = 2**15
 """Products of two differences of stored values that surely fit the kernel's 32-bit accumulator."""
@@ -42,14 +42,15 @@ BATCH_MATMUL = Op(
     "batch_matmul",
     operands=(Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
     shape=_matmul_shape,
-    kernels=("batch_matmul_s8",),
+    kernels=("batch_matmul_s8", "batch_matmul_s16"),
+    types=INT8_OR_INT16,
     options="BatchMatMulOptions",
     attributes=(Attribute("adj_x", "adjX", False), Attribute("adj_y", "adjY", False)),
     limits=(
         rank(0, 2, 5),
         rank(1, 2, 5),
         limit(f"matrices that multiply, batches that broadcast, a depth of at most {MOST_DEPTH}", _multiply),
-        rescales(of_two(matmul_factor)),
+        rescales(of_two(matmul_factor), wide=WIDE_EXPONENT),
     ),
     version=2,
     doc="Products of matrices, either of them transposed; batches broadcast.",

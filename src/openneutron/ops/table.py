@@ -33,6 +33,8 @@ from openneutron.ops.limits import (
     unquantized,
 )
 
+INT8_OR_INT16 = (DType.INT8, DType.INT16)
+
 ShapeRule = Callable[[Graph, Node], tuple[tuple[int, ...], ...]]
 """Output shapes from the operands' shapes, values and the attributes."""
 

@@ -1,14 +1,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernels that add products of int16 activations; int16 has no zero points, and padding is 0."""
+"""Kernels that add products of int16 activations, and pools and reductions of these; int16 has no zero points, padding is 0."""
 
 from __future__ import annotations
 
 from openneutron.isa.kernels.products import CONV_TAPS, OF_ALL_CHANNELS, OF_ONE_CHANNEL, WINDOW_WORDS
-from openneutron.isa.kernels.row import CLAMP, Packing, Row, buffer, constant, signed
+from openneutron.isa.kernels.regions import PER_INPUT, POOL, POOL_TAPS, POOL_WORDS
+from openneutron.isa.kernels.row import (
+    CLAMP,
+    EVERYTHING,
+    WIDE_OPERANDS,
+    CostClass,
+    Operand,
+    Packing,
+    Row,
+    SameRow,
+    Traits,
+    Work,
+    buffer,
+    constant,
+    of_one_input,
+    signed,
+)
 
+_ACTIVATIONS = (buffer("input", "int16 activations", 2), buffer("output", "int16 activations", 2))
 _CONV_FIELDS = (
-    buffer("input", "int16 activations", 2),
-    buffer("output", "int16 activations", 2),
+    *_ACTIVATIONS,
     *constant("weights", "bytes; packed int8 weights of the channels held"),
     *constant(
         "requant",
@@ -44,5 +60,53 @@ KERNELS = (
         CONV_TAPS,
         traits=OF_ONE_CHANNEL,
         packings=(("weights", Packing.CHANNEL_BLOCKS), _REQUANTIZATION),
+    ),
+    Row(
+        "batch_matmul_s16",
+        "Products of matrices: a is [batch, row, 1, depth], b [batch, depth, 1, channel] (LiteRT BATCH_MATMUL).",
+        (
+            *WIDE_OPERANDS,
+            buffer("output", "int16; one column", 2),
+            signed("depth", "channels of a and rows of b that are taken, at most 32768"),
+            signed("output_multiplier", "fixed point, 15 fractional bits"),
+            signed("output_shift", "positive shifts left; -31 to 14"),
+        ),
+        83,
+        ("depth",),
+        traits=Traits(
+            operands=(Operand("input_a", SameRow()), Operand("input_b")),
+            cost=Work(CostClass.MATRIX_PRODUCTS, inputs="depth"),
+            batches_apart=True,
+        ),
+    ),
+    Row(
+        "average_pool_2d_s16",
+        "Mean over a window of at most 65534 elements, rounded half away from 0.",
+        (*_ACTIVATIONS, *POOL_WORDS),
+        127,
+        POOL_TAPS,
+        traits=POOL,
+    ),
+    Row("max_pool_2d_s16", "Largest value in a window.", (*_ACTIVATIONS, *POOL_WORDS), 71, POOL_TAPS, traits=POOL),
+    Row(
+        "mean_s16",
+        "Mean over all rows and columns, at most 65534 elements (LiteRT MEAN); the output has one row and one column.",
+        (
+            *_ACTIVATIONS,
+            signed("output_multiplier", "fixed point, 31 fractional bits; holds the division by the elements' number"),
+            signed("output_shift", "positive shifts left"),
+            *CLAMP,
+        ),
+        72,
+        ("input",),
+        traits=of_one_input(EVERYTHING, PER_INPUT),
+    ),
+    Row(
+        "reduce_max_s16",
+        "Largest stored value of all rows and columns, or the smallest; the output has one row and one column.",
+        (*_ACTIVATIONS, signed("smaller", "0: the largest (LiteRT REDUCE_MAX), 1: the smallest (REDUCE_MIN)")),
+        81,
+        ("input",),
+        traits=of_one_input(EVERYTHING, PER_INPUT),
     ),
 )
