@@ -42,7 +42,7 @@ def left(seconds: float, done: float, total: float) -> str:
 
 
 class _Seconds(ProgressColumn):
-    """The seconds of a step alone, as ``seconds`` returns them for its name, and those that are left."""
+    """The seconds of a step alone, as ``seconds`` returns them for its name, and the seconds until its end."""
 
     def __init__(self, seconds: Callable[[str], float]) -> None:
         super().__init__()
@@ -50,5 +50,6 @@ class _Seconds(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         spent = self._seconds(task.description)
-        rest = left(spent, task.completed, task.total or 0)
+        # The parts of a step take the time of the steps inside it too.
+        rest = left(task.elapsed or 0.0, task.completed, task.total or 0)
         return Text(", ".join(filter(None, (f"{spent:.1f} s", rest))), style="progress.elapsed")

@@ -130,6 +130,8 @@ class Steps:
         if self._bars is not None:
             if step not in self._tasks:
                 self._tasks[step] = self._bars.add_task(step, total=total, remark="")
+            elif not done:
+                self._bars.reset(self._tasks[step], total=total)
             self._bars.update(self._tasks[step], completed=done, total=total)
         if done >= total:
             self._charge(None)
