@@ -128,6 +128,7 @@ SUMMARY: dict[str, Schema] = {
     "utilisation": NUMBER,
     "peak_sram_bytes": WHOLE,
     "sram_budget_bytes": WHOLE,
+    "state_bytes": WHOLE,
     "weights_bytes": WHOLE,
     "microcode_bytes": WHOLE,
     "file": or_null(TEXT),

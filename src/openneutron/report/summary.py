@@ -291,6 +291,7 @@ def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> 
         "modelled_cycles": summary.part_cycles(part),
         "modelled_milliseconds": summary.target.milliseconds(summary.part_cycles(part)),
         **{key: value for key, value in figures.items() if key not in NOT_SHOWN},
+        "states": list(part.report.states),
     }
     if details:
         calls = [{**call, "module": part.module(call["name"])} for call in operators]
