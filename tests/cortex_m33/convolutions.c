@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Random calls of the convolution kernels on the Cortex-M33. The file `seed` holds a seed and how many cases to run, two
  * words; `results` gets the checksum after each case. */
-#include "random_convolutions.h"
+#ifndef RANDOM_CONVOLUTIONS
+#define RANDOM_CONVOLUTIONS "random_convolutions.h"
+#define RUN_CASE run_case
+#endif
+#include RANDOM_CONVOLUTIONS
 
 #include "board.h"
 
@@ -29,7 +33,7 @@ int main(void) {
     Totals totals = {0};
     if (!board_read(seed, words, sizeof words)) return 2;
     for (uint32_t i = 0; i < words[1]; i++) {
-        run_case(words[0], (long)i, &totals);
+        RUN_CASE(words[0], (long)i, &totals);
         board_write(results, &checksum, sizeof checksum);
     }
     return totals.refused != 0;

@@ -29,10 +29,10 @@ BUILDS = {
 
 
 @functools.cache
-def wanted() -> npt.NDArray[np.uint32]:
+def wanted(name: str) -> npt.NDArray[np.uint32]:
     """The host's checksum after each case, by the portable kernels."""
     folder = library().parent
-    program, main = folder / "fuzz_convolution", CALLS / "fuzz_convolution.c"
+    program, main = folder / name, CALLS / f"{name}.c"
     flags = ("-O2", "-DNEUTRON_PORTABLE_ONLY")
     subprocess.run(["gcc", *FLAGS, *flags, "-o", program, main, *SOURCES], check=True)
     done = subprocess.run([program, str(SEED), str(CASES), folder / "checksums"], capture_output=True, check=False)
@@ -40,10 +40,11 @@ def wanted() -> npt.NDArray[np.uint32]:
     return np.fromfile(folder / "checksums", np.uint32)
 
 
+@pytest.mark.parametrize("form", ["", "_16"])
 @pytest.mark.parametrize("build", BUILDS)
-def test_random_calls_give_the_portable_kernels_bytes(build: str) -> None:
-    want = wanted()
-    firmware = image(library(*BUILDS[build]), (HERE / "convolutions.c", HERE / "board.c"), includes=(CALLS,))
+def test_random_calls_give_the_portable_kernels_bytes(build: str, form: str) -> None:
+    want = wanted(f"fuzz_convolution{form}")
+    firmware = image(library(*BUILDS[build]), (HERE / f"convolutions{form}.c", HERE / "board.c"), includes=(CALLS,))
     done = execute(firmware.elf, {"seed": struct.pack("<2I", SEED, CASES)})
     assert done.exit_code == 0, done.console
     got = np.frombuffer(done.files["results"], np.uint32)

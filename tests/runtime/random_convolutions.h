@@ -29,7 +29,7 @@ static const Kernel KERNELS[3] = {
     {VARIANTS(depthwise_conv_2d_s8)},
 };
 
-static bool machine_has(int variant) {
+static inline bool machine_has(int variant) {
 #if NEUTRON_X86_VARIANTS
     return variant == 0 ? neutron_has_avx2() : neutron_has_avx512vnni();
 #else
@@ -149,7 +149,7 @@ static void clip(int32_t *first, int32_t *end, int32_t extent) {
     if (*first >= *end) *first = 0;
 }
 
-static bool is_accepted(Case *c) {
+static inline bool is_accepted(Case *c) {
     c->bindings[0] = (NeutronBinding){NEUTRON_BASE_INPUT, 0, c->input_size};
     c->bindings[1] = (NeutronBinding){NEUTRON_BASE_OUTPUT, 0, c->output_size};
     c->program = (NeutronProgramView){
@@ -169,7 +169,7 @@ static bool is_accepted(Case *c) {
 }
 
 /* Products of a run, for leaving out those that take too long. */
-static double work_of(const Case *c) {
+static inline double work_of(const Case *c) {
     const NeutronWindowExtents *w = &c->window;
     return (double)(w->batch1 - w->batch0) * (w->row1 - w->row0) * (w->col1 - w->col0) * (w->channel1 - w->channel0) *
            c->params.kernel_h * c->params.kernel_w * c->params.group_inputs;
@@ -182,7 +182,7 @@ static uint8_t *filled(uint32_t size) {
 }
 
 /* Requantization words as a compiler writes them in the whole range, so that results are not all the same. */
-static void mend_table(const Case *c, uint8_t *weights, uint8_t *prefetch) {
+static inline void mend_table(const Case *c, uint8_t *weights, uint8_t *prefetch) {
     const NeutronConv2dS8 *p = &c->params;
     if (p->requant_base != NEUTRON_BASE_WEIGHTS && p->requant_base != NEUTRON_BASE_PREFETCH) return;
     void *at = (p->requant_base == NEUTRON_BASE_WEIGHTS ? weights : prefetch) + p->requant_offset;
@@ -206,7 +206,7 @@ static void add_to_checksum(const uint8_t *bytes, uint32_t size) {
     for (uint32_t i = 0; i < size; i++) checksum = (checksum ^ bytes[i]) * 16777619u;
 }
 
-static int run(const Case *c, long *ran) {
+static inline int run(const Case *c, long *ran) {
     uint8_t *input = filled(c->input_size), *output = filled(c->output_size), *weights = filled(c->weights_size);
     uint8_t *scratch = filled(c->scratch_size), *prefetch = filled(c->prefetch_size);
     if (!one_in(4)) mend_table(c, weights, prefetch);
@@ -251,7 +251,7 @@ typedef struct {
 } Totals;
 
 /* Case number i of a seed; others don't matter to it. Its results are added to the checksum. */
-static void run_case(uint64_t seed, long i, Totals *totals) {
+static inline void run_case(uint64_t seed, long i, Totals *totals) {
     seed_numbers(seed << 32 | (uint64_t)i);
     Case c;
     make_sound(&c);

@@ -9,13 +9,17 @@
 
 typedef struct {
     NeutronKernelCheck check;
-    NeutronKernelRun run;
-    const char *name;
+    NeutronKernelRun run, portable;
 } Kernel16;
 
+#if NEUTRON_DSP
+#define VARIANTS_16(name) name##_check, name##_run, name##_run
+#else
+#define VARIANTS_16(name) name##_check, name##_run, name##_run_portable
+#endif
 static const Kernel16 KERNELS_16[2] = {
-    {conv_2d_s16_check, conv_2d_s16_run, "conv_2d_s16"},
-    {depthwise_conv_2d_s16_check, depthwise_conv_2d_s16_run, "depthwise_conv_2d_s16"},
+    {VARIANTS_16(conv_2d_s16)},
+    {VARIANTS_16(depthwise_conv_2d_s16)},
 };
 
 typedef struct {
@@ -106,7 +110,7 @@ static bool run_16(const Case16 *c, bool *comparable) {
     const NeutronKernelCall call = {&c->params, b->buffers, &bases, b->window, NULL};
     uint8_t *const before = malloc(b->output_size), *const want = malloc(b->output_size);
     memcpy(before, output, b->output_size);
-    (c->kernel == 0 ? conv_2d_s16_run_portable : depthwise_conv_2d_s16_run_portable)(&call);
+    KERNELS_16[c->kernel].portable(&call);
     memcpy(want, output, b->output_size);
     const uint32_t written = NEUTRON_BASE_OUTPUT;
     *comparable = c->params.output == 1 && b->buffers[c->params.input].base != written &&

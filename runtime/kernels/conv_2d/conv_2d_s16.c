@@ -10,6 +10,8 @@ bool conv_2d_s16_check(const NeutronProgramView *program, const void *params, co
     return neutron_convolution_16_is_sound(program, p, window, block_bytes);
 }
 
+#if !NEUTRON_DSP
+
 /* The products of one tap; 8 of them fit 32 bits by far. */
 static NEUTRON_INLINE void multiply_pixel(uint64_t *accumulators, const int8_t *weights, const uint8_t *pixel,
                                           int32_t pitch, int32_t inputs) {
@@ -74,3 +76,5 @@ void conv_2d_s16_run(const NeutronKernelCall *call) {
 #endif
     conv_2d_s16_run_portable(call);
 }
+
+#endif

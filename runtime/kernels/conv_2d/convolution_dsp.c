@@ -67,8 +67,8 @@ void neutron_multiply_thin_dsp(uint32_t *sums, const uint32_t *inputs, const uin
 }
 
 /* Of one pixel: four lanes share the inputs. */
-static void multiply_pixel(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
-                           const int32_t *start) {
+void neutron_multiply_one_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
+                              const int32_t *start) {
     uint32_t sum[LANES_OF_A_PIXEL];
     NEUTRON_UNROLL
     for (int k = 0; k < LANES_OF_A_PIXEL; k++) sum[k] = start != NULL ? (uint32_t)start[k] : sums[k];
@@ -113,7 +113,7 @@ typedef struct {
 static __attribute__((noinline)) void multiply_lanes(const Tile *tile, const Lanes *lanes, uint32_t *sums,
                                                      const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
                                                      const int32_t *start) {
-    const NeutronMultiplyDsp multiply = tile->size == 1 ? multiply_pixel : tile->layer->multiply;
+    const NeutronMultiplyDsp multiply = tile->size == 1 ? neutron_multiply_one_dsp : tile->layer->multiply;
     const int32_t step = tile->size == 1 ? LANES_OF_A_PIXEL : 1;
     for (int32_t lane = lanes->lane0 & -step; lane < lanes->lane1; lane += step) {
         multiply(sums + lane * tile->size, inputs, end, weights + lane * NEUTRON_LANES,

@@ -52,6 +52,10 @@ void neutron_convolution_dsp(NeutronLayerDsp *layer);
 void neutron_multiply_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
                           const int32_t *start);
 
+/* Of one pixel: four lanes share the inputs. */
+void neutron_multiply_one_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
+                              const int32_t *start);
+
 /* For blocks of one word. */
 void neutron_multiply_thin_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
                                const int32_t *start);
