@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random graphs at random budgets: ``python -m tests.fuzz.budgets FIRST END`` goes through the seeds from FIRST up to END.
+"""Random graphs at random budgets: ``python -m tests.fuzz.budgets FIRST END`` goes through the seeds from FIRST up to END; with
+``wide`` behind them through graphs of int16 activations.
 
 Each graph of 3 to 30 operators with branches is compiled for the least budget, for two between that and what whole tensors take, and
 for that; with and without copies of constants, with inputs and outputs in the arena and with the caller. Each program goes through
@@ -13,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
-from tests.support import oracle, random_graphs
+from tests.support import oracle, random_graphs, random_wide
 from tests.support.oracle import least_budget
 
 MOST_OPERATORS = 30
@@ -31,12 +33,25 @@ def modelled(compiled: Compiled) -> int:
     return compiled.report.overlapped_cycles
 
 
-def check(seed: int) -> int:
+def int8_graph(seed: int) -> Graph:
+    """Return the graph of 3 to 30 operators of a seed."""
+    return random_graphs.several(seed, 3, MOST_OPERATORS)
+
+
+def int16_graph(seed: int) -> Graph:
+    """Return the graph of 3 to 30 operators on int16 of a seed; some of them are between conversions to int8 and back."""
+    return random_wide.several(seed, 3, MOST_OPERATORS)
+
+
+GRAPHS = {"narrow": int8_graph, "wide": int16_graph}
+
+
+def check(seed: int, kind: str = "narrow") -> int:
     """Compiles and compares the graph of this seed at several budgets; how many programs there were.
 
     A graph that is no valid model (a scale that LiteRT refuses) counts as none. Raises AssertionError for any difference.
     """
-    graph = random_graphs.several(seed, 3, MOST_OPERATORS)
+    graph = GRAPHS[kind](seed)
     fetch, io = bool(seed % 2), ("arena", "caller")[seed // 2 % 2]
     random = np.random.default_rng(seed)
     try:
@@ -76,12 +91,12 @@ def check_graph(
     return len(budgets)
 
 
-def main(first: int, end: int) -> int:
+def main(first: int, end: int, kind: str = "narrow") -> int:
     """Checks seeds [first, end), each in a process of its own; prints each failure, and the sum. 1 where anything failed."""
     graphs = programs = failures = without_oracle = 0
     for seed in range(first, end):
-        made, said = _in_a_child(seed, check)
-        if made is None and _in_a_child(seed, _reference_alone)[0] is None:
+        made, said = _in_a_child(seed, partial(check, kind=kind))
+        if made is None and _in_a_child(seed, partial(_reference_alone, kind=kind))[0] is None:
             # LiteRT's softmax ends the process where 512 values or more are nearly the largest (gemmlowp's RoundingDivideByPOT).
             without_oracle += 1
         elif made is None:
@@ -96,8 +111,8 @@ def main(first: int, end: int) -> int:
     return int(failures > 0)
 
 
-def _reference_alone(seed: int) -> int:
-    graph = random_graphs.several(seed, 3, MOST_OPERATORS)
+def _reference_alone(seed: int, kind: str) -> int:
+    graph = GRAPHS[kind](seed)
     oracle.reference_outputs(graph, oracle.random_inputs(graph, seed))
     return 0
 
@@ -124,4 +139,4 @@ def _in_a_child(seed: int, work: Callable[[int], int]) -> tuple[int | None, str]
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

@@ -5,9 +5,23 @@ from __future__ import annotations
 
 import pytest
 
+from openneutron.ir.graph import DType
+from openneutron.ops import BY_NAME
+from openneutron.ops.choice import COMPARISONS
 from tests.fuzz.budgets import check
+from tests.support import random_wide
 
 
 @pytest.mark.parametrize("seed", [8022, 10089, 40868, *range(24)])
 def test_random_graphs_at_random_budgets(seed: int) -> None:
     check(seed)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_graphs_on_int16_at_random_budgets(seed: int) -> None:
+    assert check(seed, "wide") > 0
+
+
+def test_every_operator_on_int16_has_a_sampler() -> None:
+    on_int16 = {name for name, row in BY_NAME.items() if DType.INT16 in row.types}
+    assert random_wide.SAMPLERS.keys() == on_int16 | set(COMPARISONS)

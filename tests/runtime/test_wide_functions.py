@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -103,15 +106,25 @@ def test_every_value_of_a_sigmoid_is_bit_exact(op: str, scale: float) -> None:
     _assert_exact_on(op, every, scale, 2.0**-15)
 
 
+@pytest.mark.parametrize("op", ["exp", "log", "gelu"])
+@pytest.mark.parametrize("scale", [2e-5, 7.3e-5, 3e-4])
+def test_every_value_of_a_table_is_bit_exact(op: str, scale: float) -> None:
+    every = np.arange(-(2**15), 2**15).astype(np.int16).reshape(1, 256, 256)
+    _assert_exact_on(op, every, scale, scale * 1.1, {"approximate": False} if op == "gelu" else {})
+
+
 def test_roots_are_bit_exact_where_there_are_any() -> None:
     values = np.arange(2**15).astype(np.int16).reshape(1, 128, 256)
     for scale, result in ((1e-3, 1e-2), (1e-5, 1e-3), (0.3, 1e-4)):
         _assert_exact_on("rsqrt", values, scale, result)
 
 
-def _assert_exact_on(op: str, values: np.ndarray, scale: float, result: float) -> None:
+def _assert_exact_on(
+    op: str, values: np.ndarray, scale: float, result: float, attrs: Mapping[str, AttrValue] = MappingProxyType({})
+) -> None:
     source = oracle.wide_activation("x", values.shape, scale)
-    graph = oracle.graph_of([source], [Node(op, ("x",), ("y",))], [oracle.wide_activation("y", values.shape, result)])
+    node = Node(op, ("x",), ("y",), attrs)
+    graph = oracle.graph_of([source], [node], [oracle.wide_activation("y", values.shape, result)])
     (want,) = oracle.reference_outputs(graph, [values])
     (got,) = oracle.simulated_outputs(oracle.compile_graph(graph, oracle.TARGET), [values])
     np.testing.assert_array_equal(got, want)

@@ -319,15 +319,19 @@ def _log(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     return _of_float(log_in_float(lowest))(source, result, attrs)
 
 
-def gelu_in_float(approximate: bool) -> Callable[[Floats], Floats]:
-    """Return GeluTransform or GeluTransformApproximate of reference/gelu.h, product by product in float32."""
+def _tails(values: Floats) -> Floats:
+    """Return erfc in double, rounded once."""
+    return np.array([math.erfc(value) for value in values.astype(np.float64)]).astype(np.float32)
+
+
+def gelu_in_float(approximate: bool, tails: Callable[[Floats], Floats] = _tails) -> Callable[[Floats], Floats]:
+    """Return GeluTransform or GeluTransformApproximate of reference/gelu.h, product by product in float32; ``tails`` is erfc."""
     half, one, cubic = np.float32(0.5), np.float32(1), np.float32(0.044715)
     slope = np.float32(math.sqrt(2 / math.pi))
     towards_tail = np.float32(-math.sqrt(0.5))
 
     def by_tails(values: Floats) -> Floats:
-        tails = [math.erfc(value) for value in (values * towards_tail).astype(np.float64)]
-        return half * values * np.array(tails).astype(np.float32)
+        return half * values * tails(values * towards_tail)
 
     def by_tanh(values: Floats) -> Floats:
         return half * values * (one + tanhf(slope * (values + cubic * values * values * values)))

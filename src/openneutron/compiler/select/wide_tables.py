@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from openneutron.compiler.select.float_functions import erfcf
 from openneutron.compiler.select.tables import exp_in_float, gelu_in_float, log_in_float, rounded_away
 from openneutron.ir import QuantParams
 
@@ -69,7 +70,7 @@ _TRANSFORMS: Mapping[str, Callable[[QuantParams, Mapping[str, Any]], Transform]]
     "exp": lambda result, attrs: exp_in_float,
     "log": lambda result, attrs: _log(result),
     "rsqrt": lambda result, attrs: _rsqrt(result),
-    "gelu": lambda result, attrs: gelu_in_float(bool(attrs["approximate"])),
+    "gelu": lambda result, attrs: gelu_in_float(bool(attrs["approximate"]), erfcf),
 }
 """The functions that LiteRT computes with a table on int16."""
 
