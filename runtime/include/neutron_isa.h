@@ -55,8 +55,25 @@ enum {
     NEUTRON_KERNEL_log_softmax_s8 = 34,
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
+    NEUTRON_KERNEL_conv_2d_s16 = 65,
+    NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
     NEUTRON_KERNEL_add_s16 = 68,
-    NEUTRON_KERNEL_resize_bilinear_s16 = 82
+    NEUTRON_KERNEL_mul_s16 = 69,
+    NEUTRON_KERNEL_max_pool_2d_s16 = 71,
+    NEUTRON_KERNEL_mean_s16 = 72,
+    NEUTRON_KERNEL_softmax_s16 = 75,
+    NEUTRON_KERNEL_lookup_s16 = 76,
+    NEUTRON_KERNEL_maximum_s16 = 78,
+    NEUTRON_KERNEL_prelu_s16 = 79,
+    NEUTRON_KERNEL_reduce_max_s16 = 81,
+    NEUTRON_KERNEL_resize_bilinear_s16 = 82,
+    NEUTRON_KERNEL_batch_matmul_s16 = 83,
+    NEUTRON_KERNEL_compare_s16 = 88,
+    NEUTRON_KERNEL_rescale_s16 = 104,
+    NEUTRON_KERNEL_rescale_s8s16 = 105,
+    NEUTRON_KERNEL_rescale_s16s8 = 106,
+    NEUTRON_KERNEL_logistic_s16 = 107,
+    NEUTRON_KERNEL_average_pool_2d_s16 = 127
 };
 
 /* The microcode's first 32 words. */
@@ -392,6 +409,34 @@ typedef struct {
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;
 
+/* Convolution and fully connected. Weights `[k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs]`. */
+typedef struct {
+    uint32_t input; /* int16 activations */
+    uint32_t output; /* int16 activations */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; packed int8 weights of the channels held */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; for each 8 channels held: lower words of the int64 bias[8], upper words[8], multiplier[8], shift[8] */
+    int32_t constant_channel0; /* first output channel that weights and requant hold, a multiple of 8 */
+    int32_t constant_channels; /* output channels that they hold */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t dilation_h; /* rows */
+    int32_t dilation_w; /* columns */
+    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_left; /* columns before the first */
+    int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t group_outputs; /* output channels of a group */
+    int32_t rounding; /* 0: an int64 accumulator times a multiplier with 15 fractional bits, rounded once, halves up; 1: an int32 accumulator, rounded twice, as int8 convolutions; 2: an int64 accumulator times a double, bits 8 to 29 of a shift being 22 more bits of its multiplier, rounded as doubles are and then to an integer, halves away from 0; 3: the same of an int32 accumulator */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronConv2dS16;
+
+/* Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights `[k/8][kernel_h][kernel_w][8 k]`. */
+typedef NeutronConv2dS16 NeutronDepthwiseConv2dS16;
+
 /* Sum of two int16 tensors, each shifted left by 15 bits and rescaled to a common scale (LiteRT ADD and SUB). */
 typedef struct {
     uint32_t input_a; /* int16; a pitch of 0 broadcasts */
@@ -407,6 +452,89 @@ typedef struct {
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronAddS16;
 
+/* Product of two int16 tensors (LiteRT MUL). */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int16; a pitch of 0 broadcasts */
+    uint32_t output; /* int16 */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* positive shifts left */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronMulS16;
+
+/* Largest value in a window. */
+typedef struct {
+    uint32_t input; /* int16 activations */
+    uint32_t output; /* int16 activations */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t pad_top; /* rows; padding takes no part in the result */
+    int32_t pad_left; /* columns */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronMaxPool2dS16;
+
+/* Mean over all rows and columns, at most 65534 elements (LiteRT MEAN); the output has one row and one column. */
+typedef struct {
+    uint32_t input; /* int16 activations */
+    uint32_t output; /* int16 activations */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits; holds the division by the elements' number */
+    int32_t output_shift; /* positive shifts left */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronMeanS16;
+
+/* Softmax over the channels of an int16 tensor (LiteRT SOFTMAX); output scale 2^-15. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    int32_t channels; /* the input's and the output's channels, at most 65536 */
+    int32_t multiplier; /* of a difference from the largest value, so that -65535 stands for -10; 31 fractional bits */
+    int32_t shift; /* positive shifts left */
+    uint32_t exp_base; /* see bases */
+    uint32_t exp_offset; /* bytes, a multiple of 2; 513 int16 entries of exp from -10 to 0, 15 fractional bits */
+    uint32_t reciprocal_base; /* see bases */
+    uint32_t reciprocal_offset; /* bytes, a multiple of 2; 513 int16 entries of 1 / (1 + x) from 0 to 1, 15 fractional bits */
+} NeutronSoftmaxS16;
+
+/* A 513-entry table, one for each 128 stored values from -32768 on, with straight lines between the entries. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    uint32_t table_base; /* see bases */
+    uint32_t table_offset; /* bytes, a multiple of 2; int16 entries */
+} NeutronLookupS16;
+
+/* The larger of two stored values, or the smaller one. */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int16; a pitch of 0 broadcasts */
+    uint32_t output; /* int16 */
+    int32_t smaller; /* 0: the larger (LiteRT MAXIMUM), 1: the smaller (MINIMUM) */
+} NeutronMaximumS16;
+
+/* a where it is positive, a times b elsewhere (LiteRT PRELU with int8 slopes). */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int8, the slopes; a pitch of 0 broadcasts */
+    uint32_t output; /* int16 */
+    int32_t b_zero_point; /* subtracted from b */
+    int32_t positive_multiplier; /* of a where it is positive; fixed point, 31 fractional bits */
+    int32_t positive_shift; /* positive shifts left */
+    int32_t negative_multiplier; /* of the product; fixed point, 31 fractional bits */
+    int32_t negative_shift; /* positive shifts left */
+} NeutronPreluS16;
+
+/* Largest stored value of all rows and columns, or the smallest; the output has one row and one column. */
+typedef struct {
+    uint32_t input; /* int16 activations */
+    uint32_t output; /* int16 activations */
+    int32_t smaller; /* 0: the largest (LiteRT REDUCE_MAX), 1: the smallest (REDUCE_MIN) */
+} NeutronReduceMaxS16;
+
 /* Each output element is a mean of four int16 elements, weighted by 10 bits for rows and 10 for columns. */
 typedef struct {
     uint32_t input; /* int16 */
@@ -414,6 +542,77 @@ typedef struct {
     uint32_t map_base; /* see bases */
     uint32_t map_offset; /* bytes, a multiple of 4; int32 for each output row its first input row, then for each its second one, then for each the second's weight in 1/1024, then the same for columns */
 } NeutronResizeBilinearS16;
+
+/* Products of matrices: a is [batch, row, 1, depth], b [batch, depth, 1, channel] (LiteRT BATCH_MATMUL). */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int16; a pitch of 0 broadcasts */
+    uint32_t output; /* int16; one column */
+    int32_t depth; /* channels of a and rows of b that are taken, at most 32768 */
+    int32_t output_multiplier; /* fixed point, 15 fractional bits */
+    int32_t output_shift; /* positive shifts left; -31 to 14 */
+} NeutronBatchMatmulS16;
+
+/* True where a relation holds between two int16 tensors (LiteRT EQUAL, LESS ...), shifted left by 8 bits and
+ * rescaled. The output holds 1 or 0. */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int16; a pitch of 0 broadcasts */
+    uint32_t output; /* bool, a byte each */
+    int32_t a_multiplier; /* fixed point, 31 fractional bits */
+    int32_t a_shift; /* 0 or below: shifts right */
+    int32_t b_multiplier; /* fixed point, 31 fractional bits */
+    int32_t b_shift; /* 0 or below: shifts right */
+    int32_t relation; /* of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal */
+} NeutronCompareS16;
+
+/* The operand times one number where it is 0 or positive, times another where it is negative (LiteRT
+ * QUANTIZE, RELU ...). */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    int32_t positive_multiplier; /* of positive values; fixed point, 31 fractional bits */
+    int32_t positive_shift; /* positive shifts left */
+    int32_t negative_multiplier; /* of negative values; fixed point, 31 fractional bits */
+    int32_t negative_shift; /* positive shifts left */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronRescaleS16;
+
+/* int8 values at the scale of an int16 tensor (LiteRT QUANTIZE). */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int16 */
+    int32_t input_zero_point; /* subtracted from each element */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* positive shifts left */
+} NeutronRescaleS8s16;
+
+/* int16 values at the scale and zero point of an int8 tensor (LiteRT QUANTIZE). */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int8 */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* positive shifts left */
+    int32_t output_zero_point; /* added after requantization */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronRescaleS16s8;
+
+/* Logistic function or hyperbolic tangent (LiteRT LOGISTIC, TANH), output scale 2^-15: a table with straight
+ * lines between the entries. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    int32_t multiplier; /* of the input; 0 to 32767, or to 65535 where the shift is 0 */
+    int32_t shift; /* 0 to 31: shifts the product right; 3 * 2^12 then stand for 1 */
+    int32_t tanh; /* 0: the logistic function, 1: the hyperbolic tangent */
+    uint32_t table_base; /* see bases */
+    uint32_t table_offset; /* bytes, a multiple of 2; uint16 logistic function, 16 fractional bits, of 0, 1/24, 2/24 ... 255/24 */
+} NeutronLogisticS16;
+
+/* Mean over a window of at most 65534 elements, rounded half away from 0. */
+typedef NeutronMaxPool2dS16 NeutronAveragePool2dS16;
 
 /* Computes the operator's whole output. */
 typedef struct {

@@ -82,13 +82,17 @@ const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, ui
     return held ? buffer : NULL;
 }
 
+bool neutron_elements_are_sound(const NeutronProgramView *program, const NeutronBuffer *buffer, bool writable,
+                                uint32_t element_bytes) {
+    /* The driver has accepted the first byte of every element; a kernel's own sums stay inside an int32_t. */
+    const uint64_t end = last_offset(buffer) + element_bytes;
+    return end <= neutron_base_size(program, buffer->base, writable) && end <= INT32_MAX;
+}
+
 const NeutronBuffer *neutron_window_elements(const NeutronProgramView *program, uint32_t index, bool writable,
                                              const NeutronWindowExtents *window, uint32_t element_bytes) {
     const NeutronBuffer *buffer = neutron_window_buffer(program, index, writable, window);
-    if (buffer == NULL) return NULL;
-    /* The driver has accepted the first byte of every element; a kernel's own sums stay inside an int32_t. */
-    const uint64_t end = last_offset(buffer) + element_bytes;
-    return end <= neutron_base_size(program, buffer->base, writable) && end <= INT32_MAX ? buffer : NULL;
+    return buffer != NULL && neutron_elements_are_sound(program, buffer, writable, element_bytes) ? buffer : NULL;
 }
 
 bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b, uint32_t output,

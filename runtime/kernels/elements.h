@@ -44,7 +44,11 @@ enum { NEUTRON_BLOCK = 1 };
 const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, uint32_t index, bool writable,
                                            const NeutronWindowExtents *window);
 
-/* The same for elements of several bytes, all of which lie inside the buffer's base. */
+/* All bytes of the buffer's elements lie inside its base. */
+bool neutron_elements_are_sound(const NeutronProgramView *program, const NeutronBuffer *buffer, bool writable,
+                                uint32_t element_bytes);
+
+/* neutron_window_buffer() for elements of several bytes, all of which lie inside the buffer's base. */
 const NeutronBuffer *neutron_window_elements(const NeutronProgramView *program, uint32_t index, bool writable,
                                              const NeutronWindowExtents *window, uint32_t element_bytes);
 

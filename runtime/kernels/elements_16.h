@@ -36,4 +36,45 @@ static NEUTRON_INLINE void neutron_store_block_16(uint8_t *line, int32_t pitch, 
     }
 }
 
+/* The same for elements of 2 bytes, or of 1 byte that become int16. */
+static NEUTRON_INLINE void neutron_load_block_of(int16_t *block, const uint8_t *line, int32_t pitch, int32_t size,
+                                                 const int32_t element_bytes) {
+    if (element_bytes == 2) {
+        neutron_load_block_16(block, line, pitch, size);
+    } else {
+        int8_t narrow[NEUTRON_BLOCK];
+        neutron_load_block(narrow, line, pitch, size);
+        for (int32_t i = 0; i < size; i++) block[i] = narrow[i];
+    }
+}
+
+static NEUTRON_INLINE void neutron_store_block_of(uint8_t *line, int32_t pitch, const int16_t *block, int32_t size,
+                                                  const int32_t element_bytes) {
+    if (element_bytes == 2) {
+        neutron_store_block_16(line, pitch, block, size);
+    } else {
+        int8_t narrow[NEUTRON_BLOCK];
+        for (int32_t i = 0; i < size; i++) narrow[i] = (int8_t)block[i];
+        neutron_store_block(line, pitch, narrow, size);
+    }
+}
+
+/* ---- fixed point -------------------------------------------------------------------------------------------------- */
+
+/* A factor: neutron_requantize() in a form that a compiler vectorises. Where the factor shifts right, for |x| < 2^30. */
+typedef struct {
+    int32_t multiplier, left;
+    NeutronRounding rounding;
+} NeutronFactor;
+
+static inline NeutronFactor neutron_factor(int32_t multiplier, int32_t shift) {
+    const int32_t left = shift > 0 ? shift : 0;
+    return (NeutronFactor){multiplier, left, neutron_rounding(left - shift)};
+}
+
+static NEUTRON_INLINE int32_t neutron_times(int32_t x, const NeutronFactor *by) {
+    const int32_t shifted = (int32_t)((uint32_t)x << by->left);
+    return neutron_shift_rounding(neutron_high_mul(shifted, by->multiplier), by->rounding);
+}
+
 #endif

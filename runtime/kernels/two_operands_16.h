@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Kernels with two int16 operands: elements of two bytes at any address, pitches in bytes, no zero points. */
+/* Kernels with two operands, an int16 one first: elements of two bytes at any address, pitches in bytes. */
 #ifndef NEUTRON_TWO_OPERANDS_16_H
 #define NEUTRON_TWO_OPERANDS_16_H
 
@@ -19,34 +19,41 @@ typedef void (*NeutronTwoOperandBlock16)(const void *numbers, const int16_t *a, 
                                          int32_t size);
 
 static NEUTRON_INLINE int32_t neutron_blocks_of_16(const void *numbers, const NeutronTwoOperandRow *row, int32_t c,
-                                                   int32_t done, NeutronTwoOperandBlock16 block, const int32_t size) {
+                                                   int32_t done, NeutronTwoOperandBlock16 block, const int32_t b_bytes,
+                                                   const int32_t out_bytes, const int32_t size) {
     const uint8_t *a_line = row->a + (ptrdiff_t)c * row->a_col_pitch;
     const uint8_t *b_line = row->b + (ptrdiff_t)c * row->b_col_pitch;
     uint8_t *out_line = row->out + (ptrdiff_t)c * row->out_col_pitch;
     int16_t a[NEUTRON_BLOCK], b[NEUTRON_BLOCK], out[NEUTRON_BLOCK];
     for (; done <= row->length - size; done += size) {
         neutron_load_block_16(a, a_line + (ptrdiff_t)done * row->a_pitch, row->a_pitch, size);
-        neutron_load_block_16(b, b_line + (ptrdiff_t)done * row->b_pitch, row->b_pitch, size);
+        neutron_load_block_of(b, b_line + (ptrdiff_t)done * row->b_pitch, row->b_pitch, size, b_bytes);
         block(numbers, a, b, out, size);
-        neutron_store_block_16(out_line + (ptrdiff_t)done * row->out_pitch, row->out_pitch, out, size);
+        neutron_store_block_of(out_line + (ptrdiff_t)done * row->out_pitch, row->out_pitch, out, size, out_bytes);
     }
     return done;
 }
 
-/* block() for all elements of a row. Inlined with it, so that the block's size is a constant there too. */
+/* block() for all elements of a row. Inlined with it, so that the sizes are constants there too. */
 static NEUTRON_INLINE void neutron_for_each_block_16(const void *numbers, const NeutronTwoOperandRow *row,
-                                                     NeutronTwoOperandBlock16 block) {
+                                                     NeutronTwoOperandBlock16 block, const int32_t b_bytes,
+                                                     const int32_t out_bytes) {
     for (int32_t c = 0; c < row->cols; c++) {
-        const int32_t done = NEUTRON_BLOCK > 1 ? neutron_blocks_of_16(numbers, row, c, 0, block, NEUTRON_BLOCK) : 0;
-        neutron_blocks_of_16(numbers, row, c, done, block, 1);
+        int32_t done = 0;
+        if (NEUTRON_BLOCK > 1) {
+            done = neutron_blocks_of_16(numbers, row, c, 0, block, b_bytes, out_bytes, NEUTRON_BLOCK);
+        }
+        neutron_blocks_of_16(numbers, row, c, done, block, b_bytes, out_bytes, 1);
     }
 }
 
-/* name_row() for name_block(), and the same for AVX2. */
-#define NEUTRON_ROWS_OF_BLOCKS_16(name)                                                                          \
+/* name_row() for name_block() with elements of b and of the output of these bytes, and the same for AVX2. */
+#define NEUTRON_ROWS_OF_BLOCKS_OF(name, b_bytes, out_bytes)                                                      \
     static NEUTRON_INLINE void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                \
-        neutron_for_each_block_16(numbers, row, name##_block);                                                   \
+        neutron_for_each_block_16(numbers, row, name##_block, b_bytes, out_bytes);                               \
     }                                                                                                            \
     NEUTRON_FOR_AVX2(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
+
+#define NEUTRON_ROWS_OF_BLOCKS_16(name) NEUTRON_ROWS_OF_BLOCKS_OF(name, 2, 2)
 
 #endif

@@ -8,7 +8,7 @@ import functools
 import itertools
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,9 @@ from tests.support.convolution_calls import (
 
 KERNELS = tuple(row.name for row in rows.KERNELS if row.name not in convolution_calls.KERNELS)
 SOURCES = (
-    *(RUNTIME / "kernels" / name.rsplit("_", 1)[0] / f"{name}.c" for name in KERNELS),
+    *(path for name in KERNELS for path in sorted((RUNTIME / "kernels" / name.rsplit("_", 1)[0]).glob(f"{name}*.c"))),
+    RUNTIME / "kernels" / "conv_2d" / "convolution_check.c",
+    RUNTIME / "kernels" / "conv_2d" / "convolution_16_check.c",
     RUNTIME / "kernels" / "check.c",
 )
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -86,9 +88,14 @@ def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
     return spans[0], spans[1], cols, spans[3]
 
 
-def windows(extents: Sequence[int], random: np.random.Generator) -> Iterator[Ranges]:
-    """Windows that cover the extents once, in random order."""
-    cuts = [sorted({0, extent, *random.integers(0, extent + 1, random.integers(0, 3)).tolist()}) for extent in extents]
+def windows(call: KernelCall, random: np.random.Generator) -> Iterator[Ranges]:
+    """Windows that cover a call's output once, in random order; channels of packed constants are cut between their blocks."""
+    extents = call.views["output"].extents
+    steps = (1, 1, 1, rows.LANES if "requant" in call.constants else 1)
+    cuts = [
+        sorted({0, extent, *(random.integers(0, extent // step + 1, random.integers(0, 3)) * step).tolist()})
+        for extent, step in zip(extents, steps, strict=True)
+    ]
     spans = [list(itertools.pairwise(cut)) for cut in cuts]
     made = [(b, r, c, k) for b in spans[0] for r in spans[1] for c in spans[2] for k in spans[3]]
     for index in random.permutation(len(made)):
@@ -202,7 +209,7 @@ def assert_bit_exact(graph: Graph, seed: int) -> None:
         sources = {f: logical(view, values[view.tensor]) for f, view in call.views.items() if f != "output"}
         expected = logical(call.views["output"], want)
         for variant in VARIANTS:
-            for window in windows(call.views["output"].extents, random):
+            for window in windows(call, random):
                 got = run_window(variant, call, sources, window, random)
                 chosen = expected[tuple(slice(*range_) for range_ in window)]
                 np.testing.assert_array_equal(got, chosen, f"{variant} {window}\n{call}\n{graph}")

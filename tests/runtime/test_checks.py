@@ -32,12 +32,19 @@ def program() -> Path:
     return folder / "fuzz_checks"
 
 
-@pytest.mark.parametrize("kernel", element_calls.KERNELS)
+def _is_convolution(kernel: str) -> bool:
+    """Whether test_conv_fuzz.py calls the kernel: random words make no convolution."""
+    return any(field.name == "requant_base" for field in KERNEL_BY_NAME[kernel].fields)
+
+
+@pytest.mark.parametrize("kernel", [name for name in element_calls.KERNELS if not _is_convolution(name)])
 def test_what_check_accepts_run_survives(kernel: str) -> None:
     row = KERNEL_BY_NAME[kernel]
     words = [field.name for field in row.fields]
     channels = words.index("channels") if "channels" in words else len(words) - 1
-    arguments = [str(row.code), "7", str(ROUNDS), str(channels)]
+    # Random offsets of two constants are seldom both inside the memory.
+    rounds = ROUNDS * max(1, sum(name.endswith("_base") for name in words)) ** 2
+    arguments = [str(row.code), "7", str(rounds), str(channels)]
     finished = subprocess.run([program(), *arguments], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     assert int(finished.stdout) > 50, "the random words are refused nearly always: they test nothing"

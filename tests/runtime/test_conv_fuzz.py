@@ -11,20 +11,24 @@ from tests.support.convolution_calls import FLAGS, SOURCES
 
 SANITIZERS = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CASES = 20_000
+WIDE_CASES = 8_000
 RESULT = re.compile(
     r"sound (\d+) damaged (\d+) portable (\d+) avx2 \d+ avx512vnni \d+ differ 0 checksum ([0-9a-f]{8})\n"
 )
 
 
-def _run(program: Path, *flags: str) -> tuple[int, int, int, str]:
-    main = Path(__file__).parent / "fuzz_convolution.c"
-    subprocess.run(["gcc", *FLAGS, *flags, "-o", str(program), str(main), *map(str, SOURCES)], check=True)
-    done = subprocess.run([str(program), "1", str(CASES)], capture_output=True, text=True, check=False)
+WIDE_RESULT = re.compile(r"sound (\d+) damaged (\d+) ran (\d+) checksum ([0-9a-f]{8})\n")
+
+
+def _run(program: Path, *flags: str, main: str = "fuzz_convolution.c", cases: int = CASES) -> tuple[int, int, int, str]:
+    source = Path(__file__).with_name(main)
+    subprocess.run(["gcc", *FLAGS, *flags, "-o", str(program), str(source), *map(str, SOURCES)], check=True)
+    done = subprocess.run([str(program), "1", str(cases)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    result = RESULT.fullmatch(done.stdout)
+    result = (RESULT if main == "fuzz_convolution.c" else WIDE_RESULT).fullmatch(done.stdout)
     assert result, done.stdout
-    sound, damaged, portable, checksum = result.groups()
-    return int(sound), int(damaged), int(portable), checksum
+    sound, damaged, ran, checksum = result.groups()
+    return int(sound), int(damaged), int(ran), checksum
 
 
 def test_accepted_calls_stay_inside_their_memory_and_variants_agree(tmp_path: Path) -> None:
@@ -32,4 +36,12 @@ def test_accepted_calls_stay_inside_their_memory_and_variants_agree(tmp_path: Pa
     assert sound > CASES // 3 and damaged > CASES // 20 and portable > sound
     # Without a vector instruction of its own, as on a microcontroller.
     *_, plain = _run(tmp_path / "plain", "-O2", "-DNEUTRON_PORTABLE_ONLY")
+    assert plain == checksum
+
+
+def test_accepted_calls_on_int16_stay_inside_their_memory_and_variants_agree(tmp_path: Path) -> None:
+    main = "fuzz_convolution_16.c"
+    sound, damaged, ran, checksum = _run(tmp_path / "sanitized", *SANITIZERS, main=main, cases=WIDE_CASES)
+    assert sound > WIDE_CASES // 3 and damaged > WIDE_CASES // 20 and ran > sound
+    *_, plain = _run(tmp_path / "plain", "-O2", "-DNEUTRON_PORTABLE_ONLY", main=main, cases=WIDE_CASES)
     assert plain == checksum

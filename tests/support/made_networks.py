@@ -44,7 +44,9 @@ class Layers:
         """Add an operator with the default attributes, but for those that are specified."""
         result = Tensor(f"{op}_{len(self.nodes)}", shape, DType.INT8, quant)
         self.tensors.update({tensor.name: tensor for tensor in (*operands, result)})
-        defaults = {attribute.name: attribute.default for attribute in ops.BY_NAME[op].attributes}
+        defaults = {
+            attribute.name: attribute.default for attribute in ops.BY_NAME[op].attributes if not attribute.unstated
+        }
         self.nodes.append(Node(op, tuple(item.name for item in operands), (result.name,), {**defaults, **attrs}))
         return result
 

@@ -173,15 +173,15 @@ WITHOUT_REFERENCE = frozenset(
 def beyond_reference(model: Any) -> bool:
     """Return whether a file's flatbuffer objects need LiteRT's optimized kernels (BUILTIN_WITHOUT_DEFAULT_DELEGATES).
 
-    That is where the reference kernels lack an operator, or compute it wrongly: a SUM of int8 as if it was uint8.
+    That is where the reference kernels lack an operator, or compute it wrongly: a SUM of int8 or int16 as if it was uint8.
     """
     return any(
-        operator_name(model, operator) in WITHOUT_REFERENCE or _sums_int8(model, subgraph, operator)
+        operator_name(model, operator) in WITHOUT_REFERENCE or _sums_signed(model, subgraph, operator)
         for subgraph in model.subgraphs
         for operator in subgraph.operators or ()
     )
 
 
-def _sums_int8(model: Any, subgraph: Any, operator: Any) -> bool:
+def _sums_signed(model: Any, subgraph: Any, operator: Any) -> bool:
     first = operator.inputs[0] if operator_name(model, operator) == "SUM" and len(operator.inputs) else -1
-    return bool(first >= 0 and subgraph.tensors[first].type == schema.TensorType.INT8)
+    return bool(first >= 0 and subgraph.tensors[first].type in (schema.TensorType.INT8, schema.TensorType.INT16))

@@ -193,6 +193,7 @@ def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:
     if row is None:
         return Node(litert, inputs, outputs, source=source)
     attrs = {a.name: _read_attribute(a, operator.builtinOptions, litert) for a in row.attributes}
+    attrs = {a.name: attrs[a.name] for a in row.attributes if not (a.unstated and attrs[a.name] == a.default)}
     return Node(row.name, inputs, outputs, attrs, source)
 
 

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops import choice, conv, elementwise, filled, indexed, pieces, places, reductions, shape
+from openneutron.ops import choice, conv, elementwise, filled, indexed, matmul, pieces, places, reductions, shape
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
-_FAMILIES = (conv, reductions, elementwise, shape, indexed, pieces, choice, places, filled)
+_FAMILIES = (conv, matmul, reductions, elementwise, shape, indexed, pieces, choice, places, filled)
 
 OPS: tuple[Op, ...] = tuple(row for family in _FAMILIES for row in family.OPS)
 BY_NAME = {op.name: op for op in OPS}

@@ -54,11 +54,13 @@ def _comparable(graph: Graph, node: Node) -> str | None:
     """LiteRT rescales both operands by their scales, by less than 1."""
     for index in (0, 1):
         tensor = graph.given(node, index)
-        if tensor.dtype is DType.BOOL and node.op in ("equal", "not_equal"):
+        if tensor.dtype is DType.BOOL and node.op in EQUALITIES:
             continue
-        if reason := int8_reason(tensor, "input"):
+        if reason := int8_reason(tensor, "input", (DType.INT8, DType.INT16)):
             return reason
         assert tensor.quant is not None
+        if tensor.dtype is DType.INT16 and node.op not in EQUALITIES:
+            continue
         if tensor.quant.scale >= 1:
             return f"input '{tensor.name}' has scale {tensor.quant.scale:.6g}; LiteRT compares for scales below 1"
     return None
@@ -80,24 +82,28 @@ _COMPARED = {
 COMPARISONS = tuple(_COMPARED)
 """In the order of compare_s8's relations."""
 
+EQUALITIES = ("equal", "not_equal")
+"""The comparisons that LiteRT also has for booleans. Of int16 tensors, the others compare stored values as they are."""
+
 
 def _comparison(name: str) -> Op:
-    words = "inputs int8 of scales below 1" + (", or bool" if name in ("equal", "not_equal") else "")
+    kinds = "int8 or int16 of scales below 1, or bool" if name in EQUALITIES else "int8 of scales below 1, or int16"
     return Op(
         name,
         operands=(Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=broadcast,
-        kernels=("compare_s8",),
+        kernels=("compare_s8", "compare_s16"),
         quantization=Quantization.NONE,
         limits=(
-            limit(words, _comparable),
+            limit(f"inputs {kinds}", _comparable),
             limit("inputs of one type", _one_type),
             unquantized([], True, DType.BOOL),
             broadcasts(MOST_BROADCAST["compare"]),
         ),
         version=2,
         unsigned=True,
-        doc=f"{_COMPARED[name]}, with broadcasting; LiteRT rounds both to 1/256 first, so that values nearer than that may count as equal.",
+        doc=f"{_COMPARED[name]}, with broadcasting; LiteRT rounds both to 1/256 first, so that values nearer than that may count as "
+        + ("equal." if name in EQUALITIES else "equal. Of int16 it compares the stored values, whatever their scales."),
     )
 
 
@@ -207,6 +213,7 @@ OPS = (
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=broadcast,
         kernels=("select_s8",),
+        types=(DType.INT8, DType.INT16),
         limits=(broadcasts(MOST_BROADCAST["select"]),),
         doc="One value where a condition holds, another elsewhere, with broadcasting.",
     ),
@@ -215,6 +222,7 @@ OPS = (
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=lambda graph, node: (graph[str(node.inputs[1])].shape,),
         kernels=("select_s8",),
+        types=(DType.INT8, DType.INT16),
         limits=(limit("inputs of one shape; a condition of that, of its first extent, or one", _condition_of_rows),),
         doc="One value where a condition holds, another elsewhere.",
         made_of=_select_of_rows,

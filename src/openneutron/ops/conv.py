@@ -1,29 +1,39 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions, transposed convolutions, fully connected layers and products of matrices, and their multiply-accumulates."""
+"""Convolutions, transposed convolutions and fully connected layers, and the multiply-accumulates of these and of products of matrices."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+import numpy.typing as npt
 
-from openneutron.ir import Graph, Node
-from openneutron.ops.limits import LARGEST_WINDOW_WORD, MOST_PARTS_OF_WEIGHTS, attr_among, limit, rank, window_numbers
+from openneutron.ir import DType, Graph, Node
+from openneutron.ops.limits import (
+    BIAS_TYPE,
+    LARGEST_WINDOW_WORD,
+    MOST_PARTS_OF_WEIGHTS,
+    Limit,
+    attr_among,
+    has_wide_sums,
+    limit,
+    rank,
+    window_numbers,
+)
 from openneutron.ops.rescaling import (
+    WIDE_EXPONENT,
     fitted_for_single_rounding,
     fused_activation,
-    matmul_factor,
     of_convolution,
-    of_two,
     rescales,
 )
 from openneutron.ops.table import (
     INPUT,
+    INT8_OR_INT16,
     Attribute,
     Op,
     Operand,
     Role,
-    broadcast_shape,
     constant_values,
     parameter,
     shape_given_by,
@@ -35,6 +45,7 @@ ACTIVATION = Attribute(
     "activation", "fusedActivationFunction", "NONE", {0: "NONE", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
 )
 STRIDES = (Attribute("stride_h", "strideH", 1), Attribute("stride_w", "strideW", 1))
+_BIAS_TYPE = Attribute(BIAS_TYPE, "quantizedBiasType", "FLOAT32", {0: "FLOAT32", 2: "INT32", 4: "INT64"}, unstated=True)
 DILATIONS = (Attribute("dilation_h", "dilationHFactor", 1), Attribute("dilation_w", "dilationWFactor", 1))
 
 Padding = tuple[int, int, int, int]
@@ -127,15 +138,25 @@ def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
     return None
 
 
+def _largest_sums(
+    graph: Graph, node: Node, weights_at: int, bias_at: int, channel_axis: int
+) -> npt.NDArray[np.float64]:
+    """Return a bound of the accumulators' magnitudes, for each output channel."""
+    weights, bias = graph.given(node, weights_at), graph.operand(node, bias_at)
+    assert weights.data is not None and weights.quant is not None
+    activation = 2.0**15 if graph[node.outputs[0]].dtype is DType.INT16 else 255.0
+    others = tuple(axis for axis in range(weights.data.ndim) if axis != channel_axis)
+    differences = np.abs(weights.data.astype(np.int16) - weights.quant.zero_points[0])
+    most = np.asarray(activation * differences.sum(axis=others, dtype=np.int64))
+    if bias is not None and bias.data is not None:
+        most = most + np.abs(bias.data.reshape(-1).astype(np.float64))
+    return most if has_wide_sums(graph, node) else np.minimum(most, 2.0**31)
+
+
 def _products_in_range(graph: Graph, node: Node) -> str | None:
     """Check that accumulator times factor fits int32: LiteRT casts this double to int32 before it clamps."""
-    weights, bias = graph.given(node, 1), graph.operand(node, 2)
-    assert weights.data is not None and weights.quant is not None
     factors = np.asarray(of_convolution(0, 1)(graph, node))
-    most = 255.0 * np.abs(weights.data.astype(np.int16) - weights.quant.zero_points[0]).sum(axis=1, dtype=np.int64)
-    if bias is not None and bias.data is not None:
-        most = most + np.abs(bias.data.reshape(-1).astype(np.int64))
-    largest = float((np.minimum(most, 2.0**31) * factors).max())
+    largest = float((_largest_sums(graph, node, 1, 2, 0) * factors).max())
     if largest < MOST_PRODUCT:
         return None
     return (
@@ -146,16 +167,43 @@ def _products_in_range(graph: Graph, node: Node) -> str | None:
 
 MOST_PRODUCT = 2.0**31 - 1
 
-_CONV_LIMITS = (rank(0, 4, 4), window_numbers(), rescales(of_convolution(0, 1)), fused_activation())
+MOST_WIDE_SUM = 2.0**47
+"""LiteRT's rescaling of int64 accumulators takes no larger ones (MultiplyByQuantizedMultiplier of common.cc)."""
+
+
+def _sums_in_range(data: int, weights: int, bias: int, channel_axis: int = 0) -> Limit:
+    """Return the limit that LiteRT can rescale the int64 accumulators; those of 32 bits wrap."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        if not has_wide_sums(graph, node):
+            return None
+        largest = float(_largest_sums(graph, node, weights, bias, channel_axis).max())
+        if largest < MOST_WIDE_SUM:
+            return None
+        return f"its accumulator may reach {largest:.6g}; with int16 activations LiteRT rescales those below 2^47"
+
+    return limit("int16: accumulators below 2^47", rule)
+
+
+def _conv_limits(data: int, weights: int, bias: int, channel_axis: int = 0) -> tuple[Limit, ...]:
+    return (
+        rank(data, 4, 4),
+        window_numbers(),
+        rescales(of_convolution(data, weights), wide=WIDE_EXPONENT),
+        fused_activation(),
+        _sums_in_range(data, weights, bias, channel_axis),
+    )
+
 
 CONV_2D = Op(
     "conv_2d",
     operands=(INPUT, Operand(Role.WEIGHT, "weights"), Operand(Role.BIAS, "bias", optional=True)),
     shape=_conv_shape,
-    kernels=("conv_2d_s8", "conv_2d_1x1_s8"),
+    kernels=("conv_2d_s8", "conv_2d_1x1_s8", "conv_2d_s16"),
+    types=INT8_OR_INT16,
     options="Conv2DOptions",
-    attributes=(PADDING, *STRIDES, *DILATIONS, ACTIVATION),
-    limits=(*_CONV_LIMITS, limit("input channels a multiple of the weights' (grouped convolution)", _groups)),
+    attributes=(PADDING, *STRIDES, *DILATIONS, ACTIVATION, _BIAS_TYPE),
+    limits=(*_conv_limits(0, 1, 2), limit("input channels a multiple of the weights' (grouped convolution)", _groups)),
     version=3,
     unsigned=True,
     doc="Convolution, any kernel, stride, dilation, padding and number of groups; weights OHWI.",
@@ -165,11 +213,12 @@ DEPTHWISE_CONV_2D = Op(
     "depthwise_conv_2d",
     operands=(INPUT, Operand(Role.WEIGHT, "weights", channel_axis=3), CONV_2D.operands[2]),
     shape=_conv_shape,
-    kernels=("depthwise_conv_2d_s8",),
+    kernels=("depthwise_conv_2d_s8", "depthwise_conv_2d_s16"),
+    types=INT8_OR_INT16,
     options="DepthwiseConv2DOptions",
     attributes=(PADDING, *STRIDES, *DILATIONS, ACTIVATION, Attribute("depth_multiplier", "depthMultiplier", 1)),
     limits=(
-        *_CONV_LIMITS,
+        *_conv_limits(0, 1, 2, 3),
         limit("output channels a multiple of the input's", _depth_multiplier),
         limit(
             f"with uint8 weights a kernel over at most {LARGEST_WINDOW_WORD // MOST_PARTS_OF_WEIGHTS} rows",
@@ -185,9 +234,11 @@ FULLY_CONNECTED = Op(
     "fully_connected",
     operands=CONV_2D.operands,
     shape=_fully_connected_shape,
-    kernels=("conv_2d_1x1_s8",),
+    kernels=("conv_2d_1x1_s8", "conv_2d_s16"),
+    types=INT8_OR_INT16,
     attributes=(
         ACTIVATION,
+        _BIAS_TYPE,
         Attribute("keep_num_dims", "keepNumDims", False),
         Attribute("weights_format", "weightsFormat", "DEFAULT", {0: "DEFAULT", 1: "SHUFFLED4x16INT8"}),
     ),
@@ -202,53 +253,6 @@ FULLY_CONNECTED = Op(
     version=4,
     unsigned=True,
     doc="Fully connected layer; weights [outputs, inputs].",
-)
-
-MOST_DEPTH = 2**15
-"""Products of two differences of stored values that surely fit the kernel's 32-bit accumulator."""
-
-
-def matrices(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of both operands as [..., rows, depth] and [..., depth, columns]."""
-    a, b = graph.given(node, 0), graph.given(node, 1)
-    return _turned(a.shape, node["adj_x"]), _turned(b.shape, node["adj_y"])
-
-
-def _turned(shape: tuple[int, ...], turned: bool) -> tuple[int, ...]:
-    return (*shape[:-2], shape[-1], shape[-2]) if turned else shape
-
-
-def _matmul_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    a, b = matrices(graph, node)
-    batches = broadcast_shape(a[:-2], b[:-2])
-    assert batches is not None
-    return ((*batches, a[-2], b[-1]),)
-
-
-def _multiply(graph: Graph, node: Node) -> str | None:
-    a, b = matrices(graph, node)
-    if a[-1] != b[-2] or broadcast_shape(a[:-2], b[:-2]) is None:
-        return f"its matrices are {list(a)} and {list(b)}, which do not multiply"
-    if a[-1] > MOST_DEPTH:
-        return f"it adds {a[-1]} products; at most {MOST_DEPTH}"
-    return None
-
-
-BATCH_MATMUL = Op(
-    "batch_matmul",
-    operands=(Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
-    shape=_matmul_shape,
-    kernels=("batch_matmul_s8",),
-    options="BatchMatMulOptions",
-    attributes=(Attribute("adj_x", "adjX", False), Attribute("adj_y", "adjY", False)),
-    limits=(
-        rank(0, 2, 5),
-        rank(1, 2, 5),
-        limit(f"matrices that multiply, batches that broadcast, a depth of at most {MOST_DEPTH}", _multiply),
-        rescales(of_two(matmul_factor)),
-    ),
-    version=2,
-    doc="Products of matrices, either of them transposed; batches broadcast.",
 )
 
 RANK_OF_WEIGHTS = {"conv_2d": 4, "depthwise_conv_2d": 4, "fully_connected": 2, "batch_matmul": 2, "transpose_conv": 4}
@@ -330,13 +334,11 @@ TRANSPOSE_CONV = Op(
         Operand(Role.BIAS, "bias", optional=True),
     ),
     shape=shape_given_by(OUTPUT_SHAPE),
-    kernels=("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8"),
-    attributes=(PADDING, *STRIDES, ACTIVATION),
+    kernels=("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8", "conv_2d_s16", "depthwise_conv_2d_s16"),
+    types=INT8_OR_INT16,
+    attributes=(PADDING, *STRIDES, ACTIVATION, _BIAS_TYPE),
     limits=(
-        rank(DATA, 4, 4),
-        window_numbers(),
-        rescales(of_convolution(DATA, WEIGHTS)),
-        fused_activation(),
+        *_conv_limits(DATA, WEIGHTS, BIAS),
         limit("output rows and columns from which a convolution would make the input's", _fitting),
     ),
     version=4,
@@ -347,4 +349,4 @@ TRANSPOSE_CONV = Op(
     ),
 )
 
-OPS = (CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED, BATCH_MATMUL, TRANSPOSE_CONV)
+OPS = (CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED, TRANSPOSE_CONV)

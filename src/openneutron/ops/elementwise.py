@@ -10,8 +10,9 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION
-from openneutron.ops.limits import Limit, broadcasts, limit
+from openneutron.ops.limits import STORED, Limit, broadcasts, limit
 from openneutron.ops.rescaling import (
+    WIDE_EXPONENT,
     clamps_to,
     fused_activation,
     leaky_slope,
@@ -26,6 +27,7 @@ from openneutron.ops.rescaling import (
     rsqrt_factor,
 )
 from openneutron.ops.table import INPUT, Attribute, Op, Operand, Quantization, Role, broadcast, broadcast_shape
+from openneutron.ops.wide_elements import CONVERTED, EXPONENTIAL, GENERAL_SCALES, INT8_SLOPES, SIGMOID_SCALE
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
 
@@ -52,7 +54,7 @@ def _negated_quantization(graph: Graph, node: Node) -> str | None:
 
 def _rsqrt_scales(graph: Graph, node: Node) -> str | None:
     source, result = quant_of(graph, node, 0), result_quant(graph, node)
-    if math.sqrt(source.scale) * result.scale < RSQRT_MOST:
+    if graph.given(node, 0).dtype is DType.INT16 or math.sqrt(source.scale) * result.scale < RSQRT_MOST:
         return None
     return (
         f"its output has scale {result.scale:.6g}, its input {source.scale:.6g}; "
@@ -87,26 +89,7 @@ def _sum_scales(graph: Graph, node: Node) -> str | None:
 _SUM_SCALES = limit("output scale above 1/2^19 of the larger input's (int16: 1/2^14)", _sum_scales)
 
 
-def _is_power_of_two(scale: float) -> bool:
-    """Return whether LiteRT takes the scale for a power of two (CheckedLog2 of kernel_util.cc)."""
-    exponent = math.log2(scale)
-    return abs(exponent - round(exponent)) < 1e-3
-
-
-def _general_scales(graph: Graph, node: Node) -> str | None:
-    if graph[node.name].dtype is not DType.INT16 or not node.attrs.get("pot_scale_int16", True):
-        return None
-    quants = quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node)
-    if not all(_is_power_of_two(quant.scale) for quant in quants):
-        return None
-    return (
-        "its scales are powers of two and its option pot_scale_int16 is true, for which LiteRT has another arithmetic"
-    )
-
-
 _POT_SCALE = Attribute("pot_scale_int16", "potScaleInt16", True)
-_GENERAL_SCALES = limit("int16: option pot_scale_int16 false, or a scale that is no power of two", _general_scales)
-_INT8_OR_INT16 = (DType.INT8, DType.INT16)
 
 
 def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) -> tuple[float, float]:
@@ -114,8 +97,12 @@ def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) ->
     return ratio_in_float(data, result), product_in_float(data, slope, result)
 
 
-def _prelu_factors(graph: Graph, node: Node) -> tuple[float, float]:
-    return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))
+def _positive_factor(graph: Graph, node: Node) -> float:
+    return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))[0]
+
+
+def _negative_factor(graph: Graph, node: Node) -> float:
+    return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))[1]
 
 
 def _leaky_slope(graph: Graph, node: Node) -> float:
@@ -172,6 +159,7 @@ def _two(
     version: int = 2,
     unsigned: bool = True,
     attributes: tuple[Attribute, ...] = (),
+    converts: bool = False,
 ) -> Op:
     if fused:
         limits = (fused_activation(), *limits)
@@ -181,20 +169,22 @@ def _two(
         operands=_TWO,
         shape=broadcast,
         kernels=kernels,
-        types=_INT8_OR_INT16 if len(kernels) > 1 else (DType.INT8,),
+        types=STORED if len(kernels) > 1 else (DType.INT8,),
         options=options,
         attributes=(ACTIVATION, *attributes) if fused else attributes,
         quantization=quantization,
         limits=(broadcasts(6), *limits),
         version=version,
         unsigned=unsigned,
+        converts=converts,
         doc=doc,
     )
 
 
 def _extremum(name: str, doc: str) -> Op:
     # LiteRT compares stored values whatever they stand for.
-    return _two(name, "maximum_s8", doc, (), "MaximumMinimumOptions", Quantization.SHARED, fused=False)
+    kernels = ("maximum_s8", "maximum_s16")
+    return _two(name, kernels, doc, (), "MaximumMinimumOptions", Quantization.SHARED, fused=False)
 
 
 _table = partial(Op, kernels=("lookup_s8",), version=2, unsigned=True)
@@ -203,38 +193,60 @@ _table = partial(Op, kernels=("lookup_s8",), version=2, unsigned=True)
 
 def _whole_table(graph: Graph, node: Node) -> str | None:
     entries = graph.given(node, 1)
-    if entries.dtype is DType.INT8 and entries.shape == (TABLE_ENTRIES,):
+    dtype = graph.given(node, 0).dtype
+    if entries.dtype is dtype and entries.shape == (TABLE_ENTRIES[dtype],):
         return None
-    return f"its table '{entries.name}' is {entries.dtype} {list(entries.shape)}; it must be int8 [{TABLE_ENTRIES}]"
+    return f"its table '{entries.name}' is {entries.dtype} {list(entries.shape)}; it must be {dtype} [{TABLE_ENTRIES[dtype]}]"
 
 
-TABLE_ENTRIES = 256
+TABLE_ENTRIES = {DType.INT8: 256, DType.INT16: 513}
 
 LOOKUP = Op(
     "lookup",
     in_litert=False,
     operands=(INPUT, Operand(Role.VALUE, "table")),
-    kernels=("lookup_s8",),
-    limits=(limit("a table of 256 int8 values", _whole_table),),
-    doc="Any function of one value, as a table: entry i is the result for stored value i - 128. "
-    "LiteRT has no operator for it; files say it as CAST, ADD and GATHER.",
+    kernels=("lookup_s8", "lookup_s16"),
+    types=STORED,
+    limits=(limit("a table of 256 int8 or 513 int16 values", _whole_table),),
+    doc="Any function of one value, as a table: entry i is the result for stored value i - 128. Of int16, entry i is that of value "
+    "128 * i - 32768, with straight lines between these. LiteRT has no operator for it; files state it as CAST, ADD and GATHER.",
 )
 
-_RESCALED = rescales(of_one(ratio_in_float))
+_RESCALED = rescales(of_one(ratio_in_float), wide=WIDE_EXPONENT)
+
+_wide_table = partial(_table, types=STORED)
+"""Return the row of a function that LiteRT also has for int16."""
+
+_BY_FACTORS = ("lookup_s8", "rescale_s16")
+_BY_TABLES = ("lookup_s8", "lookup_s16")
+_BY_SIGMOID = ("lookup_s8", "logistic_s16")
 _SUMS = ("add_s8", "add_s16")
 
 OPS = (
     LOOKUP,
-    _two("add", _SUMS, "Sum, with broadcasting.", (_GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
-    _two("sub", _SUMS, "Difference, with broadcasting.", (_GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
-    _two("mul", "mul_s8", "Product, with broadcasting.", (rescales(of_two(product_in_float)),)),
+    _two("add", _SUMS, "Sum, with broadcasting.", (GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
+    _two("sub", _SUMS, "Difference, with broadcasting.", (GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
+    _two(
+        "mul",
+        ("mul_s8", "mul_s16"),
+        "Product, with broadcasting.",
+        # A product of two int16 values has 31 bits already: none is left for a shift.
+        (rescales(of_two(product_in_float), wide=0),),
+    ),
     _extremum("maximum", "The larger of two, with broadcasting."),
     _extremum("minimum", "The smaller of two, with broadcasting."),
     _two(
         "prelu",
-        "prelu_s8",
+        ("prelu_s8", "prelu_s16"),
         "x where x is positive, x times its slope elsewhere; slopes broadcast.",
-        limits=(limit("slopes that broadcast to the input's shape", _keeps_shape), rescales(_prelu_factors)),
+        limits=(
+            INT8_SLOPES,
+            limit("slopes that broadcast to the input's shape", _keeps_shape),
+            rescales(_positive_factor, wide=WIDE_EXPONENT),
+            # A product of an int16 value and a slope has 24 bits.
+            rescales(_negative_factor, wide=7),
+        ),
+        converts=True,
         fused=False,
         version=1,
     ),
@@ -246,21 +258,30 @@ OPS = (
         fused=False,
         unsigned=False,
     ),
-    _table("relu", doc="max(x, 0).", limits=(_RESCALED,)),
-    _table("relu6", doc="min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
+    _wide_table("relu", kernels=_BY_FACTORS, doc="max(x, 0).", limits=(_RESCALED,)),
+    _wide_table("relu6", kernels=_BY_FACTORS, doc="min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
     _table("relu_n1_to_1", doc="min(max(x, -1), 1).", version=1, limits=(_RESCALED, clamps_to(-1.0, 1.0))),
     _table("relu_0_to_1", doc="min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
     _table(
         "quantize",
-        doc="The same values at another scale and zero point.",
-        limits=(rescales(of_one(ratio)),),
-        types=(DType.INT8, DType.UINT8),
+        kernels=("lookup_s8", "rescale_s16", "rescale_s8s16", "rescale_s16s8"),
+        doc="The same values at another scale and zero point, or of another type.",
+        limits=(
+            CONVERTED,
+            rescales(of_one(ratio), wide=WIDE_EXPONENT),
+        ),
+        types=(DType.INT8, DType.UINT8, DType.INT16),
+        converts=True,
     ),
-    _table("abs", doc="The magnitude.", limits=(_RESCALED,), unsigned=False),
-    _table("exp", doc="exp(x).", unsigned=False),
-    _table("log", doc="Natural logarithm.", unsigned=False),
-    _table("logistic", doc="1 / (1 + exp(-x)).", fixed_output=(1 / 256, -128)),
-    _table("tanh", doc="Hyperbolic tangent.", fixed_output=(1 / 128, 0)),
+    _wide_table("abs", kernels=_BY_FACTORS, doc="The magnitude.", limits=(_RESCALED,), unsigned=False),
+    _wide_table("exp", kernels=_BY_TABLES, doc="exp(x).", unsigned=False, limits=(EXPONENTIAL,)),
+    _wide_table("log", kernels=_BY_TABLES, doc="Natural logarithm.", unsigned=False),
+    _wide_table(
+        "logistic", kernels=_BY_SIGMOID, doc="1 / (1 + exp(-x)).", fixed_output=(1 / 256, -128), limits=(SIGMOID_SCALE,)
+    ),
+    _wide_table(
+        "tanh", kernels=_BY_SIGMOID, doc="Hyperbolic tangent.", fixed_output=(1 / 128, 0), limits=(SIGMOID_SCALE,)
+    ),
     _table(
         "neg",
         doc="-x.",
@@ -268,13 +289,14 @@ OPS = (
         version=1,
         limits=(limit("input and output of one scale, with zero points of opposite sign", _negated_quantization),),
     ),
-    _table(
+    _wide_table(
         "rsqrt",
+        kernels=_BY_TABLES,
         doc="1 / sqrt(x); the largest stored value where x is 0 or below, for which LiteRT has no result.",
         unsigned=False,
         limits=(
             limit(f"root of the input scale times the output scale below {RSQRT_MOST}", _rsqrt_scales),
-            rescales(of_one(rsqrt_factor)),
+            rescales(of_one(rsqrt_factor), wide=64),
         ),
     ),
     _table(
@@ -288,8 +310,9 @@ OPS = (
         version=1,
         unsigned=False,
     ),
-    _table(
+    _wide_table(
         "gelu",
+        kernels=_BY_TABLES,
         doc="x times the normal distribution's function of x, or its approximation with tanh.",
         attributes=(Attribute("approximate", "approximate", False),),
     ),
@@ -302,10 +325,11 @@ OPS = (
             rescales(_reluish_factor, exponent=HARD_SWISH_EXPONENT),
         ),
     ),
-    _table(
+    _wide_table(
         "leaky_relu",
+        kernels=_BY_FACTORS,
         doc="x where x is positive, alpha * x elsewhere.",
         attributes=(Attribute("alpha", "alpha", 0.0),),
-        limits=(rescales(of_one(ratio_in_float), _leaky_slope),),
+        limits=(rescales(of_one(ratio_in_float), _leaky_slope, wide=WIDE_EXPONENT),),
     ),
 )

@@ -171,22 +171,41 @@ def int8_weight(index: int, channel_axis: int) -> Limit:
     return limit("weights constant, int8, symmetric, per tensor or per output channel", rule)
 
 
-def int32_bias(index: int) -> Limit:
-    """The bias is absent, or constant int32."""
+BIAS_TYPE = "quantized_bias_type"
+"""The attribute with the type of the accumulators and the bias of int16 activations, as LiteRT names it; FLOAT32 stands for int64."""
+
+
+def has_wide_sums(graph: Graph, node: Node) -> bool:
+    """Return whether LiteRT adds the node's products in int64: those of int16, unless the option says int32."""
+    return graph[node.outputs[0]].dtype is DType.INT16 and node.attrs.get(BIAS_TYPE) != "INT32"
+
+
+def typed_bias(index: int) -> Limit:
+    """The bias is absent, or a constant of the accumulators' type."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         tensor = graph.operand(node, index)
         if tensor is None:
             return None
-        if not tensor.is_constant or tensor.dtype is not DType.INT32:
+        wanted = DType.INT64 if has_wide_sums(graph, node) else DType.INT32
+        if not tensor.is_constant or tensor.dtype is not wanted:
             state = "constant" if tensor.is_constant else "computed at run time"
-            return f"its bias '{tensor.name}' is {tensor.dtype} and {state}; it must be constant int32"
+            return f"its bias '{tensor.name}' is {tensor.dtype} and {state}; it must be constant {wanted}{_why(graph, node)}"
         channels = graph[node.outputs[0]].shape[-1]
         if tensor.elements != channels:
             return f"its bias '{tensor.name}' has {tensor.elements} values for {channels} output channels"
         return None
 
-    return limit("bias absent or constant int32, one value for each output channel", rule)
+    return limit(
+        "bias absent or constant int32 (int16: int64, or the option's type), one value for each output channel", rule
+    )
+
+
+def _why(graph: Graph, node: Node) -> str:
+    if graph[node.outputs[0]].dtype is not DType.INT16:
+        return ""
+    option = node.attrs.get(BIAS_TYPE)
+    return " with int16 activations" + ("" if option is None else f" and option {BIAS_TYPE} {option}")
 
 
 def axes_of(index: int, axes: Callable[[Graph, Node], Iterable[int]]) -> Limit:
@@ -215,17 +234,23 @@ SHARED_QUANTIZATION = limit("inputs and output of the same scale and zero point"
 """All activations have the same scale and zero point."""
 
 
-def fixed_output(scale: float, zero_point: int) -> Limit:
-    """The output has the scale and zero point that LiteRT demands."""
+WIDE_FIXED = (2.0**-15, 0)
+"""The scale and zero point of every int16 output that LiteRT demands one of."""
+
+
+def fixed_output(scale: float, zero_point: int, types: Sequence[DType] = (DType.INT8,)) -> Limit:
+    """The output has the scale and zero point that LiteRT demands of its type."""
 
     def rule(graph: Graph, node: Node) -> str | None:
-        quant = graph[node.outputs[0]].quant
-        assert quant is not None
-        if quant.scale != scale or quant.zero_point != zero_point:
-            return f"its output has {quant}; LiteRT demands scale={scale:.6g} zp={zero_point}"
+        output = graph[node.outputs[0]]
+        assert output.quant is not None
+        demanded = WIDE_FIXED if output.dtype is DType.INT16 else (scale, zero_point)
+        if (output.quant.scale, output.quant.zero_point) != demanded:
+            return f"its output has {output.quant}; LiteRT demands scale={demanded[0]:.6g} zp={demanded[1]}"
         return None
 
-    return limit(f"output scale 1/{round(1 / scale)}, zero point {zero_point}", rule)
+    wide = f" (int16: 1/{round(1 / WIDE_FIXED[0])}, zero point 0)" if DType.INT16 in types else ""
+    return limit(f"output scale 1/{round(1 / scale)}, zero point {zero_point}{wide}", rule)
 
 
 def rank(index: int, low: int, high: int) -> Limit:

@@ -11,10 +11,11 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, per_tensor
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
-from openneutron.ops.limits import Limit, axes_of, limit, rank, window_numbers
-from openneutron.ops.rescaling import fused_activation, of_one, quant_of, ratio, rescales
+from openneutron.ops.limits import STORED, Limit, axes_of, limit, rank, window_numbers
+from openneutron.ops.rescaling import WIDE_EXPONENT, fused_activation, of_one, quant_of, ratio, rescales
 from openneutron.ops.table import (
     INPUT,
+    INT8_OR_INT16,
     Attribute,
     Op,
     Parts,
@@ -70,6 +71,13 @@ def runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bo
 MOST_ADDED = 2**23
 """Elements whose sum of differences between stored values surely fits the kernel's 32-bit accumulator."""
 
+MOST_WIDE_ADDED = 2**16 - 2
+"""The same of int16, with half of their number."""
+
+
+def _most_added(graph: Graph, node: Node) -> int:
+    return MOST_WIDE_ADDED if graph.given(node, 0).dtype is DType.INT16 else MOST_ADDED
+
 
 def _reducible(graph: Graph, node: Node) -> str | None:
     data = graph.given(node, 0)
@@ -86,7 +94,8 @@ RUNS_OF_AXES = limit("at most 4 runs of reduced and kept axes", _reducible)
 def _addable(graph: Graph, node: Node) -> str | None:
     data = graph.given(node, 0)
     count = math.prod(data.shape[axis] for axis in reduced_axes(graph, node))
-    return None if count <= MOST_ADDED else f"it adds {count} values to one; at most {MOST_ADDED}"
+    most = _most_added(graph, node)
+    return None if count <= most else f"it adds {count} values to one; at most {most}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +156,8 @@ def _few_parts(graph: Graph, node: Node) -> str | None:
 
 
 def _small_window(graph: Graph, node: Node) -> str | None:
-    area = node["kernel_h"] * node["kernel_w"]
-    return None if area <= MOST_ADDED else f"its window has {area} elements; at most {MOST_ADDED}"
+    area, most = node["kernel_h"] * node["kernel_w"], _most_added(graph, node)
+    return None if area <= most else f"its window has {area} elements; at most {most}"
 
 
 def _pool(name: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
@@ -156,6 +165,7 @@ def _pool(name: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
         name,
         shape=_pool_shape,
         kernels=kernels,
+        types=INT8_OR_INT16,
         options="Pool2DOptions",
         attributes=(PADDING, *STRIDES, *_KERNEL, ACTIVATION),
         limits=(rank(0, 4, 4), window_numbers(), fused_activation(), *limits),
@@ -166,12 +176,12 @@ def _pool(name: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
 
 AVERAGE_POOL_2D = _pool(
     "average_pool_2d",
-    ("average_pool_2d_s8", "depthwise_conv_2d_s8"),
+    ("average_pool_2d_s8", "depthwise_conv_2d_s8", "average_pool_2d_s16"),
     "Average over a window; padding does not count.",
-    limit(f"a window of at most {MOST_ADDED} elements", _small_window),
+    limit(f"a window of at most {MOST_ADDED} elements (int16: {MOST_WIDE_ADDED})", _small_window),
     limit(f"in uint8 at most {MOST_PARTS} kernel calls, one for each shape that windows have at the edges", _few_parts),
 )
-MAX_POOL_2D = _pool("max_pool_2d", ("max_pool_2d_s8",), "Largest value in a window.")
+MAX_POOL_2D = _pool("max_pool_2d", ("max_pool_2d_s8", "max_pool_2d_s16"), "Largest value in a window.")
 
 
 reducing = partial(
@@ -185,11 +195,13 @@ reducing = partial(
 
 
 def _reduction(name: str, kernel: str, doc: str, adds: bool) -> Op:
-    added = (limit(f"at most {MOST_ADDED} values into one", _addable), rescales(of_one(ratio)))
+    words = f"at most {MOST_ADDED} values into one (int16: {MOST_WIDE_ADDED})"
+    added = (limit(words, _addable), rescales(of_one(ratio)))
     own = added if adds else ()
     return reducing(
         name,
-        kernels=(kernel,),
+        kernels=(f"{kernel}_s8", f"{kernel}_s16"),
+        types=INT8_OR_INT16,
         quantization=Quantization.FREE if adds else Quantization.SHARED,
         limits=(axes_of(0, named_axes), RUNS_OF_AXES, *own),
         version=2,
@@ -198,9 +210,9 @@ def _reduction(name: str, kernel: str, doc: str, adds: bool) -> Op:
     )
 
 
-MEAN = _reduction("mean", "mean_s8", "Mean over some axes.", adds=True)
-REDUCE_MAX = _reduction("reduce_max", "reduce_max_s8", "Largest value over some axes.", adds=False)
-REDUCE_MIN = _reduction("reduce_min", "reduce_max_s8", "Smallest value over some axes.", adds=False)
+MEAN = _reduction("mean", "mean", "Mean over some axes.", adds=True)
+REDUCE_MAX = _reduction("reduce_max", "reduce_max", "Largest value over some axes.", adds=False)
+REDUCE_MIN = _reduction("reduce_min", "reduce_max", "Smallest value over some axes.", adds=False)
 
 
 def _sum(parts: Parts, graph: Graph, node: Node) -> None:
@@ -214,19 +226,20 @@ def _sum(parts: Parts, graph: Graph, node: Node) -> None:
     turned = parts.transpose(source, (*kept, *axes)) if axes else source
     lines = parts.reshape(turned, (data.elements // count, count))
     ones = parts.constant(np.ones((1, count), np.int8), per_tensor(1.0, 0))
-    sums = parts.new((data.elements // count, 1), DType.INT8, graph[result].quant)
+    sums = parts.new((data.elements // count, 1), data.dtype, graph[result].quant)
     layer = {"activation": "NONE", "keep_num_dims": False, "weights_format": "DEFAULT"}
     parts.reshape(parts.add("fully_connected", [lines, ones], sums, **layer), graph[result].shape, result)
 
 
 SUM = reducing(
     "sum",
-    kernels=("conv_2d_1x1_s8", "copy_s8"),
+    kernels=("conv_2d_1x1_s8", "copy_s8", "conv_2d_s16"),
+    types=INT8_OR_INT16,
     limits=(axes_of(0, named_axes),),
     version=2,
     doc=(
-        "Sum over some axes, as LiteRT's own optimized kernel computes it; the reference kernel of LiteRT 2.3.0 takes int8 "
-        "tensors for uint8."
+        "Sum over some axes, as LiteRT's own optimized kernel computes it; the reference kernel of LiteRT 2.3.0 takes int8 and "
+        "int16 tensors for uint8."
     ),
     made_of=_sum,
 )
@@ -272,6 +285,8 @@ def difference_factor(scale: float, beta: float) -> float:
 
 def _steep(graph: Graph, node: Node) -> str | None:
     scale, beta = quant_of(graph, node, 0).scale, node.attrs.get("beta", 1.0)
+    if graph.given(node, 0).dtype is DType.INT16:
+        return None
     if difference_factor(scale, beta) > 1.0:
         return None
     return (
@@ -279,6 +294,31 @@ def _steep(graph: Graph, node: Node) -> str | None:
         f"2^-{31 - INTEGER_BITS}"
     )
 
+
+def wide_softmax_factor(scale: float, beta: float) -> float:
+    """Return the factor by which a difference of 10 becomes 65535; scale and beta are multiplied in float32 (activations.cc)."""
+    with np.errstate(all="ignore"):
+        return float(np.float32(scale) * np.float32(beta)) / (10.0 / 65535.0)
+
+
+MOST_WIDE_EXPONENTIALS = 2**16
+"""The number of int16 exponentials that LiteRT's SOFTMAX adds in 32 bits."""
+
+
+def _wide_softmax(graph: Graph, node: Node) -> str | None:
+    if graph.given(node, 0).dtype is not DType.INT16:
+        return None
+    scale, beta, count = quant_of(graph, node, 0).scale, node["beta"], shape_of(graph, node)[-1]
+    if count > MOST_WIDE_EXPONENTIALS:
+        return f"it adds {count} exponentials; LiteRT's sum holds {MOST_WIDE_EXPONENTIALS}"
+    if 0 <= wide_softmax_factor(scale, beta) < 2.0**WIDE_EXPONENT * (1 - 2.0**-32):
+        return None
+    return f"beta {beta:g} times the input's scale {scale:g} must be at least 0 and below 5"
+
+
+_WIDE_SOFTMAX = limit(
+    "int16: beta times the input's scale from 0 to 5, at most 65536 values along the last axis", _wide_softmax
+)
 
 _STEEP = limit(f"beta times the input's scale above 2^-{31 - INTEGER_BITS}", _steep)
 
@@ -300,10 +340,11 @@ OPS = (
     *(AVERAGE_POOL_2D, MAX_POOL_2D, MEAN, REDUCE_MAX, REDUCE_MIN, SUM),
     Op(
         "softmax",
-        kernels=("softmax_s8",),
+        kernels=("softmax_s8", "softmax_s16"),
+        types=STORED,
         attributes=(Attribute("beta", "beta", 1.0),),
         fixed_output=(1 / 256, -128),
-        limits=(limit("at least one axis", _has_axes), _STEEP),
+        limits=(limit("at least one axis", _has_axes), _STEEP, _WIDE_SOFTMAX),
         version=2,
         unsigned=True,
         doc="exp(beta * x) over its sum along the last axis.",

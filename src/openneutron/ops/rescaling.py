@@ -20,6 +20,9 @@ from openneutron.ops.limits import Limit, limit
 LARGEST_SHIFT = 30
 """A left shift of 31 keeps only the sign bit; neutron_shift_is_sound() of kernel.h allows up to 30."""
 
+WIDE_EXPONENT = 7
+"""LiteRT rescales int64 accumulators by factors below 2^7 (MultiplyByQuantizedMultiplier of common.cc)."""
+
 _FRACTION_BITS = 31
 _LOW_BITS = 20
 _WIDE_BITS = _FRACTION_BITS + _LOW_BITS
@@ -54,6 +57,31 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     """Return one multiplier and shift; see quantize_multipliers."""
     multipliers, shifts = quantize_multipliers(real)
     return int(multipliers), int(shifts)
+
+
+def reduced_multipliers(reals: npt.ArrayLike) -> Multipliers:
+    """Return multipliers with 15 fractional bits, and shifts: those that LiteRT takes for int64 accumulators (common.cc)."""
+    multipliers, shifts = quantize_multipliers(reals)
+    rounded = (multipliers.astype(np.int64) + 2**15) >> 16
+    return np.minimum(rounded, 2**15 - 1).astype(np.int32), shifts
+
+
+_DOUBLE_BITS = 53
+_LOW_BITS_OF_DOUBLE = _DOUBLE_BITS - _FRACTION_BITS
+
+
+def double_multipliers(reals: npt.ArrayLike) -> Multipliers:
+    """Return the doubles themselves: the upper 31 bits of each one's 53, and a word with its exponent and the other 22 bits.
+
+    The lowest 8 bits of the second word are the exponent, the lower bits of the number are above them. A value below
+    2^-100 becomes 0: no accumulator times it is rounded to another number.
+    """
+    values = np.asarray(reals, np.float64)
+    fractions, exponents = np.frexp(values)
+    assert np.all(values >= 0) and not np.any(exponents > LARGEST_SHIFT), "a rescaling factor is too large"
+    wide = np.where(exponents < -100, 0.0, fractions * 2.0**_DOUBLE_BITS).astype(np.int64)
+    words = (wide & (2**_LOW_BITS_OF_DOUBLE - 1)) << 8 | (np.where(wide == 0, 0, exponents) & 0xFF)
+    return (wide >> _LOW_BITS_OF_DOUBLE).astype(np.int32), words.astype(np.int32)
 
 
 def fit_multipliers(scales: npt.ArrayLike, low: int, high: int) -> Multipliers | None:
@@ -239,17 +267,29 @@ def of_two(factor: Callable[[QuantParams, QuantParams, QuantParams], float]) -> 
     return lambda graph, node: factor(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))
 
 
-def rescales(*factors: Factors, exponent: int = LARGEST_SHIFT) -> Limit:
-    """Return the limit that every factor is below 2^exponent. A factor that rounds to it in 31 bits is refused too."""
+WIDE_EXPONENT = 15
+"""The bound of the exponent of an int16 value's factor: the shifted value, and with it a zero point, fit 32 bits."""
+
+
+def _is_wide(graph: Graph, node: Node) -> bool:
+    return DType.INT16 in (graph.given(node, 0).dtype, graph[node.outputs[0]].dtype)
+
+
+def rescales(*factors: Factors, exponent: int = LARGEST_SHIFT, wide: int | None = None) -> Limit:
+    """Return the limit that every factor is below 2^exponent, or below 2^wide where the first operand or the output is int16.
+
+    A factor that rounds to the bound in 31 bits is refused too.
+    """
 
     def rule(graph: Graph, node: Node) -> str | None:
+        most = exponent if wide is None or not _is_wide(graph, node) else wide
         found = np.concatenate([np.atleast_1d(np.asarray(each(graph, node), np.float64)) for each in factors])
-        large = found[~(np.abs(found) < 2.0**exponent * (1 - 2.0**-32))]
+        large = found[~(np.abs(found) < 2.0**most * (1 - 2.0**-32))]
         if not large.size:
             return None
-        return f"its scales make a rescaling factor of {large[0]:.6g}; it must be below 2^{exponent}"
+        return f"its scales make a rescaling factor of {large[0]:.6g}; it must be below 2^{most}"
 
-    return limit(f"rescaling factors below 2^{exponent}", rule)
+    return limit(f"rescaling factors below 2^{exponent}" + ("" if wide is None else f" (int16: 2^{wide})"), rule)
 
 
 FUSED_BOUNDS: dict[str, tuple[float | None, float | None]] = {
@@ -322,6 +362,8 @@ def activation_range(
 
 def fitted_for_single_rounding(graph: Graph, node: Node) -> str | None:
     """Return the reason why FULLY_CONNECTED's factors have no exact single rounding, or None."""
+    if graph[node.outputs[0]].dtype is DType.INT16:
+        return None  # the kernel multiplies doubles
     factors = of_convolution(0, 1)(graph, node)
     if fit_multipliers(factors, *single_rounding_range(graph, node)) is not None:
         return None

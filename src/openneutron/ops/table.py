@@ -27,11 +27,13 @@ from openneutron.ops.limits import (
     constant_at,
     fixed_output,
     int8_weight,
-    int32_bias,
     movable_at,
     stored_at,
+    typed_bias,
     unquantized,
 )
+
+INT8_OR_INT16 = (DType.INT8, DType.INT16)
 
 ShapeRule = Callable[[Graph, Node], tuple[tuple[int, ...], ...]]
 """Output shapes from the operands' shapes, values and the attributes."""
@@ -247,6 +249,8 @@ class Attribute:
     litert_field: str
     default: int | float | bool | str | tuple[int, ...]
     values: Mapping[int, str] | None = None
+    unstated: bool = False
+    """True where nodes do not state the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +268,7 @@ class Op:
     attributes: tuple[Attribute, ...] = ()
     quantization: Quantization = Quantization.FREE
     fixed_output: tuple[float, int] | None = None
+    """The scale and zero point of an int8 output; those of int16 outputs are ``limits.WIDE_FIXED``."""
     types: tuple[DType, ...] = (DType.INT8,)
     """The types of activations and outputs; more than one are those of different nodes."""
     converts: bool = False
@@ -311,11 +316,11 @@ class Op:
             elif operand.role is Role.WEIGHT:
                 yield int8_weight(index, operand.channel_axis)
             elif operand.role is Role.BIAS:
-                yield int32_bias(index)
+                yield typed_bias(index)
         if self.quantization is Quantization.SHARED and not self.rescales_inputs:
             yield SHARED_QUANTIZATION
         if self.fixed_output is not None:
-            yield fixed_output(*self.fixed_output)
+            yield fixed_output(*self.fixed_output, self.types)
 
     @property
     def litert(self) -> str:

@@ -117,16 +117,19 @@ def _gathered(call: KernelCall, name: str, window: Window) -> Window:
 
 _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_convolution, ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")),
-    (_pool, ("average_pool_2d_s8", "max_pool_2d_s8")),
+    (_convolution, ("conv_2d_s16", "depthwise_conv_2d_s16")),
+    (_pool, ("average_pool_2d_s8", "max_pool_2d_s8", "average_pool_2d_s16", "max_pool_2d_s16")),
     (_same, ("add_s8", "mul_s8", "maximum_s8", "prelu_s8", "squared_difference_s8", "compare_s8", "select_s8")),
     (_same, ("lookup_s8", "copy_s8", "add_s16")),
+    (_same, ("mul_s16", "maximum_s16", "prelu_s16", "compare_s16")),
+    (_same, ("rescale_s16", "rescale_s8s16", "rescale_s16s8", "lookup_s16", "logistic_s16")),
     (_padded, ("pad_s8",)),
     (partial(_mapped, maps=1), ("resize_nearest_neighbor_s8",)),
     (partial(_mapped, maps=2), ("resize_bilinear_s8", "resize_bilinear_s16")),
-    (_lines, ("softmax_s8", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
-    (_product, ("batch_matmul_s8",)),
+    (_lines, ("softmax_s8", "softmax_s16", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
+    (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_gathered, ("gather_s8",)),
-    (_reduced, ("mean_s8", "reduce_max_s8")),
+    (_reduced, ("mean_s8", "reduce_max_s8", "mean_s16", "reduce_max_s16")),
 )
 
 RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}

@@ -44,7 +44,7 @@ def _channel_blocks(weights: npt.NDArray[np.int8]) -> bytes:
 
 
 def _requantization(table: npt.NDArray[np.int32]) -> bytes:
-    return _little_endian(_padded_to_lanes(table, 1).reshape(3, -1, LANES).transpose(1, 0, 2))
+    return _little_endian(_padded_to_lanes(table, 1).reshape(len(table), -1, LANES).transpose(1, 0, 2))
 
 
 def _maps(maps: Maps) -> bytes:
@@ -56,6 +56,7 @@ PACKERS: Mapping[Packing, Callable[[Any], bytes]] = {
     Packing.WEIGHT_BLOCKS: _weight_blocks,
     Packing.CHANNEL_BLOCKS: _channel_blocks,
     Packing.REQUANTIZATION: _requantization,
+    Packing.WIDE_REQUANTIZATION: _requantization,
     Packing.MAPS: _maps,
 }
 

@@ -20,6 +20,7 @@ from openneutron.diagnostics import OnCpu
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
 from openneutron.ops import BY_NAME
 from openneutron.ops.shape import VIEWS
+from openneutron.ops.wide_elements import narrowing_reason
 
 OFFSET = 128
 
@@ -43,8 +44,10 @@ def unsigned_reason(graph: Graph, node: Node) -> str | None:
         return None
     if not row.unsigned:
         return NO_SUCH_KERNEL
+    if node.op == "quantize":
+        return narrowing_reason(graph, node)
     others = any(tensor.dtype is DType.INT8 for tensor in _tensors(graph, node))
-    return MIXED if others and node.op != "quantize" else None
+    return MIXED if others else None
 
 
 def with_uint8_io(graph: Graph, stored: Graph) -> Graph:

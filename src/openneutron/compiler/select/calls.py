@@ -2,7 +2,7 @@
 """Kernel calls on views of tensors, not yet placed in memory: the result of kernel selection.
 
 Their constants are logical values, of which emit/packing.py makes bytes: weights [output, height, width, input], requantization [bias
-multiplier shift, output], tables; positions of a resize are ``Maps``.
+multiplier shift, output] (of int16 activations: [low high multiplier shift, output], with both words of the bias), tables; positions of a resize are ``Maps``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ CHANNEL_AXES: Mapping[Packing, int] = {
     Packing.WEIGHT_BLOCKS: 0,
     Packing.CHANNEL_BLOCKS: 0,
     Packing.REQUANTIZATION: 1,
+    Packing.WIDE_REQUANTIZATION: 1,
 }
 """The axis of output channels; constants without one are the same for all channels."""
 
@@ -100,6 +101,25 @@ def requantization(
     rows[1] = multipliers.view(np.uint32)
     rows[2] = shifts.view(np.uint32)
     return rows.view(np.int32)
+
+
+def wide_requantization(
+    bias: npt.NDArray[np.signedinteger] | None,
+    channels: int,
+    multipliers: npt.NDArray[np.int32],
+    shifts: npt.NDArray[np.int32],
+) -> npt.NDArray[np.int32]:
+    """Return int32 [low high multiplier shift, output channel], with both words of each int64 bias.
+
+    One multiplier and shift stand for all channels.
+    """
+    rows = np.zeros((4, channels), np.int32)
+    if bias is not None:
+        assert bias.shape == (channels,)
+        rows[:2] = bias.astype("<i8").view("<i4").reshape(channels, 2).T
+    rows[2] = multipliers
+    rows[3] = shifts
+    return rows
 
 
 Extents = tuple[int, int, int, int]

@@ -91,6 +91,7 @@ def _scaled(x: Floats, power: npt.NDArray[np.float64]) -> Floats:
 Ints = npt.NDArray[np.int64]
 Int8s = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float32]
+Reals = npt.NDArray[np.floating[Any]]
 Attrs = Mapping[str, Any]
 
 STORED: Ints = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int64)
@@ -266,10 +267,10 @@ def _saturated16(x: Ints) -> Ints:
 # -- functions of a float ----------------------------------------------------------------------------------------------
 
 
-def _round(x: Floats) -> Floats:
-    """round() of float32 values: half away from zero."""
+def rounded_away(x: Reals) -> Reals:
+    """Return C's round() of float32 or float64 values below 2^52, in their type: half away from zero."""
     magnitude = np.abs(x).astype(np.float64)
-    return np.copysign(np.floor(magnitude + 0.5), x).astype(np.float32)
+    return np.copysign(np.floor(magnitude + 0.5), x).astype(x.dtype)
 
 
 def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, QuantParams, Attrs], Int8s]:
@@ -278,14 +279,14 @@ def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, Q
     def fill(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
         with np.errstate(over="ignore", invalid="ignore"):
             real = np.float32(source.scale) * (STORED - source.zero_point).astype(np.float32)
-            steps = _round(transform(real) * (np.float32(1) / np.float32(result.scale)))
+            steps = rounded_away(transform(real) * (np.float32(1) / np.float32(result.scale)))
             stored = steps + np.float32(result.zero_point)
             return np.asarray(np.minimum(np.maximum(stored, INT8_MIN), INT8_MAX), np.int8)
 
     return fill
 
 
-def _exp(values: Floats) -> Floats:
+def exp_in_float(values: Floats) -> Floats:
     """Return exp in double, rounded once: C libraries' own expf differ from it in one value of some hundred, by the last bit."""
     exact = [math.exp(value) if value < 700 else math.inf for value in values.astype(np.float64)]
     return np.array(exact).astype(np.float32)
@@ -299,34 +300,44 @@ def _elu(values: Floats) -> Floats:
 
 def _logistic(values: Floats) -> Floats:
     one = np.float32(1)
-    return one / (one + _exp(-values))
+    return one / (one + exp_in_float(-values))
 
 
-def _log(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """LogLUTPrepare of elementwise.cc: what has no logarithm becomes the lowest output."""
-    lowest = np.float32(INT8_MIN - result.zero_point) * np.float32(result.scale)
+def log_in_float(lowest: np.float32) -> Callable[[Floats], Floats]:
+    """Return the logarithm that gives ``lowest`` where there is none."""
 
     def log(values: Floats) -> Floats:
         exact = [math.log(value) if value > 0 else float(lowest) for value in values.astype(np.float64)]
         return np.array(exact).astype(np.float32)
 
-    return _of_float(log)(source, result, attrs)
+    return log
 
 
-def _gelu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """GeluTransform and GeluTransformApproximate of reference/gelu.h, product by product in float32."""
+def _log(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """LogLUTPrepare of elementwise.cc: what has no logarithm becomes the lowest output."""
+    lowest = np.float32(INT8_MIN - result.zero_point) * np.float32(result.scale)
+    return _of_float(log_in_float(lowest))(source, result, attrs)
+
+
+def gelu_in_float(approximate: bool) -> Callable[[Floats], Floats]:
+    """Return GeluTransform or GeluTransformApproximate of reference/gelu.h, product by product in float32."""
     half, one, cubic = np.float32(0.5), np.float32(1), np.float32(0.044715)
     slope = np.float32(math.sqrt(2 / math.pi))
     towards_tail = np.float32(-math.sqrt(0.5))
 
-    def exact(values: Floats) -> Floats:
+    def by_tails(values: Floats) -> Floats:
         tails = [math.erfc(value) for value in (values * towards_tail).astype(np.float64)]
         return half * values * np.array(tails).astype(np.float32)
 
-    def approximate(values: Floats) -> Floats:
+    def by_tanh(values: Floats) -> Floats:
         return half * values * (one + tanhf(slope * (values + cubic * values * values * values)))
 
-    return _of_float(approximate if attrs["approximate"] else exact)(source, result, attrs)
+    return by_tanh if approximate else by_tails
+
+
+def _gelu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """The table of GELU, exact or with tanh."""
+    return _of_float(gelu_in_float(attrs["approximate"]))(source, result, attrs)
 
 
 TABLES: Mapping[str, Callable[[QuantParams, QuantParams, Attrs], Int8s]] = {
@@ -342,7 +353,7 @@ TABLES: Mapping[str, Callable[[QuantParams, QuantParams, Attrs], Int8s]] = {
     "rsqrt": _rsqrt,
     "sqrt": _sqrt,
     "elu": _of_float(_elu),
-    "exp": _of_float(_exp),
+    "exp": _of_float(exp_in_float),
     "log": _log,
     "logistic": _of_float(_logistic),
     "tanh": _of_float(tanhf),

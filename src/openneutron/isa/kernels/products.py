@@ -28,11 +28,7 @@ from openneutron.isa.kernels.row import (
     signed,
 )
 
-_CONV_FIELDS = (
-    buffer("input", "int8 activations"),
-    buffer("output", "int8 activations"),
-    *constant("weights", "bytes; packed weights of the channels held"),
-    *constant("requant", "bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8]"),
+WINDOW_WORDS = (
     signed("constant_channel0", "first output channel that weights and requant hold, a multiple of 8"),
     signed("constant_channels", "output channels that they hold"),
     *KERNEL_AND_STRIDE,
@@ -44,6 +40,15 @@ _CONV_FIELDS = (
         "group_inputs", "input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on"
     ),
     signed("group_outputs", "output channels of a group"),
+)
+"""The words that convolutions of all types of activations share, behind those of their constants."""
+
+_CONV_FIELDS = (
+    buffer("input", "int8 activations"),
+    buffer("output", "int8 activations"),
+    *constant("weights", "bytes; packed weights of the channels held"),
+    *constant("requant", "bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8]"),
+    *WINDOW_WORDS,
     signed("input_zero_point", "the value of padding; biases already hold -zero_point * sum(weights)"),
     signed(
         "single_rounding",
@@ -53,7 +58,7 @@ _CONV_FIELDS = (
     *OUTPUT_RANGE,
 )
 
-_CONV_TAPS = ("kernel_h", "kernel_w", "group_inputs")
+CONV_TAPS = ("kernel_h", "kernel_w", "group_inputs")
 _DILATION = ("dilation_h", "dilation_w")
 _WINDOW = Window(dilation=_DILATION)
 
@@ -63,13 +68,13 @@ _BLOCKS = (("weights", Packing.WEIGHT_BLOCKS), _REQUANTIZATION)
 _TAPS = ("kernel_h", "kernel_w")
 _PRODUCTS = Work(CostClass.PRODUCTS, _TAPS, "group_inputs", "group_outputs")
 _EXCHANGED = (_WINDOW.kernel, _WINDOW.stride, _DILATION, _WINDOW.pad)
-_OF_ALL_CHANNELS = of_one_input(
+OF_ALL_CHANNELS = of_one_input(
     replace(_WINDOW, summed="group_inputs"),
     _PRODUCTS,
     exchanged=_EXCHANGED,
     channels=Channels(False, counts=("group_outputs", "constant_channels")),
 )
-_OF_ONE_CHANNEL = of_one_input(
+OF_ONE_CHANNEL = of_one_input(
     _WINDOW,
     Work(CostClass.CHANNEL_PRODUCTS, _TAPS),
     exchanged=_EXCHANGED,
@@ -83,8 +88,8 @@ KERNELS = (
         "Convolution. Weights `[k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs]`.",
         _CONV_FIELDS,
         1,
-        _CONV_TAPS,
-        traits=_OF_ALL_CHANNELS,
+        CONV_TAPS,
+        traits=OF_ALL_CHANNELS,
         packings=_BLOCKS,
     ),
     Row(
@@ -92,7 +97,7 @@ KERNELS = (
         "Pointwise convolution and fully connected: kernel 1x1, no padding, one group. Weights `[k/8][inputs/8][8 k][8]`.",
         _CONV_FIELDS,
         2,
-        _CONV_TAPS,
+        CONV_TAPS,
         (
             Variant(
                 "vector",
@@ -107,7 +112,7 @@ KERNELS = (
                 ("conv_2d_s8", "depthwise_conv_2d_s8"),
             ),
         ),
-        traits=_OF_ALL_CHANNELS,
+        traits=OF_ALL_CHANNELS,
         packings=_BLOCKS,
     ),
     Row(
@@ -115,8 +120,8 @@ KERNELS = (
         "Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights `[k/8][kernel_h][kernel_w][8 k]`.",
         _CONV_FIELDS,
         3,
-        _CONV_TAPS,
-        traits=_OF_ONE_CHANNEL,
+        CONV_TAPS,
+        traits=OF_ONE_CHANNEL,
         packings=(("weights", Packing.CHANNEL_BLOCKS), _REQUANTIZATION),
     ),
     Row(

@@ -26,24 +26,25 @@ from openneutron.isa.kernels.row import (
     signed,
 )
 
-_POOL_FIELDS = (
-    buffer("input", "int8 activations"),
-    buffer("output", "int8 activations"),
+POOL_WORDS = (
     *KERNEL_AND_STRIDE,
     signed("pad_top", "rows; padding takes no part in the result"),
     signed("pad_left", "columns"),
     *CLAMP,
 )
+"""The words that pools of all types of activations share."""
 
-_POOL_TAPS = ("kernel_h", "kernel_w")
+_POOL_FIELDS = (buffer("input", "int8 activations"), buffer("output", "int8 activations"), *POOL_WORDS)
+
+POOL_TAPS = ("kernel_h", "kernel_w")
 _WINDOW = Window()
-_POOL = of_one_input(
+POOL = of_one_input(
     _WINDOW,
-    Work(CostClass.PER_OUTPUT, _POOL_TAPS),
+    Work(CostClass.PER_OUTPUT, POOL_TAPS),
     exchanged=(_WINDOW.kernel, _WINDOW.stride, _WINDOW.pad),
     channels=Channels(True),
 )
-_PER_INPUT = Work(CostClass.PER_INPUT)
+PER_INPUT = Work(CostClass.PER_INPUT)
 MAPS = (("map", Packing.MAPS),)
 MAPS_OF_TWO = constant(
     "map",
@@ -58,10 +59,10 @@ KERNELS = (
         "Mean over a window, rounded half away from 0.",
         _POOL_FIELDS,
         63,
-        _POOL_TAPS,
-        traits=_POOL,
+        POOL_TAPS,
+        traits=POOL,
     ),
-    Row("max_pool_2d_s8", "Largest value in a window.", _POOL_FIELDS, 7, _POOL_TAPS, traits=_POOL),
+    Row("max_pool_2d_s8", "Largest value in a window.", _POOL_FIELDS, 7, POOL_TAPS, traits=POOL),
     Row(
         "mean_s8",
         "Mean over all rows and columns (LiteRT MEAN); the output has one row and one column.",
@@ -74,7 +75,7 @@ KERNELS = (
         ),
         8,
         ("input",),
-        traits=of_one_input(EVERYTHING, _PER_INPUT),
+        traits=of_one_input(EVERYTHING, PER_INPUT),
     ),
     Row(
         "reduce_max_s8",
@@ -85,7 +86,7 @@ KERNELS = (
         ),
         17,
         ("input",),
-        traits=of_one_input(EVERYTHING, _PER_INPUT),
+        traits=of_one_input(EVERYTHING, PER_INPUT),
     ),
     Row(
         "pad_s8",

@@ -190,6 +190,10 @@ class Packing(Enum):
     WEIGHT_BLOCKS = "int8 [output, height, width, input] as [output/8][height][width][input/8][8 outputs][8 inputs]"
     CHANNEL_BLOCKS = "int8 [output, height, width, 1] as [output/8][height][width][8 outputs]"
     REQUANTIZATION = "int32 [bias multiplier shift, output] as [output/8][bias multiplier shift][8 outputs]"
+    WIDE_REQUANTIZATION = (
+        "int32 [low high multiplier shift, output] as [output/8][low high multiplier shift][8 outputs]; low and high are the words "
+        "of an int64 bias"
+    )
     MAPS = "int32 tables of the output's rows, then as many of its columns"
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions, transposed convolutions, fully connected layers and products of matrices as kernel calls."""
+"""Convolutions, transposed convolutions and fully connected layers as kernel calls."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -16,30 +15,33 @@ from openneutron.compiler.select.calls import (
     KernelCall,
     View,
     dense_pitches,
-    extents_of,
+    elements,
+    kernel_of,
     quant_of,
     requantization,
     selects,
-    whole,
+    wide_requantization,
 )
-from openneutron.compiler.select.walks import Walk, merged, row_major
-from openneutron.ir import Graph, Node, Tensor
-from openneutron.ops.conv import BIAS, DATA, WEIGHTS, cropped, explicit_padding, matrices
+from openneutron.ir import DType, Graph, Node, Tensor
+from openneutron.ops.conv import BIAS, DATA, WEIGHTS, cropped, explicit_padding
+from openneutron.ops.limits import has_wide_sums
 from openneutron.ops.rescaling import (
+    STORED_BOUNDS,
     Multipliers,
     activation_range,
+    double_multipliers,
     fit_multipliers,
-    matmul_factor,
     of_convolution,
-    quantize_multiplier,
     quantize_multipliers,
+    reduced_multipliers,
     single_rounding_range,
 )
 
 
 @selects("conv_2d", "depthwise_conv_2d")
 def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select depthwise_conv_2d_s8, or conv_2d_1x1_s8 where the kernel is one point without padding or groups, or conv_2d_s8.
+    """Select depthwise_conv_2d_s8, or conv_2d_1x1_s8 where the kernel is one point without padding or groups, or conv_2d_s8;
+    for int16 depthwise_conv_2d_s16 or conv_2d_s16.
 
     The depth multiplier follows from the shapes, as in LiteRT.
     """
@@ -52,38 +54,69 @@ def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
     padding = explicit_padding(node, height, width, kernel_h, kernel_w)
     groups = channels // group_inputs
     pointwise = kernel_h == kernel_w == groups == 1 and not any(padding)
-    kernel = "depthwise_conv_2d_s8" if depthwise else "conv_2d_1x1_s8" if pointwise else "conv_2d_s8"
     call = convolution(
-        kernel,
+        _kernel(source.dtype, depthwise, pointwise),
         node,
-        {"input": whole(source), "output": whole(result)},
+        {"input": elements(source), "output": elements(result)},
         weights,
         _bias(graph, node),
-        quantize_multipliers(of_convolution(0, 1)(graph, node)),
+        _multipliers(graph, node, of_convolution(0, 1)(graph, node)),
         zero_points(source, result),
         clamp_of(node, result),
         groups=groups,
         stride=(node["stride_h"], node["stride_w"]),
         dilation=(node.attrs.get("dilation_h", 1), node.attrs.get("dilation_w", 1)),
         pad=(padding[0], padding[2]),
+        rounding=_rounding(graph, node),
     )
     return [call]
 
 
+def _kernel(dtype: DType, depthwise: bool, pointwise: bool) -> str:
+    """Return the kernel of a convolution; ``pointwise``: of one point, without padding or groups."""
+    if dtype is DType.INT16:
+        pointwise = False  # conv_2d_s16 has no form of its own for it
+    return kernel_of("depthwise_conv_2d" if depthwise else "conv_2d_1x1" if pointwise else "conv_2d", dtype)
+
+
+ROUNDED_ONCE = 1
+"""Of int8: the accumulator times a multiplier of 51 bits."""
+
+NARROW_SUMS, IN_DOUBLE = 1, 2
+"""Of int16, as a sum: the accumulator has 32 bits; it is multiplied by a double."""
+
+
+def _rounding(graph: Graph, node: Node) -> int:
+    """Return the kernel's rounding of a convolution."""
+    wide = has_wide_sums(graph, node) or graph[node.name].dtype is DType.INT8
+    return 0 if wide else NARROW_SUMS
+
+
+def _multipliers(graph: Graph, node: Node, factors: npt.ArrayLike) -> Multipliers:
+    """Return the multipliers of a convolution's factors."""
+    return (reduced_multipliers if has_wide_sums(graph, node) else quantize_multipliers)(factors)
+
+
 @selects("fully_connected")
 def fully_connected(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select conv_2d_1x1_s8 over one row with a column for each input vector, whatever the ranks.
+    """Select conv_2d_1x1_s8, for int16 conv_2d_s16, over one row with a column for each input vector, whatever the ranks.
 
-    LiteRT's reference kernel rounds a product of doubles once; the multipliers are fitted to do the same.
+    LiteRT's reference kernel rounds a product of doubles once. The multipliers of int8 are fitted to do the same; the kernel for
+    int16 multiplies as doubles do.
     """
     source, result = graph.given(node, 0), graph[node.name]
     weights = _weights(graph, node)
     filters, inputs = weights.shape
     vectors = math.prod(source.shape) // inputs
-    multipliers = fit_multipliers(of_convolution(0, 1)(graph, node), *single_rounding_range(graph, node))
-    assert multipliers is not None, "the row's limits refuse what can't be fitted"
+    factors = of_convolution(0, 1)(graph, node)
+    if source.dtype is DType.INT16:
+        multipliers, rounding = double_multipliers(factors), IN_DOUBLE + _rounding(graph, node)
+    else:
+        fitted = fit_multipliers(factors, *single_rounding_range(graph, node))
+        assert fitted is not None, "the row's limits refuse what can't be fitted"
+        multipliers, rounding = fitted, ROUNDED_ONCE
     call = convolution(
-        "conv_2d_1x1_s8",
+        _kernel(source.dtype, False, True),
         node,
         {"input": _vectors(source, vectors, inputs), "output": _vectors(result, vectors, filters)},
         weights[:, None, None, :],
@@ -91,7 +124,7 @@ def fully_connected(graph: Graph, node: Node) -> list[KernelCall]:
         multipliers,
         zero_points(source, result),
         clamp_of(node, result),
-        single_rounding=True,
+        rounding=rounding,
     )
     return [call]
 
@@ -101,7 +134,7 @@ def convolution(
     node: Node,
     views: Mapping[str, View],
     weights: npt.NDArray[np.int8],
-    bias: npt.NDArray[np.int32] | None,
+    bias: npt.NDArray[np.signedinteger] | None,
     multipliers: Multipliers,
     zero_points: tuple[int, int],
     clamp: tuple[int, int],
@@ -110,14 +143,15 @@ def convolution(
     stride: tuple[int, int] = (1, 1),
     dilation: tuple[int, int] = (1, 1),
     pad: tuple[int, int] = (0, 0),
-    single_rounding: bool = False,
+    rounding: int = 0,
 ) -> KernelCall:
     """Return the call of a convolution with weights [output, height, width, input of the group].
 
     ``zero_points``: of the input and of the output; ``clamp``: the lowest and the highest stored result. Pairs are of rows and of
-    columns; ``pad``: before the first one.
+    columns; ``pad``: before the first one. ``rounding``: the kernel's word ``rounding``, of int8 ``single_rounding``.
     """
     filters, kernel_h, kernel_w, group_inputs = weights.shape
+    wide = views["input"].element_bytes > 1
     params = {
         "kernel_h": kernel_h,
         "kernel_w": kernel_w,
@@ -129,14 +163,16 @@ def convolution(
         "pad_left": pad[1],
         "group_inputs": group_inputs,
         "group_outputs": filters // groups,
-        "single_rounding": int(single_rounding),
+        "rounding" if wide else "single_rounding": rounding,
         "constant_channel0": 0,
         "constant_channels": filters,
-        "input_zero_point": zero_points[0],
-        "output_zero_point": zero_points[1],
+        **({} if wide else {"input_zero_point": zero_points[0], "output_zero_point": zero_points[1]}),
         "clamp_min": clamp[0],
         "clamp_max": clamp[1],
     }
+    if wide:
+        table = wide_requantization(bias, filters, *multipliers)
+        return KernelCall(kernel, node.name, views, params, {"weights": weights, "requant": table})
     sums = np.asarray(weights.sum(axis=(1, 2, 3), dtype=np.int64))
     requant = requantization(bias, sums, zero_points[0], *multipliers)
     return KernelCall(kernel, node.name, views, params, {"weights": weights, "requant": requant})
@@ -150,12 +186,13 @@ def zero_points(source: Tensor, result: Tensor) -> tuple[int, int]:
 def clamp_of(node: Node, result: Tensor) -> tuple[int, int]:
     """Return the lowest and the highest stored result of a node with an activation."""
     output = quant_of(result)
-    return activation_range(node.attrs.get("activation", "NONE"), output.scale, output.zero_point)
+    bounds = STORED_BOUNDS[result.dtype]
+    return activation_range(node.attrs.get("activation", "NONE"), output.scale, output.zero_point, *bounds)
 
 
 def _vectors(tensor: Tensor, count: int, channels: int) -> View:
-    extents = (1, 1, count, channels)
-    return View(tensor.name, extents, dense_pitches(extents))
+    extents, size = (1, 1, count, channels), tensor.dtype.size_bytes
+    return View(tensor.name, extents, dense_pitches(extents, size), element_bytes=size)
 
 
 def _weights(graph: Graph, node: Node) -> npt.NDArray[np.int8]:
@@ -164,7 +201,7 @@ def _weights(graph: Graph, node: Node) -> npt.NDArray[np.int8]:
     return weights
 
 
-def _bias(graph: Graph, node: Node) -> npt.NDArray[np.int32] | None:
+def _bias(graph: Graph, node: Node) -> npt.NDArray[np.signedinteger] | None:
     bias = graph.operand(node, 2)
     assert bias is None or bias.data is not None, f"the bias of {node.name} is not constant"
     return None if bias is None or bias.data is None else bias.data.reshape(-1)
@@ -263,10 +300,11 @@ class _Layer:
     source: Tensor
     result: Tensor
     weights: Weights
-    scales: npt.ArrayLike
-    """The factors of the accumulators: one for each output channel, or one for all."""
-    bias: npt.NDArray[np.int32] | None
+    multipliers: Multipliers
+    """One for each output channel, or one for all."""
+    bias: npt.NDArray[np.signedinteger] | None
     groups: int
+    rounding: int
 
     def phases(self, axis: int) -> list[Phase]:
         others = tuple(other for other in range(4) if other != axis)
@@ -279,14 +317,14 @@ class _Layer:
         """Return the convolution of one phase of the rows and of phases of the columns that have one geometry."""
         window = np.concatenate([self._window(rows, phase) for phase in columns])
         pad, times = (rows.pad, columns[0].pad), len(columns)
-        multipliers, shifts = quantize_multipliers(np.reshape(self.scales, -1))
+        multipliers, shifts = self.multipliers
         if multipliers.size > 1:
             multipliers, shifts = np.tile(multipliers, times), np.tile(shifts, times)
         output = self._view(rows, columns)
         return convolution(
             self._kernel(window, pad, output),
             self.node,
-            {"input": whole(self.source), "output": output},
+            {"input": elements(self.source), "output": output},
             window,
             None if self.bias is None else np.tile(self.bias, times),
             (multipliers, shifts),
@@ -295,16 +333,17 @@ class _Layer:
             groups=self.groups,
             dilation=(rows.dilation, columns[0].dilation),
             pad=pad,
+            rounding=self.rounding,
         )
 
     def _kernel(self, window: Weights, pad: tuple[int, int], output: View) -> str:
         _, kernel_h, kernel_w, inputs = window.shape
         if self.groups > 1:
-            return "depthwise_conv_2d_s8" if inputs == 1 else "conv_2d_s8"
-        _, height, width, _ = whole(self.source).extents
+            return _kernel(self.source.dtype, inputs == 1, False)
+        _, height, width, _ = self.source.shape
         _, rows, columns, _ = output.extents
         point = kernel_h == kernel_w == 1 and pad == (0, 0)
-        return "conv_2d_1x1_s8" if point and rows <= height and columns <= width else "conv_2d_s8"
+        return _kernel(self.source.dtype, False, point and rows <= height and columns <= width)
 
     def _window(self, rows: Phase, columns: Phase) -> Weights:
         """Return the taps of one phase; a single 0 where there are none."""
@@ -316,9 +355,10 @@ class _Layer:
     def _view(self, rows: Phase, columns: Sequence[Phase]) -> View:
         batches, _, _, channels = self.result.shape
         extents = (batches, rows.count, columns[0].count, channels * len(columns))
-        batch, row, column, channel = dense_pitches(extents_of(self.result.shape))
+        dense = elements(self.result)
+        batch, row, column, channel = dense.pitches
         pitches = (batch, self.node["stride_h"] * row, self.node["stride_w"] * column, channel)
-        return View(self.result.name, extents, pitches, rows.first * row + columns[0].first * column)
+        return replace(dense, extents=extents, pitches=pitches, offset=rows.first * row + columns[0].first * column)
 
 
 def _layer(graph: Graph, node: Node) -> _Layer:
@@ -326,56 +366,7 @@ def _layer(graph: Graph, node: Node) -> _Layer:
     assert weights.data is not None
     data = np.asarray(weights.data, np.int8)
     groups = groups_of(data)
-    values = None if bias is None or bias.data is None else np.asarray(bias.data, np.int32).reshape(-1)
-    scales = of_convolution(DATA, WEIGHTS)(graph, node)
-    return _Layer(node, source, graph[node.outputs[0]], _diagonal(data, groups), scales, values, groups)
-
-
-@selects("batch_matmul")
-def batch_matmul(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select batch_matmul_s8: one call, or one for each leading batch where batches do not merge into one dimension."""
-    a, b, result = tensors = graph.given(node, 0), graph.given(node, 1), graph[node.name]
-    a_quant, b_quant, output = map(quant_of, tensors)
-    multiplier, shift = quantize_multiplier(matmul_factor(a_quant, b_quant, output))
-    left, right = matrices(graph, node)
-    (rows, depth), columns = left[-2:], right[-1]
-    params = {
-        "depth": depth,
-        "a_zero_point": a_quant.zero_point,
-        "b_zero_point": b_quant.zero_point,
-        "output_multiplier": multiplier,
-        "output_shift": shift,
-        "output_zero_point": output.zero_point,
-    }
-    batches = result.shape[:-2]
-    walks: Mapping[str, Walk] = {
-        "input_a": Walk(a.name, _repeated(a.shape[:-2], row_major(a.shape), batches)),
-        "input_b": Walk(b.name, _repeated(b.shape[:-2], row_major(b.shape), batches)),
-        "output": Walk(result.name, row_major(result.shape)[:-2]),
-    }
-    extents, walks = merged(batches, walks)
-    last = extents[-1] if extents else 1
-    a_row, a_depth = (1, a.shape[-1]) if node["adj_x"] else (a.shape[-1], 1)
-    b_depth, b_column = (1, b.shape[-1]) if node["adj_y"] else (b.shape[-1], 1)
-    inner = {
-        "input_a": ((rows, 1, depth), (a_row, 1, a_depth)),
-        "input_b": ((depth, 1, columns), (b_depth, 1, b_column)),
-        "output": ((rows, 1, columns), (columns, 1, 1)),
-    }
-    calls = []
-    for index in itertools.product(*map(range, extents[:-1])):
-        views = {}
-        for name, walk in walks.items():
-            offset = sum(i * pitch for i, pitch in zip(index, walk.pitches[:-1], strict=True))
-            shape, pitches = inner[name]
-            batch = walk.pitches[-1] if walk.pitches else 1
-            views[name] = View(walk.tensor, (last, *shape), (batch, *pitches), offset)
-        calls.append(KernelCall("batch_matmul_s8", node.name, views, params))
-    return calls
-
-
-def _repeated(own: tuple[int, ...], pitches: tuple[int, ...], batches: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the pitches of the batches, 0 where the operand has one and the result more."""
-    missing = len(batches) - len(own)
-    here = zip(own, pitches[: len(own)], batches[missing:], strict=True)
-    return (0,) * missing + tuple(0 if extent == 1 < count else pitch for extent, pitch, count in here)
+    values = None if bias is None or bias.data is None else bias.data.reshape(-1)
+    multipliers = _multipliers(graph, node, np.reshape(of_convolution(DATA, WEIGHTS)(graph, node), -1))
+    own, result = _diagonal(data, groups), graph[node.outputs[0]]
+    return _Layer(node, source, result, own, multipliers, values, groups, _rounding(graph, node))

@@ -20,10 +20,11 @@ from openneutron.compiler.select.calls import (
     quant_of,
     selects,
 )
+from openneutron.compiler.select.rules import wide_functions
 from openneutron.compiler.select.tables import TABLES
 from openneutron.compiler.select.walks import Walk, boxes, by_elements, row_major
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_tensor
-from openneutron.ops.choice import COMPARISONS, arg_axis
+from openneutron.ops.choice import COMPARISONS, EQUALITIES, arg_axis
 from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor
 from openneutron.ops.rescaling import STORED_BOUNDS, activation_range, product_in_float, quantize_multiplier
 
@@ -43,25 +44,30 @@ def add(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("mul")
 def mul(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select mul_s8; LiteRT takes the scales' product and quotient in float32 (mul.cc)."""
+    """Select mul_s8 or mul_s16; LiteRT takes the scales' product and quotient in float32 (mul.cc)."""
     a, b, result = _quants(graph, node)
-    params = _rescaling("output", product_in_float(a, b, result))
-    return _calls("mul_s8", graph, node, params | _zero_points(a, b, result) | _clamp(node, result))
+    dtype = graph[node.name].dtype
+    params = _rescaling("output", product_in_float(a, b, result)) | _clamp(node, result, dtype)
+    if dtype is DType.INT8:
+        params |= _zero_points(a, b, result)
+    return _calls(kernel_of("mul", dtype), graph, node, params)
 
 
 @selects("maximum", "minimum")
 def maximum(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select maximum_s8."""
-    return _calls("maximum_s8", graph, node, {"smaller": int(node.op == "minimum")})
+    """Select maximum_s8 or maximum_s16."""
+    return _calls(kernel_of("maximum", graph[node.name].dtype), graph, node, {"smaller": int(node.op == "minimum")})
 
 
 @selects("prelu")
 def prelu(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select prelu_s8."""
+    """Select prelu_s8 or prelu_s16."""
     data, slope, result = _quants(graph, node)
+    dtype = graph[node.name].dtype
     positive, negative = prelu_factors(data, slope, result)
-    params = _zero_points(data, slope, result) | _rescaling("positive", positive) | _rescaling("negative", negative)
-    return _calls("prelu_s8", graph, node, params)
+    params = _rescaling("positive", positive) | _rescaling("negative", negative)
+    params |= _zero_points(data, slope, result) if dtype is DType.INT8 else {"b_zero_point": slope.zero_point}
+    return _calls(kernel_of("prelu", dtype), graph, node, params)
 
 
 @selects("squared_difference")
@@ -120,15 +126,19 @@ def broadcast(tensor: Tensor, result: Tensor) -> Walk:
 
 @selects("lookup")
 def lookup(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select lookup_s8 with the node's own table."""
+    """Select lookup_s8 or lookup_s16 with the node's own table."""
     entries = graph.given(node, 1).data
     assert entries is not None
+    if wide_functions.is_wide(graph, node):
+        return wide_functions.lookup(graph, node, entries)
     return call_on_whole("lookup_s8", graph, node, constants={"table": entries.view(np.int8)})
 
 
 @selects(*TABLES)
 def function(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select lookup_s8 with the function's table."""
+    """Select lookup_s8 with the function's table; functions of int16 have their own rules."""
+    if wide_functions.is_wide(graph, node):
+        return wide_functions.function(graph, node)
     source, result = graph.given(node, 0), graph[node.name]
     made = TABLES[node.op](signed_quant(source), signed_quant(result), node.attrs)
     entries: npt.NDArray[np.uint8] = made.view(np.uint8)
@@ -173,8 +183,14 @@ _TRUTH = per_tensor(0.5, 0)
 
 @selects(*COMPARISONS)
 def compare(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select compare_s8, with the multipliers of ComparisonQuantized in LiteRT's comparisons.cc: the scales themselves."""
+    """Select compare_s8 or compare_s16, with the multipliers of ComparisonQuantized in LiteRT's comparisons.cc: the scales
+    themselves. Of int16 LiteRT rescales operands of EQUAL and NOT_EQUAL alone."""
     params = {"relation": COMPARISONS.index(node.op)}
+    if graph.given(node, 0).dtype is DType.INT16:
+        for place, side in enumerate("ab"):
+            scale = quant_of(graph.given(node, place)).scale if node.op in EQUALITIES else 0.5
+            params |= _rescaling(side, scale)
+        return [KernelCall("compare_s16", node.name, views, params) for views in views_of(graph, node, _TWO)]
     for place, side in enumerate("ab"):
         tensor = graph.given(node, place)
         quant = _TRUTH if tensor.dtype is DType.BOOL else quant_of(tensor)
@@ -197,8 +213,18 @@ def logical_not(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("select_v2")
 def select(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select select_s8."""
-    return [KernelCall("select_s8", node.name, views) for views in views_of(graph, node, ("condition", *_TWO))]
+    """Select select_s8, on each byte of the elements."""
+    result = graph[node.name]
+    size = result.dtype.size_bytes
+    walks = {field: broadcast(graph.given(node, place), result) for place, field in enumerate(("condition", *_TWO))}
+    walks["output"] = by_elements(result)
+    if size == 1:
+        return [KernelCall("select_s8", node.name, views) for views in boxes(result.shape, walks)]
+    in_bytes = {
+        field: replace(walk, pitches=(*walk.pitches, int(field != "condition")), element_bytes=1)
+        for field, walk in walks.items()
+    }
+    return [KernelCall("select_s8", node.name, views) for views in boxes((*result.shape, size), in_bytes)]
 
 
 @selects("arg_max", "arg_min")

@@ -14,15 +14,17 @@ from openneutron.compiler.select.calls import (
     View,
     call_on_whole,
     dense_pitches,
+    elements,
     extents_of,
+    kernel_of,
     quant_of,
     selects,
-    whole,
 )
-from openneutron.compiler.select.rules.conv import clamp_of, convolution
+from openneutron.compiler.select.rules import wide_functions
+from openneutron.compiler.select.rules.conv import ROUNDED_ONCE, clamp_of, convolution
 from openneutron.compiler.select.tables import Ints, doubling_high_mul, rounding_shift_right
 from openneutron.compiler.select.walks import row_major
-from openneutron.ir import Graph, Node, Tensor
+from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.conv import explicit_padding
 from openneutron.ops.reductions import (
     INTEGER_BITS,
@@ -34,45 +36,52 @@ from openneutron.ops.reductions import (
     runs_of_axes,
     window_runs,
 )
-from openneutron.ops.rescaling import INT8_MAX, INT8_MIN, quantize_multiplier, reciprocal
+from openneutron.ops.rescaling import INT8_MIN, STORED_BOUNDS, quantize_multiplier, reciprocal
 
 
 @selects("average_pool_2d", "max_pool_2d")
 def pool(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select average_pool_2d_s8 or max_pool_2d_s8; depthwise_conv_2d_s8 for averages of uint8 with halves."""
-    _, height, width, _ = graph.given(node, 0).shape
+    """Select average_pool_2d_s8, max_pool_2d_s8 or those for int16; depthwise_conv_2d_s8 for averages of uint8 with halves."""
+    source, result = graph.given(node, 0), graph[node.name]
+    _, height, width, _ = source.shape
     top, _, left, _ = explicit_padding(node, height, width, node["kernel_h"], node["kernel_w"])
-    low, high = clamp = clamp_of(node, graph[node.name])
+    low, high = clamp = clamp_of(node, result)
     if node.op == "average_pool_2d" and rounds_halves(graph, node):
         return unsigned_average(graph, node, clamp)
     params = {name: node[name] for name in ("kernel_h", "kernel_w", "stride_h", "stride_w")}
     params |= {"pad_top": top, "pad_left": left, "clamp_min": low, "clamp_max": high}
-    return call_on_whole(f"{node.op}_s8", graph, node, params)
+    views = {"input": elements(source), "output": elements(result)}
+    return [KernelCall(kernel_of(node.op, source.dtype), node.name, views, params)]
 
 
 @selects("mean")
 def mean(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select mean_s8 over any axes that leave at most two runs of neighbours and take at most two."""
+    """Select mean_s8 or mean_s16 over any axes that leave at most two runs of neighbours and take at most two."""
     source, result = graph.given(node, 0), graph[node.name]
     axes = reduced_axes(graph, node)
     count = math.prod(source.shape[axis] for axis in axes)
     multiplier, shift = mean_multiplier(quant_of(source).scale, quant_of(result).scale, count)
+    low, high = STORED_BOUNDS[source.dtype]
     params = {
         "input_zero_point": quant_of(source).zero_point,
         "output_multiplier": multiplier,
         "output_shift": shift,
         "output_zero_point": quant_of(result).zero_point,
-        "clamp_min": INT8_MIN,
-        "clamp_max": INT8_MAX,
+        "clamp_min": low,
+        "clamp_max": high,
     }
-    return [KernelCall("mean_s8", node.name, _reduced_views(source, result, axes), params)]
+    if source.dtype is DType.INT16:
+        params = {name: value for name, value in params.items() if not name.endswith("_zero_point")}
+    return [KernelCall(kernel_of("mean", source.dtype), node.name, _reduced_views(source, result, axes), params)]
 
 
 @selects("reduce_max", "reduce_min", "reduce_any", "reduce_all")
 def reduce_max(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select reduce_max_s8 over the same axes as the mean; booleans are 0 and 1."""
-    views = _reduced_views(graph.given(node, 0), graph[node.name], reduced_axes(graph, node))
-    return [KernelCall("reduce_max_s8", node.name, views, {"smaller": int(node.op in ("reduce_min", "reduce_all"))})]
+    """Select reduce_max_s8 or reduce_max_s16 over the same axes as the mean; booleans are 0 and 1."""
+    source = graph.given(node, 0)
+    views = _reduced_views(source, graph[node.name], reduced_axes(graph, node))
+    smaller = int(node.op in ("reduce_min", "reduce_all"))
+    return [KernelCall(kernel_of("reduce_max", source.dtype), node.name, views, {"smaller": smaller})]
 
 
 def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tuple[int, int]:
@@ -88,32 +97,36 @@ def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tupl
 
 def _reduced_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> dict[str, View]:
     """Return views with reduced axes as rows and columns, the others as batches and channels."""
+    size = source.dtype.size_bytes
     if len(source.shape) == 4 and axes == (1, 2):
         count, _, _, inner = source.shape
-        return {"input": whole(source), "output": View(result.name, (count, 1, 1, inner), (inner, inner, inner, 1))}
-    pitches = row_major(source.shape)
+        return {"input": elements(source), "output": _dense((count, 1, 1, inner), result)}
+    pitches, single = row_major(source.shape, size), (1, size)
     averaged: list[_Run] = []
     kept: list[_Run] = []
     for reduced, axes_of_run in runs_of_axes(source.shape, axes):
         extent = math.prod(source.shape[axis] for axis in axes_of_run)
         (averaged if reduced else kept).append((extent, pitches[axes_of_run[-1]]))
     assert len(averaged) <= 2 and len(kept) <= 2
-    rows, cols = [_SINGLE] * (2 - len(averaged)) + averaged
-    if len(kept) == 1 and kept[0][1] != 1:
-        kept.append(_SINGLE)
-    batches, channels = [_SINGLE] * (2 - len(kept)) + kept
+    rows, cols = [single] * (2 - len(averaged)) + averaged
+    if len(kept) == 1 and kept[0][1] != size:
+        kept.append(single)
+    batches, channels = [single] * (2 - len(kept)) + kept
     extents: Extents = (batches[0], rows[0], cols[0], channels[0])
-    output: Extents = (batches[0], 1, 1, channels[0])
     return {
-        "input": View(source.name, extents, (batches[1], rows[1], cols[1], channels[1])),
-        "output": View(result.name, output, (channels[0], channels[0], channels[0], 1)),
+        "input": View(source.name, extents, (batches[1], rows[1], cols[1], channels[1]), element_bytes=size),
+        "output": _dense((batches[0], 1, 1, channels[0]), result),
     }
+
+
+def _dense(extents: Extents, tensor: Tensor) -> View:
+    """Return a tensor without gaps as so many elements."""
+    size = tensor.dtype.size_bytes
+    return View(tensor.name, extents, dense_pitches(extents, size), element_bytes=size)
 
 
 _Run = tuple[int, int]
 """Elements, and the pitch between them."""
-
-_SINGLE: _Run = (1, 1)
 
 
 def unsigned_average(graph: Graph, node: Node, clamp: tuple[int, int]) -> list[KernelCall]:
@@ -146,7 +159,7 @@ def _part(graph: Graph, node: Node, rows: WindowRun, columns: WindowRun, clamp: 
         clamp,
         groups=source.shape[3],
         stride=stride,
-        single_rounding=True,
+        rounding=ROUNDED_ONCE,
     )
 
 
@@ -170,7 +183,9 @@ _STEEPEST = 2.0**30 - 1.0
 
 @selects("softmax", "softmax_rescaled")
 def softmax(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select softmax_s8 with the exponentials of all differences that count, and the requantization to its own scale."""
+    """Select softmax_s8 with the exponentials of all differences that count, and the requantization to its own scale; or softmax_s16."""
+    if wide_functions.is_wide(graph, node):
+        return wide_functions.softmax(graph, node)
     source, result = graph.given(node, 0), graph[node.name]
     exponentials = exponentials_of_differences(quant_of(source).scale, node["beta"])
     params = {"exp_count": len(exponentials), "channels": source.shape[-1]}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Convolutions of int16 activations with int8 weights: their check, their constants, and the portable way from an accumulator
+ * to a stored value. An output element is what convolution.h states, with zero points of 0; sums are taken modulo 2^64. */
+#ifndef NEUTRON_CONVOLUTION_16_H
+#define NEUTRON_CONVOLUTION_16_H
+
+#include "conv_2d/convolution.h"
+#include "rescaling_16.h"
+
+void conv_2d_s16_run_portable(const NeutronKernelCall *call);
+void depthwise_conv_2d_s16_run_portable(const NeutronKernelCall *call);
+
+/* Everything but what the kernels differ in. block_bytes: packed weights of 8 output channels and one tap. */
+bool neutron_convolution_16_is_sound(const NeutronProgramView *program, const NeutronConv2dS16 *p,
+                                     const NeutronWindowExtents *window, uint64_t block_bytes);
+
+/* ---- constants ------------------------------------------------------------------------------------------------------ */
+
+/* One entry of the requantization table: 8 channels. */
+typedef struct {
+    uint32_t bias_low[NEUTRON_LANES];
+    int32_t bias_high[NEUTRON_LANES], multiplier[NEUTRON_LANES], shift[NEUTRON_LANES];
+} NeutronRequantBlock16;
+
+static inline const NeutronRequantBlock16 *neutron_requant_blocks_16(const NeutronKernelCall *call,
+                                                                     const NeutronConv2dS16 *p) {
+    const void *base = neutron_base_address(call->bases, p->requant_base) + p->requant_offset;
+    return base;
+}
+
+static inline const int8_t *neutron_packed_weights_16(const NeutronKernelCall *call, const NeutronConv2dS16 *p) {
+    const void *base = neutron_base_address(call->bases, p->weights_base) + p->weights_offset;
+    return base;
+}
+
+/* A channel's bias, as a sum begins with it. */
+static inline uint64_t neutron_bias_16(const NeutronRequantBlock16 *table, int32_t k) {
+    return (uint64_t)(uint32_t)table->bias_high[k] << 32 | table->bias_low[k];
+}
+
+/* ---- requantization ------------------------------------------------------------------------------------------------- */
+
+enum { NEUTRON_NARROW_SUMS = 1, NEUTRON_IN_DOUBLE = 2, NEUTRON_MOST_ROUNDING = 3 };
+
+static inline int32_t neutron_significant_bits(uint64_t high, uint64_t low) {
+    if (high != 0) return 128 - __builtin_clzll(high);
+    return low != 0 ? 64 - __builtin_clzll(low) : 0;
+}
+
+/* round() of the double product of an accumulator and a scale: the exact product is rounded to 53 bits, halves to even, and then
+ * to an integer, halves away from 0. Exact where the accumulator has 53 bits or fewer. The scale is multiplier * 2^-31 with 22
+ * more bits in bits 8 to 29 of the word, times 2 to the power of the word's lowest 8 bits. Saturates. */
+static inline int32_t neutron_rescaled_in_double(int64_t sum, int32_t multiplier, int32_t word) {
+    enum { DOUBLE_BITS = 53, LOW_BITS = 22 };
+    const uint64_t magnitude = sum < 0 ? 0 - (uint64_t)sum : (uint64_t)sum;
+    const uint64_t scale = (uint64_t)((uint32_t)multiplier & INT32_MAX) << LOW_BITS | ((uint32_t)word >> 8 & 0x3FFFFF);
+    const uint64_t a0 = (uint32_t)magnitude, a1 = magnitude >> 32, b0 = (uint32_t)scale, b1 = scale >> 32;
+    const uint64_t lowest = a0 * b0, upper = a1 * b0 + (lowest >> 32), lower = a0 * b1 + (uint32_t)upper;
+    const uint64_t high = a1 * b1 + (upper >> 32) + (lower >> 32), low = lower << 32 | (uint32_t)lowest;
+    const int32_t bits = neutron_significant_bits(high, low), dropped = bits > DOUBLE_BITS ? bits - DOUBLE_BITS : 0;
+    uint64_t mantissa = low;
+    if (dropped > 0) {
+        const uint64_t rest = low & ((UINT64_C(1) << dropped) - 1), half = UINT64_C(1) << (dropped - 1);
+        mantissa = high << (64 - dropped) | low >> dropped;
+        mantissa += rest > half || (rest == half && (mantissa & 1) != 0);
+    }
+    const int32_t exponent = neutron_bound(((word & 0xFF) ^ 0x80) - 0x80, -100, 30);
+    const int32_t right = DOUBLE_BITS - exponent - dropped;
+    uint64_t rounded = 0;
+    if (right < 1) {
+        rounded = mantissa == 0 ? 0 : INT32_MAX;
+    } else if (right <= DOUBLE_BITS + 1) {
+        rounded = (mantissa + (UINT64_C(1) << (right - 1))) >> right;
+    }
+    const int32_t bounded = rounded > INT32_MAX ? INT32_MAX : (int32_t)rounded;
+    return sum < 0 ? -bounded : bounded;
+}
+
+/* A channel's accumulator, its bias included, to its stored value. */
+static inline int16_t neutron_stored_16(const NeutronConv2dS16 *p, const NeutronRequantBlock16 *table, int32_t k,
+                                        uint64_t sum) {
+    const int32_t multiplier = table->multiplier[k], shift = table->shift[k];
+    const int32_t narrow = (int32_t)(uint32_t)sum;
+    int32_t scaled;
+    if (p->rounding == 0) {
+        scaled = neutron_rescaled_64(sum, multiplier, shift);
+    } else if (p->rounding == NEUTRON_NARROW_SUMS) {
+        scaled = neutron_rounded_twice(narrow, neutron_sound_multiplier(multiplier), shift);
+    } else {
+        const bool is_narrow = (p->rounding & NEUTRON_NARROW_SUMS) != 0;
+        scaled = neutron_rescaled_in_double(is_narrow ? narrow : (int64_t)sum, multiplier, shift);
+    }
+    return (int16_t)neutron_bound(scaled, p->clamp_min, p->clamp_max);
+}
+
+/* The first `count` of 8 accumulators, biases included, to their stored values. */
+static inline void neutron_store_accumulators_16(const NeutronConv2dS16 *p, const NeutronRequantBlock16 *table,
+                                                 const uint64_t *accumulators, uint8_t *out, int32_t channel_pitch,
+                                                 int32_t count) {
+    for (int32_t k = 0; k < count; k++) {
+        neutron_store_16(out + (ptrdiff_t)k * channel_pitch, neutron_stored_16(p, table, k, accumulators[k]));
+    }
+}
+
+/* ---- the portable loop: all output channels of one output element at a time ----------------------------- */
+
+/* An output element, by the input element of its tap (0, 0), which may lie outside. */
+typedef struct {
+    const NeutronKernelCall *call;
+    const NeutronConv2dS16 *p;
+    const NeutronBuffer *input;
+    int32_t n, row, col;
+} NeutronTapPosition16;
+
+/* Adds all taps of `count` output channels from `channel` on, a multiple of 8, to accumulators that hold their biases. */
+typedef void (*NeutronAddTaps16)(uint64_t *accumulators, const NeutronTapPosition16 *at, int32_t channel, int32_t count,
+                                 const int8_t *weights);
+
+/* The whole window. block_bytes: packed weights of 8 output channels. */
+static NEUTRON_INLINE void neutron_compute_blocks_16(const NeutronKernelCall *call, size_t block_bytes,
+                                                     NeutronAddTaps16 add_taps) {
+    const NeutronConv2dS16 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *output = &call->buffers[p->output];
+    const int32_t first_block = (w->channel0 - p->constant_channel0) / NEUTRON_LANES;
+    const int8_t *const weights = neutron_packed_weights_16(call, p) + (size_t)first_block * block_bytes;
+    const NeutronRequantBlock16 *const table = neutron_requant_blocks_16(call, p) + first_block;
+    NeutronTapPosition16 at = {.call = call, .p = p, .input = &call->buffers[p->input]};
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        at.n = n;
+        at.row = r * p->stride_h - p->pad_top;
+        for (int32_t c = w->col0; c < w->col1; c++) {
+            at.col = c * p->stride_w - p->pad_left;
+            uint8_t *out = neutron_element_address(call->bases, output, n, r, c, w->channel0);
+            const int8_t *block = weights;
+            const NeutronRequantBlock16 *entry = table;
+            for (int32_t k = w->channel0; k < w->channel1; k += NEUTRON_LANES) {
+                const int32_t count = w->channel1 - k < NEUTRON_LANES ? w->channel1 - k : NEUTRON_LANES;
+                uint64_t accumulators[NEUTRON_LANES];
+                for (int32_t lane = 0; lane < NEUTRON_LANES; lane++) accumulators[lane] = neutron_bias_16(entry, lane);
+                add_taps(accumulators, &at, k, count, block);
+                neutron_store_accumulators_16(p, entry, accumulators, out, output->channel_pitch, count);
+                entry++;
+                block += block_bytes;
+                out += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
+            }
+        }
+    }
+}
+
+#endif
