@@ -182,19 +182,19 @@ def _matrix(extent: int, overload: Callable[..., torch.Tensor], *args: Any) -> M
     return made.reshape(extent, -1).numpy().astype(np.float64).T
 
 
-def as_integers(matrix: Matrix) -> tuple[npt.NDArray[np.int8], float]:
-    """Return (stored, scale): the matrix as int8, with the scale 1/n, n a whole number, that loses least.
+def as_integers(matrix: Matrix, dtype: DType = DType.INT8) -> tuple[npt.NDArray[np.integer[Any]], float]:
+    """Return (stored, scale): the matrix as int8 or int16, with the scale 1/n, n a whole number, that loses least.
 
     Each row keeps its sum as far as n allows: what is constant stays so.
     """
-    largest = float(np.abs(matrix).max())
+    largest, end = float(np.abs(matrix).max()), ends_of(dtype)[1]
     assert largest > 0
     entries = np.unique(np.round(np.abs(matrix[matrix != 0]), 7))
     entries = entries[:: -(-len(entries) // MOST_ENTRIES)]
-    most = max(1, int(127 / largest + TOLERANCE))
+    most = max(1, int(end / largest + TOLERANCE))
     steps = np.arange(1, min(most, MOST_STEPS) + 1, dtype=np.float64)
     if most > MOST_STEPS:
-        steps = np.append(steps, 127 / largest)
+        steps = np.append(steps, end / largest)
     loss = np.zeros(len(steps))
     for entry in entries:
         loss = np.maximum(loss, np.abs(np.rint(entry * steps) - entry * steps) / steps)
@@ -206,8 +206,8 @@ def as_integers(matrix: Matrix) -> tuple[npt.NDArray[np.int8], float]:
     for row, count in enumerate(missing):
         if count > 0:
             stored[row, np.argsort(stored[row] - scaled[row], kind="stable")[:count]] += 1
-    assert np.abs(stored).max() <= 127
-    return stored.astype(np.int8), 1.0 / best
+    assert np.abs(stored).max() <= end
+    return stored.astype(dtype.numpy), 1.0 / best
 
 
 MOST_STEPS = 2048
@@ -260,22 +260,25 @@ def _between(context: Context, source: str, matrix: Matrix) -> QuantParams:
 
 
 def along(context: Context, source: str, axis: int, matrix: Matrix, quant: QuantParams, stem: str) -> str:
-    """Return the tensor with this axis multiplied by the matrix."""
-    shape = context.tensors[source].shape
+    """Return the tensor with this axis multiplied by the matrix: a layer with weights, or a product of activations of one type."""
+    shape, dtype = context.tensors[source].shape, context.tensors[source].dtype
     before, extent, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     outputs = len(matrix)
     result: Shape = (*shape[:axis], outputs, *shape[axis + 1 :])
-    stored, scale = as_integers(matrix)
+    stored, scale = as_integers(matrix, dtype)
     weights = per_tensor(float(np.float32(scale)), 0)
-    if behind == 1:
+    if behind == 1 and dtype is DType.INT16:
+        # The product has finer weights than a layer.
+        constant = context.add_constant(f"{stem}_matrix", np.ascontiguousarray(stored.T)[None], weights)
+        flat = context.reshaped(source, (1, before, extent))
+        name = context.emit("batch_matmul", (flat, constant), (1, before, outputs), quant, stem)
+    elif behind == 1:
         constant = context.add_constant(f"{stem}_matrix", stored, weights)
         flat = context.reshaped(source, (before, extent))
         inputs = (flat, constant, bias_of(context, None, flat, constant, outputs))
         name = context.emit("fully_connected", inputs, (before, outputs), quant, stem)
     else:
-        # The operands of a product of activations have one type.
-        dtype = context.tensors[source].dtype.numpy
-        constant = context.add_constant(f"{stem}_matrix", stored.reshape(1, outputs, extent).astype(dtype), weights)
+        constant = context.add_constant(f"{stem}_matrix", stored.reshape(1, outputs, extent), weights)
         flat = context.reshaped(source, (before, extent, behind))
         name = context.emit("batch_matmul", (constant, flat), (before, outputs, behind), quant, stem)
     return context.reshaped(name, result)

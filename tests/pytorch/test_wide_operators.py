@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators on int16 from PyTorch: one delegate call that computes LiteRT's bytes, near the quantized module."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from openneutron.options import QuantizationOptions
+from tests.pytorch.operator_cases import Case
+from tests.pytorch.small_models import assert_same_as_litert, compiled, outputs_of
+
+LINES = ((1, 8, 20),)
+PAIR = ((1, 8, 12, 12), (1, 8, 12, 12))
+
+CASES = (
+    Case("transposed", lambda m, x: F.conv_transpose1d(x, m.conv.weight[:, :, 0], m.conv.bias, 2), None, LINES),
+    Case("hardswish", lambda m, x: F.hardswish(m.conv(x)), "conv_2d lookup"),
+    Case("quotient", lambda m, x: torch.tanh(m.conv(x)) / (m.point(x).square() + 1), None),
+    Case("prelu", lambda m, x: F.prelu(m.conv(x), m.columns[0, :8]), "conv_2d prelu"),
+    Case("max of padding", lambda m, x: F.max_pool2d(m.conv(x), 3, 2, 1), "conv_2d padv2 max_pool_2d"),
+    Case("sum", lambda m, x: m.conv(x).sum((2, 3)), "conv_2d mean mul reshape"),
+    Case("softmax over channels", lambda m, x: F.softmax(m.conv(x), 1), "conv_2d softmax"),
+    Case("product of matrices", lambda m, x, y: x @ y, "batch_matmul", PAIR),
+    Case("choice", lambda m, x, y: torch.where(x < y, x, y * 2), None, PAIR),
+    Case("comparison with a number", lambda m, x: m.conv(x).masked_fill(x >= 0.25, 0.0), None),
+    Case("bicubic resize", lambda m, x: F.interpolate(m.conv(x), size=(9, 9), mode="bicubic"), None),
+)
+
+LEAST_DECIBELS = 65.0
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_an_operator_on_int16(case: Case) -> None:
+    small = compiled(case.function, case.shapes, quantization=QuantizationOptions(activations="int16"))
+    assert small.reasons == []
+    assert len(small.program.partitions) == 1
+    assert small.program.report.conversions == 0
+    if case.operators is not None:
+        assert small.operators == case.operators.split()
+    assert_same_as_litert(small.program)
+    for inputs in small.inputs[:2]:
+        with torch.no_grad():
+            wanted = outputs_of(small.program.quantized(*inputs))
+        for found, want in zip(small.program.run(*inputs), wanted, strict=True):
+            noise = (torch.as_tensor(found) - want).square().sum()
+            assert 10 * torch.log10(want.square().sum() / noise) > LEAST_DECIBELS
