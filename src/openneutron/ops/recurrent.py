@@ -263,9 +263,9 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = Op(
 # -- layers without an operator in LiteRT ---------------------------------------------------------------------------------
 
 GRU_GATES = ("reset", "update", "new")
-FRACTION_BITS, STEP_BITS, STATE_BITS = 20, 12, 15
-"""Fractional bits of a layer's products: of a gate, and of an output that is clamped at 0 in steps of its scale; of its units'
-state."""
+FRACTION_BITS, STEP_BITS, MOST_STATE_BITS = 20, 12, 15
+"""Fractional bits of a layer's products: of a gate, and of an output that is clamped at 0 in steps of its scale; the most of its
+units' state."""
 
 
 def places_of(node: Node) -> dict[str, range | int]:
@@ -312,7 +312,12 @@ def state_factor(graph: Graph, node: Node) -> float:
     """Return the factor from the units' state to the output."""
     quant = graph[node.outputs[0]].quant
     assert quant is not None
-    return 2.0**-STATE_BITS / quant.scale
+    return 2.0 ** -state_bits(graph, node) / quant.scale
+
+
+def state_bits(graph: Graph, node: Node) -> int:
+    """Return the fractional bits of the units' state."""
+    return -round(math.log2(_scale(graph, node, state_places(node)[1])))
 
 
 def units_of(graph: Graph, node: Node) -> tuple[int, int]:
@@ -358,6 +363,13 @@ def _gated_operands(graph: Graph, node: Node) -> str | None:
             )
     if cells != outputs:
         return f"it has {cells} units and {outputs} outputs; the two must be equal"
+    if not _is_symmetric(cell) or math.frexp(_scale(graph, node, state_places(node)[1]))[0] != 0.5:
+        return f"its state '{cell.name}' must have a scale that is a power of two, and a zero point of 0"
+    least = 0 if node.op == "gru" else MOST_STATE_BITS
+    if not least <= state_bits(graph, node) <= MOST_STATE_BITS:
+        return (
+            f"its state '{cell.name}' has {state_bits(graph, node)} fractional bits; a layer of its form has up to 15"
+        )
     return None
 
 

@@ -192,6 +192,7 @@ def gated(graph: Graph, node: Node) -> list[KernelCall]:
         "starts": 2 if node.attrs.get("from_hidden") else int(starts),
         "first_hidden": zero,
         "kind": KINDS[node.attrs.get("activation", node.op)],
+        "state_bits": layer.state_bits(graph, node),
         "output_multiplier": multiplier,
         "output_shift": shift,
         "output_zero_point": zero,
