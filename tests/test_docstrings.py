@@ -77,6 +77,6 @@ def test_public_methods_of_results_document_arguments_and_results(module: str, n
             continue
         text = inspect.getdoc(value) or ""
         parameters = [*inspect.signature(value).parameters][1:]
-        assert text.startswith(("Return ", "Write ", "Run ")), f"{name}.{method}"
+        assert text.startswith(("Return ", "Write ", "Run ", "Set ")), f"{name}.{method}"
         for parameter in parameters:
             assert f"{parameter}: " in text or f"``{parameter}``" in text, f"{name}.{method}: {parameter}"

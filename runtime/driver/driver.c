@@ -24,7 +24,7 @@ _Static_assert(sizeof(Model) <= NEUTRON_MODEL_CONTEXT_SIZE, "what applications s
 
 static bool is_aligned(const void *pointer) { return ((uintptr_t)pointer & (NEUTRON_ALIGNMENT - 1)) == 0; }
 
-static Model *model_of(NeutronModelHandle handle) {
+static inline __attribute__((always_inline)) Model *model_of(NeutronModelHandle handle) {
     Model *model = handle;
     return model != NULL && model->tag == MODEL_TAG ? model : NULL;
 }
@@ -331,7 +331,7 @@ static NeutronError check_data(const NeutronHeader *header, const NeutronProgram
         if (address == NULL && view->bindings[i].size > 0) return ENEUTRON_NULL;
     }
     void *const *behind = data->outputs + outputs;
-    NeutronError error = view->scratch_size > 0 ? check_area(behind[0], view->scratch_size) : ENONE;
+    NeutronError error = check_area(behind[0], view->scratch_size);
     if (error == ENONE && header->profile_size > 0 && behind[1] == NULL) error = ENEUTRON_NULL;
     if (error == ENONE) error = check_area(data->scratchWeights, view->prefetch_size);
     return error;
@@ -378,7 +378,7 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
     NeutronError error = check_data(header, view, data);
     if (error != ENONE) return error;
     if (model->obstacle != ENONE) return model->obstacle;
-    if (view->state_size > 0) model->obstacle = ENEUTRON_RUNNING;
+    model->obstacle = view->state_size > 0 ? ENEUTRON_RUNNING : ENONE;
     run.bases.inputs = data->inputs;
     run.bases.outputs = data->outputs;
     run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_WEIGHTS)] = (uint8_t *)(uintptr_t)model->weights;

@@ -10,19 +10,8 @@ uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, boo
     if (kind == NEUTRON_BASE_OUTPUT) {
         return index < program->output_count ? program->bindings[program->input_count + index].size : 0;
     }
-    if (index != 0) return 0;
-    switch (kind) {
-        case NEUTRON_BASE_WEIGHTS:
-            return writable ? 0 : program->weights_size;
-        case NEUTRON_BASE_SCRATCH:
-            return program->scratch_size;
-        case NEUTRON_BASE_PREFETCH:
-            return program->prefetch_size;
-        case NEUTRON_BASE_STATE:
-            return program->state_size;
-        default:
-            return 0;
-    }
+    if (index != 0 || kind > NEUTRON_BASE_STATE || (writable && kind == NEUTRON_BASE_WEIGHTS)) return 0;
+    return program->area_sizes[NEUTRON_AREA(kind)];
 }
 
 static bool held_range_is_sound(int32_t first, int32_t held, int32_t extent) {

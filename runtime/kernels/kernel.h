@@ -53,7 +53,12 @@ typedef struct {
     uint32_t buffer_count;
     const NeutronBinding *bindings; /* inputs first, then outputs */
     uint32_t input_count, output_count;
-    uint32_t weights_size, scratch_size, prefetch_size, state_size;
+    union {
+        struct {
+            uint32_t weights_size, scratch_size, prefetch_size, state_size;
+        };
+        uint32_t area_sizes[NEUTRON_AREA_COUNT]; /* the same by NEUTRON_AREA */
+    };
 } NeutronProgramView;
 
 typedef struct {

@@ -90,6 +90,10 @@ static uint32_t *choose_word(Program *program) {
             break;
         }
         case 6:
+            if (header->state_count > 0 && below(2) == 0) {
+                at = header->states_offset + below(header->state_count * (uint32_t)(sizeof(NeutronState) / 4));
+                break;
+            }
             at = header->code_offset + below(header->code_words);
             break;
         default:
@@ -143,7 +147,7 @@ static Program copied(const Program *seed) {
 
 static uint64_t memory_needed(const NeutronOpened *opened) {
     const NeutronHeader *header = opened->header;
-    uint64_t size = (uint64_t)header->scratch_size + header->profile_size + header->prefetch_size;
+    uint64_t size = (uint64_t)header->scratch_size + header->profile_size + header->prefetch_size + header->state_size;
     for (uint32_t i = 0; i < header->input_count + header->output_count; ++i) size += opened->view.bindings[i].size;
     return size;
 }
@@ -161,17 +165,20 @@ static NeutronError run(const NeutronModelConfig *config, const NeutronOpened *o
     output_pointers[outputs] = exactly(header->scratch_size);
     output_pointers[outputs + 1] = exactly(header->profile_size);
     output_pointers[outputs + 2] = NULL;
-    void *prefetch = exactly(header->prefetch_size);
+    void *prefetch = exactly(header->prefetch_size), *state = exactly(header->state_size);
     const NeutronDataConfig data = {input_pointers, output_pointers, NULL, prefetch};
     NeutronModelHandle handle = NULL;
     NeutronError error = neutronModelPrepare(config, &handle);
     if (error != ENONE) abort(); /* it must agree with neutronModelCheck */
-    error = neutronRunBlocking(handle, &data);
+    error = neutronSetState(handle, state, header->state_size);
+    if (error == ENONE) error = neutronRunBlocking(handle, &data);
+    if (error == ENONE && header->state_size > 0) error = neutronRunBlocking(handle, &data);
     neutronModelUnprepare(handle);
     for (uint32_t i = 0; i < inputs + outputs; ++i) free(memory[i]);
     free(output_pointers[outputs]);
     free(output_pointers[outputs + 1]);
     free(prefetch);
+    free(state);
     return error;
 }
 
@@ -184,8 +191,8 @@ static int32_t check_and_run(const Program *program) {
     neutron_open(program->microcode, &opened);
     if (memory_needed(&opened) > MAX_MEMORY) return GET_ERROR_CODE(ENEUTRON_MEMORY);
     error = run(&config, &opened);
-    /* Once validation has passed, nothing but a null pointer and an index among the inputs can go wrong. */
-    if (error != ENONE && error != ENEUTRON_INDEX) abort();
+    /* Once validation has passed, nothing but a null pointer, an index among the inputs and the states' records can go wrong. */
+    if (error != ENONE && error != ENEUTRON_INDEX && error != ENEUTRON_BUFFER) abort();
     return GET_ERROR_CODE(error);
 }
 

@@ -152,8 +152,8 @@ static void clip(int32_t *first, int32_t *end, int32_t extent) {
 static bool is_accepted(Case *c) {
     c->bindings[0] = (NeutronBinding){NEUTRON_BASE_INPUT, 0, c->input_size};
     c->bindings[1] = (NeutronBinding){NEUTRON_BASE_OUTPUT, 0, c->output_size};
-    c->program = (NeutronProgramView){c->buffers,      2,               c->bindings,     1, 1, c->weights_size,
-                                      c->scratch_size, c->prefetch_size, 0};
+    c->program = (NeutronProgramView){
+        c->buffers, 2, c->bindings, 1, 1, {{c->weights_size, c->scratch_size, c->prefetch_size, 0}}};
     /* What the driver sees to before it asks a kernel. */
     if (!neutron_buffer_is_sound(&c->program, &c->buffers[0]) || !neutron_buffer_is_sound(&c->program, &c->buffers[1]) ||
         neutron_checked_buffer(&c->program, c->params.output, true) == NULL) {

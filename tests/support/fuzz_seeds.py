@@ -10,9 +10,11 @@ from collections.abc import Callable
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.schedule.schedule import Loop, Rows
+from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode, encode
 from tests.support import programs, random_graphs
 from tests.support.hand_made_cascade import compiled_with, three_operators
+from tests.support.stateful_graphs import delayed, streaming_convolution
 
 FAR = 2**31 - 8
 
@@ -42,6 +44,12 @@ def cascade() -> Program:
     return compiled_with(three_operators(), steps, {"a": 3, "b": 1}).program
 
 
+def stateful() -> list[Graph]:
+    """Graphs with states: a stream, and random graphs that read values of the run before."""
+    made = [delayed(random_graphs.several(seed), seed) for seed in range(40, 52)]
+    return [streaming_convolution(), *(graph for graph in made if graph is not None)]
+
+
 @functools.cache
 def seeds() -> tuple[Program, ...]:
     """Hand-made programs and compiled ones, which call every kernel between them."""
@@ -57,6 +65,7 @@ def seeds() -> tuple[Program, ...]:
     target = targets.get("imxrt700")
     graphs = [random_graphs.single(op, seed) for op in sorted(random_graphs.SAMPLERS) for seed in (0, 1)]
     graphs += [random_graphs.several(seed) for seed in range(40)]
+    graphs += stateful()
     for number, graph in enumerate(graphs):
         options = CompileOptions(io_place=("arena", "caller")[number % 2], prefetch_constants=number % 3 == 0)
         program = compile_graph(graph, target, options).program

@@ -22,6 +22,7 @@ WORDS = {
     "weights": "weights, flash",
     "arena": "arena, SRAM",
     "prefetch": "prefetch buffer, SRAM",
+    "state": "state between runs, SRAM",
     "others": "driver's context and the like, SRAM",
     "callers": "inputs and outputs, the caller's memory",
 }

@@ -27,7 +27,7 @@ from openneutron.ir import QuantParams
 from openneutron.mixed import FileSimulator
 from openneutron.report.text import plural
 from openneutron.third_party import needs_pytorch, suppressed
-from openneutron.timings import measured, step
+from openneutron.timings import advance, measured, step
 
 SHOWN_VALUES = 8
 """An output of at most so many values is printed whole."""
@@ -116,6 +116,15 @@ def run_file(
     seed: Annotated[
         int | None, typer.Option("--random", metavar="SEED", min=0, help="Run on random inputs, the same for a seed.")
     ] = None,
+    stream: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--stream",
+            metavar="X.npy",
+            help="The values of an input in several runs, one for each index of the first axis; repeat it, in the model's order. "
+            "State lasts from run to run, and the outputs get such an axis too.",
+        ),
+    ] = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
     verbose: output.Verbose = False,
@@ -128,14 +137,54 @@ def run_file(
     with suppressed(), output.Steps(quiet, verbose) as steps, measured(steps):
         with step("Loading"):
             runnable = _open(path)
-        values = given_inputs(path, runnable.inputs, inputs or [], seed)
-        with step("Running"):
-            results = [np.asarray(result) for result in runnable.run(values)]
+        if stream:
+            results = _streamed(runnable, _frames(path, runnable.inputs, stream, bool(inputs) or seed is not None))
+        else:
+            values = given_inputs(path, runnable.inputs, inputs or [], seed)
+            with step("Running"):
+                results = [np.asarray(result) for result in runnable.run(values)]
     if folder is not None:
         files.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
     rows = [_row(result, index, folder) for index, result in enumerate(results)]
     data = {"file": str(path), "npu": runnable.where, "outputs": rows}
     output.show(_table(path, runnable.where, results, folder), "run", data, as_json)
+
+
+def _streamed(runnable: Runnable, frames: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Return the outputs of one run after the other, stacked along a new first axis."""
+    found: list[Sequence[Any]] = []
+    with step("Running", len(frames)):
+        for done, values in enumerate(frames, 1):
+            found.append([np.array(result) for result in runnable.run(values)])
+            advance(done, len(frames))
+    return [np.stack(results) for results in zip(*found, strict=True)]
+
+
+def _frames(
+    path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], has_others: bool
+) -> list[list[np.ndarray]]:
+    """Return the inputs of each run. Raises InvalidOptionError where the arrays of ``--stream`` are not those of the file."""
+    if has_others:
+        raise InvalidOptionError("--stream: it makes the inputs; leave out --input and --random.")
+    if len(given) != len(tensors):
+        wanted = "; ".join(f"{index}: {tensor.name}" for index, tensor in enumerate(tensors))
+        raise InvalidOptionError(
+            f"'{path.name}' takes {plural(len(tensors), 'input')} ({wanted}); {len(given)} given. Give each with --stream X.npy, in "
+            "this order."
+        )
+    arrays = [load_array(source) for source in given]
+    for index, (tensor, source, array) in enumerate(zip(tensors, given, arrays, strict=True)):
+        if (array.dtype, array.shape[1:]) != (tensor.dtype, tensor.shape) or array.ndim == 0:
+            wanted = describe(tensor.dtype, tensor.shape)
+            raise InvalidOptionError(
+                f"--stream {source}: it is {describe(array.dtype, array.shape)}; input {index} ('{tensor.name}') of '{path.name}' is "
+                f"{wanted}, and a stream has one axis more in front."
+            )
+    counts = {len(array) for array in arrays}
+    if len(counts) != 1 or 0 in counts:
+        said = " and ".join(str(len(array)) for array in arrays)
+        raise InvalidOptionError(f"--stream: the inputs have {said} runs; all have the same number of runs, above 0.")
+    return [[array[index] for array in arrays] for index in range(len(arrays[0]))]
 
 
 def _open(path: Path) -> Runnable:

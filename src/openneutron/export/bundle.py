@@ -198,7 +198,9 @@ def _model(deployment: Deployment, kernels: tuple[str, ...]) -> dict[str, bytes]
 
 def _example(expected: Golden) -> dict[str, bytes]:
     contents = {f"example/{name}": template(f"example/{name}") for name in ("main.c", "golden.h")}
-    contents["example/golden.c"] = c_text.golden_source(len(expected.inputs), len(expected.outputs)).encode()
+    contents["example/golden.c"] = c_text.golden_source(
+        len(expected.inputs), len(expected.outputs), expected.frames
+    ).encode()
     listed = []
     for kind, tensors in (("input", expected.inputs), ("output", expected.outputs)):
         for index, data in enumerate(tensors):

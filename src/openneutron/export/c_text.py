@@ -49,6 +49,7 @@ def model_header(deployment: Deployment) -> str:
         "OUTPUT_BYTES": sum(tensor.size_bytes for tensor in deployment.outputs),
         "ARENA_BYTES": deployment.largest("scratch_size"),
         "PREFETCH_BYTES": deployment.largest("prefetch_size"),
+        "STATE_BYTES": deployment.state_bytes,
         "PROFILE_BYTES": deployment.largest("profile_size"),
         "BETWEEN_BYTES": sum(aligned_sizes(deployment)),
         "MICROCODE_BYTES": sum(len(call.program.microcode) for call in deployment.calls),
@@ -173,8 +174,8 @@ def blobs_assembler(section: str, files: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def golden_source(inputs: int, outputs: int) -> str:
-    """Return ``golden.c``: pointers to the data that golden.S includes."""
+def golden_source(inputs: int, outputs: int, frames: int) -> str:
+    """Return ``golden.c``: pointers to the data that golden.S includes, and the number of runs that it is for."""
     names = [f"openneutron_golden_input{index}" for index in range(inputs)]
     results = [f"openneutron_golden_output{index}" for index in range(outputs)]
     declared = ", ".join(f"{name}[]" for name in (*names, *results))
@@ -184,6 +185,7 @@ def golden_source(inputs: int, outputs: int) -> str:
 
 extern const uint8_t {declared};
 
+const uint32_t openneutron_golden_frames = {frames}u;
 const void *const openneutron_golden_inputs[OPENNEUTRON_INPUT_PLACES] = {{{", ".join(names) or "0"}}};
 const uint8_t *const openneutron_golden_outputs[OPENNEUTRON_OUTPUT_COUNT] = {{{", ".join(results)}}};
 """

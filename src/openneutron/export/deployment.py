@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 
-from openneutron.isa import Program
+from openneutron.isa import Program, aligned
 
 ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
 """The possible types of inputs and outputs, and the bytes of one element."""
@@ -90,6 +90,11 @@ class Deployment:
     inputs: tuple[IoTensor, ...]
     outputs: tuple[IoTensor, ...]
     between: tuple[int, ...] = ()
+
+    @property
+    def state_bytes(self) -> int:
+        """Return the bytes that the programs keep between runs, each in an area of its own."""
+        return sum(aligned(call.program.state_size) for call in self.calls)
 
     def largest(self, size: str) -> int:
         """Return the largest value that a size in the header, such as ``scratch_size``, has among the programs."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,9 @@ from openneutron.simulator import Simulator
 
 SEED = 0
 
+FRAMES = 16
+"""The runs of a model with state that the example compares."""
+
 
 @dataclass(frozen=True, slots=True)
 class GoldenSample:
@@ -30,11 +34,13 @@ class GoldenSample:
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """Bytes of each input and of each output, in the order in memory of a run. ``title`` is the origin of the inputs."""
+    """Bytes of each input and of each output, in the order in memory of a run, of ``frames`` runs one behind the other. ``title``
+    is the origin of the inputs."""
 
     title: str
     inputs: tuple[bytes, ...] = field(repr=False)
     outputs: tuple[bytes, ...] = field(repr=False)
+    frames: int = 1
 
 
 def read_sample(given: str, deployment: Deployment, options: DataOptions, stated: str) -> GoldenSample:
@@ -73,24 +79,35 @@ def golden(deployment: Deployment, sample: GoldenSample | None = None) -> Golden
     """
     if sample is not None:
         given = [_stored(sample, tensor) for tensor in deployment.inputs]
-        return _golden(sample.title, given, _run(deployment, given))
+        return _golden(sample.title, [given], _run(deployment, [given]))
     generator = np.random.default_rng(SEED)
-    inputs = [_random(generator, tensor) for tensor in deployment.inputs]
+    count = FRAMES if deployment.state_bytes else 1
+    frames = [[_random(generator, tensor) for tensor in deployment.inputs] for _ in range(count)]
     try:
-        outputs = _run(deployment, inputs)
+        outputs = _run(deployment, frames)
     except DriverError:
         if all(tensor.dtype == "int8" for tensor in deployment.inputs):
             raise
-        inputs = [
-            values if tensor.dtype == "int8" else np.zeros_like(values)
-            for values, tensor in zip(inputs, deployment.inputs, strict=True)
+        frames = [
+            [
+                values if tensor.dtype == "int8" else np.zeros_like(values)
+                for values, tensor in zip(inputs, deployment.inputs, strict=True)
+            ]
+            for inputs in frames
         ]
-        outputs = _run(deployment, inputs)
-    return _golden("random values", inputs, outputs)
+        outputs = _run(deployment, frames)
+    return _golden("random values", frames, outputs)
 
 
-def _golden(title: str, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]) -> Golden:
-    return Golden(title, tuple(values.tobytes() for values in inputs), tuple(values.tobytes() for values in outputs))
+Frames = Sequence[Sequence[NDArray[np.uint8]]]
+"""The tensors of each run."""
+
+
+def _golden(title: str, inputs: Frames, outputs: Frames) -> Golden:
+    def joined(frames: Frames) -> tuple[bytes, ...]:
+        return tuple(b"".join(each.tobytes() for each in values) for values in zip(*frames, strict=True))
+
+    return Golden(title, joined(inputs), joined(outputs), len(inputs))
 
 
 def _stored(sample: GoldenSample, tensor: IoTensor) -> NDArray[np.uint8]:
@@ -117,10 +134,15 @@ def _random(generator: np.random.Generator, tensor: IoTensor) -> NDArray[np.uint
     return generator.integers(0, 256, tensor.size_bytes, np.uint8)
 
 
-def _run(deployment: Deployment, inputs: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
-    values: dict[Place, NDArray[np.uint8]] = {Place(Where.INPUT, index): data for index, data in enumerate(inputs)}
-    for call in deployment.calls:
-        with Simulator(call.program) as simulator:
-            results = simulator.run([values[place] for place in call.inputs])
-        values.update(zip(call.outputs, results, strict=True))
-    return [values[Place(Where.OUTPUT, index)] for index in range(len(deployment.outputs))]
+def _run(deployment: Deployment, frames: Frames) -> list[list[NDArray[np.uint8]]]:
+    """Return the outputs of runs one after the other, from the first state on."""
+    found = []
+    with ExitStack() as stack:
+        calls = [(call, stack.enter_context(Simulator(call.program))) for call in deployment.calls]
+        for inputs in frames:
+            values: dict[Place, NDArray[np.uint8]] = {Place(Where.INPUT, i): data for i, data in enumerate(inputs)}
+            for call, simulator in calls:
+                results = simulator.run([values[place] for place in call.inputs])
+                values.update(zip(call.outputs, results, strict=True))
+            found.append([values[Place(Where.OUTPUT, index)] for index in range(len(deployment.outputs))])
+    return found

@@ -105,6 +105,7 @@ def memory(deployment: Deployment) -> dict[str, int]:
         "weights": sum(len(call.program.weights) for call in deployment.calls),
         "arena": deployment.largest("scratch_size"),
         "prefetch": deployment.largest("prefetch_size"),
+        "state": deployment.state_bytes,
         "others": others,
         "callers": sum(tensor.size_bytes for tensor in (*deployment.inputs, *deployment.outputs)),
     }

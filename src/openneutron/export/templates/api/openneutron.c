@@ -31,6 +31,10 @@ static _Alignas(16) uint8_t openneutron_between[AT_LEAST_ONE(OPENNEUTRON_BETWEEN
 static _Alignas(16) uint8_t openneutron_profile[AT_LEAST_ONE(OPENNEUTRON_CALL_COUNT * OPENNEUTRON_PROFILE_BYTES)];
 static _Alignas(16) uint8_t openneutron_context[OPENNEUTRON_CALL_COUNT][ALIGNED(NEUTRON_MODEL_CONTEXT_SIZE)];
 static NeutronModelHandle handles[OPENNEUTRON_CALL_COUNT];
+#if OPENNEUTRON_STATE_BYTES > 0
+/* The persistent areas of all programs, one behind the other; not beside the arena, whose contents may go between runs. */
+static _Alignas(16) uint8_t openneutron_state[OPENNEUTRON_STATE_BYTES];
+#endif
 
 NeutronError openneutron_init(void) {
     NeutronError error = neutronInit();
@@ -45,8 +49,28 @@ NeutronError openneutron_init(void) {
             return error;
         }
     }
-    return ENONE;
+#if OPENNEUTRON_STATE_BYTES > 0
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT && error == ENONE; ++i) {
+        const uint32_t size = ((const NeutronHeader *)(const void *)openneutron_calls[i].microcode)->state_size;
+        error = neutronSetState(handles[i], &openneutron_state[at], size);
+        at += ALIGNED(size);
+    }
+#endif
+    return error;
 }
+
+#if OPENNEUTRON_STATE_BYTES > 0
+NeutronError openneutron_reset(void) {
+    NeutronError error = ENONE;
+    for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT && error == ENONE; ++i) {
+        error = handles[i] == NEUTRON_INVALID_HANDLE ? ENEUTRON_STATE : neutronReset(handles[i]);
+    }
+    return error;
+}
+#else
+NeutronError openneutron_reset(void) { return ENONE; }
+#endif
 
 static NeutronError run_call(uint32_t index, const void *const inputs[], void *const outputs[]) {
     const OpenNeutronCall *call = &openneutron_calls[index];

@@ -62,6 +62,11 @@ NeutronError openneutron_init(void);
 NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_PLACES],
                              void *const outputs[OPENNEUTRON_OUTPUT_COUNT]);
 
+/* Sets what the model keeps from run to run (OPENNEUTRON_STATE_BYTES of it, such as the last frames of a stream) to its value
+ * before the first run. A model without state has nothing to set. ENEUTRON_STATE before openneutron_init, ENEUTRON_RUNNING in the
+ * middle of a run. */
+NeutronError openneutron_reset(void);
+
 /* The kernel calls of a program's last run: NeutronEvent records (NeutronDriver.h) in OPENNEUTRON_PROFILE_BYTES, those that
  * are not used all zeros. program: from 0 to OPENNEUTRON_CALL_COUNT - 1. NULL where the model was compiled without profiling. */
 const void *openneutron_profile_events(uint32_t program);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Runs the model on the golden inputs and compares with the golden outputs, which the simulator computed when this folder
  * was exported. A model compiled with profiling prints the time of each kernel call. Exit code 0: all bytes are equal. 1: some are not, or the driver refused. */
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -31,19 +32,36 @@ static int refused(const char *step, NeutronError error) {
     return 1;
 }
 
-/* Prints how an output compares; the number of bytes that differ. */
-static uint32_t compare(uint32_t index, const uint8_t *found) {
-    const uint8_t *wanted = openneutron_golden_outputs[index];
+/* The number of bytes of an output that differ in each run, summed over the runs. */
+static uint32_t differences[OPENNEUTRON_OUTPUT_COUNT];
+
+static void compare(uint32_t frame, uint32_t index, const uint8_t *found) {
     const uint32_t size = openneutron_outputs[index].size_bytes;
-    uint32_t wrong = 0;
-    for (uint32_t i = 0; i < size; ++i) wrong += found[i] != wanted[i];
+    const uint8_t *wanted = openneutron_golden_outputs[index] + frame * size;
+    for (uint32_t i = 0; i < size; ++i) differences[index] += found[i] != wanted[i];
+}
+
+/* Prints how an output compares in all runs; the number of bytes that differ. */
+static uint32_t print_comparison(uint32_t index, uint32_t frames) {
+    const uint32_t size = openneutron_outputs[index].size_bytes * frames;
     board_print(openneutron_outputs[index].name);
     board_print(": ");
-    print_number(size - wrong);
+    print_number(size - differences[index]);
     board_print(" of ");
     print_number(size);
     board_print(" bytes as expected\n");
-    return wrong;
+    return differences[index];
+}
+
+/* One run on the golden inputs of a frame. */
+static NeutronError run_frame(uint32_t frame, void *const outputs[]) {
+    const void *inputs[OPENNEUTRON_INPUT_PLACES] = {NULL};
+    for (uint32_t i = 0; i < OPENNEUTRON_INPUT_COUNT; ++i) {
+        inputs[i] = (const uint8_t *)openneutron_golden_inputs[i] + frame * openneutron_inputs[i].size_bytes;
+    }
+    const NeutronError error = openneutron_run(inputs, outputs);
+    for (uint32_t i = 0; error == ENONE && i < OPENNEUTRON_OUTPUT_COUNT; ++i) compare(frame, i, outputs[i]);
+    return error;
 }
 
 #if OPENNEUTRON_PROFILE_BYTES > 0
@@ -83,10 +101,18 @@ int main(void) {
 
     NeutronError error = openneutron_init();
     if (error != ENONE) return refused("openneutron_init", error);
-    error = openneutron_run(openneutron_golden_inputs, outputs);
+    for (uint32_t frame = 0; error == ENONE && frame < openneutron_golden_frames; ++frame) error = run_frame(frame, outputs);
     if (error != ENONE) return refused("openneutron_run", error);
+    uint32_t frames = openneutron_golden_frames;
+#if OPENNEUTRON_STATE_BYTES > 0
+    /* After a reset the model begins anew. */
+    error = openneutron_reset();
+    if (error == ENONE) error = run_frame(0, outputs);
+    if (error != ENONE) return refused("openneutron_reset", error);
+    ++frames;
+#endif
 
-    for (uint32_t i = 0; i < OPENNEUTRON_OUTPUT_COUNT; ++i) wrong += compare(i, outputs[i]);
+    for (uint32_t i = 0; i < OPENNEUTRON_OUTPUT_COUNT; ++i) wrong += print_comparison(i, frames);
 #if OPENNEUTRON_PROFILE_BYTES > 0
     print_profile();
 #endif
