@@ -4,10 +4,22 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops import choice, conv, elementwise, filled, indexed, pieces, places, recurrent, reductions, shape
+from openneutron.ops import (
+    choice,
+    conv,
+    elementwise,
+    filled,
+    indexed,
+    lstm,
+    pieces,
+    places,
+    recurrent,
+    reductions,
+    shape,
+)
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
-_FAMILIES = (conv, reductions, elementwise, shape, indexed, pieces, choice, places, filled, recurrent)
+_FAMILIES = (conv, reductions, elementwise, shape, indexed, pieces, choice, places, filled, lstm, recurrent)
 
 OPS: tuple[Op, ...] = tuple(row for family in _FAMILIES for row in family.OPS)
 BY_NAME = {op.name: op for op in OPS}

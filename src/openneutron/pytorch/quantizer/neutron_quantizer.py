@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, Self
 
 import torch
@@ -45,6 +45,7 @@ from openneutron.pytorch.quantizer.specs import (
     is_probability_spec,
     log_probability_spec,
     probability_spec,
+    product_specs,
     root_spec,
     row_dimension,
     row_spec,
@@ -212,7 +213,10 @@ class NeutronQuantizer(Quantizer):
                 self._annotate_node(node, rule.otherwise, config, constants)
             return
         if rule.products is not None:
-            self._add_products(node, rule.products(node), data[0], inputs, config)
+            chosen = None if isinstance(config.weight, Usual) else (config.weight,)
+            inputs |= product_specs(
+                node, rule.products(node), data[0], inputs[data[0]] is not None, chosen, self.is_qat
+            )
         first = _leader(data)
         if _is_shared(node, rule) and first is not None and inputs[first] is not None:
             for item in data:
@@ -305,20 +309,6 @@ class NeutronQuantizer(Quantizer):
             output_scales = rule.bias_scales(node) if per_channel and rule.bias_scales is not None else None
             inputs[bias] = bias_spec(first, weight, node, per_channel, output_scales)
         return True
-
-    def _add_products(
-        self,
-        node: Node,
-        products: Iterable[tuple[Node, Node | None]],
-        first: Node,
-        inputs: dict[Node, QuantizationSpecBase | None],
-        config: QuantizationConfig,
-    ) -> None:
-        """Add weights with one scale each, and biases in units of their products, to ``inputs``."""
-        for weight, bias in products:
-            inputs[weight] = weight_spec(None, self.is_qat) if isinstance(config.weight, Usual) else config.weight
-            if bias is not None and inputs[first] is not None and inputs[weight] is not None:
-                inputs[bias] = bias_spec(first, weight, node, per_channel=False)
 
     def _tail(self, node: Node) -> Node:
         """Return the last node that runs inside ``node``: an activation, and in training the batch norm before it."""

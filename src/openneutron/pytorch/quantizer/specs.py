@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -294,3 +294,23 @@ def _set_spec(place: Place, spec: QuantizationSpecBase) -> None:
         annotation.output_qspec = spec
     else:
         annotation.input_qspec_map[place[0]] = spec
+
+
+def product_specs(
+    node: Node,
+    products: Iterable[tuple[Node, Node | None]],
+    data: Node,
+    is_quantized: bool,
+    chosen: tuple[Any] | None,
+    is_qat: bool,
+) -> dict[Node, Any]:
+    """Return the specs of weights with one scale each, and of the biases that are added to their products with ``data``.
+
+    ``chosen``: the spec that the user chose for weights, None to keep them float.
+    """
+    found: dict[Node, Any] = {}
+    for weight, bias in products:
+        found[weight] = weight_spec(None, is_qat) if chosen is None else chosen[0]
+        if bias is not None and is_quantized and found[weight] is not None:
+            found[bias] = bias_spec(data, weight, node, per_channel=False)
+    return found

@@ -10,7 +10,8 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import QuantParams, per_tensor
-from openneutron.ops.recurrent import GATE_SCALE, HIGHEST_CELL_BITS, MOST_STATE_BITS
+from openneutron.ops.lstm import GATE_SCALE, HIGHEST_CELL_BITS
+from openneutron.ops.recurrent import MOST_STATE_BITS
 from openneutron.pytorch.graph.program import Reject, arguments_of, shape_of
 from openneutron.pytorch.operators.convolution.lower import bias_of
 from openneutron.pytorch.operators.recurrent import layers
