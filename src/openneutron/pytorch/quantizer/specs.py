@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
@@ -233,7 +233,7 @@ def bias_spec(
     )
 
 
-Place = Node | tuple[Node, Node]
+Place: TypeAlias = Node | tuple[Node, Node]
 """The result of a node, or the value that a node takes from another one: (source, reader)."""
 
 
