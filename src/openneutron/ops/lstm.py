@@ -118,9 +118,9 @@ def quantized_clips(graph: Graph, node: Node) -> tuple[int, int]:
     quant = graph[node.outputs[0]].quant
     assert quant is not None
     cell, projected = node["cell_clip"], node["proj_clip"]
-    most_cell = min(max(np.float32(cell) / scale_of(graph, node, CELL), -32768.0), 32767.0) if cell > 0 else 0
-    most_projected = min(max(np.float32(projected) / np.float32(quant.scale), -128.0), 127.0) if projected > 0 else 0
-    return int(most_cell), int(most_projected)
+    most_cell = float(np.float32(cell) / scale_of(graph, node, CELL)) if cell > 0 else 0.0
+    most_projected = float(np.float32(projected) / np.float32(quant.scale)) if projected > 0 else 0.0
+    return int(min(most_cell, 32767.0)), int(min(most_projected, 127.0))
 
 
 def steps_and_sequences(graph: Graph, node: Node) -> tuple[int, int]:

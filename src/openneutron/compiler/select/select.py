@@ -45,7 +45,9 @@ class _Calls:
     def count(self) -> None:
         self.writers, self.readers = {}, {}
         for place, call in enumerate(self.calls):
-            for name, view in call.views.items() if call is not None else ():
+            if call is None:
+                continue
+            for name, view in call.views.items():
                 storage = self.storages.of[view.tensor]
                 if call.writes(name):
                     self.writers.setdefault(storage, []).append(place)

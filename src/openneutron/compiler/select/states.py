@@ -80,12 +80,12 @@ def in_order(storages: Storages, calls: Sequence[KernelCall | None]) -> bool:
     if all(storage.state is None for storage in storages.storages.values()):
         return True
     written: set[str] = set()
-    for call in calls:
-        for name, view in call.views.items() if call else ():
+    for call in (call for call in calls if call is not None):
+        for name, view in call.views.items():
             storage = storages.of[view.tensor]
             if name != "output" and storage in written:
                 return False
-        for name in call.results if call else ():
+        for name in call.results:
             storage = storages.of[call.views[name].tensor]
             if storages.storages[storage].state is not None:
                 written.add(storage)
