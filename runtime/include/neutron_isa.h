@@ -464,7 +464,7 @@ typedef struct {
 
 /* A recurrent layer of int8 over all steps of a sequence, with one rounding for each gate. The rows of each
  * gate fill whole blocks of 8. Gates of a GRU: reset, update, new; its units' state is the hidden state with
- * 15 fractional bits. */
+ * more bits. */
 typedef struct {
     uint32_t input; /* int8; a row for each sequence, a column for each step */
     uint32_t output; /* int8; the hidden state after each step */
@@ -478,7 +478,8 @@ typedef struct {
     int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0; 2: with the hidden state as it is and the units' state made of it (recurrent_s8) */
     int32_t first_hidden; /* the stored value of a hidden state of 0 */
     int32_t kind; /* 0: GRU; 1: one gate with tanh; 2: one gate that is clamped at 0 */
-    int32_t output_multiplier; /* of a number with 15 fractional bits, to the output; kinds 0 and 1 */
+    int32_t state_bits; /* fractional bits of the units' state, 15 for a kind without one */
+    int32_t output_multiplier; /* of the units' state, to the output; kinds 0 and 1 */
     int32_t output_shift; /* positive shifts left */
     int32_t output_zero_point; /* added after it */
     int32_t state_multiplier; /* of the hidden state, less its zero point, to the units' state; where it is made of it */

@@ -132,8 +132,14 @@ bool neutron_matrix_is_sound(const NeutronProgramView *program, const uint32_t *
 bool neutron_state_is_sound(const NeutronProgramView *program, uint32_t index, int32_t rows, int32_t channels,
                             int32_t element_bytes) {
     const NeutronBuffer *buffer = neutron_checked_buffer(program, index, true);
-    return buffer != NULL && buffer->rows >= rows && buffer->channel_pitch == element_bytes &&
-           neutron_buffer_holds(buffer, 0, 1, 0, channels);
+    if (buffer == NULL || buffer->rows < rows || buffer->channel_pitch != element_bytes) return false;
+    /* The driver has checked the first byte of the last element. */
+    const uint64_t last = buffer->offset + (uint64_t)(buffer->batches - 1) * (uint64_t)buffer->batch_pitch +
+                          (uint64_t)(buffer->ring - 1) * (uint64_t)buffer->row_pitch +
+                          (uint64_t)(buffer->cols_held - 1) * (uint64_t)buffer->col_pitch +
+                          (uint64_t)(buffer->channels_held - 1) * (uint64_t)buffer->channel_pitch;
+    return neutron_buffer_holds(buffer, 0, 1, 0, channels) &&
+           last + (uint64_t)element_bytes <= neutron_base_size(program, buffer->base, true);
 }
 
 bool neutron_sequence_is_sound(const NeutronProgramView *program, const NeutronSequence *p,

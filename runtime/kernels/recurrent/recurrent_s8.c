@@ -14,7 +14,7 @@ bool recurrent_s8_check(const NeutronProgramView *program, const void *params, c
     const NeutronRecurrentS8 *p = params;
     if (!neutron_sequence_is_sound(program, params, window) || p->kind < GRU || p->kind > RELU) return false;
     const int32_t rows = gates_of(p) * (int32_t)neutron_blocks_of(p->cells) * NEUTRON_LANES;
-    return p->outputs == p->cells && p->output_multiplier >= 0 && neutron_shift_is_sound(p->output_shift) &&
+    return p->outputs == p->cells && p->state_bits >= 0 && p->state_bits <= 15 && p->output_multiplier >= 0 && neutron_shift_is_sound(p->output_shift) &&
            neutron_is_stored(p->output_zero_point) && p->state_multiplier >= 0 && neutron_shift_is_sound(p->state_shift) &&
            neutron_matrix_is_sound(program, &p->input_weights_base, rows, p->inputs) &&
            neutron_matrix_is_sound(program, &p->hidden_weights_base, rows, p->outputs);
@@ -32,12 +32,12 @@ static int32_t gate_of(int64_t sum) {
     return neutron_rounding_shift_right(bounded, EXTRA_BITS);
 }
 
-/* The next state of a unit from the products of its gates, 15 fractional bits. */
-static int32_t next_state(int32_t old, const int32_t *x, const int32_t *h) {
+/* The next state of a unit from the products of its gates. */
+static int32_t next_state(const NeutronRecurrentS8 *p, int32_t old, const int32_t *x, const int32_t *h) {
     const int32_t reset = neutron_logistic_16(gate_of((int64_t)x[RESET] + h[RESET]));
     const int32_t update = neutron_logistic_16(gate_of((int64_t)x[UPDATE] + h[UPDATE]));
     const int64_t seen = ((int64_t)reset * h[NEW] + (1 << 14)) >> 15;
-    const int32_t new = neutron_tanh_16(gate_of(x[NEW] + seen), 3);
+    const int32_t new = neutron_rounding_shift_right(neutron_tanh_16(gate_of(x[NEW] + seen), 3), 15 - p->state_bits);
     return neutron_bound_16(new + neutron_rounding_shift_right(update * (old - new), 15));
 }
 
@@ -51,7 +51,7 @@ static int32_t output_of(const NeutronRecurrentS8 *p, uint8_t *cell, const int32
         const int32_t bounded = sum > most ? (int32_t)most : (sum < 0 ? 0 : (int32_t)sum);
         return stored(p, neutron_rounding_shift_right(bounded, STEP_BITS));
     }
-    const int32_t state = p->kind == GRU ? next_state(neutron_load_16(cell), x, h)
+    const int32_t state = p->kind == GRU ? next_state(p, neutron_load_16(cell), x, h)
                                          : neutron_tanh_16(gate_of((int64_t)x[0] + h[0]), 3);
     neutron_store_16(cell, state);
     return stored(p, neutron_requantize(state, p->output_multiplier, p->output_shift));

@@ -1,273 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent layers: operators over sequences with a state."""
+"""Layers with a state beside LiteRT's LSTM: PyTorch's GRU and RNN, which LiteRT does not have, and SVDF."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
-from openneutron.ir import DType, Graph, Node, Tensor
+from openneutron.ir import DType, Graph, Node
+from openneutron.ops import lstm
 from openneutron.ops.limits import attr_among, int8_reason, limit, rank
+from openneutron.ops.lstm import is_symmetric, scale_of, steps_and_sequences, value_operand
 from openneutron.ops.rescaling import rescales
 from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role
 
-GATES = ("input", "forget", "cell", "output")
-FIRST_INPUT_WEIGHTS, FIRST_HIDDEN_WEIGHTS, FIRST_PEEPHOLE, FIRST_BIAS = 1, 5, 9, 12
-PROJECTION, PROJECTION_BIAS, HIDDEN, CELL, FIRST_NORM = 16, 17, 18, 19, 20
-SEEING = (0, 1, 3)
-"""The gates that peepholes lead to, in the order of their operands."""
-
-LOWEST_CELL_BITS, HIGHEST_CELL_BITS = 9, 15
-"""The scale of a cell state is 2 to minus one of these: LiteRT's tanh takes 0 to 6 integer bits."""
-
-GATE_SCALE = 2.0**-12
-"""The scale of a gate in front of its function, without a normalization."""
-
-
-def gates_of(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return the gates that the layer has: without weights for the input gate, all others."""
-    return (0, 1, 2, 3) if graph.operand(node, FIRST_INPUT_WEIGHTS) is not None else (1, 2, 3)
-
-
-def has_peephole(graph: Graph, node: Node) -> bool:
-    """Return whether gates see the cell state."""
-    return graph.operand(node, FIRST_PEEPHOLE + 2) is not None
-
-
-def has_layer_norm(graph: Graph, node: Node) -> bool:
-    """Return whether gates are normalized."""
-    return graph.operand(node, FIRST_NORM + 3) is not None
-
-
-def is_projected(graph: Graph, node: Node) -> bool:
-    """Return whether the hidden state is projected."""
-    return graph.operand(node, PROJECTION) is not None
-
-
-@np.errstate(all="ignore")
-def gate_factors(graph: Graph, node: Node) -> dict[int, tuple[float, float]]:
-    """Return for each gate the factors of its input's and its hidden state's products, rounded to float32 as LiteRT does."""
-    scales = _gate_scales(graph, node)
-    found = {}
-    for gate in gates_of(graph, node):
-        pairs = ((FIRST_INPUT_WEIGHTS + gate, 0), (FIRST_HIDDEN_WEIGHTS + gate, HIDDEN))
-        products = [_scale(graph, node, weights) * _scale(graph, node, vector) for weights, vector in pairs]
-        found[gate] = (float(products[0] / scales[gate]), float(products[1] / scales[gate]))
-    return found
-
-
-def _scale(graph: Graph, node: Node, index: int) -> np.float32:
-    quant = graph.given(node, index).quant
-    assert quant is not None
-    return np.float32(quant.scale)
-
-
-def _gate_scales(graph: Graph, node: Node) -> list[np.float32]:
-    if not has_layer_norm(graph, node):
-        return [np.float32(GATE_SCALE)] * 4
-    return [np.float32(scale) for scale, _ in node["intermediates"][:4]]
-
-
-def peephole_factors(graph: Graph, node: Node) -> dict[int, float]:
-    """Return the factor of each peephole's products by its gate: powers of two in double, the rest as LiteRT multiplies."""
-    if not has_peephole(graph, node):
-        return {}
-    scales, cell = _gate_scales(graph, node), 2.0 ** cell_shift(graph, node)
-    places = [(place, gate) for place, gate in enumerate(SEEING) if gate in gates_of(graph, node)]
-    return {
-        gate: float(np.float32(cell * float(_scale(graph, node, FIRST_PEEPHOLE + place)) / float(scales[gate])))
-        for place, gate in places
-    }
-
-
-def norm_scales(graph: Graph, node: Node) -> dict[int, float]:
-    """Return the scale of each normalization's coefficients by its gate."""
-    if not has_layer_norm(graph, node):
-        return {}
-    return {gate: float(_scale(graph, node, FIRST_NORM + gate)) for gate in gates_of(graph, node)}
-
-
-def hidden_factor(node: Node) -> float:
-    """Return the factor from the product of a gate and a cell's tanh to the hidden state before its projection."""
-    return float(np.float32(2.0**-15 / float(np.float32(node["intermediates"][4][0])) * 2.0**-15))
-
-
-def hidden_zero_point(graph: Graph, node: Node) -> int:
-    """Return the zero point of the hidden state before its projection; LiteRT stores it with the sign reversed where there is one."""
-    stated = int(node["intermediates"][4][1])
-    return -stated if is_projected(graph, node) else stated
-
-
-@np.errstate(all="ignore")
-def projection_factor(graph: Graph, node: Node) -> float:
-    """Return the factor of the projection's products."""
-    unprojected = np.float32(node["intermediates"][4][0])
-    return float(_scale(graph, node, PROJECTION) * unprojected / _scale(graph, node, HIDDEN))
-
-
-def cell_shift(graph: Graph, node: Node) -> int:
-    """Return the power of two that is the cell state's scale."""
-    return round(math.log2(_scale(graph, node, CELL)))
-
-
-def quantized_clips(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the largest magnitudes of a cell and of a projection's result, stored; 0 where any is allowed."""
-    quant = graph[node.outputs[0]].quant
-    assert quant is not None
-    cell, projected = node["cell_clip"], node["proj_clip"]
-    most_cell = min(max(float(np.float32(cell) / _scale(graph, node, CELL)), -32768.0), 32767.0) if cell > 0 else 0
-    most_projected = (
-        min(max(float(np.float32(projected) / np.float32(quant.scale)), -128.0), 127.0) if projected > 0 else 0
-    )
-    return int(most_cell), int(most_projected)
-
-
-def steps_and_sequences(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the steps of a sequence, and how many sequences there are."""
-    first, second, _ = graph.given(node, 0).shape
-    return (first, second) if node["time_major"] else (second, first)
-
-
-def _factors(graph: Graph, node: Node) -> list[float]:
-    found = [factor for pair in gate_factors(graph, node).values() for factor in pair]
-    found += [*peephole_factors(graph, node).values(), hidden_factor(node)]
-    # A normalization shifts its result 12 bits further.
-    found += [scale * 2.0**12 for scale in norm_scales(graph, node).values()]
-    return [*found, projection_factor(graph, node)] if is_projected(graph, node) else found
-
-
-def _lstm_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    lead, sequences = graph.given(node, 0).shape[:2], steps_and_sequences(graph, node)[1]
-    cells, outputs = graph.given(node, FIRST_HIDDEN_WEIGHTS + 3).shape
-    shapes = ((*lead, outputs), (sequences, outputs), (sequences, cells))
-    return shapes[: len(node.outputs)]
-
-
-def _expected(graph: Graph, node: Node) -> Iterator[tuple[int, tuple[DType, ...], tuple[int, ...]]]:
-    """Yield the types and the shape of each constant operand that the form of the layer demands, by its place."""
-    inputs = graph.given(node, 0).shape[-1]
-    cells, outputs = graph.given(node, FIRST_HIDDEN_WEIGHTS + 3).shape
-    gates = gates_of(graph, node)
-    for gate in gates:
-        yield FIRST_INPUT_WEIGHTS + gate, (DType.INT8,), (cells, inputs)
-        yield FIRST_HIDDEN_WEIGHTS + gate, (DType.INT8,), (cells, outputs)
-        yield FIRST_BIAS + gate, (DType.INT32,), (cells,)
-        if has_layer_norm(graph, node):
-            yield FIRST_NORM + gate, (DType.INT16,), (cells,)
-    for place, gate in enumerate(SEEING):
-        if has_peephole(graph, node) and gate in gates:
-            yield FIRST_PEEPHOLE + place, (DType.INT16,), (cells,)
-    if is_projected(graph, node):
-        yield PROJECTION, (DType.INT8,), (outputs, cells)
-
-
-def _constants(graph: Graph, node: Node) -> str | None:
-    names = UNIDIRECTIONAL_SEQUENCE_LSTM.operands
-    expected = {place: (types, shape) for place, types, shape in _expected(graph, node)}
-    for place, (types, shape) in expected.items():
-        tensor, what = graph.operand(node, place), names[place].name
-        if tensor is None:
-            return f"it has no {what}, which a layer of its form needs"
-        if tensor.data is None or tensor.dtype not in types or tensor.shape != shape:
-            state = "constant" if tensor.is_constant else "computed at run time"
-            wanted = f"constant {types[0]}{list(shape)}"
-            return f"its {what} '{tensor.name}' is {state} {tensor.dtype}{list(tensor.shape)}; it must be {wanted}"
-        if types[0] is not DType.INT32 and not _is_symmetric(tensor):
-            return f"its {what} '{tensor.name}' must be quantized per tensor with a zero point of 0"
-    if graph.operand(node, PROJECTION_BIAS) is not None and not is_projected(graph, node):
-        return "it has a projection bias and no projection"
-    outputs, cells = graph.given(node, FIRST_HIDDEN_WEIGHTS + 3).shape[::-1]
-    if outputs != cells and (not is_projected(graph, node) or has_peephole(graph, node)):
-        subject = "peepholes" if is_projected(graph, node) else "no projection"
-        return f"it has {cells} units, {outputs} outputs and {subject}; the two must be equal"
-    return None
-
-
-def _is_symmetric(tensor: Tensor) -> bool:
-    quant = tensor.quant
-    return quant is not None and len(quant.scales) == 1 and not any(quant.zero_points) and 0 < quant.scale < math.inf
-
-
-def _states(graph: Graph, node: Node) -> str | None:
-    reason = int8_reason(graph.given(node, 0), "input") or int8_reason(graph[node.outputs[0]], "output")
-    hidden, cell = graph.given(node, HIDDEN), graph.given(node, CELL)
-    reason = reason or int8_reason(hidden, "hidden state")
-    if reason is not None:
-        return reason
-    if cell.dtype is not DType.INT16 or not _is_symmetric(cell):
-        return f"its cell state '{cell.name}' is {cell.dtype}; it must be int16 with a zero point of 0"
-    assert cell.quant is not None
-    fraction, exponent = math.frexp(cell.quant.scale)
-    if fraction != 0.5 or not LOWEST_CELL_BITS <= 1 - exponent <= HIGHEST_CELL_BITS:
-        bounds = f"a power of two from 2^-{HIGHEST_CELL_BITS} to 2^-{LOWEST_CELL_BITS}"
-        return f"its cell state has scale {cell.quant.scale:.6g}; it must be {bounds}"
-    sequences = steps_and_sequences(graph, node)[1]
-    cells, outputs = graph.given(node, FIRST_HIDDEN_WEIGHTS + 3).shape
-    for tensor, units in ((hidden, outputs), (cell, cells)):
-        if tensor.elements != sequences * units:
-            return f"its state '{tensor.name}' has {tensor.elements} values for {sequences} sequences of {units} units"
-    return None
-
-
-def _intermediates(graph: Graph, node: Node) -> str | None:
-    found = node.attrs.get("intermediates", ())
-    if len(found) != 5:
-        return f"it states the quantization of {len(found)} intermediate tensors; it must be 5"
-    needed = found if has_layer_norm(graph, node) else found[4:]
-    if all(0 < scale < math.inf for scale, _ in needed) and -128 <= hidden_zero_point(graph, node) <= 127:
-        return None
-    return "the quantization of its intermediate tensors is no scale above 0 with a zero point of their type"
-
-
-def _value(name: str, optional: bool = True) -> Operand:
-    return Operand(Role.VALUE, name, optional=optional)
-
-
-UNIDIRECTIONAL_SEQUENCE_LSTM = Op(
-    "unidirectional_sequence_lstm",
-    operands=(
-        INPUT,
-        *(_value(f"input weights of the {gate} gate", gate == "input") for gate in GATES),
-        *(_value(f"hidden weights of the {gate} gate", gate == "input") for gate in GATES),
-        *(_value(f"peephole of the {GATES[gate]} gate") for gate in SEEING),
-        *(_value(f"bias of the {gate} gate", gate == "input") for gate in GATES),
-        _value("projection"),
-        _value("bias of the projection"),
-        Operand(Role.STATE, "hidden state"),
-        Operand(Role.STATE, "cell state"),
-        *(_value(f"normalization of the {gate} gate") for gate in GATES),
-    ),
-    shape=_lstm_shape,
-    kernels=("unidirectional_sequence_lstm_s8",),
-    options="UnidirectionalSequenceLSTMOptions",
-    attributes=(
-        Attribute("activation", "fusedActivationFunction", "TANH", {0: "NONE", 1: "RELU", 3: "RELU6", 4: "TANH"}),
-        Attribute("cell_clip", "cellClip", 0.0),
-        Attribute("proj_clip", "projClip", 0.0),
-        Attribute("time_major", "timeMajor", False),
-    ),
-    activations=0,
-    intermediates=True,
-    several_outputs=True,
-    limits=(
-        rank(0, 3, 3),
-        attr_among("activation", "TANH"),
-        limit("states int8 and int16, the cell state's scale a power of two from 2^-15 to 2^-9", _states),
-        limit("constant weights, peepholes and normalizations, each for all gates or none", _constants),
-        limit("the quantization of 5 intermediate tensors", _intermediates),
-        rescales(_factors),
-    ),
-    doc="LSTM over a sequence, int8 with an int16 cell state; with peepholes, normalization, projection, coupled gates.",
-)
-
-# -- layers without an operator in LiteRT ---------------------------------------------------------------------------------
-
 GRU_GATES = ("reset", "update", "new")
-FRACTION_BITS, STEP_BITS, STATE_BITS = 20, 12, 15
-"""Fractional bits of a layer's products: of a gate, and of an output that is clamped at 0 in steps of its scale; of its units'
-state."""
+FRACTION_BITS, STEP_BITS, MOST_STATE_BITS = 20, 12, 15
+"""Fractional bits of a layer's products: of a gate, and of an output that is clamped at 0 in steps of its scale; the most of its
+units' state."""
 
 
 def places_of(node: Node) -> dict[str, range | int]:
@@ -289,7 +39,7 @@ def places(node: Node, name: str) -> range:
 def state_places(node: Node) -> tuple[int, int]:
     """Return the places of the hidden state and of the units' state."""
     if node.op == "unidirectional_sequence_lstm":
-        return HIDDEN, CELL
+        return lstm.HIDDEN, lstm.CELL
     found = places_of(node)
     hidden, cell = found["hidden"], found["cell"]
     assert isinstance(hidden, int) and isinstance(cell, int)
@@ -303,9 +53,9 @@ def product_factors(graph: Graph, node: Node) -> list[tuple[float, float]]:
     assert quant is not None
     unit = quant.scale * 2.0**-STEP_BITS if node.attrs.get("activation") == "RELU" else 2.0**-FRACTION_BITS
     pairs = zip(places(node, "input_weights"), places(node, "hidden_weights"), strict=True)
-    vectors = float(_scale(graph, node, 0)), float(_scale(graph, node, hidden))
+    vectors = float(scale_of(graph, node, 0)), float(scale_of(graph, node, hidden))
     return [
-        (float(_scale(graph, node, one)) * vectors[0] / unit, float(_scale(graph, node, other)) * vectors[1] / unit)
+        (float(scale_of(graph, node, one)) * vectors[0] / unit, float(scale_of(graph, node, other)) * vectors[1] / unit)
         for one, other in pairs
     ]
 
@@ -314,13 +64,18 @@ def state_factor(graph: Graph, node: Node) -> float:
     """Return the factor from the units' state to the output."""
     quant = graph[node.outputs[0]].quant
     assert quant is not None
-    return 2.0**-STATE_BITS / quant.scale
+    return 2.0 ** -state_bits(graph, node) / quant.scale
+
+
+def state_bits(graph: Graph, node: Node) -> int:
+    """Return the fractional bits of the units' state."""
+    return -round(math.log2(scale_of(graph, node, state_places(node)[1])))
 
 
 def units_of(graph: Graph, node: Node) -> tuple[int, int]:
     """Return the units and the outputs of a recurrent layer."""
-    lstm = node.op == "unidirectional_sequence_lstm"
-    place = FIRST_HIDDEN_WEIGHTS + 3 if lstm else places(node, "hidden_weights")[0]
+    is_lstm = node.op == "unidirectional_sequence_lstm"
+    place = lstm.FIRST_HIDDEN_WEIGHTS + 3 if is_lstm else places(node, "hidden_weights")[0]
     units, outputs = graph.given(node, place).shape
     return units, outputs
 
@@ -339,7 +94,7 @@ def _gated_operands(graph: Graph, node: Node) -> str | None:
     for kind, columns in (("input_weights", inputs), ("hidden_weights", outputs)):
         for place in places(node, kind):
             weights = graph.given(node, place)
-            if weights.data is None or weights.dtype is not DType.INT8 or not _is_symmetric(weights):
+            if weights.data is None or weights.dtype is not DType.INT8 or not is_symmetric(weights):
                 return (
                     f"its weights '{weights.name}' must be constant int8, quantized per tensor with a zero point of 0"
                 )
@@ -360,6 +115,13 @@ def _gated_operands(graph: Graph, node: Node) -> str | None:
             )
     if cells != outputs:
         return f"it has {cells} units and {outputs} outputs; the two must be equal"
+    if not is_symmetric(cell) or math.frexp(scale_of(graph, node, state_places(node)[1]))[0] != 0.5:
+        return f"its state '{cell.name}' must have a scale that is a power of two, and a zero point of 0"
+    least = 0 if node.op == "gru" else MOST_STATE_BITS
+    if not least <= state_bits(graph, node) <= MOST_STATE_BITS:
+        return (
+            f"its state '{cell.name}' has {state_bits(graph, node)} fractional bits; a layer of its form has up to 15"
+        )
     return None
 
 
@@ -370,7 +132,7 @@ def _gated_factors(graph: Graph, node: Node) -> list[float]:
 
 def _gated(name: str, gates: tuple[str, ...], doc: str) -> Op:
     def each(kind: str) -> tuple[Operand, ...]:
-        return tuple(_value(f"{kind} of the {gate} gate", False) for gate in gates)
+        return tuple(value_operand(f"{kind} of the {gate} gate", False) for gate in gates)
 
     return Op(
         name,
@@ -408,9 +170,9 @@ def filter_factors(graph: Graph, node: Node) -> tuple[float, float]:
     """Return the factors of a filter's products and of a unit's sum, in double of products in float32 as LiteRT computes them."""
     quant = graph[node.outputs[0]].quant
     assert quant is not None
-    state = _scale(graph, node, RESULTS)
-    first = float(_scale(graph, node, 0) * _scale(graph, node, FEATURES) / state)
-    return first, float(state * _scale(graph, node, TIME) / np.float32(quant.scale))
+    state = scale_of(graph, node, RESULTS)
+    first = float(scale_of(graph, node, 0) * scale_of(graph, node, FEATURES) / state)
+    return first, float(state * scale_of(graph, node, TIME) / np.float32(quant.scale))
 
 
 def _svdf_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -431,9 +193,9 @@ def _filters(graph: Graph, node: Node) -> str | None:
         (features, (DType.INT8,), (filters, data.shape[-1])),
         (time, (kept.dtype,), (filters, time.shape[1])),
     ):
-        if tensor.data is None or tensor.dtype not in types or tensor.shape != shape or not _is_symmetric(tensor):
+        if tensor.data is None or tensor.dtype not in types or tensor.shape != shape or not is_symmetric(tensor):
             return f"its weights '{tensor.name}' must be constant {types[0]}{list(shape)}, with one scale and a zero point of 0"
-    if kept.dtype not in (DType.INT8, DType.INT16) or not _is_symmetric(kept):
+    if kept.dtype not in (DType.INT8, DType.INT16) or not is_symmetric(kept):
         return f"its state '{kept.name}' is {kept.dtype}; it must be int8 or int16 with a zero point of 0"
     if kept.elements != data.shape[0] * time.elements:
         return f"its state '{kept.name}' has {kept.elements} values for {data.shape[0]} sequences of {time.elements}"
@@ -447,9 +209,9 @@ SVDF = Op(
     "svdf",
     operands=(
         INPUT,
-        _value("weights of the input", False),
-        _value("weights of the kept results", False),
-        _value("bias"),
+        value_operand("weights of the input", False),
+        value_operand("weights of the kept results", False),
+        value_operand("bias"),
         Operand(Role.STATE, "kept results"),
     ),
     shape=_svdf_shape,
@@ -471,9 +233,9 @@ SVDF = Op(
     doc="A layer of filters that keep their newest results, with a state of int8 or int16.",
 )
 
-OPS = (UNIDIRECTIONAL_SEQUENCE_LSTM, GRU, RNN, SVDF)
+OPS = (GRU, RNN, SVDF)
 
-_ROWS = {row.name: row for row in OPS}
+_ROWS = {row.name: row for row in (*OPS, lstm.UNIDIRECTIONAL_SEQUENCE_LSTM)}
 
 
 def state_operands(node: Node) -> list[str]:

@@ -19,7 +19,7 @@ from openneutron.compiler.graph.fuse import (
     view_before_pad,
 )
 from openneutron.ir import Graph, Node, QuantParams, Tensor, constant
-from openneutron.ops import BY_NAME, recurrent
+from openneutron.ops import BY_NAME, lstm, recurrent
 from openneutron.ops.conv import DATA, WEIGHTS, explicit_padding
 from openneutron.ops.limits import STORED
 from openneutron.ops.rescaling import steps_of
@@ -163,7 +163,7 @@ def add_states(graph: Graph) -> Graph:
             states = [graph[name] for name in recurrent.state_operands(node)]
             forms = [(f"state{number}", state.shape, state) for number, state in enumerate(states)]
             if node.op == "unidirectional_sequence_lstm":
-                gates = (len(recurrent.GATES) * recurrent.units_of(graph, node)[0],)
+                gates = (len(lstm.GATES) * recurrent.units_of(graph, node)[0],)
                 forms.append(("gates", gates, states[-1]))
             own = [
                 replace(like, name=graph.free_name(f"{node.name}/{part}"), shape=shape, data=None)

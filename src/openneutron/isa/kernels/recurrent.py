@@ -94,11 +94,12 @@ KERNELS = (
     Row(
         "recurrent_s8",
         "A recurrent layer of int8 over all steps of a sequence, with one rounding for each gate. The rows of each gate fill whole "
-        "blocks of 8. Gates of a GRU: reset, update, new; its units' state is the hidden state with 15 fractional bits.",
+        "blocks of 8. Gates of a GRU: reset, update, new; its units' state is the hidden state with more bits.",
         (
             *_SEQUENCE,
             signed("kind", "0: GRU; 1: one gate with tanh; 2: one gate that is clamped at 0"),
-            signed("output_multiplier", "of a number with 15 fractional bits, to the output; kinds 0 and 1"),
+            signed("state_bits", "fractional bits of the units' state, 15 for a kind without one"),
+            signed("output_multiplier", "of the units' state, to the output; kinds 0 and 1"),
             signed("output_shift", "positive shifts left"),
             signed("output_zero_point", "added after it"),
             signed(

@@ -338,7 +338,7 @@ def product_specs(
     spec: QuantizationSpecBase | None,
     is_quantized: bool,
 ) -> dict[Node, QuantizationSpecBase | None]:
-    """Return specs of weights with one scale each, which are ``spec``, and of biases in units of their products with the activation ``first``."""
+    """Return specs of weights with one scale each, which are ``spec``, and of biases in units of their products with ``first``."""
     specs: dict[Node, QuantizationSpecBase | None] = {}
     for weight, bias in products:
         specs[weight] = spec

@@ -8,6 +8,7 @@ with a tensor for each gate, each of which gets a quantization of its own.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -49,12 +50,15 @@ def _lstm(
     if projection is not None:
         params.append(projection)
     states = [x.new_zeros(1, sequences, outputs), x.new_zeros(1, sequences, units)]
-    return _directed(
-        x,
-        batch_first,
-        backwards,
-        lambda x: torch.lstm(x, states, params, bool(biases), 1, 0.0, False, False, batch_first)[0],
-    )
+    with warnings.catch_warnings():
+        # PyTorch says that another library of its own would be faster.
+        warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN", UserWarning)
+        return _directed(
+            x,
+            batch_first,
+            backwards,
+            lambda x: torch.lstm(x, states, params, bool(biases), 1, 0.0, False, False, batch_first)[0],
+        )
 
 
 def _gru(

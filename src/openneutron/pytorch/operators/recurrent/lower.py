@@ -10,7 +10,8 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import QuantParams, per_tensor
-from openneutron.ops.recurrent import GATE_SCALE, HIGHEST_CELL_BITS, STATE_BITS
+from openneutron.ops.lstm import GATE_SCALE, HIGHEST_CELL_BITS
+from openneutron.ops.recurrent import MOST_STATE_BITS
 from openneutron.pytorch.graph.program import Reject, arguments_of, shape_of
 from openneutron.pytorch.operators.convolution.lower import bias_of
 from openneutron.pytorch.operators.recurrent import layers
@@ -68,6 +69,13 @@ def lstm(node: Node, context: Context) -> Value | Reject:
     return plain(name, shape)
 
 
+def _state_quant(op: str, quant: QuantParams) -> QuantParams:
+    """Return the quantization of the state of a GRU's units, a power of two that holds what the output holds."""
+    largest = max(127 - quant.zero_point, 128 + quant.zero_point) * quant.scale
+    integer_bits = max(0, math.ceil(math.log2(largest))) if op == "gru" else 0
+    return per_tensor(2.0 ** -max(0, MOST_STATE_BITS - integer_bits), 0)
+
+
 def _gated(op: str, node: Node, context: Context, hidden_biases: Any, **attrs: Any) -> Value:
     given, shape = arguments_of(node), shape_of(node)
     quant = context.result_quant(node)
@@ -78,7 +86,7 @@ def _gated(op: str, node: Node, context: Context, hidden_biases: Any, **attrs: A
     zero = np.full((sequences, units), quant.zero_point, np.int8)
     hidden = context.add_constant(f"{node.name}_zero", zero, quant)
     empty = np.zeros((sequences, units), np.int16)
-    cell = context.add_constant(f"{node.name}_cell", empty, per_tensor(2.0**-STATE_BITS, 0))
+    cell = context.add_constant(f"{node.name}_cell", empty, _state_quant(op, quant))
     nothing = [None] * len(of_input)
     added = [
         bias_of(context, bias, vector, of, units)
