@@ -62,6 +62,19 @@ class Hidden(nn.Module):
         return self.last(hidden)
 
 
+class Returned(nn.Module):
+    """A state that is the model's result too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, 16), nn.Linear(16, 16)
+        self.register_buffer("hidden", torch.zeros(1, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.hidden.copy_(torch.tanh(self.inner(x) + self.outer(self.hidden)))
+        return self.hidden
+
+
 class Mean(nn.Module):
     """A running mean."""
 
@@ -137,6 +150,7 @@ def assert_same_runs(model: CompiledModel, given: Sequence[tuple[torch.Tensor, .
         (Ring, ("frames",)),
         (TwoRings, ("rows", "later")),
         (Hidden, ("hidden",)),
+        (Returned, ("hidden",)),
         (Mean, ("mean",)),
         (Cache, ("keys",)),
     ],

@@ -181,8 +181,9 @@ class NeutronPartitioner(Partitioner):
     @step("Partitioning")
     def _partitioned(self, program: ExportedProgram) -> Partitioning:
         constants = Constants(program, self._data_of(program))
-        is_ours = self._delegate.options.converter == OPEN  # NXP's has no memory between runs
-        states = states_of(program, constants) if is_ours else NO_STATES
+        # NXP's converter has no memory between runs.
+        has_states = program.graph_signature.buffers_to_mutate and self._delegate.options.converter == OPEN
+        states = states_of(program, constants) if has_states else NO_STATES
         options = PartitionOptions(
             tuple(pattern for pattern in self._delegate.patterns if pattern not in self._named_before),
             self._delegate.use_neutron_for_format_conversion,

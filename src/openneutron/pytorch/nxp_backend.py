@@ -254,8 +254,8 @@ def lower_program(
     delegate = decode(specs) if handover is None else handover.delegate
     constants = Constants(program)
     inputs = user_inputs(program)
-    states = states_of(program, constants).found
     changes = len(program.graph_signature.buffers_to_mutate)
+    states = states_of(program, constants).found if changes else ()
     assert len(states) == changes, "a delegated program changes a buffer that is no state"
     outputs = [node for node in graph.output_node().args[0][changes:] if isinstance(node, Node)]
     units, in_circles = find_units(graph, constants)

@@ -164,7 +164,8 @@ def duplicate_dequantize(graph: Graph) -> bool:
     for node in list(graph.nodes):
         if not is_dequantize(node):
             continue
-        for user in list(node.users)[1:]:
+        # A program's signature has its results by name.
+        for user in sorted(node.users, key=lambda user: user.op != "output")[1:]:
             with graph.inserting_after(node):
                 twin = graph.node_copy(node)
             user.replace_input_with(node, twin)

@@ -240,6 +240,7 @@ def aten_graph(
     graph_module = program.module(check_guards=False)
     if _states(graph_module):
         graph_module = program.run_decompositions({}).module(check_guards=False)
+        _read_sources(graph_module)
     assert isinstance(graph_module, GraphModule)
     _flatten_unknown_containers(graph_module)
     names = _states(graph_module)
@@ -256,6 +257,15 @@ def _states(module: GraphModule) -> list[str]:
     read a buffer that changes in between, or a view of one, before its change or as a constant.
     """
     return [str(node.target) for node in module.graph.find_nodes(op="get_attr") if is_state(node)]
+
+
+def _read_sources(module: GraphModule) -> None:
+    """Let what reads a state's new value behind its copy read what is copied, so that a result is no alias of the state."""
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        source = node.args[1]
+        if isinstance(source, Node) and node.users:
+            node.replace_all_uses_with(source)
+    module.recompile()
 
 
 def _check_results(program: ExportedProgram, name: str) -> None:
