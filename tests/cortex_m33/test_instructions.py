@@ -6,14 +6,18 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from openneutron.ir import Graph, Node, constant, per_tensor
 from tests.cortex_m33.cases import INSTRUCTIONS_PER_TICK
 from tests.cortex_m33.firmware import HERE, SIZE, SPEED, execute, image, library
 from tests.cortex_m33.instructions import BUILDS, instructions
 from tests.cortex_m33.models import NAMES, model, random_inputs
+from tests.support import oracle
 
 LEAST_DSP_RATIO = 2.5
+LEAST_WIDE_RATIO = 2
 
 
 def test_the_timer_counts_instructions() -> None:
@@ -50,3 +54,26 @@ def test_a_build_for_speed_takes_no_more_instructions_than_one_for_size(shared_m
     program = model("MobileNetV1 0.25").program
     (inputs,) = random_inputs(program, 1)
     assert instructions(program, inputs, SPEED).total <= instructions(program, inputs, SIZE).total
+
+
+def _wide_layer(op: str, filters: int, kernel: int) -> Graph:
+    """A convolution of 16 int16 channels with SAME padding."""
+    random = np.random.default_rng(0)
+    depthwise = op == "depthwise_conv_2d"
+    shape = (1, kernel, kernel, 16) if depthwise else (filters, kernel, kernel, 16)
+    weights = constant("w", random.integers(-127, 128, shape, np.int8), per_tensor(1e-4, 0))
+    bias = constant("b", np.zeros(filters, np.int64), per_tensor(1e-7, 0))
+    window = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1}
+    extra = {"depth_multiplier": 1} if depthwise else {}
+    node = Node(op, ("x", "w", "b"), ("y",), {**window, "activation": "NONE", **extra})
+    source, result = (oracle.wide_activation(name, (1, 8, 8, 16 if name == "x" else filters)) for name in "xy")
+    return oracle.graph_of([source], [node], [weights, bias, result])
+
+
+@pytest.mark.parametrize(("op", "kernel"), [("conv_2d", 3), ("conv_2d", 1), ("depthwise_conv_2d", 3)])
+def test_convolutions_on_int16_take_the_dsp_kernels_half_the_instructions(op: str, kernel: int) -> None:
+    graph = _wide_layer(op, 16, kernel)
+    program = oracle.compile_graph(graph, oracle.TARGET).program
+    inputs = oracle.random_inputs(graph, 0)[0].tobytes()
+    portable, dsp = (instructions(program, inputs, BUILDS[build]).total for build in ("portable", "DSP"))
+    assert LEAST_WIDE_RATIO * dsp <= portable

@@ -41,7 +41,7 @@ KERNELS = tuple(row.name for row in rows.KERNELS if row.name not in convolution_
 SOURCES = (
     *(path for name in KERNELS for path in sorted((RUNTIME / "kernels" / name.rsplit("_", 1)[0]).glob(f"{name}*.c"))),
     RUNTIME / "kernels" / "conv_2d" / "convolution_check.c",
-    RUNTIME / "kernels" / "conv_2d" / "convolution_16_check.c",
+    RUNTIME / "kernels" / "convolution_16.c",
     RUNTIME / "kernels" / "check.c",
 )
 VARIANTS: Mapping[str, tuple[str, ...]] = {

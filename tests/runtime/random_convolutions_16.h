@@ -4,7 +4,7 @@
 #ifndef RANDOM_CONVOLUTIONS_16_H
 #define RANDOM_CONVOLUTIONS_16_H
 
-#include "conv_2d/convolution_16.h"
+#include "convolution_16.h"
 #include "random_convolutions.h"
 
 typedef struct {

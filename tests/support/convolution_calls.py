@@ -25,6 +25,7 @@ SOURCES = (
     *sorted(RUNTIME.glob("kernels/conv_2d/*.c")),
     *sorted(RUNTIME.glob("kernels/conv_2d_1x1/*.c")),
     *sorted(RUNTIME.glob("kernels/depthwise_conv_2d/*.c")),
+    RUNTIME / "kernels" / "convolution_16.c",
     RUNTIME / "kernels" / "check.c",
 )
 FLAGS = ("-std=c11", f"-I{RUNTIME / 'include'}", f"-I{RUNTIME / 'kernels'}")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::ConvPerChannel of int16 (integer_ops/conv.h), and FullyConnected and FullyConnectedPerChannel
  * of int16 (integer_ops/fully_connected.h) with a column for each input vector. */
-#include "conv_2d/convolution_16.h"
+#include "convolution_16.h"
 
 bool conv_2d_s16_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
     const NeutronConv2dS16 *p = params;

@@ -2,7 +2,7 @@
 /* conv_2d_s16 with AVX2. The inputs of all taps of 4 outputs lie side by side, padding included; each block of 8 of them is
  * multiplied with 8 output channels' weights, pair by pair, and added up in 32 bits as long as these hold the sum. */
 #include "conv_2d/avx2.h"
-#include "conv_2d/convolution_16.h"
+#include "convolution_16.h"
 
 #if NEUTRON_X86_VARIANTS
 

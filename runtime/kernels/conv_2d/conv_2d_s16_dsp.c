@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* conv_2d_s16 for the DSP extension: the inputs of 6 outputs, or of one, side by side as pairs; products are added up in 32 bits
  * as long as these hold the sum. This takes every call. */
-#include "conv_2d/convolution_16.h"
+#include "convolution_16.h"
 #include "conv_2d/convolution_dsp.h"
 
 #if NEUTRON_DSP

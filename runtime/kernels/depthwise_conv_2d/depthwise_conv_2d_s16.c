@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::DepthwiseConvPerChannel of int16 (integer_ops/depthwise_conv.h). */
-#include "conv_2d/convolution_16.h"
+#include "convolution_16.h"
 
 bool depthwise_conv_2d_s16_check(const NeutronProgramView *program, const void *params,
                                  const NeutronWindowExtents *window) {
@@ -54,4 +54,6 @@ NEUTRON_FOR_AVX2(compute, (const NeutronKernelCall *call), (call))
 
 void depthwise_conv_2d_s16_run_portable(const NeutronKernelCall *call) { compute(call); }
 
+#if !NEUTRON_DSP
 void depthwise_conv_2d_s16_run(const NeutronKernelCall *call) { NEUTRON_FASTEST(compute)(call); }
+#endif

@@ -45,54 +45,16 @@ static inline uint64_t neutron_bias_16(const NeutronRequantBlock16 *table, int32
 
 enum { NEUTRON_NARROW_SUMS = 1, NEUTRON_IN_DOUBLE = 2, NEUTRON_MOST_ROUNDING = 3 };
 
-static inline int32_t neutron_significant_bits(uint64_t high, uint64_t low) {
-    if (high != 0) return 128 - __builtin_clzll(high);
-    return low != 0 ? 64 - __builtin_clzll(low) : 0;
-}
-
-/* round() of the double product of an accumulator and a scale: the exact product is rounded to 53 bits, halves to even, and then
- * to an integer, halves away from 0. Exact where the accumulator has 53 bits or fewer. The scale is multiplier * 2^-31 with 22
- * more bits in bits 8 to 29 of the word, times 2 to the power of the word's lowest 8 bits. Saturates. */
-static inline int32_t neutron_rescaled_in_double(int64_t sum, int32_t multiplier, int32_t word) {
-    enum { DOUBLE_BITS = 53, LOW_BITS = 22 };
-    const uint64_t magnitude = sum < 0 ? 0 - (uint64_t)sum : (uint64_t)sum;
-    const uint64_t scale = (uint64_t)((uint32_t)multiplier & INT32_MAX) << LOW_BITS | ((uint32_t)word >> 8 & 0x3FFFFF);
-    const uint64_t a0 = (uint32_t)magnitude, a1 = magnitude >> 32, b0 = (uint32_t)scale, b1 = scale >> 32;
-    const uint64_t lowest = a0 * b0, upper = a1 * b0 + (lowest >> 32), lower = a0 * b1 + (uint32_t)upper;
-    const uint64_t high = a1 * b1 + (upper >> 32) + (lower >> 32), low = lower << 32 | (uint32_t)lowest;
-    const int32_t bits = neutron_significant_bits(high, low), dropped = bits > DOUBLE_BITS ? bits - DOUBLE_BITS : 0;
-    uint64_t mantissa = low;
-    if (dropped > 0) {
-        const uint64_t rest = low & ((UINT64_C(1) << dropped) - 1), half = UINT64_C(1) << (dropped - 1);
-        mantissa = high << (64 - dropped) | low >> dropped;
-        mantissa += rest > half || (rest == half && (mantissa & 1) != 0);
-    }
-    const int32_t exponent = neutron_bound(((word & 0xFF) ^ 0x80) - 0x80, -100, 30);
-    const int32_t right = DOUBLE_BITS - exponent - dropped;
-    uint64_t rounded = 0;
-    if (right < 1) {
-        rounded = mantissa == 0 ? 0 : INT32_MAX;
-    } else if (right <= DOUBLE_BITS + 1) {
-        rounded = (mantissa + (UINT64_C(1) << (right - 1))) >> right;
-    }
-    const int32_t bounded = rounded > INT32_MAX ? INT32_MAX : (int32_t)rounded;
-    return sum < 0 ? -bounded : bounded;
-}
+/* An accumulator, its bias included, to its value before it is bounded, for each rounding and any words. */
+int32_t neutron_rescaled_16(const NeutronConv2dS16 *p, int32_t multiplier, int32_t shift, uint64_t sum);
 
 /* A channel's accumulator, its bias included, to its stored value. */
 static inline int16_t neutron_stored_16(const NeutronConv2dS16 *p, const NeutronRequantBlock16 *table, int32_t k,
                                         uint64_t sum) {
     const int32_t multiplier = table->multiplier[k], shift = table->shift[k];
-    const int32_t narrow = (int32_t)(uint32_t)sum;
-    int32_t scaled;
-    if (p->rounding == 0) {
-        scaled = neutron_rescaled_64(sum, multiplier, shift);
-    } else if (p->rounding == NEUTRON_NARROW_SUMS) {
-        scaled = neutron_rounded_twice(narrow, neutron_sound_multiplier(multiplier), shift);
-    } else {
-        const bool is_narrow = (p->rounding & NEUTRON_NARROW_SUMS) != 0;
-        scaled = neutron_rescaled_in_double(is_narrow ? narrow : (int64_t)sum, multiplier, shift);
-    }
+    const int32_t scaled = p->rounding == 0 && neutron_is_short_product(sum, multiplier, shift)
+                               ? neutron_short_product((int32_t)(uint32_t)sum, multiplier, shift)
+                               : neutron_rescaled_16(p, multiplier, shift, sum);
     return (int16_t)neutron_bound(scaled, p->clamp_min, p->clamp_max);
 }
 
