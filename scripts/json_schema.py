@@ -104,6 +104,7 @@ SUMMARY: dict[str, Schema] = {
     "operators": WHOLE,
     "whole": BOOLEAN,
     "operators_on_npu": WHOLE,
+    "conversions": WHOLE,
     "delegated": several(record(fields_of(Delegated))),
     "on_cpu": several(record(fields_of(OnCpu))),
     "on_cpu_rows": several(

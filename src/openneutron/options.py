@@ -172,9 +172,12 @@ class CompileOptions:
         return cls(**made)
 
 
-FLOAT32, INT8 = "float32", "int8"
-IO_DTYPES = (FLOAT32, INT8)
+FLOAT32, INT8, INT16 = "float32", "int8", "int16"
+IO_DTYPES = (FLOAT32, INT8, INT16)
 """The types of a compiled PyTorch model's inputs and outputs."""
+
+ACTIVATIONS = (INT8, INT16)
+"""The types of quantized activations."""
 
 HISTOGRAM = "histogram"
 OBSERVERS = (HISTOGRAM, "minmax", "percentile", "entropy")
@@ -207,7 +210,16 @@ class QuantizationOptions:
     is."""
 
     io_dtype: str = option(FLOAT32, "Type of the .pte's inputs and outputs (PyTorch models).", choices=IO_DTYPES)
-    """The type of inputs and outputs: ``float32``, with quantization on the CPU, or ``int8``."""
+    """The type of inputs and outputs: ``float32``, with quantization on the CPU, or the type of the activations that they become,
+    ``int8`` or ``int16``."""
+
+    activations: str = option(
+        INT8,
+        "Type of quantized activations: int8, or int16 with int8 weights, which is finer and slower (PyTorch models).",
+        choices=ACTIVATIONS,
+    )
+    """The type of quantized activations: ``int8``, or ``int16`` with zero point 0. Weights are int8 in either case. int16 is finer,
+    takes twice the memory and runs longer."""
 
     observer: str = option(
         HISTOGRAM, "Observer that chooses the ranges of activations (PyTorch models).", choices=OBSERVERS
@@ -222,6 +234,10 @@ class QuantizationOptions:
 
     layer_observers: Sequence[tuple[str, str]] = ()
     """Other observers for the results of single modules: pairs of a name, which may have wildcards, and an observer."""
+
+    layer_activations: Sequence[tuple[str, str]] = ()
+    """Other types of activations in single modules: pairs of a name, which may have wildcards, and a type. Where two types meet, the
+    values are converted."""
 
     equalize: bool = False
     """True multiplies each channel between two layers so that the channels have ranges of like size, and divides the weights of the
@@ -241,6 +257,8 @@ class QuantizationOptions:
             raise InvalidOptionError("observer: training has ranges of its own. Leave observer out with train_fn.")
         for _, observer in self.layer_observers:
             check_choice("layer_observers", observer, OBSERVERS)
+        for _, activations in self.layer_activations:
+            check_choice("layer_activations", activations, ACTIVATIONS)
         if self.smooth is not None and not 0.0 <= self.smooth <= 1.0:
             raise InvalidOptionError(f"smooth: it is {self.smooth}; the exponent is from 0 to 1.")
 

@@ -16,11 +16,10 @@ FILE_VERSION = 1
 
 FILE_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "keep_float": (lambda value: _is_list(value, str), "a list of names"),
+    "activations": (lambda value: isinstance(value, str), "a text"),
+    "layer_activations": (lambda value: _is_pairs(value), "a list of pairs of a name and a type"),
     "observer": (lambda value: isinstance(value, str), "a text"),
-    "layer_observers": (
-        lambda value: _is_list(value, list) and all(len(item) == 2 and _is_list(item, str) for item in value),
-        "a list of pairs of a name and an observer",
-    ),
+    "layer_observers": (lambda value: _is_pairs(value), "a list of pairs of a name and an observer"),
     "equalize": (lambda value: isinstance(value, bool), "true or false"),
     "smooth": (
         lambda value: value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)),
@@ -33,6 +32,10 @@ FILE_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 def _is_list(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+
+def _is_pairs(value: Any) -> bool:
+    return _is_list(value, list) and all(len(item) == 2 and _is_list(item, str) for item in value)
 
 
 def _checked(subject: str, found: Any) -> dict[str, Any]:

@@ -25,16 +25,16 @@ def test_a_wrong_target(refused: Refused) -> None:
 
 def test_a_float_model(refused: Refused) -> None:
     assert refused("compile", "float.tflite") == (
-        "'float.tflite': none of its 2 operators runs on the NPU: it computes in float32; the NPU computes in int8. Quantize "
-        "the model to int8, or compile the PyTorch model it was made from, which quantizes it."
+        "'float.tflite': none of its 2 operators runs on the NPU: it computes in float32; the NPU computes in int8 and int16. "
+        "Quantize the model to int8, or compile the PyTorch model it was made from, which quantizes it."
     )
 
 
-def test_a_model_of_another_integer_type(refused: Refused, folder: Path) -> None:
+def test_int16_tensors_without_scales(refused: Refused, folder: Path) -> None:
     (folder / "old.tflite").write_bytes(int16_file())
     assert refused("compile", "old.tflite") == (
-        "'old.tflite': its one operator does not run on the NPU: it computes in int16; the NPU computes in int8. Quantize "
-        "the model to int8, or compile the PyTorch model it was made from, which quantizes it."
+        "'old.tflite': its one operator does not run on the NPU; ADD 'y': input 'x' has no quantization parameters. "
+        "`openneutron explain` gives the reason for each."
     )
 
 

@@ -17,7 +17,7 @@ from openneutron.model_explorer.nodes import nodes_of
 from openneutron.report.page.data import LayerAccuracy
 from openneutron.report.page.stored import with_facts
 from scripts.published_networks import cifarnet
-from tests.support.litert_files import mixed_file
+from tests.support.litert_files import mixed_file, wide_file
 
 EXTENSION = "openneutron.model_explorer"
 
@@ -93,6 +93,19 @@ def overlaid(manager: Any, key: str, path: Path) -> Any:
         "configValues": {},
     }
     return manager.run_cmd(command)
+
+
+def test_elements_of_two_bytes_are_int16(manager: Any, folder: Path) -> None:
+    path = folder / "wide_model.tflite"
+    path.write_bytes(wide_file())
+    openneutron.compile(path).save(folder / "wide.tflite")
+    graph = converted(manager, folder / "wide.tflite")
+    shapes = {
+        node["label"]: node["outputsMetadata"][0]["attrs"][0]["value"]
+        for node in graph["nodes"]
+        if node.get("outputsMetadata")
+    }
+    assert shapes["add_s16"] == "int16[1x5x7x8]"
 
 
 def test_overlays_have_the_figures_of_the_report(manager: Any, folder: Path) -> None:

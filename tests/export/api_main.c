@@ -18,7 +18,7 @@ static int read_input(uint32_t index) {
 static int quantize(void) {
     for (uint32_t i = 0; i < OPENNEUTRON_INPUT_COUNT; ++i) {
         if (!read_input(i) || !openneutron_quantize_input(i, real, stored[0])) return 1;
-        fwrite(stored[0], 1, openneutron_inputs[i].elements, stdout);
+        fwrite(stored[0], 1, openneutron_inputs[i].size_bytes, stdout);
     }
     return 0;
 }

@@ -13,7 +13,7 @@ from openneutron.compiler import CompileOptions
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.timings import measured
-from tests.support.litert_files import BUILTIN, FileBuilder, float_file, int16_file, mixed_file
+from tests.support.litert_files import BUILTIN, FileBuilder, float_file, int16_file, mixed_file, wide_file
 
 WHOLE_MODELS = (
     "mlperf_tiny_ad01_int8",
@@ -76,7 +76,7 @@ def message_of(data: bytes, *not_to_delegate: str) -> str:
     return str(caught.value)
 
 
-WAY_OUT = "the NPU computes in int8. Quantize the model to int8, or compile the PyTorch model it was made from, which quantizes it."
+WAY_OUT = "the NPU computes in int8 and int16. Quantize the model to int8, or compile the PyTorch model it was made from, which quantizes it."
 
 
 def test_a_float_file_says_so() -> None:
@@ -85,10 +85,22 @@ def test_a_float_file_says_so() -> None:
     )
 
 
-def test_an_int16_file_says_so() -> None:
+def test_an_int16_file_without_scales_says_so() -> None:
     assert message_of(int16_file()) == (
-        f"'model.tflite': its one operator does not run on the NPU: it computes in int16; {WAY_OUT}"
+        "'model.tflite': its one operator does not run on the NPU; ADD 'y': input 'x' has no quantization parameters. "
+        "`openneutron explain` gives the reason for each."
     )
+
+
+def test_conversions_of_an_int16_file_name_its_type() -> None:
+    reasons = {str(item) for item in compiled(wide_file()).partitioning.on_cpu}
+    assert reasons == {
+        "QUANTIZE 'q' stays on the CPU: it turns float32 into int16. A model with int16 inputs has none.",
+        "QUANTIZE 's' stays on the CPU: it turns float32 into int16. A model with int16 inputs has none.",
+        "DEQUANTIZE 'pf' stays on the CPU: it turns int16 into float32. A model with int16 outputs has none.",
+        "DEQUANTIZE 'y' stays on the CPU: it turns int16 into float32. A model with int16 outputs has none.",
+        "SIN 'sf' stays on the CPU: there is no kernel for SIN. See docs/supported-ops.md for those there are.",
+    }
 
 
 def test_an_int8_file_with_nothing_for_the_npu_gives_the_first_reason() -> None:

@@ -12,7 +12,15 @@ from openneutron import litert
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.litert.interpret import interpret
 from openneutron.mixed import FileSimulator, compile_file
-from tests.support.litert_files import BUILTIN, FileBuilder, branching_file, float_file, inputs_of, mixed_file
+from tests.support.litert_files import (
+    BUILTIN,
+    FileBuilder,
+    branching_file,
+    float_file,
+    inputs_of,
+    mixed_file,
+    wide_file,
+)
 
 
 def assert_runs_as_before(data: bytes, *not_to_delegate: str) -> None:
@@ -33,6 +41,11 @@ def test_a_mixed_file_runs_as_before(not_to_delegate: tuple[str, ...]) -> None:
 
 def test_a_file_with_a_signature_runs_as_before() -> None:
     assert_runs_as_before(mixed_file(signature=True))
+
+
+@pytest.mark.parametrize("not_to_delegate", [(), ("ADD",), ("PAD",), ("c",)])
+def test_a_mixed_file_of_int16_runs_as_before(not_to_delegate: tuple[str, ...]) -> None:
+    assert_runs_as_before(wide_file(), *not_to_delegate)
 
 
 def test_control_flow_behind_a_node_runs_as_before() -> None:

@@ -168,13 +168,13 @@ STAYS = (
         "sums of integers",
         lambda m, x: m.conv(x).argmax(1) + 1,
         (image,),
-        f"aten.add 'aten_add_tensor' stays on the CPU: its result is int64; the NPU computes on int8. {WHAT_THERE_IS}",
+        f"aten.add 'aten_add_tensor' stays on the CPU: its result is int64; the NPU computes on int8 and int16. {WHAT_THERE_IS}",
     ),
     (
         "comparisons of integers",
         lambda m, i: m.words(i).masked_fill((i == 0).unsqueeze(-1), 0.0),
         (words,),
-        "aten.eq 'aten_eq_scalar' stays on the CPU: its input 'inputs_0' is int64; the NPU computes on int8. "
+        "aten.eq 'aten_eq_scalar' stays on the CPU: its input 'inputs_0' is int64; the NPU computes on int8 and int16. "
         f"{WHAT_THERE_IS}",
     ),
     (

@@ -56,7 +56,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "sums of integers": (
         lambda m, x: (x > 0).long() ** 2,
-        "aten.pow 'aten_pow_tensor_scalar' stays on the CPU: its result is int64; the NPU computes on int8. The NPU's operators "
+        "aten.pow 'aten_pow_tensor_scalar' stays on the CPU: its result is int64; the NPU computes on int8 and int16. The NPU's operators "
         "on integers and booleans are those of indices, positions and conditions. ExecuTorch has no kernel for it on the CPU either: "
         "the program won't load.",
     ),

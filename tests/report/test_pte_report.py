@@ -45,7 +45,7 @@ def test_operators_on_the_cpu_have_their_reasons_between_the_partitions(parted: 
     assert sort.operator == "aten.sort"
     assert sort.reason.startswith("it puts values in order, for which there is no kernel")
     (before,) = (data.graph[source] for source in sort.inputs)
-    assert before.reason == "int8 from the NPU becomes float"
+    assert before.reason == "integers from the NPU become floats"
     assert {data.graph[source].partition for source in before.inputs} == {0}
     inside = [node for node in data.graph if node.kind == "npu"]
     assert {node.partition for node in inside} == {0, 1}

@@ -129,6 +129,24 @@ def _pad_with(value: int) -> Graph:
     return oracle.graph_of([WIDE("x", (1, 3, 4, 5))], [node], [amounts, filler, WIDE("y", (1, 4, 6, 5))])
 
 
+def test_bytes_of_elements_are_moved_apart_where_that_takes_fewer_calls() -> None:
+    begin = [constant(name, np.array(values, np.int32)) for name, values in (("b", [0] * 4), ("e", [9, 6, 6, 6]))]
+    strides = constant("s", np.array([1, 2, 2, 3], np.int32))
+    attrs = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
+    node = Node("strided_slice", ("x", "b", "e", "s"), ("y",), {**attrs, "offset": False})
+    strided = oracle.graph_of([WIDE("x", (9, 7, 6, 6))], [node], [*begin, strides, WIDE("y", (9, 3, 3, 2))])
+    counts = constant("n", np.array([1, 2, 1, 2], np.int32))
+    tile = Node("tile", ("x", "n"), ("y",))
+    tiled = oracle.graph_of([WIDE("x", (3, 5, 6, 4))], [tile], [counts, WIDE("y", (3, 10, 6, 8))])
+    order = constant("p", np.array([3, 2, 4, 1, 0], np.int32))
+    turned = oracle.graph_of(
+        [WIDE("x", (3, 4, 5, 6, 1))], [Node("transpose", ("x", "p"), ("y",))], [order, WIDE("y", (6, 5, 1, 4, 3))]
+    )
+    for graph in (strided, tiled, turned):
+        assert len(select_node(graph, graph.nodes[0])) == 2
+        oracle.assert_bit_exact(graph)
+
+
 def test_a_padding_value_of_two_different_bytes_takes_two_calls() -> None:
     for value, count in ((0, 1), (-1, 1), (0x0101, 1), (-32768, 2), (255, 2), (32767, 2)):
         graph = _pad_with(value)

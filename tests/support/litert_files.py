@@ -50,7 +50,7 @@ class FileBuilder:
         name: str,
         shape: tuple[int, ...],
         dtype: str = "int8",
-        scale: float = 0.05,
+        scale: float | None = 0.05,
         zero_point: int = 0,
         data: np.ndarray | None = None,
     ) -> str:
@@ -59,7 +59,7 @@ class FileBuilder:
         item.shape = np.array(shape, np.int32)
         item.type = getattr(schema.TensorType, dtype.upper())
         item.buffer = 0 if data is None else self.buffer(np.ascontiguousarray(data).tobytes())
-        if dtype in ("int8", "uint8"):
+        if dtype in ("int8", "uint8", "int16") and scale is not None:
             item.quantization = schema.QuantizationParametersT()
             item.quantization.scale = np.array([scale], np.float32)
             item.quantization.zeroPoint = np.array([zero_point], np.int64)
@@ -172,13 +172,43 @@ def float_file() -> bytes:
     return b.finish(["x"], ["y"])
 
 
-def int16_file() -> bytes:
-    """Return a file with one addition in int16."""
+def int16_file(scale: float | None = None) -> bytes:
+    """Return a file with one addition in int16, with a scale or without."""
     b = FileBuilder()
     for name in "xzy":
-        b.tensor(name, (1, 4), "int16")
+        b.tensor(name, (1, 4), "int16", scale)
     b.operator(BUILTIN.ADD, ["x", "z"], ["y"], "AddOptions", 1)
     return b.finish(["x", "z"], ["y"])
+
+
+def wide_file() -> bytes:
+    """Return a file with float inputs and outputs around int16, and float operators in the middle and a residual around these.
+
+    quantize, pad | dequantize, sin, quantize | concatenation, bilinear resize, add | dequantize; and a second output, int16.
+    """
+    b = FileBuilder()
+    b.tensor("x", (1, 6, 6, 4), "float32")
+    b.tensor("q", (1, 6, 6, 4), "int16", 3e-4)
+    b.operator(BUILTIN.QUANTIZE, ["x"], ["q"], "QuantizeOptions")
+    b.constant("amounts", np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))
+    b.tensor("p", (1, 8, 8, 4), "int16", 3e-4)
+    b.operator(BUILTIN.PAD, ["q", "amounts"], ["p"], "PadOptions", 2)
+    b.tensor("pf", (1, 8, 8, 4), "float32")
+    b.operator(BUILTIN.DEQUANTIZE, ["p"], ["pf"], "DequantizeOptions", 3)
+    b.tensor("sf", (1, 8, 8, 4), "float32")
+    b.operator(BUILTIN.SIN, ["pf"], ["sf"])
+    b.tensor("s", (1, 8, 8, 4), "int16", 3e-4)
+    b.operator(BUILTIN.QUANTIZE, ["sf"], ["s"], "QuantizeOptions")
+    b.tensor("c", (1, 8, 8, 8), "int16", 3e-4)
+    b.operator(BUILTIN.CONCATENATION, ["p", "s"], ["c"], "ConcatenationOptions", 3, axis=3)
+    b.constant("size", np.array([5, 7], np.int32))
+    b.tensor("r", (1, 5, 7, 8), "int16", 3e-4)
+    b.operator(BUILTIN.RESIZE_BILINEAR, ["c", "size"], ["r"], "ResizeBilinearOptions", 4, halfPixelCenters=True)
+    b.tensor("t", (1, 5, 7, 8), "int16", 7e-4)
+    b.operator(BUILTIN.ADD, ["r", "r"], ["t"], "AddOptions", 4, potScaleInt16=False)
+    b.tensor("y", (1, 5, 7, 8), "float32")
+    b.operator(BUILTIN.DEQUANTIZE, ["t"], ["y"], "DequantizeOptions", 3)
+    return b.finish(["x"], ["y", "c"])
 
 
 def branching_file() -> bytes:

@@ -52,6 +52,9 @@ def in_words(name: str, doing: str) -> Iterator[None]:
     # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors, AssertionErrors and any other exception of
     # its passes.
     except Exception as error:
+        if isinstance(error.__cause__, OpenNeutronError):
+            # ExecuTorch's pass manager raises an exception of its own for every exception of a pass.
+            raise error.__cause__ from None
         *_, (last, _) = traceback.walk_tb(error.__traceback__)
         if Path(last.f_code.co_filename).is_relative_to(PACKAGE):  # a mistake of this package, no message
             raise

@@ -30,7 +30,14 @@ from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import Graph
-from openneutron.options import INT8, CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, with_changes
+from openneutron.options import (
+    FLOAT32,
+    CompileOptions,
+    DataOptions,
+    DelegationOptions,
+    QuantizationOptions,
+    with_changes,
+)
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
@@ -44,6 +51,7 @@ from openneutron.pytorch.source.calibration_data import Calibrated
 from openneutron.pytorch.source.exporting import aten_graph, export
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
+from openneutron.report.summary import conversions_in
 from openneutron.targets import Target
 from openneutron.third_party import older_objects_kept, suppressed
 from openneutron.timings import Timings, measured, step
@@ -172,7 +180,10 @@ class CompiledModel(CompiledResult):
                 Delegated(item.operator, item.name, item.partition, item.computes) for item in self.delegation.on_npu
             ),
             on_cpu=self.delegation.on_cpu,
-            partitions=tuple(PartitionSummary(part.name, part.compiled.report, modules) for part in self.partitions),
+            partitions=tuple(
+                PartitionSummary(part.name, part.compiled.report, modules, conversions_in(part.compiled.graph))
+                for part in self.partitions
+            ),
             budget_bytes=self.budget_bytes,
             file_bytes=len(self.buffer),
             converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
@@ -301,8 +312,8 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
     partitioner.post_quantization_state_dict = module.state_dict()
     with suppressed(), in_words(name, "lower"), step("Running ExecuTorch's passes"):
         edge, partitioner = lowered(program, partitioner, asked.calibrated.facts)
-        if asked.options.io_dtype == INT8:
-            edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
+        if asked.options.io_dtype != FLOAT32:
+            edge = edge.transform([RemoveIOQuantOpsPass(edge, asked.options.io_dtype)])
     with suppressed(), in_words(name, "write"), step("Writing"):
         keep_state(edge.exported_program())
         executorch = edge.to_executorch(backend_config())

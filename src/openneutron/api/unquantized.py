@@ -74,7 +74,8 @@ class Unquantized:
         module, train_fn = self.source.module, self.options.train_fn
         measures, quantizer = measures_in(self.options), quantizer_for(self.options, self.target)
         if self.is_quantized:
-            for option in [name for name in ("keep_float", "train_fn", *measures) if name in changed(self.options)]:
+            given = ("keep_float", "train_fn", "activations", "layer_activations", *measures)
+            for option in [name for name in given if name in changed(self.options)]:
                 raise InvalidOptionError(f"{option}: '{self.name}' is quantized already. Pass the float model.")
         elif train_fn is not None:
             # A copy: an exported module's parameters are the model's own.

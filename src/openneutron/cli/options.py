@@ -27,8 +27,8 @@ from openneutron.options import CompileOptions, DataOptions, DelegationOptions, 
 from openneutron.targets import Target
 
 OF_PYTORCH = (
-    "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "keep_float", "io_dtype", "observer",
-    "channels_last", "any_runtime", "converter", "converter_flags",
+    "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "keep_float", "io_dtype", "activations",
+    "observer", "channels_last", "any_runtime", "converter", "converter_flags",
 )  # fmt: skip
 """The options that a ``.tflite`` does not have."""
 

@@ -12,6 +12,9 @@ from openneutron.isa import Program
 ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
 """The possible types of inputs and outputs, and the bytes of one element."""
 
+STORED_RANGES = {"int8": (-128, 127), "int16": (-(2**15), 2**15 - 1)}
+"""The lowest and the highest stored value of each type of quantized inputs and outputs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quantization:

@@ -13,7 +13,7 @@ from openneutron import data
 from openneutron.data import ModelInput
 from openneutron.errors import DriverError, InvalidOptionError
 from openneutron.export.c_text import plain_name
-from openneutron.export.deployment import Deployment, IoTensor, Place, Where
+from openneutron.export.deployment import STORED_RANGES, Deployment, IoTensor, Place, Where
 from openneutron.options import DataOptions
 from openneutron.simulator import Simulator
 
@@ -68,7 +68,7 @@ def _wanted(tensor: IoTensor) -> ModelInput:
 def golden(deployment: Deployment, sample: GoldenSample | None = None) -> Golden:
     """Return the sample, or seeded random inputs, and the outputs of the simulator, the same for the same model.
 
-    Random integers other than int8 may be indices of a table: they are zeros where random ones are outside of the table.
+    Random integers other than int8 and int16 may be indices of a table: they are zeros where random ones are outside of the table.
     Raises DriverError where the driver refuses a program, InvalidOptionError where the sample does not fit the model.
     """
     if sample is not None:
@@ -79,10 +79,10 @@ def golden(deployment: Deployment, sample: GoldenSample | None = None) -> Golden
     try:
         outputs = _run(deployment, inputs)
     except DriverError:
-        if all(tensor.dtype == "int8" for tensor in deployment.inputs):
+        if all(tensor.dtype in STORED_RANGES for tensor in deployment.inputs):
             raise
         inputs = [
-            values if tensor.dtype == "int8" else np.zeros_like(values)
+            values if tensor.dtype in STORED_RANGES else np.zeros_like(values)
             for values, tensor in zip(inputs, deployment.inputs, strict=True)
         ]
         outputs = _run(deployment, inputs)

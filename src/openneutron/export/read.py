@@ -10,7 +10,16 @@ from pathlib import Path
 
 from openneutron import litert, pte
 from openneutron.errors import InvalidModelError, InvalidProgramError
-from openneutron.export.deployment import ITEM_BYTES, Call, Deployment, IoTensor, Place, Quantization, Where
+from openneutron.export.deployment import (
+    ITEM_BYTES,
+    STORED_RANGES,
+    Call,
+    Deployment,
+    IoTensor,
+    Place,
+    Quantization,
+    Where,
+)
 from openneutron.ir import Tensor
 from openneutron.isa import decode, payload
 from openneutron.isa.payload import Format, Payload
@@ -118,16 +127,17 @@ class _Reader:
             return step.arguments[0] in self.method.inputs
         return step.operator == DEQUANTIZE and step.arguments[-1] in self.method.outputs
 
-    def _quantized(self, step: KernelCall) -> Quantization:
+    def _quantized(self, step: KernelCall, dtype: str) -> Quantization:
         scale, zero, least, most = (self.method.values[index] for index in step.arguments[1:5])
         if not isinstance(scale, float):
             raise _damaged(self.file)
         if not (isinstance(zero, int) and isinstance(least, int) and isinstance(most, int)):
             raise _damaged(self.file)
-        if not (0 < scale < math.inf and -128 <= least <= zero <= most <= 127):
+        lowest, highest = STORED_RANGES.get(dtype, STORED_RANGES["int8"])
+        if not (0 < scale < math.inf and lowest <= least <= zero <= most <= highest):
             raise InvalidModelError(
                 f"'{self.file}': {step.operator} has scale {scale}, zero point {zero} and the range {least} to {most}; a bundle "
-                "has int8 inputs and outputs. Compile the model again with this version."
+                "has int8 and int16 inputs and outputs. Compile the model again with this version."
             )
         return Quantization(scale, zero, least, most)
 
@@ -220,7 +230,7 @@ class _Reader:
         )
         quantization = None
         if conversion is not None:
-            quantization = self._quantized(conversion)
+            quantization = self._quantized(conversion, tensor.dtype)
         elif scale is not None and zero is not None and least is not None and most is not None:
             quantization = Quantization(float(scale), int(zero), int(least), int(most))
         return IoTensor(name, tensor.dtype, tensor.shape, order, quantization, index, conversion is not None)
@@ -291,6 +301,6 @@ def _io_tensor(file: str, tensor: Tensor, index: int) -> IoTensor:
     if dtype not in ITEM_BYTES:
         raise InvalidModelError(f"'{file}': '{tensor.name}' is {dtype}; a bundle has {', '.join(ITEM_BYTES)}.")
     quantization = None
-    if tensor.quant is not None and not tensor.quant.per_channel and dtype == "int8":
-        quantization = Quantization(float(tensor.quant.scale), tensor.quant.zero_point)
+    if tensor.quant is not None and not tensor.quant.per_channel and dtype in STORED_RANGES:
+        quantization = Quantization(float(tensor.quant.scale), tensor.quant.zero_point, *STORED_RANGES[dtype])
     return IoTensor(tensor.name, dtype, tensor.shape, tuple(range(len(tensor.shape))), quantization, index)

@@ -173,13 +173,14 @@ def _example(deployment: Deployment) -> str:
     ]
     helped = [index for index, tensor in enumerate(deployment.inputs) if tensor.is_float]
     lines += [
-        f"openneutron_quantize_input({index}, values{index}, input{index}); /* float to int8 */" for index in helped
+        f"openneutron_quantize_input({index}, values{index}, input{index}); /* float to {deployment.inputs[index].dtype} */"
+        for index in helped
     ]
     lines += ["if (error == ENONE) error = openneutron_run(inputs, outputs);"]
     lines += ["if (error != ENONE) puts(openneutron_error_text(error));"]
     helped = [index for index, tensor in enumerate(deployment.outputs) if tensor.is_float]
     lines += [
-        f"openneutron_dequantize_output({index}, output{index}, results{index}); /* int8 to float */"
+        f"openneutron_dequantize_output({index}, output{index}, results{index}); /* {deployment.outputs[index].dtype} to float */"
         for index in helped
     ]
     return "\n".join(lines)

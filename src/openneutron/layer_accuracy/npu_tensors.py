@@ -20,7 +20,7 @@ from openneutron.compiler import compile_graph
 from openneutron.ir import Graph
 from openneutron.layer_accuracy.twins import is_activation
 from openneutron.options import CALLER, CompileOptions
-from openneutron.pytorch.graph.program import CHANNELS_LAST
+from openneutron.pytorch.graph.program import CHANNELS_LAST, stored_type
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.operators.rules.results import Value
 from openneutron.pytorch.partition.compiled import CompiledPartition
@@ -65,7 +65,8 @@ class Observed:
             tensors = dict.fromkeys(place.value.tensor for place in places)
             results = dict(zip(tensors, simulator.run(arrays), strict=True))
             for place in places:
-                found[place.quantize] = _arranged(results[place.value.tensor].view(np.int8), place.value)
+                stored = results[place.value.tensor].view(stored_type(place.quantize).numpy)
+                found[place.quantize] = _arranged(stored, place.value)
         return found
 
 

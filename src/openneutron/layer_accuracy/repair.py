@@ -55,7 +55,11 @@ class Measure:
     def added(self, options: QuantizationOptions) -> QuantizationOptions:
         """Return the options with this measure: lists get one entry more."""
         before = getattr(options, self.field)
-        value = (*before, self.value) if self.field in ("keep_float", "layer_observers") else self.value
+        value = (
+            (*before, self.value)
+            if self.field in ("keep_float", "layer_activations", "layer_observers")
+            else self.value
+        )
         return replace(options, **{self.field: value})  # type: ignore[arg-type]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import flatbuffers
 import numpy as np
+import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidModelError
@@ -160,16 +161,22 @@ def expanded(graph: Graph) -> Graph:
 
 
 def _lookup(tensors: dict[str, Tensor], node: Node) -> list[Node]:
-    """Lower a table of 256 entries to a GATHER whose index is the stored value plus 128, by a CAST and an ADD of integers."""
+    """Lower a table to a GATHER whose index counts from the lowest stored value, by a CAST and an ADD of integers. A table of int16
+    becomes one of the results of all 65536 values."""
     data, table = node.inputs
     assert data is not None and table is not None
     name = node.outputs[0]
-    shape = tensors[data].shape
+    shape, entries = tensors[data].shape, tensors[table]
+    lowest = -int(np.iinfo(entries.dtype.numpy).min)
+    if entries.dtype is DType.INT16:
+        assert entries.data is not None
+        results = constant(f"{name}/results", interpolated(entries.data), entries.quant)
+        tensors[results.name], table = results, results.name
     wide, index, offset = (f"{name}/{piece}" for piece in ("wide", "index", "offset"))
     for tensor in (
         Tensor(wide, shape, DType.INT32),
         Tensor(index, shape, DType.INT32),
-        constant(offset, np.array(128, np.int32)),
+        constant(offset, np.array(lowest, np.int32)),
     ):
         assert tensor.name not in tensors, f"{tensor.name} is there already"
         tensors[tensor.name] = tensor
@@ -178,6 +185,14 @@ def _lookup(tensors: dict[str, Tensor], node: Node) -> list[Node]:
         Node("add", (wide, offset), (index,), {}, node.source),
         Node("gather", (table, index), (name,), {}, node.source),
     ]
+
+
+def interpolated(entries: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+    """Return the results of a table of 513 entries for all int16 values, as LUTLookup of LiteRT's internal/common.h computes them."""
+    stored = np.arange(-(2**15), 2**15)
+    place, offset = (stored >> 7) + 256, stored & 127
+    first, next_one = (entries[place + more].astype(np.int64) for more in (0, 1))
+    return (first + (((next_one - first).astype(np.int16) * offset + 64) >> 7)).astype(np.int16)
 
 
 def _softmax(tensors: dict[str, Tensor], node: Node) -> list[Node]:

@@ -179,7 +179,7 @@ def _nothing_to_do(result: CompiledFile) -> str:
     if not computed & {DType.INT8, DType.UINT8, DType.INT16}:
         kinds = " and ".join(sorted(str(dtype) for dtype in computed - {DType.OPAQUE})) or "other types"
         return (
-            f"'{result.name}': {count}{verb} on the NPU: it computes in {kinds}; the NPU computes in int8. Quantize the model to int8, "
+            f"'{result.name}': {count}{verb} on the NPU: it computes in {kinds}; the NPU computes in int8 and int16. Quantize the model to int8, "
             "or compile the PyTorch model it was made from, which quantizes it."
         )
     first = on_cpu[0]

@@ -28,6 +28,7 @@ from model_explorer.graph_builder import (
 from model_explorer.node_data_builder import GradientItem, GraphNodeData, NodeDataResult
 
 from openneutron.errors import OpenNeutronError
+from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.model_explorer.nodes import GRAPH, Node, nodes_of
 from openneutron.model_explorer.overlays import OVERLAYS, values_of
 from openneutron.report.page.data import ON_CPU
@@ -65,7 +66,8 @@ class CompiledFileAdapter(Adapter):  # type: ignore[misc]
 
 
 def _node(index: int, node: Node) -> GraphNode:
-    shape = "x".join(map(str, node.shape))
+    shape, kernel = "x".join(map(str, node.shape)), KERNEL_BY_NAME.get(node.label.partition(":")[0])
+    bits = 8 * (kernel.element_bytes("output") if kernel is not None else 1)
     return GraphNode(
         id=str(index),
         label=node.label,
@@ -75,7 +77,7 @@ def _node(index: int, node: Node) -> GraphNode:
             IncomingEdge(sourceNodeId=str(source), targetNodeInputId=str(place))
             for place, source in enumerate(node.inputs)
         ],
-        outputsMetadata=[MetadataItem("0", [KeyValue("shape", f"int8[{shape}]")])] if shape else [],
+        outputsMetadata=[MetadataItem("0", [KeyValue("shape", f"int{bits}[{shape}]")])] if shape else [],
         style=CPU_STYLE if node.kind == ON_CPU else None,
     )
 

@@ -193,21 +193,23 @@ _table = partial(Op, kernels=("lookup_s8",), version=2, unsigned=True)
 
 def _whole_table(graph: Graph, node: Node) -> str | None:
     entries = graph.given(node, 1)
-    if entries.dtype is DType.INT8 and entries.shape == (TABLE_ENTRIES,):
+    dtype = graph.given(node, 0).dtype
+    if entries.dtype is dtype and entries.shape == (TABLE_ENTRIES[dtype],):
         return None
-    return f"its table '{entries.name}' is {entries.dtype} {list(entries.shape)}; it must be int8 [{TABLE_ENTRIES}]"
+    return f"its table '{entries.name}' is {entries.dtype} {list(entries.shape)}; it must be {dtype} [{TABLE_ENTRIES[dtype]}]"
 
 
-TABLE_ENTRIES = 256
+TABLE_ENTRIES = {DType.INT8: 256, DType.INT16: 513}
 
 LOOKUP = Op(
     "lookup",
     in_litert=False,
     operands=(INPUT, Operand(Role.VALUE, "table")),
-    kernels=("lookup_s8",),
-    limits=(limit("a table of 256 int8 values", _whole_table),),
-    doc="Any function of one value, as a table: entry i is the result for stored value i - 128. "
-    "LiteRT has no operator for it; files say it as CAST, ADD and GATHER.",
+    kernels=("lookup_s8", "lookup_s16"),
+    types=STORED,
+    limits=(limit("a table of 256 int8 or 513 int16 values", _whole_table),),
+    doc="Any function of one value, as a table: entry i is the result for stored value i - 128. Of int16, entry i is that of value "
+    "128 * i - 32768, with straight lines between these. LiteRT has no operator for it; files state it as CAST, ADD and GATHER.",
 )
 
 _RESCALED = rescales(of_one(ratio_in_float), wide=WIDE_EXPONENT)

@@ -86,13 +86,6 @@ INDEXED: dict[str, Callable[[Graph, Node], list[Indexed]]] = {
 """The positions that each operator takes along each axis; axes of the output, indices of GATHER flat and constant."""
 
 
-def axes_in_bytes(graph: Graph, node: Node) -> list[Indexed]:
-    """Return the positions along each axis; where an element has several bytes, with one axis more for them."""
-    size = graph[node.name].dtype.size_bytes
-    axes = INDEXED[node.op](graph, node)
-    return axes if size == 1 else [*axes, Indexed(size, tuple(range(size)))]
-
-
 def merged_axes(axes: list[Indexed]) -> list[Indexed]:
     """Return the axes without those of one element on both sides, and with neighbours joined that are taken whole."""
     merged: list[Indexed] = []
@@ -128,9 +121,24 @@ def kernel_axes(axes: list[Indexed]) -> tuple[list[int], list[int]]:
     return [lines[1], *planes, lines[0]], rest
 
 
-def _calls(graph: Graph, node: Node) -> int:
-    axes = merged_axes(axes_in_bytes(graph, node))
+def _calls_for(axes: list[Indexed]) -> int:
     return math.prod(len(axes[i].positions) for i in kernel_axes(axes)[1])
+
+
+def moved_axes(graph: Graph, node: Node) -> tuple[list[Indexed], int]:
+    """Return the merged axes of what each kernel call moves, and the number of planes, each with calls of its own.
+
+    A plane is the first byte of each element, or the second. With one plane, elements of several bytes have one axis more for
+    these; planes are for where that takes more calls.
+    """
+    size, axes = graph[node.name].dtype.size_bytes, INDEXED[node.op](graph, node)
+    one, apart = merged_axes([*axes, Indexed(size, tuple(range(size)))]), merged_axes(axes)
+    return (one, 1) if _calls_for(one) <= size * _calls_for(apart) else (apart, size)
+
+
+def _calls(graph: Graph, node: Node) -> int:
+    axes, planes = moved_axes(graph, node)
+    return planes * _calls_for(axes)
 
 
 def gathers_by_maps(graph: Graph, node: Node) -> bool:

@@ -31,16 +31,15 @@ from executorch.export import (
 from torch.fx import GraphModule
 
 from openneutron.errors import InvalidOptionError
-from openneutron.options import INT8, CompileOptions, DelegationOptions, QuantizationOptions, suggestion
+from openneutron.options import FLOAT32, CompileOptions, DelegationOptions, QuantizationOptions, suggestion
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.calibrate import begun, ended, set_training, with_biases, with_modes
-from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.measures import quantizer_for
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
-from openneutron.pytorch.quantizer.range_observers import OBSERVER
 
 BACKEND = "openneutron"
 
@@ -134,8 +133,10 @@ class OpenNeutronRecipeProvider(BackendRecipeProvider):
                     edge_compile_config=EdgeCompileConfig(
                         _core_aten_ops_exception_list=list(core_aten_ops_exception_list)
                     ),
-                    edge_manager_transform_passes=[lambda manager: [RemoveIOQuantOpsPass(edge_program_manager=manager)]]
-                    if options.quantization.io_dtype == INT8
+                    edge_manager_transform_passes=[
+                        lambda manager: [RemoveIOQuantOpsPass(manager, options.quantization.io_dtype)]
+                    ]
+                    if options.quantization.io_dtype != FLOAT32
                     else None,
                 ),
                 executorch_backend_config=ExecutorchBackendConfig(
@@ -157,9 +158,8 @@ def _known(recipe_type: RecipeType, kwargs: dict[str, Any]) -> dict[str, Any]:
 def _quantization(target: NeutronTargetSpec, options: RecipeOptions, is_qat: bool) -> QuantizationRecipe:
     """Return the steps of ``calibrate_and_quantize``, between which ExecuTorch prepares, trains or calibrates, and
     converts."""
-    observer = OBSERVER[options.quantization.observer]
-    quantizer = NeutronQuantizer(target, is_qat, observer).keep_float(*options.quantization.keep_float)
     train_fn = options.quantization.train_fn
+    quantizer = quantizer_for(options.quantization, target, is_qat)
 
     def fold(module: GraphModule) -> GraphModule:
         quantizer.begin(module)

@@ -14,6 +14,7 @@ from openneutron.compiler.graph.legalize import rename_identities
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.compiler.select.names import node_of
 from openneutron.diagnostics import OnCpu
+from openneutron.ir import DType, Graph
 from openneutron.isa import Program
 from openneutron.mixed import CompiledFile, part_name
 from openneutron.ops.conv import macs
@@ -34,16 +35,24 @@ class Delegated:
     computes: bool = True
 
 
+def conversions_in(graph: Graph) -> int:
+    """Return the number of operators that convert activations between int8 and int16."""
+    types = ({graph[node.name].dtype, graph.given(node, 0).dtype} for node in graph.nodes if node.op == "quantize")
+    return sum(found == {DType.INT8, DType.INT16} for found in types)
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
     """A partition of the model, which is one program, and the compiler's report of it.
 
-    ``modules``: for each node of the user's graph its module, or its own name where the module is unknown.
+    ``modules``: for each node of the user's graph its module, or its own name where the module is unknown. ``conversions``: see
+    ``conversions_in``.
     """
 
     name: str
     report: Report = field(repr=False)
     modules: Mapping[str, str] = field(default_factory=dict, repr=False)
+    conversions: int = 0
 
     def module(self, name: str) -> str:
         """Return the module path of a kernel call or buffer of this name; empty where it is unknown."""
@@ -127,6 +136,11 @@ class Summary:
         return sum(item.macs for item in self.on_cpu)
 
     @property
+    def conversions(self) -> int:
+        """Return the number of operators on the NPU that convert activations between int8 and int16."""
+        return sum(part.conversions for part in self.partitions)
+
+    @property
     def weights_fit(self) -> bool:
         """Return whether the chip's SRAM holds all data it must hold; always true where constants are fetched."""
         fetched = any(part.report.fetched_bytes for part in self.partitions)
@@ -203,6 +217,7 @@ class Summary:
             "operators": self.operators,
             "whole": self.whole,
             "operators_on_npu": self.operators_on_npu,
+            "conversions": self.conversions,
             "delegated": [asdict(item) for item in self.delegated],
             "on_cpu": [asdict(item) for item in self.on_cpu],
             "on_cpu_rows": [row.to_dict() for row in folded(self.on_cpu)],
@@ -268,7 +283,10 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
             for item, node in zip(compiled.partitioning.on_cpu, outside, strict=True)
         ),
         partitions=tuple(
-            PartitionSummary(part_name(number), part.report) for number, part in enumerate(compiled.parts)
+            PartitionSummary(part_name(number), part.report, conversions=conversions_in(partition.graph))
+            for number, (part, partition) in enumerate(
+                zip(compiled.parts, compiled.partitioning.partitions, strict=True)
+            )
         ),
         budget_bytes=compiled.budget_bytes,
         file=file,

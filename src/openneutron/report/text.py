@@ -113,6 +113,8 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.delegated:
         kinds = Counter(item.operator for item in summary.delegated if item.computes)
         rows.append(("", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())))
+    if summary.conversions:
+        rows.append(("Conversions", f"{summary.conversions} between int8 and int16"))
     if summary.partitions:
         clock = f"{summary.target.clock.value:g} MHz"
         besides = "" if summary.weights_fit else ", with the weights copied from flash"

@@ -258,13 +258,14 @@ def _rejection(graph: Graph, computed: Graph, node: Node, excluded: frozenset[st
 
 
 def _border(graph: Graph, node: Node) -> OnCpu | None:
-    """Return the diagnostic of a node that only leads from float to int8 or back: that is nothing to mend."""
+    """Return the diagnostic of a node that only leads from float to int8 or int16, or back: that is nothing to mend."""
     if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
         return None
     before, after = graph[node.inputs[0]].dtype, graph[node.outputs[0]].dtype
     for op, outside, side in (("quantize", before, "inputs"), ("DEQUANTIZE", after, "outputs")):
         if node.op == op and outside is DType.FLOAT32:
-            words, hint = f"it turns {before} into {after}", f"A model with int8 {side} has none."
+            inside = DType.INT16 if DType.INT16 in (before, after) else DType.INT8
+            words, hint = f"it turns {before} into {after}", f"A model with {inside} {side} has none."
             return OnCpu(op.upper(), node.name, words, hint, converts=True)
     return None
 

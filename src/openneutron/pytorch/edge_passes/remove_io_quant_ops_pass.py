@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs with int8 inputs and outputs instead of float ones."""
+"""Programs with int8 or int16 inputs and outputs instead of float ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
+from openneutron.errors import InvalidOptionError
+from openneutron.pytorch.graph.program import quantized_dtype
+
 _QUANTIZE = exir_ops.edge.quantized_decomposed.quantize_per_tensor.default
 _DEQUANTIZE = exir_ops.edge.quantized_decomposed.dequantize_per_tensor.default
 
@@ -19,17 +22,25 @@ class RemoveIOQuantOpsPass(ExportPass):
     """Takes the quantize nodes off the inputs and the dequantize nodes off the outputs.
 
     Scales and zero points become constant methods of the program, under the names ExecuTorch's own passes give them. Used
-    as ``manager.transform([RemoveIOQuantOpsPass(edge_program_manager=manager)])``.
+    as ``manager.transform([RemoveIOQuantOpsPass(edge_program_manager=manager)])``. ``io_dtype``: the type of inputs and outputs that
+    lose their nodes, ``int8`` or ``int16``; None is any.
     """
 
-    def __init__(self, edge_program_manager: EdgeProgramManager) -> None:
+    def __init__(self, edge_program_manager: EdgeProgramManager, io_dtype: str | None = None) -> None:
         super().__init__()
         self._edge_program_manager = edge_program_manager
+        self._io_dtype = io_dtype
+        self._others: set[str] = set()
 
     def call(self, graph_module: GraphModule) -> PassResult:
         """Inputs that something reads as float too stay float, as does what nothing quantizes. Raises
-        NotImplementedError without exactly one output node."""
+        NotImplementedError without exactly one output node, InvalidOptionError where all have another type than ``io_dtype``."""
         inputs, outputs = self._quantized_inputs(), self._quantized_outputs()
+        if self._others and not inputs and not outputs:
+            other = min(self._others)
+            raise InvalidOptionError(
+                f"io_dtype: it is '{self._io_dtype}'; inputs and outputs become {other}. Pass io_dtype='{other}'."
+            )
         program = self._edge_program_manager.exported_program()
         QuantizeInputs(self._edge_program_manager, inputs).call(graph_module)
         names = QuantizeOutputs(self._edge_program_manager, [])
@@ -47,7 +58,7 @@ class RemoveIOQuantOpsPass(ExportPass):
             if node is None:
                 continue
             _merge_readers(node)
-            if [reader.target for reader in node.users] == [_QUANTIZE]:
+            if [reader.target for reader in node.users] == [_QUANTIZE] and self._is_wanted(next(iter(node.users))):
                 found.append(index)
         return found
 
@@ -61,8 +72,17 @@ class RemoveIOQuantOpsPass(ExportPass):
         own = [place for place, kind in enumerate(kinds) if kind is OutputKind.USER_OUTPUT]
         values = nodes[0].args[0]
         return [
-            (index, place) for index, place in enumerate(own) if getattr(values[place], "target", None) is _DEQUANTIZE
+            (index, place)
+            for index, place in enumerate(own)
+            if getattr(values[place], "target", None) is _DEQUANTIZE and self._is_wanted(values[place])
         ]
+
+    def _is_wanted(self, node: Node) -> bool:
+        dtype = str(quantized_dtype(node)).removeprefix("torch.")
+        if self._io_dtype in (None, dtype):
+            return True
+        self._others.add(dtype)
+        return False
 
 
 def _merge_readers(node: Node) -> None:

@@ -262,16 +262,35 @@ def quant_params(node: Node, constants: Constants) -> QuantParams:
     return per_tensor(float(scale.reshape(-1)[0]), int(zero_point.reshape(-1)[0]))
 
 
+ACTIVATIONS = (DType.INT8, DType.INT16)
+"""The types of quantized activations."""
+
+_LEAST: Mapping[torch.dtype, tuple[int, ...]] = MappingProxyType({torch.int8: (-128,), torch.int16: (-32768, -32767)})
+"""The lower ends that activations may be clamped to. int16 is symmetric in most quantizers, and kernels saturate one step below."""
+
+
 def activation_params(node: Node, constants: Constants) -> QuantParams:
     """Return scale and zero point of a quantize or dequantize node of values that are computed. Rejects one that clamps
-    them to less than int8 holds, which no kernel does."""
-    low, high = _range(node)
-    if quantized_dtype(node) == torch.int8 and (low, high) != (-128, 127):
+    them to less than the type holds, which no kernel does, and an int16 zero point other than 0."""
+    dtype, (low, high) = quantized_dtype(node), _range(node)
+    if dtype in _LEAST and (low not in _LEAST[dtype] or high != torch.iinfo(dtype).max):
+        ends = torch.iinfo(dtype)
         raise Rejected(
-            f"its values are quantized to [{low}, {high}]; kernels saturate at [-128, 127]",
-            "Quantize activations with quant_min=-128 and quant_max=127.",
+            f"its values are quantized to [{low}, {high}]; kernels saturate at [{ends.min}, {ends.max}]",
+            f"Quantize activations with quant_min={ends.min} and quant_max={ends.max}.",
         )
-    return quant_params(node, constants)
+    quant = quant_params(node, constants)
+    if dtype == torch.int16 and any(quant.zero_points):
+        raise Rejected(
+            f"its values are int16 with zero point {quant.zero_points[0]}; it must be 0",
+            "Quantize int16 symmetrically.",
+        )
+    return quant
+
+
+def stored_type(node: Node) -> DType:
+    """Return the type of the values that a quantize or dequantize node is for."""
+    return DTYPE_OF_TORCH[quantized_dtype(node)]
 
 
 def quantized_dtype(node: Node) -> torch.dtype:

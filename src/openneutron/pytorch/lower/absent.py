@@ -105,7 +105,7 @@ def not_quantized(node: Node) -> Reject:
             return Reject(
                 f"{which} of shape [{shape}]; every extent must be a fixed number", "Export without dynamic_shapes."
             )
-        if value.dtype not in (torch.float32, torch.int8):
+        if value.dtype not in (torch.float32, torch.int8, torch.int16):
             wider = value.is_floating_point()
             hint = "Convert model and inputs with .float()." if wider else ""
             return Reject(f"{which} {value.dtype}; what can be quantized is torch.float32", hint)

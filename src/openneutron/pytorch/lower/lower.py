@@ -16,6 +16,7 @@ from torch.fx import Node
 from openneutron.ir import DType, Graph, QuantParams, Tensor
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.graph.program import (
+    ACTIVATIONS,
     CHANNELS_INNERMOST,
     CHANNELS_LAST,
     DTYPE_OF_TORCH,
@@ -34,12 +35,13 @@ from openneutron.pytorch.graph.program import (
     quant_params,
     quantized,
     shape_of,
+    stored_type,
 )
 from openneutron.pytorch.lower.absent import no_rule, not_quantized
 from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.results import Results, Value, lies_as, plain
+from openneutron.pytorch.operators.rules.results import Results, Value, lies_as, moves, plain
 from openneutron.pytorch.operators.rules.tables import Layout, objection
 
 
@@ -132,8 +134,10 @@ class Lowering:
     def _lower_table(self, node: Node, function: Function) -> Reject | None:
         context = self.context
         context.begin(function.nodes[-1])
-        quant = activation_params(node, self.constants)
+        quant, dtype = activation_params(node, self.constants), stored_type(node)
         data = context.value(function.source)
+        if context.dtype(data) is not dtype:
+            return _two_types(context.dtype(data), dtype)
         entries = context.add_constant(f"{node.name}_table", table_of(function, node, self.constants), quant)
         stored = context.tensors[data.tensor].shape
         name = context.emit("lookup", (data.tensor, entries), stored, quant, function.nodes[-1].name)
@@ -172,7 +176,8 @@ class Lowering:
         rule = LOWER_RULES[name]
         if is_exact(node) and not (rule.exact or rule.moves):
             return Reject(
-                f"its result is {DTYPE_OF_TORCH[node.meta['val'].dtype]}; the NPU computes on int8", WITH_INTEGERS
+                f"its result is {DTYPE_OF_TORCH[node.meta['val'].dtype]}; the NPU computes on int8 and int16",
+                WITH_INTEGERS,
             )
         result = rule.rule(node, context)
         if isinstance(result, Reject):
@@ -208,16 +213,21 @@ class Lowering:
         if source in self.constants:
             data = quantized(self.constants.array(source), node, quant)
             return plain(context.add_constant(node.name, data, quant), shape_of(source))
-        if node.meta["val"].dtype != torch.int8:
-            raise Rejected(f"its result is {node.meta['val'].dtype}; the NPU computes on int8")
+        dtype = DTYPE_OF_TORCH.get(node.meta["val"].dtype)
+        if dtype not in ACTIVATIONS:
+            raise Rejected(f"its result is {node.meta['val'].dtype}; the NPU computes on int8 and int16")
         value = context.value(source)
-        return context.requantized(value, activation_params(node, self.constants), node.name)
+        here = context.dtype(value)
+        if here is not dtype and not (is_dequantize(source) or moves(source)):
+            rejected = _two_types(here, dtype)
+            raise Rejected(rejected.reason, rejected.hint)
+        return context.requantized(value, activation_params(node, self.constants), node.name, dtype)
 
     def _input(self, node: Node, quant: QuantParams) -> Value:
         context, shape = self.context, shape_of(node)
         dtype = DTYPE_OF_TORCH.get(node.meta["val"].dtype)
-        if dtype is not DType.INT8:
-            raise Rejected(f"its input '{node.name}' is {node.meta['val'].dtype}; the NPU computes on int8")
+        if dtype is None or dtype not in ACTIVATIONS:
+            raise Rejected(f"its input '{node.name}' is {node.meta['val'].dtype}; the NPU computes on int8 and int16")
         if not is_plain_layout(node):
             raise Rejected(f"its input '{node.name}' is neither contiguous nor channels-last")
         order = tuple(range(len(shape)))
@@ -277,7 +287,7 @@ class Lowering:
         """Return the output of a result, in the layout in which the edge program has it. A tensor that is an input or
         output already, or a constant, is copied."""
         context = self.context
-        if node.meta["val"].dtype != torch.int8 and not is_exact(node):
+        if DTYPE_OF_TORCH.get(node.meta["val"].dtype) not in ACTIVATIONS and not is_exact(node):
             raise Rejected(f"its result leaves as {node.meta['val'].dtype}: nothing quantizes it")
         if not is_plain_layout(node):
             raise Rejected("its result is neither contiguous nor channels-last")
@@ -296,6 +306,13 @@ class Lowering:
             )
             value = Value(name, value.shape, value.order, value.shape)
         return _io_tensor(node, value)
+
+
+def _two_types(source: DType, result: DType) -> Reject:
+    return Reject(
+        f"its inputs are {source} and its result is quantized to {result}; they must have one type",
+        "NeutronQuantizer quantizes an operator in one type, and converts in front of it.",
+    )
 
 
 def _rule_of(node: Node) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The units of delegation, orders of execution, and pointwise functions as tables of their results for all 256 stored values.
+"""The units of delegation, orders of execution, and pointwise functions as tables of their results: for all
+256 values of int8, for 513 values of int16.
 
 The nodes of a unit are on the NPU together or not at all, because float values join them.
 """
@@ -18,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
 
+from openneutron.ir import DType, QuantParams
 from openneutron.pytorch.graph.pointwise import evaluate, is_pointwise, is_real
 from openneutron.pytorch.graph.program import (
     Constants,
@@ -30,8 +32,10 @@ from openneutron.pytorch.graph.program import (
     quant_params,
     quantized,
     shape_of,
+    stored_type,
 )
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.rules.results import SATURATING
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -171,18 +175,55 @@ def _is_number(node: Node, constants: Constants) -> bool:
 
 
 def table_of(function: Function, quantize: Node, constants: Constants) -> np.ndarray:
-    """Return the table, int8 [256]: PyTorch's own float32 results for every stored value, as ``quantize`` stores them.
+    """Return the table of a function: PyTorch's own float32 results. Of int8 it is int8 [256], every stored value as ``quantize``
+    stores it; of int16 it is int16 [513], between whose entries LiteRT's lookups interpolate.
 
     Where there is no result (the root of a negative number), it is the one nearest to it.
     """
     source, result = quant_params(function.source, constants), quant_params(quantize, constants)
-    stored = torch.arange(-128, 128, dtype=torch.int32)
+    if stored_type(quantize) is DType.INT16:
+        return _interpolated(_results(function, constants, np.arange(-32768, 32769, 64), source), result)
+    values = _results(function, constants, np.arange(-128, 128), source)
+    return quantized(values, quantize, result)
+
+
+def _results(function: Function, constants: Constants, stored: np.ndarray, source: QuantParams) -> np.ndarray:
+    """Return the function's float32 results for stored values."""
     with unset_fake_temporarily(), torch.no_grad():
-        real = (stored - source.zero_point).to(torch.float32) * torch.tensor(source.scale, dtype=torch.float32)
+        steps = torch.from_numpy(stored.astype(np.int32)) - source.zero_point
+        real = steps.to(torch.float32) * torch.tensor(source.scale, dtype=torch.float32)
         known = dict.fromkeys(function.dequantized, real)
         known |= {node: _number(node, constants) for node in function.numbers}
-        values = evaluate(function.nodes, known).to(torch.float32).expand(256).numpy()
-    return quantized(_without_gaps(values), quantize, result)
+        values = evaluate(function.nodes, known).to(torch.float32).expand(stored.size).numpy()
+    return _without_gaps(values)
+
+
+def _interpolated(values: np.ndarray, result: QuantParams) -> np.ndarray:
+    """Return the entries for every 128th stored value, of results for every 64th one.
+
+    As in LiteRT's tables, an entry is moved by half the error that a line to the next entry has in the middle. A line rises or
+    falls by at most 32767: at a pole such as that of 1 / x at 0, the side below gives way.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = values.astype(np.float64) / result.scale
+    steps = np.clip(np.nan_to_num(steps, posinf=SATURATING, neginf=-SATURATING), -SATURATING, SATURATING)
+    ends, middles = _away(steps[::2]), _away(steps[1::2])
+    error = _away((steps[2::2] + ends[:-1]) / 2) - middles
+    entries = np.clip(np.append(ends[:-1] - _away(error / 2), ends[-1]), -32768, 32767)
+    for place in np.flatnonzero(np.abs(np.diff(entries)) > STEEPEST)[::-1]:
+        while place >= 0 and abs(entries[place + 1] - entries[place]) > STEEPEST:
+            entries[place] = np.clip(entries[place], entries[place + 1] - STEEPEST, entries[place + 1] + STEEPEST)
+            place -= 1
+    return entries.astype(np.int16)
+
+
+STEEPEST = 2**15 - 1
+"""The largest difference of two entries: the kernels' slopes are int16."""
+
+
+def _away(steps: np.ndarray) -> np.ndarray:
+    """Round half away from zero."""
+    return np.copysign(np.floor(np.abs(steps) + 0.5), steps)
 
 
 def _number(node: Node, constants: Constants) -> torch.Tensor:

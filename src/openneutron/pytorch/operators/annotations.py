@@ -6,7 +6,7 @@ Families whose rules look at a call's arguments, convolutions and pools, have th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -43,6 +43,7 @@ class AnnotationRule:
     own_if: calls whose result has a scale of its own although others share theirs.
     fuses: an activation function that is the only user runs inside this operator.
     otherwise: the rule of a call whose weight is not a constant.
+    narrow: an argument of ``data`` that stays int8 where the others are int16, as LiteRT has it.
     """
 
     data: tuple[int, ...] = (0,)
@@ -55,6 +56,28 @@ class AnnotationRule:
     fixed: tuple[float, int] | None = None
     fuses: bool = False
     otherwise: AnnotationRule | None = None
+    narrow: int | None = None
+
+    def operands(self, node: Node) -> Iterator[Node]:
+        """Yield the activations of a call, those in lists too."""
+        for place in self.data:
+            given = argument(node, place)
+            items = given if isinstance(given, (list, tuple)) else (given,)
+            yield from (item for item in items if isinstance(item, Node))
+
+    def is_shared(self, node: Node) -> bool:
+        """Return whether a call's result has its first input's scale."""
+        return self.result is Result.SHARED and not (self.own_if is not None and self.own_if(node))
+
+
+def argument(node: Node, place: int | None) -> object:
+    """Return the argument at this place of the schema, by place or by name; None where it is not given."""
+    if place is None:
+        return None
+    if place < len(node.args):
+        return node.args[place]
+    assert isinstance(node.target, torch._ops.OpOverload)
+    return node.kwargs.get(node.target._schema.arguments[place].name)
 
 
 FUNCTION = AnnotationRule()
@@ -130,7 +153,7 @@ RULES = {
     "aten.maximum.default": JOIN,
     "aten.minimum.default": JOIN,
     "aten.mm.default": AnnotationRule(weight=1, weight_axis=1, fuses=True, otherwise=_PAIR),
-    "aten.prelu.default": _PAIR,
+    "aten.prelu.default": AnnotationRule(data=(0, 1), narrow=1),
     "aten.sigmoid.default": fixed_by("logistic"),
     "aten.tanh.default": fixed_by("tanh"),
     "aten.where.self": AnnotationRule(data=(1, 2), result=Result.SHARED),

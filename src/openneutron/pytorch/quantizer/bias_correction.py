@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from openneutron.pytorch.graph.program import is_dequantize
+from openneutron.pytorch.graph.rewriting import add_constant
 from openneutron.pytorch.source.exporting import ModelInputs
 
 _aten = torch.ops.aten
@@ -22,7 +23,7 @@ Values = dict[Node, Any]
 
 
 def correct_biases(real: GraphModule, quantized: GraphModule, samples: Sequence[ModelInputs]) -> None:
-    """Add to the int32 biases of the quantized module, in place, what makes the mean of each channel that of the float module.
+    """Add to the biases of the quantized module, in place, what makes the mean of each channel that of the float module.
 
     Layer after layer: each sees its inputs as the corrected layers before it compute them. ``real`` has the operators of
     ``quantized`` under the same names.
@@ -45,6 +46,7 @@ def correct_biases(real: GraphModule, quantized: GraphModule, samples: Sequence[
                     reached += 1
                 _correct(quantized, node, twin, here, there)
             _step(quantized, node, here, ends[quantized])
+    quantized.recompile()
 
 
 def _inputs(module: GraphModule, call: ModelInputs) -> Values:
@@ -81,7 +83,10 @@ def _computed(node: Node, values: Values) -> Any:
 def _correct(module: GraphModule, node: Node, twin: Node, here: list[Values], there: list[Values]) -> None:
     """Correct the bias of one layer, whose inputs are known on both sides."""
     operand = node.args[2] if len(node.args) > 2 else None
-    if not isinstance(operand, Node) or not is_dequantize(operand) or operand.args[0].op != "get_attr":
+    if not isinstance(operand, Node):
+        return
+    source = operand.args[0] if is_dequantize(operand) else operand
+    if not isinstance(source, Node) or source.op != "get_attr":
         return
     axis = CHANNEL_AXES[node.target]
     differences = []
@@ -90,10 +95,22 @@ def _correct(module: GraphModule, node: Node, twin: Node, here: list[Values], th
         channel = axis % difference.dim()
         differences.append(difference.mean([other for other in range(difference.dim()) if other != channel]))
     shift = torch.stack(differences).mean(0)
+    if source is operand:
+        _replace(module, node, source, shift, here)
+        return
     scale = operand.args[1]
     scales = attrgetter(str(scale.target))(module) if isinstance(scale, Node) else torch.tensor(float(scale))
-    stored = attrgetter(str(operand.args[0].target))(module)
+    stored = attrgetter(str(source.target))(module)
     changed = (stored.double() + torch.round(shift / scales.double())).clamp(INT32_MIN, INT32_MAX)
     stored.copy_(changed.to(torch.int32))
     for values in here:
-        values[operand] = _computed(operand, {**values, operand.args[0]: stored})
+        values[operand] = _computed(operand, {**values, source: stored})
+
+
+def _replace(module: GraphModule, node: Node, bias: Node, shift: torch.Tensor, here: list[Values]) -> None:
+    """Give a layer another float bias, that of a layer on int16 activations. The float module keeps the tensor that both had."""
+    changed = (attrgetter(str(bias.target))(module).double() + shift).float()
+    constant = add_constant(module, node, f"{bias.target}_corrected", changed)
+    node.update_arg(2, constant)
+    for values in here:
+        values[constant] = changed

@@ -18,7 +18,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 
 from openneutron.cache import current
 from openneutron.errors import InvalidOptionError, OpenNeutronError
-from openneutron.pytorch.graph.program import arguments_of
+from openneutron.pytorch.graph.program import arguments_of, quantized_dtype
 from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of
 from openneutron.pytorch.quantizer import cached_ranges
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
@@ -252,6 +252,8 @@ class QuantizeBiases(NodePass):
         data, weight = _scales(module, given["input"]), _scales(module, given["weight"])
         if bias is None or not bias.is_floating_point() or data is None or weight is None:
             return False
+        if quantized_dtype(given["input"]) == torch.int16:
+            return False  # lowering stores it as int64
         scale = (data * weight).float()
         if scale.numel() > 1:
             # Groups of a transposed convolution share the scales of their output channels.

@@ -37,9 +37,15 @@ def measures_in(options: QuantizationOptions) -> list[str]:
     return found
 
 
-def quantizer_for(options: QuantizationOptions, target: NeutronTargetSpec) -> NeutronQuantizer:
-    """Return the quantizer with the observers and float layers of the options."""
-    quantizer = NeutronQuantizer(target, options.train_fn is not None, OBSERVER[options.observer])
+def quantizer_for(
+    options: QuantizationOptions, target: NeutronTargetSpec, is_qat: bool | None = None
+) -> NeutronQuantizer:
+    """Return the quantizer with the types, observers and float layers of the options. ``is_qat``: None as there is a
+    function that trains."""
+    is_qat = options.train_fn is not None if is_qat is None else is_qat
+    quantizer = NeutronQuantizer(target, is_qat, OBSERVER[options.observer], options.activations)
+    for name, activations in options.layer_activations:
+        quantizer.set_module_name(name, QuantizationConfig(activations=activations))
     for name, observer in options.layer_observers:
         chosen = Usual(OBSERVER[observer] or HistogramRangeObserver)
         quantizer.set_module_name(name, QuantizationConfig(USUAL, chosen))

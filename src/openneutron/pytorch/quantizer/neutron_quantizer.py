@@ -4,19 +4,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, Self
 
 import torch
 from torch.fx import GraphModule, Node
-from torchao.quantization.pt2e.quantizer import (
-    FixedQParamsQuantizationSpec,
-    QuantizationAnnotation,
-    Quantizer,
-    SharedQuantizationSpec,
-)
+from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, Quantizer, SharedQuantizationSpec
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
+from openneutron.flags import check_choice
+from openneutron.options import ACTIVATIONS as TYPES
+from openneutron.options import INT8, INT16
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.pointwise import Region, find_regions
 from openneutron.pytorch.graph.rewriting import constant_of
@@ -27,6 +25,7 @@ from openneutron.pytorch.operators.annotations import (
     AnnotationRule,
     Result,
     annotation_rules,
+    argument,
 )
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import settings
@@ -38,18 +37,23 @@ from openneutron.pytorch.quantizer.specs import (
     act_qspec,
     activation_spec,
     bias_spec,
+    decided,
     filled_spec,
     fixed_spec,
     has_own_scale,
     is_per_channel,
-    is_probability_spec,
+    leader,
     log_probability_spec,
     probability_spec,
+    root_spec,
     row_dimension,
     row_spec,
+    shares,
+    type_of,
     weight_spec,
     wgt_fc_qspec,
     wgt_qspec,
+    wide_fixed_spec,
 )
 
 __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
@@ -58,7 +62,8 @@ __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
 class NeutronQuantizer(Quantizer):
     """A quantizer of torchao for static int8: activations affine per tensor, weights symmetric per output channel.
 
-    Biases are int32. Tensors that are not float stay as they are. Pointwise functions are quantized at their inputs and outputs
+    Biases are int32. Activations may be symmetric int16 instead, in the whole model or in parts of it; biases then stay float until
+    lowering stores them as int64. Tensors that are not float stay as they are. Pointwise functions are quantized at their inputs and outputs
     alone; other operators without an annotation rule stay float. The ``set_`` methods change the quantization of single modules
     and operators, and return the quantizer. Names may have wildcards (``features.*``); a name that the model does not have raises
     InvalidOptionError when the model is quantized. The name of a module has priority over its type, the type over an operator, and
@@ -67,18 +72,27 @@ class NeutronQuantizer(Quantizer):
     Args:
         neutron_target_spec: The target; None means the default target.
         is_qat: True inserts fake quantization for training.
-        observer: The class of observers of activations in calibration; None means HistogramRangeObserver.
+        observer: The class of observers of activations in calibration; None means HistogramRangeObserver, or for int16 the range of
+            all values.
+        activations: The type of activations where no other setting exists: ``int8`` or ``int16``.
+
+    Raises InvalidOptionError for an unknown type of activations.
 
     >>> NeutronQuantizer().keep_float("classifier.*").neutron_target_spec.get_name()
     'imxrt700'
     """
 
     def __init__(
-        self, neutron_target_spec: NeutronTargetSpec | None = None, is_qat: bool = False, observer: Any = None
+        self,
+        neutron_target_spec: NeutronTargetSpec | None = None,
+        is_qat: bool = False,
+        observer: Any = None,
+        activations: str = INT8,
     ) -> None:
         super().__init__()
+        check_choice("activations", activations, TYPES)
         self.neutron_target_spec = neutron_target_spec or NeutronTargetSpec()
-        self.is_qat, self.observer = is_qat, observer
+        self.is_qat, self.observer, self.activations = is_qat, observer, activations
         self._overrides, self._names = Overrides(), settings.nothing()
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
@@ -140,7 +154,7 @@ class NeutronQuantizer(Quantizer):
             if node.op != "call_function" or Q_ANNOTATION_KEY in node.meta:
                 continue
             rule = annotation_rules().get(str(node.target))
-            config = self._overrides.of(node)
+            config = self._config(node)
             if rule is None or config is None or node in constants:
                 continue
             if _is_float(node) or rule.result is Result.NONE:
@@ -153,13 +167,44 @@ class NeutronQuantizer(Quantizer):
     def validate(self, model: GraphModule) -> None:
         """Nothing to check: every row of the rule table can be computed, in float where the NPU can't."""
 
+    def _config(self, node: Node) -> QuantizationConfig | None:
+        """Return how a node is to be quantized, with the type of its activations; None for not at all."""
+        config = self._overrides.of(node)
+        if config is None or config.activations is not None:
+            return config
+        return dataclasses.replace(config, activations=self.activations)
+
+    def _type_moved(self, node: Node, data: Iterable[Node], config: QuantizationConfig) -> str | None:
+        """Return the type of what an operator moves: that of its operands where they have one, unless they are converted to
+        that of its readers in any case. In front of all computation it is the readers', int16 where they differ."""
+        known = {kind for item in data if (kind := type_of(item)) is not None}
+        wanted = self._types_read(node)
+        if not known:
+            return INT16 if INT16 in wanted else min(wanted, default=config.activations)
+        if len(wanted) == 1 and all(wanted <= self._types_read(item, node) for item in data):
+            return wanted.pop()
+        return known.pop() if len(known) == 1 else config.activations
+
+    def _types_read(self, node: Node, beside: Node | None = None) -> set[str]:
+        """Return the types of what reads a node or what moves it, all but the reader ``beside``."""
+        found: set[str] = set()
+        for user in node.users:
+            config, rule = self._config(user), annotation_rules().get(str(user.target))
+            if config is None or user is beside:
+                continue
+            if rule is not None and rule.is_shared(user):
+                found |= self._types_read(user)
+            else:
+                found.add(config.activations or self.activations)
+        return found
+
     def _functions(self, model: GraphModule, constants: Set[Node]) -> list[Region]:
         """Return the pointwise functions that become tables: all but single calls with a row of their own. Calls that are
         quantized in different ways are no function together."""
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in model.graph.nodes:
             free = Q_ANNOTATION_KEY not in node.meta and node not in constants
-            config = self._overrides.of(node) if free else None
+            config = self._config(node) if free else None
             if config is not None:
                 alike = next((nodes for known, nodes in ways if known == config), None)
                 if alike is None:
@@ -175,9 +220,9 @@ class NeutronQuantizer(Quantizer):
         return [region for regions in found for region in regions if len(region.nodes) > 1 or not _has_row(region.end)]
 
     def _annotate_function(self, region: Region) -> None:
-        config = self._overrides.of(region.end)
+        config = self._config(region.end)
         assert config is not None
-        source, spec = self._input_spec(region.root, config), self._activation(config.output_activation, region.end)
+        source, spec = self._input_spec(region.root, config), self._output_activation(region.end, config)
         for node in region.nodes:
             inputs = {region.root: source} if region.root in node.all_input_nodes else {}
             result = spec if node is region.end else None
@@ -198,20 +243,26 @@ class NeutronQuantizer(Quantizer):
     ) -> None:
         if node.kwargs.get("alpha", 1) != 1:
             return
-        data = list(_data_nodes(node, rule))
+        data = list(rule.operands(node))
         if not rule.data:
             self._annotate_truths(node, rule, config)
         if not data or not all(_is_float(item) for item in data):
             return
+        if rule.is_shared(node):
+            config = dataclasses.replace(config, activations=self._type_moved(node, data, config))
+        assert config.activations is not None
         inputs: dict[Node, QuantizationSpecBase | None] = {item: self._input_spec(item, config) for item in data}
+        narrow = argument(node, rule.narrow)
+        if isinstance(narrow, Node) and narrow in inputs and config.activations == INT16:
+            inputs[narrow] = self._activation(config.input_activation, narrow, INT8)
         if rule.weight is not None and not self._add_constants(node, rule, data[0], inputs, config, constants):
             if rule.otherwise is not None:
                 self._annotate_node(node, rule.otherwise, config, constants)
             return
-        first = _leader(data)
-        if _is_shared(node, rule) and first is not None and inputs[first] is not None:
+        first = leader(data, config.activations)
+        if rule.is_shared(node) and first is not None and inputs[first] is not None:
             for item in data:
-                if item is not first and _shares(item, first):
+                if item is not first and shares(item, first, config.activations):
                     inputs[item] = SharedQuantizationSpec((first, node))
         last = self._tail(node) if rule.fuses else node
         node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(
@@ -223,9 +274,9 @@ class NeutronQuantizer(Quantizer):
             while inner is not None and inner is not last:
                 inner.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, None, _annotated=True)
                 inner = _only_user(inner)
-            config_of_last = self._overrides.of(last)
+            config_of_last = self._config(last)
             assert config_of_last is not None
-            spec = self._activation(config_of_last.output_activation, last)
+            spec = self._output_activation(last, dataclasses.replace(config_of_last, activations=config.activations))
             last.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, spec, _annotated=True)
 
     def _annotate_truths(self, node: Node, rule: AnnotationRule, config: QuantizationConfig) -> None:
@@ -246,32 +297,40 @@ class NeutronQuantizer(Quantizer):
             return None
         if rule.result is Result.FIXED:
             assert rule.fixed is not None
-            return fixed_spec(*rule.fixed)
-        if _is_shared(node, rule) and first is not None and inputs[first] is not None:
+            return wide_fixed_spec() if config.activations == INT16 else fixed_spec(*rule.fixed)
+        if rule.is_shared(node) and first is not None and inputs[first] is not None:
             return SharedQuantizationSpec((first, node))
-        return self._activation(config.output_activation, node)
+        return self._output_activation(node, config)
 
-    def _activation(self, choice: Choice, node: Node) -> QuantizationSpecBase | None:
+    def _output_activation(self, node: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
+        return self._activation(config.output_activation, node, config.activations or self.activations)
+
+    def _activation(self, choice: Choice, node: Node, activations: str) -> QuantizationSpecBase | None:
         """Return the spec of a tensor whose scale comes from calibration: the user's choice, or the one that suits its
         readers."""
         if not isinstance(choice, Usual):
             return choice
         if str(node.target) == FILL:
-            return filled_spec(row_dimension(node), self.is_qat)
+            return filled_spec(row_dimension(node), self.is_qat, activations)
+        if str(node.target) in SOFTMAX and activations == INT16:
+            return wide_fixed_spec()
         if str(node.target) in SOFTMAX:
             return probability_spec(self.is_qat) if has_own_scale(node) else fixed_spec(*fixed_parameters("softmax"))
-        if str(node.target) in LOG_SOFTMAX:
+        if str(node.target) in LOG_SOFTMAX and activations == INT8:
             return log_probability_spec(self.is_qat)
         dim = None if self.is_qat else row_dimension(node)
-        return activation_spec(self.is_qat, choice.observer or self.observer) if dim is None else row_spec(dim)
+        if dim is not None:
+            return row_spec(dim, activations)
+        return activation_spec(self.is_qat, choice.observer or self.observer, activations)
 
     def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
         """Return the producer's scale where its operator fixes it; otherwise one from calibration, which torchao shares
         with the producer."""
-        choice = config.input_activation
-        if isinstance(choice, Usual) and (_decided(source) is not None or isinstance(_root_spec(source), ChosenSpec)):
+        choice, activations = config.input_activation, config.activations or self.activations
+        is_chosen = isinstance(root_spec(source), ChosenSpec) and type_of(source) == activations
+        if isinstance(choice, Usual) and (is_chosen or decided(source, activations) is not None):
             return SharedQuantizationSpec(source)
-        return self._activation(choice, source)
+        return self._activation(choice, source, activations)
 
     def _add_constants(
         self,
@@ -283,14 +342,16 @@ class NeutronQuantizer(Quantizer):
         constants: Set[Node],
     ) -> bool:
         """Add weight and bias to ``inputs``; False if the weight is not constant (in training, made of constants)."""
-        weight = _argument(node, rule.weight)
+        weight = argument(node, rule.weight)
         if not isinstance(weight, Node) or weight not in constants:
             return False
         axis = rule.weight_axis(node) if callable(rule.weight_axis) else rule.weight_axis
         spec = weight_spec(axis, self.is_qat) if isinstance(config.weight, Usual) else config.weight
         inputs[weight] = spec
-        bias = _argument(node, rule.bias)
-        if isinstance(bias, Node) and bias.op == "get_attr" and spec is not None and inputs[first] is not None:
+        bias = argument(node, rule.bias)
+        is_counted = config.activations == INT8 and spec is not None and inputs[first] is not None
+        if isinstance(bias, Node) and bias.op == "get_attr" and is_counted:
+            assert spec is not None
             per_channel = is_per_channel(spec)
             if per_channel and axis is not None and spec.ch_axis != axis:
                 return True  # no scale for each output channel; lowering says so
@@ -317,37 +378,6 @@ def _has_row(node: Node) -> bool:
     return rule is not None and rule.data == (0,) and rule.weight is None
 
 
-def _is_shared(node: Node, rule: AnnotationRule) -> bool:
-    return rule.result is Result.SHARED and not (rule.own_if is not None and rule.own_if(node))
-
-
-def _leader(data: list[Node]) -> Node | None:
-    """Return the operand whose scale all others with a shared scale take: the first whose scale its operator does not
-    fix.
-
-    So no operand is forced into the range of a sigmoid. Where all are fixed alike, it is one of these; where they are
-    fixed differently, None.
-    """
-    free = next((item for item in data if _decided(item) is None), None)
-    if free is not None:
-        return free
-    return data[0] if all(_decided(item) == _decided(data[0]) for item in data) else None
-
-
-def _shares(item: Node, leader: Node) -> bool:
-    """Return whether an operand takes its leader's scale. An operand with a fixed scale is requantized, except a
-    probability among probabilities."""
-    decided = _decided(item)
-    return decided is None or (is_probability_spec(decided) and decided is _decided(leader))
-
-
-def _decided(node: Node) -> QuantizationSpecBase | None:
-    """Return the quantization of a node's result where its operator fixes it: a constant one, or that of
-    probabilities."""
-    spec = _root_spec(node)
-    return spec if isinstance(spec, FixedQParamsQuantizationSpec) or is_probability_spec(spec) else None
-
-
 def _is_float(node: Node) -> bool:
     value = node.meta.get("val")
     if value is None and node.op == "get_attr":
@@ -365,36 +395,5 @@ def constant_nodes(model: GraphModule) -> Set[Node]:
     return found
 
 
-def _argument(node: Node, place: int | None) -> object:
-    """Return the argument at this place of the schema, by place or by name; None where it is not given."""
-    if place is None:
-        return None
-    if place < len(node.args):
-        return node.args[place]
-    assert isinstance(node.target, torch._ops.OpOverload)
-    return node.kwargs.get(node.target._schema.arguments[place].name)
-
-
-def _data_nodes(node: Node, rule: AnnotationRule) -> Iterator[Node]:
-    for place in rule.data:
-        argument = _argument(node, place)
-        items = argument if isinstance(argument, (list, tuple)) else (argument,)
-        yield from (item for item in items if isinstance(item, Node))
-
-
 def _only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def _root_spec(node: Node) -> QuantizationSpecBase | None:
-    """Return the spec of a node's result, following shared ones to where they begin."""
-    place: Node | tuple[Node, Node] = node
-    while True:
-        owner = place if isinstance(place, Node) else place[1]
-        annotation = owner.meta.get(Q_ANNOTATION_KEY)
-        if annotation is None:
-            return None
-        spec = annotation.output_qspec if isinstance(place, Node) else annotation.input_qspec_map.get(place[0])
-        if not isinstance(spec, SharedQuantizationSpec):
-            return spec
-        place = spec.edge_or_node

@@ -13,7 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torchao.quantization.pt2e import MinMaxObserver, MovingAveragePerChannelMinMaxObserver, PerChannelMinMaxObserver
+from torchao.quantization.pt2e import (
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    PerChannelMinMaxObserver,
+)
 from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 
 from openneutron.ops import BY_NAME
@@ -32,6 +37,9 @@ LEAST_ACTIVATION_SCALE = 2.0**-16
 """The smallest scale, which keeps requantization multipliers and int32 biases in range for a nearly constant tensor.
 ExecuTorch's NXP quantizer uses 2**-12. With that, a tensor of values below 0.004 has only 16 steps; products with
 probabilities over 1024 values have such values."""
+
+LEAST_WIDE_SCALE = 2.0**-24
+"""``LEAST_ACTIVATION_SCALE`` for int16, which has 2**8 times as many steps."""
 
 LEAST_CHANNEL_RATIO = 2.0**-12
 """An output channel's weight scale is at least this part of the largest one.
@@ -153,6 +161,43 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
 
     def extra_repr(self) -> str:
         return f"min_val={float(self.min_val)}, max_val={float(self.max_val)}"
+
+
+HEADROOM = 2.0
+"""The largest magnitude that int16 represents, in units of the largest that calibration sees. A value that saturates makes far more
+noise than steps of twice the size: the built-in speech_enhancement on noise has 81 dB, and 53 without headroom."""
+
+
+class _WithHeadroom(UniformQuantizationObserverBase):
+    """Gives a range that is ``HEADROOM`` times as wide as the one that was seen."""
+
+    min_val: torch.Tensor
+    max_val: torch.Tensor
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (scale, zero point)."""
+        return self._calculate_qparams(self.min_val * HEADROOM, self.max_val * HEADROOM)
+
+
+class MovingRangeObserver(_WithHeadroom, MovingAverageMinMaxObserver):
+    """Observes the moving average of the smallest and of the largest value, for training with int16 activations."""
+
+
+class WholeRangeObserver(_WithHeadroom, MinMaxObserver):
+    """Observes the smallest and the largest value of a float tensor: int16 has steps enough for all of them.
+
+    Values beyond ``LARGEST_SIGNAL``, infinite ones and those that are not numbers are left out.
+    """
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        x = x_orig.detach()
+        if x.numel() and x.is_floating_point():
+            low, high = (float(v) for v in torch.aminmax(x))
+            if not max(abs(low), abs(high)) <= LARGEST_SIGNAL:
+                x = x[x.abs() <= LARGEST_SIGNAL]
+            if x.numel():
+                super().forward(x)
+        return x_orig
 
 
 class LatestWeightObserver(MovingAveragePerChannelMinMaxObserver):

@@ -16,6 +16,8 @@ from torchao.quantization.pt2e.quantizer import QuantizationSpec
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.errors import InvalidOptionError
+from openneutron.flags import check_choice
+from openneutron.options import ACTIVATIONS
 from openneutron.pytorch.graph.program import KEPT_FLOAT, LEFT_FLOAT
 
 
@@ -40,11 +42,20 @@ class QuantizationConfig:
     input_activation, output_activation: for tensors that calibration sees. A result whose scale the operator fixes (sigmoid)
     or shares with its input (max pool) keeps that scale.
     weight: for constants that are multiplied with the input. Biases are int32 wherever input and weight are quantized.
+    activations: the type of inputs and outputs without a spec, ``int8`` or ``int16``; None as the next less special setting has it.
+    Operators that only move values keep the type of their input, so that nothing is converted for these alone.
+
+    Raises InvalidOptionError for an unknown type.
     """
 
     input_activation: Choice = USUAL
     output_activation: Choice = USUAL
     weight: Choice = USUAL
+    activations: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.activations is not None:
+            check_choice("QuantizationConfig.activations", self.activations, ACTIVATIONS)
 
 
 AS_USUAL = QuantizationConfig()
@@ -90,6 +101,12 @@ class Override:
         """A module's name or type is also that of everything inside it."""
         return any(self.fits(name) for name in _names_of(node, self.by))
 
+    def over(self, other: Override | None) -> Override:
+        """Return this override, with the type of activations of a less special one where it states none."""
+        if self.config is None or self.config.activations is not None or other is None or other.config is None:
+            return self
+        return replace(self, config=replace(self.config, activations=other.config.activations))
+
     def fits(self, name: str) -> bool:
         if fnmatchcase(name, self.pattern):
             return True
@@ -118,7 +135,12 @@ class Overrides:
         if not self:
             return AS_USUAL
         override = self._of(node)
-        return self.rest if override is None else override.config
+        if override is None:
+            return self.rest
+        config = override.config
+        if config is None or config.activations is not None or self.rest is None:
+            return config
+        return replace(config, activations=self.rest.activations)
 
     def keeps_float(self, node: Node) -> bool:
         return self.of(node) is None
@@ -147,10 +169,10 @@ class Overrides:
 
     def _of(self, node: Node) -> Override | None:
         found: Override | None = node.meta.get(_CHOSEN)
-        for override in self.given:
+        for override in sorted(self.given, key=lambda each: _SPECIAL_LAST.index(each.by)):
             special = found is None or _SPECIAL_LAST.index(override.by) >= _SPECIAL_LAST.index(found.by)
             if special and override.matches(node):
-                found = override
+                found = override.over(found)
         return found
 
 

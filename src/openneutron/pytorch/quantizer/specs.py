@@ -1,34 +1,49 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The number formats of the NPU as torchao's quantization specs: int8 activations, int8 weights, int32 biases."""
+"""The number formats of the NPU as torchao's quantization specs: int8 or int16 activations, int8 weights, int32 biases.
+
+Biases of layers on int16 activations are not quantized here: lowering stores them as int64 in units of the accumulator."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import Node
 from torchao.quantization.pt2e import MovingAverageMinMaxObserver
 from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
-from torchao.quantization.pt2e.quantizer import DerivedQuantizationSpec, FixedQParamsQuantizationSpec, QuantizationSpec
+from torchao.quantization.pt2e.quantizer import (
+    DerivedQuantizationSpec,
+    FixedQParamsQuantizationSpec,
+    QuantizationSpec,
+    SharedQuantizationSpec,
+)
+from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
 from openneutron.ops.reductions import MOST_EXPONENTIALS
+from openneutron.options import INT8, INT16
 from openneutron.pytorch.operators.annotations import SOFTMAX
 from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
+    LEAST_WIDE_SCALE,
     HistogramRangeObserver,
     LatestWeightObserver,
     LogProbabilityObserver,
+    MovingRangeObserver,
     PerChannelWeightObserver,
     ProbabilityObserver,
     ReachableRangeObserver,
     RowRangeObserver,
     WeightObserver,
+    WholeRangeObserver,
 )
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+WIDE_FIXED_SCALE = 2.0**-15
+"""The scale that LiteRT's 16-bit LOGISTIC, TANH and SOFTMAX have for their results."""
 
 
 @dataclass(eq=True, frozen=True)
@@ -36,40 +51,70 @@ class ChosenSpec(QuantizationSpec):
     """The spec of an activation with an observer that the user chose. Its readers share it."""
 
 
-@functools.cache
-def activation_spec(is_qat: bool = False, observer: Any = None) -> QuantizationSpec:
-    """int8 in [-128, 127], affine, one scale for the tensor. ``observer`` is a class of observers (in training, of fake
-    quantizations) that takes the place of the usual one."""
-    if observer is not None:
-        made = observer.with_args(eps=LEAST_ACTIVATION_SCALE)
-    elif is_qat:
-        made = FusedMovingAvgObsFakeQuantize.with_args(observer=MovingAverageMinMaxObserver, eps=LEAST_ACTIVATION_SCALE)
-    else:
-        made = HistogramRangeObserver.with_args(eps=LEAST_ACTIVATION_SCALE)
-    kind = QuantizationSpec if observer is None else ChosenSpec
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The integers of quantized activations: their type, ends, scheme, and the least scale of a nearly constant tensor.
+
+    int16 is symmetric, as LiteRT's 16x8 kernels have it: its zero point is 0.
+    """
+
+    dtype: torch.dtype
+    low: int
+    high: int
+    scheme: torch.qscheme
+    least_scale: float
+
+
+STORED = {
+    INT8: Stored(torch.int8, -128, 127, torch.per_tensor_affine, LEAST_ACTIVATION_SCALE),
+    INT16: Stored(torch.int16, -32767, 32767, torch.per_tensor_symmetric, LEAST_WIDE_SCALE),
+}
+"""The formats of activations, by the names that ``QuantizationOptions.activations`` has."""
+
+
+def _spec(activations: str, observer: Any, kind: type[QuantizationSpec] = QuantizationSpec) -> QuantizationSpec:
+    stored = STORED[activations]
     return kind(
-        dtype=torch.int8,
-        quant_min=-128,
-        quant_max=127,
-        qscheme=torch.per_tensor_affine,
-        observer_or_fake_quant_ctr=made,
+        dtype=stored.dtype,
+        quant_min=stored.low,
+        quant_max=stored.high,
+        qscheme=stored.scheme,
+        observer_or_fake_quant_ctr=observer,
     )
 
 
 @functools.cache
-def row_spec(dim: int) -> QuantizationSpec:
-    """int8 as ``activation_spec`` has it, of the range that matters to a softmax over ``dim``."""
-    observer: Any = RowRangeObserver.with_args(dim=dim, eps=LEAST_ACTIVATION_SCALE)
-    return replace(activation_spec(), observer_or_fake_quant_ctr=observer)
+def activation_spec(is_qat: bool = False, observer: Any = None, activations: str = INT8) -> QuantizationSpec:
+    """Return the spec of activations with one scale for the tensor: int8 in [-128, 127], affine, or symmetric int16.
+
+    ``observer`` is a class of observers (in training, of fake quantizations) that takes the place of the usual one.
+    """
+    wide, eps = activations == INT16, STORED[activations].least_scale
+    if observer is not None:
+        return _spec(activations, observer.with_args(eps=eps), ChosenSpec)
+    if is_qat and wide:
+        # The fused operator has an affine zero point where all values have one sign.
+        return _spec(activations, FakeQuantize.with_args(observer=MovingRangeObserver, eps=eps))
+    if is_qat:
+        made = FusedMovingAvgObsFakeQuantize.with_args(observer=MovingAverageMinMaxObserver, eps=eps)
+        return _spec(activations, made)
+    return _spec(activations, (WholeRangeObserver if wide else HistogramRangeObserver).with_args(eps=eps))
 
 
 @functools.cache
-def filled_spec(dim: int | None, is_qat: bool = False) -> QuantizationSpec:
-    """int8 as ``activation_spec`` has it, of a tensor with fillers that are out of reach; ``dim``: of the softmax that reads it."""
+def row_spec(dim: int, activations: str = INT8) -> QuantizationSpec:
+    """Return the spec of ``activation_spec`` with the range that matters to a softmax over ``dim``."""
+    observer: Any = RowRangeObserver.with_args(dim=dim, eps=STORED[activations].least_scale)
+    return _spec(activations, observer)
+
+
+@functools.cache
+def filled_spec(dim: int | None, is_qat: bool = False, activations: str = INT8) -> QuantizationSpec:
+    """Return the spec of ``activation_spec`` of a tensor with fillers that are out of reach; ``dim``: of the softmax that reads it."""
     observer: Any = ReachableRangeObserver if dim is None else RowRangeObserver
-    options = {"eps": LEAST_ACTIVATION_SCALE} | ({} if dim is None else {"dim": dim})
+    options = {"eps": STORED[activations].least_scale} | ({} if dim is None else {"dim": dim})
     made = FakeQuantize.with_args(observer=observer, **options) if is_qat else observer.with_args(**options)
-    return replace(activation_spec(), observer_or_fake_quant_ctr=made)
+    return _spec(activations, made)
 
 
 @functools.cache
@@ -77,7 +122,7 @@ def probability_spec(is_qat: bool = False) -> QuantizationSpec:
     """Return ``activation_spec``'s int8 for a softmax's result, with LiteRT's scale 1/256 or a finer one."""
     observer: Any = ProbabilityObserver
     made = FakeQuantize.with_args(observer=observer) if is_qat else observer
-    return replace(activation_spec(), observer_or_fake_quant_ctr=made)
+    return _spec(INT8, made)
 
 
 @functools.cache
@@ -85,7 +130,7 @@ def log_probability_spec(is_qat: bool = False) -> QuantizationSpec:
     """Return ``activation_spec``'s int8 for a log_softmax's result, with LiteRT's scale 1/16 or a wider one."""
     observer: Any = LogProbabilityObserver
     made = FakeQuantize.with_args(observer=observer) if is_qat else observer
-    return replace(activation_spec(), observer_or_fake_quant_ctr=made)
+    return _spec(INT8, made)
 
 
 def is_probability_spec(spec: object) -> bool:
@@ -182,16 +227,71 @@ def is_per_channel(spec: QuantizationSpec) -> bool:
     return spec.qscheme in (torch.per_channel_symmetric, torch.per_channel_affine)
 
 
-def fixed_spec(scale: float, zero_point: int) -> FixedQParamsQuantizationSpec:
-    """int8 with these parameters, whatever calibration sees."""
+def fixed_spec(scale: float, zero_point: int, dtype: torch.dtype = torch.int8) -> FixedQParamsQuantizationSpec:
+    """Return a spec with these parameters, whatever calibration sees. Values saturate at the ends of the type."""
+    ends = torch.iinfo(dtype)
     return FixedQParamsQuantizationSpec(
-        dtype=torch.int8,
+        dtype=dtype,
         scale=scale,
         zero_point=zero_point,
-        quant_min=-128,
-        quant_max=127,
+        quant_min=ends.min,
+        quant_max=ends.max,
         qscheme=torch.per_tensor_affine,
     )
+
+
+def wide_fixed_spec() -> FixedQParamsQuantizationSpec:
+    """Return the int16 spec that LiteRT fixes for results in [-1, 1]: sigmoid, tanh and softmax have steps of 1/32768."""
+    return fixed_spec(WIDE_FIXED_SCALE, 0, torch.int16)
+
+
+def root_spec(node: Node) -> QuantizationSpecBase | None:
+    """Return the spec of a node's result, following shared ones to where they begin."""
+    place: Node | tuple[Node, Node] = node
+    while True:
+        owner = place if isinstance(place, Node) else place[1]
+        annotation = owner.meta.get(Q_ANNOTATION_KEY)
+        if annotation is None:
+            return None
+        spec = annotation.output_qspec if isinstance(place, Node) else annotation.input_qspec_map.get(place[0])
+        if not isinstance(spec, SharedQuantizationSpec):
+            return spec
+        place = spec.edge_or_node
+
+
+def type_of(node: Node) -> str | None:
+    """Return the type of a node's quantized result, ``int8`` or ``int16``; None where it is not quantized so far."""
+    dtype = getattr(root_spec(node), "dtype", None)
+    return next((name for name, stored in STORED.items() if stored.dtype == dtype), None)
+
+
+def decided(node: Node, activations: str) -> QuantizationSpecBase | None:
+    """Return the quantization of a node's result where its operator fixes it: a constant one, or that of
+    probabilities. A result of another type than ``activations`` is converted, whatever its scale is."""
+    spec = root_spec(node)
+    is_fixed = isinstance(spec, FixedQParamsQuantizationSpec) or is_probability_spec(spec)
+    return spec if is_fixed and type_of(node) == activations else None
+
+
+def leader(data: Sequence[Node], activations: str) -> Node | None:
+    """Return the operand whose scale all others with a shared scale take: the first whose scale its operator does not
+    fix.
+
+    So no operand is forced into the range of a sigmoid. Where all are fixed alike, it is one of these; where they are
+    fixed differently, None.
+    """
+    specs = [decided(item, activations) for item in data]
+    free = next((item for item, spec in zip(data, specs, strict=True) if spec is None), None)
+    if free is not None:
+        return free
+    return data[0] if all(spec == specs[0] for spec in specs) else None
+
+
+def shares(item: Node, first: Node, activations: str) -> bool:
+    """Return whether an operand takes its leader's scale. An operand with a fixed scale is requantized, except a
+    probability among probabilities."""
+    spec = decided(item, activations)
+    return spec is None or (is_probability_spec(spec) and spec is decided(first, activations))
 
 
 def bias_spec(

@@ -13,8 +13,8 @@ from openneutron.report.page.flow import Call, Flow
 from openneutron.report.summary import PartitionSummary, Summary
 
 CONVERSIONS = {
-    "dequantize": "int8 from the NPU becomes float",
-    "quantize": "float becomes int8 for the NPU",
+    "dequantize": "integers from the NPU become floats",
+    "quantize": "floats become integers for the NPU",
     "dim_order": "the values get another order in memory",
 }
 """The reasons of operators in a file that are none of the model's, by a part of their names."""

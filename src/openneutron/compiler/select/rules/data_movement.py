@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,15 +25,7 @@ from openneutron.compiler.select.calls import (
 )
 from openneutron.compiler.select.walks import Walk, boxes, dense, merged, row_major, with_rows
 from openneutron.ir import DType, Graph, Node, Tensor
-from openneutron.ops.indexed import (
-    INDEXED,
-    Indexed,
-    axes_in_bytes,
-    bilinear_positions,
-    gathers_by_maps,
-    kernel_axes,
-    merged_axes,
-)
+from openneutron.ops.indexed import INDEXED, Indexed, bilinear_positions, gathers_by_maps, kernel_axes, moved_axes
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
 from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
 from openneutron.ops.table import constant_values
@@ -55,7 +48,23 @@ def _copies(
         extents = (*extents, size)
         for field, walk in walks.items():
             walks[field] = Walk(walk.tensor, (*(pitch * size for pitch in walk.pitches), 1), walk.offset * size)
+        if element is DType.INT16:
+            return _by_planes(name, extents, walks)
     return [KernelCall("copy_s8", name, views) for views in boxes(extents, walks)]
+
+
+def _by_planes(name: str, extents: Sequence[int], walks: Mapping[str, Walk]) -> list[KernelCall]:
+    """Return copies of a box whose innermost axis has the bytes of an element: by one of them each where that takes fewer calls."""
+    calls = [KernelCall("copy_s8", name, views) for views in boxes(extents, walks)]
+    outer, size = extents[:-1], extents[-1]
+    planes = [
+        KernelCall("copy_s8", name, views)
+        for place in range(size)
+        for views in boxes(
+            outer, {field: replace(w, pitches=w.pitches[:-1], offset=w.offset + place) for field, w in walks.items()}
+        )
+    ]
+    return planes if len(planes) < len(calls) else calls
 
 
 def _whole(tensor: Tensor) -> Walk:
@@ -174,7 +183,10 @@ def transpose(graph: Graph, node: Node) -> list[KernelCall]:
         key=lambda axis: (axis >= rows, axis == len(extents) - 1, walks["input"].pitches[axis] == 1),
     )
     turned = {name: Walk(w.tensor, tuple(w.pitches[axis] for axis in axes), w.offset) for name, w in walks.items()}
-    return _copies(node.name, [extents[axis] for axis in axes], turned["input"], turned["output"])
+    box = [extents[axis] for axis in axes]
+    if source.dtype is DType.INT16 and len(box) > 4 and box[-1] == source.dtype.size_bytes:
+        return _by_planes(node.name, box, turned)
+    return _copies(node.name, box, turned["input"], turned["output"])
 
 
 @selects("resize_nearest_neighbor", "resize_bilinear")
@@ -236,8 +248,9 @@ def gather(graph: Graph, node: Node) -> list[KernelCall]:
 def indexed(graph: Graph, node: Node) -> list[KernelCall]:
     """Select a call for each position along the axes that are neither rows, columns, batches nor channels."""
     source, result = graph.given(node, 0), graph[node.name]
-    axes = merged_axes(axes_in_bytes(graph, node))
-    from_pitches, to_pitches = row_major([axis.extent for axis in axes]), row_major([len(a.positions) for a in axes])
+    axes, planes = moved_axes(graph, node)
+    from_pitches = row_major([axis.extent for axis in axes], planes)
+    to_pitches = row_major([len(axis.positions) for axis in axes], planes)
     chosen, rest = kernel_axes(axes)
     own = [axes[i] if i >= 0 else _ONE for i in chosen]
     # Something of one element has any pitch; 1 keeps the buffer small.
@@ -245,10 +258,11 @@ def indexed(graph: Graph, node: Node) -> list[KernelCall]:
     written = [to_pitches[i] if i >= 0 else 1 for i in chosen]
     maps = Maps(*(np.array([axis.positions], np.int32) for axis in own[1:3]))
     calls = []
-    for places in itertools.product(*(enumerate(axes[i].positions) for i in rest)):
+    steps_of_rest = itertools.product(*(enumerate(axes[i].positions) for i in rest))
+    for places, plane in itertools.product(steps_of_rest, range(planes)):
         steps = list(zip(rest, places, strict=True))
-        offset = sum(position * from_pitches[i] for i, (_, position) in steps)
-        to_offset = sum(place * to_pitches[i] for i, (place, _) in steps)
+        offset = plane + sum(position * from_pitches[i] for i, (_, position) in steps)
+        to_offset = plane + sum(place * to_pitches[i] for i, (place, _) in steps)
         views = {
             "input": View(source.name, four([axis.extent for axis in own]), four(read), offset),
             "output": View(result.name, four([len(axis.positions) for axis in own]), four(written), to_offset),

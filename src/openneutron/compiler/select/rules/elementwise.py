@@ -126,9 +126,11 @@ def broadcast(tensor: Tensor, result: Tensor) -> Walk:
 
 @selects("lookup")
 def lookup(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select lookup_s8 with the node's own table."""
+    """Select lookup_s8 or lookup_s16 with the node's own table."""
     entries = graph.given(node, 1).data
     assert entries is not None
+    if wide_functions.is_wide(graph, node):
+        return wide_functions.lookup(graph, node, entries)
     return call_on_whole("lookup_s8", graph, node, constants={"table": entries.view(np.int8)})
 
 

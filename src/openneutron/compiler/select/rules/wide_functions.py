@@ -101,6 +101,11 @@ def _interpolated(graph: Graph, node: Node) -> list[KernelCall]:
     return _call("lookup_s16", graph, node, {}, {"table": table})
 
 
+def lookup(graph: Graph, node: Node, entries: Constant) -> list[KernelCall]:
+    """Select lookup_s16 with a table of the node's own."""
+    return _call("lookup_s16", graph, node, {}, {"table": entries})
+
+
 def softmax(graph: Graph, node: Node) -> list[KernelCall]:
     """Select softmax_s16, with the factor of SoftmaxPrepare in activations.cc."""
     source = graph.given(node, 0)

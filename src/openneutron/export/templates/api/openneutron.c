@@ -119,25 +119,47 @@ static float nearest(float value) {
     return sum - integers;
 }
 
-bool openneutron_quantize_input(uint32_t index, const float *values, int8_t *stored) {
+static bool is_quantized(const OpenNeutronTensor *tensor) {
+    if (tensor == NULL || tensor->scale == 0) return false;
+    return tensor->type == OPENNEUTRON_INT8 || tensor->type == OPENNEUTRON_INT16;
+}
+
+/* Elements of int16 may be at any address, as those of a run. */
+static void store(const OpenNeutronTensor *tensor, void *stored, uint32_t place, float value) {
+    if (tensor->type == OPENNEUTRON_INT16) {
+        const int16_t element = (int16_t)value;
+        memcpy((uint8_t *)stored + place * sizeof element, &element, sizeof element);
+    } else {
+        ((int8_t *)stored)[place] = (int8_t)value;
+    }
+}
+
+static int32_t load(const OpenNeutronTensor *tensor, const void *stored, uint32_t place) {
+    int16_t element;
+    if (tensor->type != OPENNEUTRON_INT16) return ((const int8_t *)stored)[place];
+    memcpy(&element, (const uint8_t *)stored + place * sizeof element, sizeof element);
+    return element;
+}
+
+bool openneutron_quantize_input(uint32_t index, const float *values, void *stored) {
     const OpenNeutronTensor *tensor = find_input(index);
-    if (tensor == NULL || tensor->type != OPENNEUTRON_INT8 || tensor->scale == 0) return false;
+    if (!is_quantized(tensor)) return false;
     const float inverse = 1.0f / tensor->scale;
     const float zero_point = (float)tensor->zero_point;
     const float least = (float)tensor->least;
     const float most = (float)tensor->most;
     for (uint32_t i = 0; i < tensor->elements; ++i) {
         const float result = zero_point + nearest(inverse * values[i]);
-        stored[i] = (int8_t)(!(result > least) ? least : result > most ? most : result);
+        store(tensor, stored, i, !(result > least) ? least : result > most ? most : result);
     }
     return true;
 }
 
-bool openneutron_dequantize_output(uint32_t index, const int8_t *stored, float *values) {
+bool openneutron_dequantize_output(uint32_t index, const void *stored, float *values) {
     const OpenNeutronTensor *tensor = find_output(index);
-    if (tensor == NULL || tensor->type != OPENNEUTRON_INT8 || tensor->scale == 0) return false;
+    if (!is_quantized(tensor)) return false;
     for (uint32_t i = 0; i < tensor->elements; ++i) {
-        values[i] = (float)(stored[i] - tensor->zero_point) * tensor->scale;
+        values[i] = (float)(load(tensor, stored, i) - tensor->zero_point) * tensor->scale;
     }
     return true;
 }

@@ -73,13 +73,13 @@ uint32_t openneutron_program_checksum(uint32_t program);
 /* An error in words; static text. */
 const char *openneutron_error_text(NeutronError error);
 
-/* Real values to an int8 input, element by element (the order in memory stays), exactly as ExecuTorch's
+/* Real values to an int8 or int16 input, element by element (the order in memory stays), exactly as ExecuTorch's
  * quantize_per_tensor rounds: value * (1 / scale) in float, to the nearest integer, halves to the even one, plus the zero
- * point. What lies outside saturates; NaN becomes the least value. False where the input is no quantized int8 tensor. */
-bool openneutron_quantize_input(uint32_t index, const float *values, int8_t *stored);
+ * point. What lies outside saturates; NaN becomes the least value. False where the input is no quantized int8 or int16 tensor. */
+bool openneutron_quantize_input(uint32_t index, const float *values, void *stored);
 
-/* An int8 output to real values, element by element. False where the output is no quantized int8 tensor. */
-bool openneutron_dequantize_output(uint32_t index, const int8_t *stored, float *values);
+/* An int8 or int16 output to real values, element by element. False where the output is no quantized tensor of these types. */
+bool openneutron_dequantize_output(uint32_t index, const void *stored, float *values);
 
 /* Elements from the order in which a shape is written (NCHW) to the one that openneutron_run takes. element_bytes: the
  * type's, or sizeof(float) before quantizing. Memory must not overlap. A plain copy where the orders are the same. */

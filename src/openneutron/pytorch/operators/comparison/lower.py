@@ -13,7 +13,7 @@ from torch.fx import Node
 from openneutron.ir import DType, QuantParams, per_tensor
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, op_name, shape_of, short_name
 from openneutron.pytorch.operators.rules.context import Context, broadcasting
-from openneutron.pytorch.operators.rules.results import Value, plain
+from openneutron.pytorch.operators.rules.results import Value, ends_of
 from openneutron.pytorch.operators.rules.tables import Layout, always, lowers
 
 LEAST_SCALE = 1 / 256
@@ -64,9 +64,11 @@ def _comparison(name: str) -> Callable[[Node, Context], Value | Reject]:
             return _of_truths(node, context, op)
         if not isinstance(other, Node):
             assert isinstance(other, (int, float))
-            (a,) = _comparable(node, context, (a,))
-            return _with_number(node, context, a, relation(_reals(context.quant(a)), np.float32(other)), name)
-        return broadcasting(node, context, op, _comparable(node, context, (a, context.value(other))), None, DType.BOOL)
+            (a,) = _comparable(node, context, (a,), name)
+            reals = _reals(context.quant(a), context.dtype(a))
+            return _with_number(node, context, a, relation(reals, np.float32(other)), name)
+        values = _comparable(node, context, (a, context.value(other)), name)
+        return broadcasting(node, context, op, values, None, DType.BOOL)
 
     return rule
 
@@ -75,12 +77,15 @@ for _name in _COMPARISONS:
     lowers(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", exact=True)(_comparison(_name))
 
 
-def _reals(quant: QuantParams) -> np.ndarray:
-    return np.arange(-128 - quant.zero_point, 128 - quant.zero_point).astype(np.float32) * np.float32(quant.scale)
+def _reals(quant: QuantParams, dtype: DType) -> np.ndarray:
+    """Return the real numbers of all stored values, the lowest first."""
+    least, most = ends_of(dtype)
+    steps = np.arange(least - quant.zero_point, most + 1 - quant.zero_point)
+    return steps.astype(np.float32) * np.float32(quant.scale)
 
 
 def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name: str) -> Value:
-    """Return the comparison of stored values that equals a comparison with a number. holds: its 256 results."""
+    """Return the comparison of stored values that equals a comparison with a number. holds: its results for all of them."""
     if name in ("eq", "ne"):
         odd = np.flatnonzero(holds == (name == "eq"))
         op = ("equal" if name == "eq" else "not_equal") if odd.size else ("less" if name == "eq" else "greater_equal")
@@ -89,20 +94,24 @@ def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name
         op, bound = ("greater_equal", 0) if holds.all() else ("less", int(holds.sum()))
     else:
         op, bound = ("greater_equal", int(np.argmax(holds))) if holds.any() else ("less", 0)
-    limit = context.add_constant(f"{node.name}_bound", np.array(bound - 128, np.int8), context.quant(a))
-    return broadcasting(node, context, op, (a, plain(limit, ())), None, DType.BOOL)
+    dtype = context.dtype(a)
+    limit = context.add_number(f"{node.name}_bound", bound + ends_of(dtype)[0], context.quant(a), dtype)
+    return broadcasting(node, context, op, (a, limit), None, DType.BOOL)
 
 
-def _comparable(node: Node, context: Context, values: Sequence[Value]) -> list[Value]:
+def _comparable(node: Node, context: Context, values: Sequence[Value], name: str) -> list[Value]:
     """Return the values, all multiplied by one number where LiteRT would not take their scales or would round too much
-    away."""
+    away. Of int16, LiteRT orders the stored values: both get the larger scale."""
     quants = [context.quant(value) for value in values]
+    if context.dtype(values[0]) is DType.INT16 and name not in ("eq", "ne"):
+        coarse = max(quants, key=lambda quant: quant.scale)
+        return [_at_scale(context, value, coarse) for value in values]
     largest = max(quant.scale for quant in quants)
     least = LEAST_SCALE if all(quant == quants[0] for quant in quants) else FINE_SCALE
     if least <= largest < 1:
         return list(values)
     factor = COMPARED_SCALE / largest
-    times = context.add_constant(f"{node.name}_factor", np.array(1, np.int8), per_tensor(factor, 0))
+    times = context.add_factor(f"{node.name}_factor", factor, context.dtype(values[0]))
     made = {value.tensor: _multiplied(node, context, value, factor, times) for value in values}
     return [Value(made[value.tensor], value.shape, value.order, value.base) for value in values]
 
@@ -161,21 +170,19 @@ def masked_fill(node: Node, context: Context) -> Value | Reject:
     """The number saturates at the result's range."""
     given, quant = arguments_of(node), context.result_quant(node)
     if math.isnan(given["value"]):
-        return Reject("it fills with NaN, which int8 can't hold")
+        return Reject("it fills with NaN, which no integer can hold")
     data = _at_scale(context, context.value(given["self"]), quant)
-    filler = context.add_constant(
-        f"{node.name}_value", np.array(context.pad_value(quant, float(given["value"])), np.int8), quant
-    )
-    return broadcasting(node, context, "select_v2", (_truth(context, given["mask"]), plain(filler, ()), data), quant)
+    dtype = context.dtype(data)
+    stored = context.pad_value(quant, float(given["value"]), dtype)
+    filler = context.add_number(f"{node.name}_value", stored, quant, dtype)
+    return broadcasting(node, context, "select_v2", (_truth(context, given["mask"]), filler, data), quant)
 
 
 def truths_as_numbers(node: Node, context: Context, condition: Value) -> Value:
     """1.0 for true and 0.0 for false, in the result's quantization."""
-    quant = context.result_quant(node)
+    quant, dtype = context.result_quant(node), context.results.dtype(node)
     one, zero = (
-        plain(
-            context.add_constant(f"{node.name}_{word}", np.array(context.pad_value(quant, number), np.int8), quant), ()
-        )
+        context.add_number(f"{node.name}_{word}", context.pad_value(quant, number, dtype), quant, dtype)
         for word, number in (("one", 1.0), ("zero", 0.0))
     )
     return broadcasting(node, context, "select_v2", (condition, one, zero), quant)
@@ -190,19 +197,22 @@ def _truth(context: Context, node: object) -> Value:
 
 def _at_scale(context: Context, value: Value, quant: QuantParams) -> Value:
     """Return the value at this scale and zero point, as PyTorch quantizes it: a constant stored anew, others through a
-    table.
+    table, or by QUANTIZE where they are int16.
 
     LiteRT's QUANTIZE rounds twice, which is a step off for many values where a scale grows by little more than 2.
     """
     here = context.tensors[value.tensor]
     if here.quant == quant:
         return value
-    reals = _reals(context.quant(value))
+    least, most = ends_of(here.dtype)
+    reals = _reals(context.quant(value), here.dtype)
     stored = np.rint(reals * np.float32(1.0 / quant.scale)) + quant.zero_point
-    table = np.clip(stored, -128, 127).astype(np.int8)
+    table = np.clip(stored, least, most).astype(here.dtype.numpy)
     stem = f"{here.name}_requantized"
     if here.data is not None:
-        name = context.add_constant(stem, table[here.data.astype(np.int32) + 128], quant)
+        name = context.add_constant(stem, table[here.data.astype(np.int32) - least], quant)
+    elif here.dtype is DType.INT16:
+        return context.requantized(value, quant, stem)
     else:
         entries = context.add_constant(f"{stem}_table", table, quant)
         name = context.emit("lookup", (here.name, entries), here.shape, quant, stem)

@@ -29,6 +29,10 @@ BIAS_SCALE_TOLERANCE = 1e-5
 differ by less)."""
 
 
+LARGEST_BIAS = {DType.INT32: 2**31 - 1, DType.INT64: 2**46 - 1}
+"""The largest bias of each type. LiteRT rescales sums of int16 products below 2**47."""
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """A sliding window in rows and columns; ``before`` is the padding in front, behind it is what the result needs."""
@@ -88,7 +92,7 @@ def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], val
     paddings = context.add_constant(f"{source}_paddings", np.asarray(amounts, np.int32))
     if value is None or value == here.quant.zero_point:
         return context.emit("pad", (source, paddings), shape, here.quant, f"{source}_padded")
-    filler = context.add_constant(f"{source}_filler", np.asarray([value], np.int8), here.quant)
+    filler = context.add_constant(f"{source}_filler", np.asarray([value], here.dtype.numpy), here.quant)
     return context.emit("padv2", (source, paddings, filler), shape, here.quant, f"{source}_padded")
 
 
@@ -150,17 +154,18 @@ def _spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
 
 
 def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str:
-    """Return the bias as int32 in units of input scale times weight scale; zeros for an absent bias, since LiteRT
-    requires a bias.
+    """Return the bias in units of input scale times weight scale, int32, or int64 of int16 activations; zeros for an absent
+    bias, since LiteRT requires a bias.
 
     A bias that is still float, or in other units, is converted; it must be a constant.
     """
     data, weight = context.tensors[source].quant, context.tensors[weights].quant
+    dtype = (DType.INT64 if context.tensors[source].dtype is DType.INT16 else DType.INT32).numpy
     if data is None or weight is None:
         raise Rejected("its input or its weights are not quantized", QUANTIZE_FIRST)
     scales = np.asarray(weight.scales, np.float64) * data.scale
     if node is None:
-        zeros = np.zeros(filters, np.int32)
+        zeros = np.zeros(filters, dtype)
         return context.add_constant(f"{weights}_bias", zeros, _bias_quant(weight, data))
     stem = node.name
     if node in context.constants:
@@ -174,12 +179,13 @@ def bias_of(context: Context, node: Any, source: str, weights: str, filters: int
         value = tensor.data.reshape(-1)
         own = np.asarray(tensor.quant.scales, np.float64)
         if tensor.dtype is DType.INT32 and np.allclose(own, scales, rtol=BIAS_SCALE_TOLERANCE, atol=0):
-            return context.add_constant(f"{stem}_bias", value, _bias_quant(weight, data))
+            return context.add_constant(f"{stem}_bias", value.astype(dtype), _bias_quant(weight, data))
         real = (value.astype(np.float64) - np.asarray(tensor.quant.zero_points)) * own
     if value.size != filters:
         raise Rejected(f"its bias has {value.size} values for {filters} output channels")
-    steps = np.clip(np.rint(real / scales), -(2**31), 2**31 - 1)
-    return context.add_constant(f"{stem}_bias", steps.astype(np.int32), _bias_quant(weight, data))
+    limit = LARGEST_BIAS[DType(dtype.name)]
+    steps = np.clip(np.rint(real / scales), -limit - 1, limit)
+    return context.add_constant(f"{stem}_bias", steps.astype(dtype), _bias_quant(weight, data))
 
 
 def _bias_quant(weight: QuantParams, data: QuantParams) -> QuantParams:

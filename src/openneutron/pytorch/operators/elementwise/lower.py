@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from openneutron.ir import QuantParams, per_tensor
+from openneutron.ir import DType, QuantParams, per_tensor
 from openneutron.ops import BY_NAME
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of
 from openneutron.pytorch.operators.rules.context import Context, broadcasting
@@ -57,7 +57,7 @@ def leaky_relu(node: Node, context: Context) -> Value | Reject:
 )
 def clamp(node: Node, context: Context) -> Value | Reject:
     quant, bounds = context.result_quant(node), clamp_bounds(node)
-    op = clamp_operator(bounds, quant)
+    op = clamp_operator(bounds, quant, context.results.dtype(node))
     if op is None:
         return Reject(
             f"it clamps to {bounds}, which is none of LiteRT's clamps", "ReLU, ReLU6, Hardtanh(-1, 1) and (0, 1) are."
@@ -67,19 +67,23 @@ def clamp(node: Node, context: Context) -> Value | Reject:
     return one_to_one(node, context, op)
 
 
-def _two(op: str) -> Callable[[Node, Context], Value | Reject]:
+def _two(op: str, **wide: Any) -> Callable[[Node, Context], Value | Reject]:
+    """Return the rule of a sum, difference or product. ``wide``: LiteRT's attributes of the int16 form."""
+
     def rule(node: Node, context: Context) -> Value | Reject:
         alpha = node.kwargs.get("alpha", 1)
         if alpha != 1:
             return Reject(f"alpha is {alpha}; it must be 1")
         operands, quant = [context.value(item) for item in node.args[:2]], context.result_quant(node)
-        return broadcasting(node, context, op, operands, quant, activation=context.activation(node, quant))
+        attrs = wide if context.dtype(operands[0]) is DType.INT16 else {}
+        return broadcasting(node, context, op, operands, quant, activation=context.activation(node, quant), **attrs)
 
     return rule
 
 
-for _op in ("add", "sub", "mul"):
-    lowers(f"aten.{_op}.Tensor", fuses=True)(_two(_op))
+lowers("aten.add.Tensor", fuses=True)(_two("add", pot_scale_int16=False))
+lowers("aten.sub.Tensor", fuses=True)(_two("sub", pot_scale_int16=False))
+lowers("aten.mul.Tensor", fuses=True)(_two("mul"))
 
 
 ROUNDS = Reject(
@@ -136,7 +140,7 @@ def _along(op: str, rescaled: Rescaled) -> Callable[[Node, Context], Value | Rej
             order = (*(other for other in order if other != axis), axis)
         stored = tuple(data.shape[other] for other in order)
         quant, source = context.result_quant(node), context.arranged(data, order)
-        if quant == usual:
+        if quant == usual or context.dtype(data) is DType.INT16:
             name = context.emit(op, (source,), stored, quant, node.name)
         else:
             name = rescaled(node, context, source, quant)

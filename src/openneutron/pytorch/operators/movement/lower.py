@@ -8,8 +8,7 @@ import math
 import torch
 from torch.fx import Node
 
-from openneutron.ir import DType
-from openneutron.pytorch.graph.program import GETITEM, Reject, arguments_of, op_name, shape_of
+from openneutron.pytorch.graph.program import ACTIVATIONS, GETITEM, Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.comparison.lower import is_truth, truths_as_numbers
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.results import Shape, Value, permuted
@@ -18,7 +17,7 @@ from openneutron.pytorch.operators.rules.tables import DROPS, Layout, lowers
 
 def _moved(node: Node, context: Context, value: Value) -> Value:
     """Return the value in the quantization that the node's result ends in; integers and booleans as they are."""
-    if context.dtype(value) is not DType.INT8:
+    if context.dtype(value) not in ACTIVATIONS:
         return value
     return context.requantized(value, context.result_quant(node), f"{node.name}_requantized")
 

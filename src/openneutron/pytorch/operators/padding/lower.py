@@ -13,7 +13,7 @@ from torch.fx import Node
 from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.convolution.lower import pad
 from openneutron.pytorch.operators.rules.context import Context, take
-from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of
 from openneutron.pytorch.operators.rules.tables import lowers
 
 Amounts = list[tuple[int, int]]
@@ -78,23 +78,24 @@ def _mirror_pad(node: Node, context: Context, name: str, amounts: Amounts) -> st
 
 def _constant(node: Node, context: Context, flat: list[int], filler: float) -> Value | Reject:
     if math.isnan(filler):
-        return Reject("it pads with NaN, which int8 can't hold")
+        return Reject("it pads with NaN, which no integer can hold")
     value = context.settled(context.value(node.args[0]))
     amounts = _amounts(flat, len(value.shape))
     cropped = _cropped(node, context, value, amounts)
     if cropped.shape == shape_of(node):
         return _in_result_quant(node, context, cropped)
     value = cropped
-    quant = context.quant(value)
-    if not -128.5 <= quant.zero_point + filler / quant.scale < 127.5:
+    quant, dtype = context.quant(value), context.dtype(value)
+    least, most = ends_of(dtype)
+    if not least - 0.5 <= quant.zero_point + filler / quant.scale < most + 0.5:
         if not context.results.is_quantized(node):
-            return Reject(f"it pads with {filler:g}, which its input's int8 range does not reach")
+            return Reject(f"it pads with {filler:g}, which its input's {dtype} range does not reach")
         # The result's own range saturates the filler as its quantize node does.
         value = _in_result_quant(node, context, value)
     quant = context.quant(value)
     stored = tuple((max(amounts[axis][0], 0), max(amounts[axis][1], 0)) for axis in value.order)
     shape = shape_of(node)
-    name = pad(context, value.tensor, stored, context.pad_value(quant, filler))
+    name = pad(context, value.tensor, stored, context.pad_value(quant, filler, dtype))
     return _in_result_quant(node, context, Value(name, shape, value.order, shape))
 
 

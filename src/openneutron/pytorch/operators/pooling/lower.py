@@ -13,7 +13,7 @@ from openneutron.pytorch.operators.pooling.decompose import MOST_COMPARED
 from openneutron.pytorch.operators.pooling.quantize import pool_of
 from openneutron.pytorch.operators.reduction.lower import mean_over
 from openneutron.pytorch.operators.rules.context import Context, take
-from openneutron.pytorch.operators.rules.results import INT8_MIN, Shape, Value
+from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of
 from openneutron.pytorch.operators.rules.tables import Layout, lowers
 from openneutron.pytorch.operators.separable.sums import Separable, apply, litert_padding
 
@@ -69,7 +69,7 @@ def max_pool(node: Node, context: Context) -> Value | Reject:
     data = context.value(given["self"])
     source = context.nhwc(context.viewed(data, _image_shape(data.shape)))
     if window.dilation == (1, 1):
-        source, padding = padded(context, source, window, image[2:], INT8_MIN)
+        source, padding = padded(context, source, window, image[2:], ends_of(context.dtype(data))[0])
     else:
         source = _side_by_side(node, context, source, window, image[2:])
         window, padding = Window(window.kernel, window.kernel, (0, 0)), "VALID"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import QuantParams, per_tensor
@@ -30,7 +29,7 @@ def total(node: Node, context: Context) -> Value | Reject:
     count = math.prod(data.shape[dim] for dim in dims)
     quant = context.result_quant(node)
     means = mean_over(node, context, data, dims, kept, per_tensor(quant.scale / count, quant.zero_point))
-    factor = context.add_constant(f"{node.name}_count", np.ones((), np.int8), per_tensor(float(count), 0))
+    factor = context.add_factor(f"{node.name}_count", float(count), context.dtype(data))
     stored = context.tensors[means.tensor].shape
     name = context.emit("mul", (means.tensor, factor), stored, quant, node.name, activation="NONE")
     return context.viewed(Value(name, means.shape, means.order, means.base), shape_of(node))

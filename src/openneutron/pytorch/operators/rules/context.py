@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from openneutron import ops
-from openneutron.ir import DType, Graph, QuantParams, Tensor, constant
+from openneutron.ir import DType, Graph, QuantParams, Tensor, constant, per_tensor
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.graph.program import (
     CHANNELS_LAST,
@@ -33,8 +33,14 @@ from openneutron.pytorch.operators.rules.results import (
     lies_as,
     order_after_view,
     order_for_view,
+    plain,
     stored_bounds,
 )
+
+FACTOR_STEPS = 2**14
+
+NARROWER = "Give its module int8 activations with layer_activations."
+"""The suggestion for an operator without an int16 form."""
 
 
 class Context:
@@ -103,7 +109,9 @@ class Context:
         quant = self.tensors[value.tensor].quant
         if quant is None:
             here = self.tensors[value.tensor]
-            raise Rejected(f"its input '{here.name}' is {here.dtype}; the NPU computes on int8", WITH_INTEGERS)
+            raise Rejected(
+                f"its input '{here.name}' is {here.dtype}; the NPU computes on int8 and int16", WITH_INTEGERS
+            )
         return quant
 
     def dtype(self, value: Value) -> DType:
@@ -120,7 +128,7 @@ class Context:
     def activation(self, node: Node, quant: QuantParams) -> str:
         """Return LiteRT's fused activation for the clamp behind ``node`` that runs inside it."""
         bounds = self.results.bounds(node)
-        name = fused_activation(bounds, quant)
+        name = fused_activation(bounds, quant, self.results.dtype(node))
         if name is None:
             raise Rejected(
                 f"the clamp to {bounds} behind it is none of LiteRT's fused activations",
@@ -149,6 +157,12 @@ class Context:
             return self.add_tensor(Tensor(name, data.shape, DType(data.dtype.name), quant, data))
         return self.add_tensor(constant(name, data, quant))
 
+    def add_factor(self, stem: str, factor: float, dtype: DType) -> str:
+        """Return a constant operand of MUL that multiplies by a number. LiteRT's int16 MUL only scales down, so that an int16
+        factor has many steps."""
+        steps = FACTOR_STEPS if dtype is DType.INT16 else 1
+        return self.add_constant(stem, np.array(steps, dtype.numpy), per_tensor(factor / steps, 0))
+
     def add_integers(self, stem: str, numbers: Sequence[int]) -> str:
         """Return a constant int32 operand: axes, paddings, a shape."""
         return self.add_constant(stem, np.asarray(numbers, np.int32))
@@ -160,21 +174,25 @@ class Context:
         shape: Shape,
         quant: QuantParams | None,
         stem: str,
-        dtype: DType = DType.INT8,
+        dtype: DType | None = None,
         **attrs: Any,
     ) -> str:
-        """Add a node with one result and return the result's name. Rejects what breaks a limit of its row."""
+        """Add a node with one result and return the result's name. Rejects what breaks a limit of its row. ``dtype``: None is the
+        type of the activations, int16 or int8."""
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
+        if dtype is None:
+            given_types = {self.tensors[key].dtype for key in inputs if key is not None}
+            dtype = DType.INT16 if DType.INT16 in given_types else DType.INT8
         name = self.add_tensor(Tensor(self.unique(stem), tuple(shape), dtype, quant))
         row = ops.BY_NAME[op]
-        given = {attribute.name: attribute.default for attribute in row.attributes} | attrs
-        node = IrNode(op, tuple(inputs), (name,), given, self._source)
+        attributes = {attribute.name: attribute.default for attribute in row.attributes} | attrs
+        node = IrNode(op, tuple(inputs), (name,), attributes, self._source)
         used = {key: self.tensors[key] for key in (*node.inputs, name) if key is not None}
         piece = Graph(op, used, (node,), (), (name,))
         reason = row.reject(piece, node)
         if reason is not None:
-            raise Rejected(reason)
+            raise Rejected(reason, NARROWER if dtype is DType.INT16 and dtype not in row.types else "")
         self.nodes.append(node)
         if self._node is not None:
             self.owners[name] = self._node
@@ -270,20 +288,25 @@ class Context:
             self._moved[key] = make()
         return self._moved[key]
 
-    def requantized(self, value: Value, quant: QuantParams, stem: str) -> Value:
-        """Return the value at another scale and zero point; the same value where they are the same."""
+    def requantized(self, value: Value, quant: QuantParams, stem: str, dtype: DType | None = None) -> Value:
+        """Return the value at another scale and zero point, and of another type where ``dtype`` is given; the same value where
+        they are the same."""
         here = self.tensors[value.tensor]
-        if here.quant == quant:
+        if here.quant == quant and dtype in (None, here.dtype):
             return value
         if here.data is not None:
             raise Rejected("its constant input is quantized twice")
-        name = self.emit("quantize", (here.name,), here.shape, quant, stem)
+        name = self.emit("quantize", (here.name,), here.shape, quant, stem, dtype)
         return Value(name, value.shape, value.order, value.base)
 
-    def pad_value(self, quant: QuantParams, real: float) -> int:
-        """Return a real number as int8 under these parameters, saturated; infinities too."""
-        low, high = stored_bounds(Bounds(real, real), quant)
+    def pad_value(self, quant: QuantParams, real: float, dtype: DType) -> int:
+        """Return a real number as it is stored under these parameters, saturated; infinities too."""
+        low, high = stored_bounds(Bounds(real, real), quant, dtype)
         return high if real > 0 else low
+
+    def add_number(self, stem: str, stored: int, quant: QuantParams, dtype: DType) -> Value:
+        """Return a constant of one stored value, of rank 0."""
+        return plain(self.add_constant(stem, np.array(stored, dtype.numpy), quant), ())
 
 
 def viewed_axis(quant: QuantParams | None, before: Shape, after: Shape) -> QuantParams | None:
@@ -312,7 +335,7 @@ def broadcasting(
     op: str,
     values: Sequence[Value],
     quant: QuantParams | None,
-    dtype: DType = DType.INT8,
+    dtype: DType | None = None,
     **attrs: Any,
 ) -> Value:
     """Add an operator on each element of values that broadcast to the node's shape. Values that lie in different orders of

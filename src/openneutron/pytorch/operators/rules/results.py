@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 from torch.fx import Node
 
-from openneutron.ir import QuantParams
+from openneutron.ir import DType, QuantParams
 from openneutron.pytorch.graph.program import (
     GETITEM,
     QUANTIZE_FIRST,
@@ -29,6 +29,7 @@ from openneutron.pytorch.graph.program import (
     op_name,
     quant_params,
     short_name,
+    stored_type,
 )
 from openneutron.pytorch.operators.rules.tables import LOWER_RULES
 
@@ -168,6 +169,10 @@ def moves(node: Node) -> bool:
     return name == GETITEM or (name in LOWER_RULES and LOWER_RULES[name].moves)
 
 
+Stored = tuple[QuantParams, DType]
+"""The quantization of a result, and the type that holds it."""
+
+
 class Results:
     """Looks ahead from a node to the quantize nodes its result ends in."""
 
@@ -177,9 +182,18 @@ class Results:
     def quant(self, node: Node) -> QuantParams:
         """Return the quantization of a node's result: that of the quantize nodes behind it, or behind what moves it on;
         where there are none, a node that only moves values has its input's."""
+        return self._stored(node)[0]
+
+    def dtype(self, node: Node) -> DType:
+        """Return the type of a node's result, of the same quantize nodes as ``quant``."""
+        return self._stored(node)[1]
+
+    def _stored(self, node: Node) -> Stored:
         found = self._ahead(node)
-        if found is None and moves(node):
-            found = self._behind(node)
+        if moves(node):
+            # The quantize node converts what moves on in its own type.
+            before = self._behind(node)
+            found = before if found is None or (before is not None and before[1] is not found[1]) else found
         if found is None:
             raise Rejected(self._why_float(node), QUANTIZE_FIRST)
         return found
@@ -201,27 +215,27 @@ class Results:
         clamp = self.fused(node)
         return UNBOUNDED if clamp is None else clamp_bounds(clamp)
 
-    def _ahead(self, node: Node) -> QuantParams | None:
+    def _ahead(self, node: Node) -> Stored | None:
         clamp = self.fused(node)
         if clamp is not None:
             return self._ahead(clamp)
-        found: QuantParams | None = None
+        found: Stored | None = None
         for user in node.users:
             if is_quantize(user):
-                quant = activation_params(user, self._constants)
+                stored = activation_params(user, self._constants), stored_type(user)
             elif moves(user):
                 further = self._ahead(user)
                 if further is None:
                     return None
-                quant = further
+                stored = further
             else:
                 return None
-            if found is not None and quant != found:
-                raise Rejected(f"its result is quantized in two ways, {found} and {quant}")
-            found = quant
+            if found is not None and stored != found:
+                raise Rejected(f"its result is quantized in two ways, {found[0]} and {stored[0]}")
+            found = stored
         return found
 
-    def _behind(self, node: Node) -> QuantParams | None:
+    def _behind(self, node: Node) -> Stored | None:
         while moves(node):
             source = node.args[0]
             if isinstance(source, (list, tuple)):
@@ -229,7 +243,7 @@ class Results:
             if not isinstance(source, Node):
                 return None
             node = source
-        return quant_params(node, self._constants) if is_dequantize(node) else None
+        return (quant_params(node, self._constants), stored_type(node)) if is_dequantize(node) else None
 
     def _why_float(self, node: Node) -> str:
         for user in node.users:
@@ -240,7 +254,10 @@ class Results:
         return "its result is not quantized"
 
 
-INT8_MIN, INT8_MAX = -128, 127
+def ends_of(dtype: DType) -> tuple[int, int]:
+    """Return the smallest and the largest value that a type of activations stores."""
+    ends = np.iinfo(dtype.numpy)
+    return int(ends.min), int(ends.max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +287,7 @@ ALONE = {
 
 
 SATURATING = 2.0**16
-"""Steps that saturate int8 from every zero point."""
+"""Steps that saturate int8 from every zero point, and int16 from 0."""
 
 ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
     {
@@ -285,9 +302,10 @@ ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
 before them."""
 
 
-def stored_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int]:
-    """Return the bounds as int8, as LiteRT computes them: zero point + round(bound / scale), half away from zero,
+def stored_bounds(bounds: Bounds, quant: QuantParams, dtype: DType) -> tuple[int, int]:
+    """Return the bounds as stored values, as LiteRT computes them: zero point + round(bound / scale), half away from zero,
     saturated."""
+    least, most = ends_of(dtype)
 
     def stored(real: float | None, absent: int) -> int:
         if real is None or math.isinf(real):
@@ -296,22 +314,22 @@ def stored_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int]:
             steps = float(np.float32(real) / np.float32(quant.scale))
         steps = min(SATURATING, max(-SATURATING, steps))
         away = math.copysign(math.floor(abs(steps) + 0.5), steps)
-        return int(min(INT8_MAX, max(INT8_MIN, quant.zero_point + away)))
+        return int(min(most, max(least, quant.zero_point + away)))
 
-    return stored(bounds.low, INT8_MIN), stored(bounds.high, INT8_MAX)
+    return stored(bounds.low, least), stored(bounds.high, most)
 
 
-def fused_activation(bounds: Bounds, quant: QuantParams) -> str | None:
+def fused_activation(bounds: Bounds, quant: QuantParams, dtype: DType = DType.INT8) -> str | None:
     """Return the fused activation that clamps results of these parameters to ``bounds``, the plainest first, or
     None."""
-    wanted = stored_bounds(bounds, quant)
-    return next((name for name, own in FUSED.items() if stored_bounds(own, quant) == wanted), None)
+    wanted = stored_bounds(bounds, quant, dtype)
+    return next((name for name, own in FUSED.items() if stored_bounds(own, quant, dtype) == wanted), None)
 
 
-def clamp_operator(bounds: Bounds, quant: QuantParams) -> str | None:
+def clamp_operator(bounds: Bounds, quant: QuantParams, dtype: DType = DType.INT8) -> str | None:
     """Return the operator that clamps to ``bounds`` with results of these parameters; ``""`` where no value is
     clamped."""
-    wanted = stored_bounds(bounds, quant)
-    if wanted == (INT8_MIN, INT8_MAX):
+    wanted = stored_bounds(bounds, quant, dtype)
+    if wanted == ends_of(dtype):
         return ""
-    return next((name for name, own in ALONE.items() if stored_bounds(own, quant) == wanted), None)
+    return next((name for name, own in ALONE.items() if stored_bounds(own, quant, dtype) == wanted), None)

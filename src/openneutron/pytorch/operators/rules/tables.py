@@ -126,7 +126,7 @@ def _without_elements(node: Node) -> Reject | None:
 def _without_rule(node: Node) -> Reject | None:
     dtype = _dtype(node)
     if dtype in (torch.int32, torch.int64):
-        return Reject(f"its result is {DTYPE_OF_TORCH[dtype]}; the NPU computes on int8", WITH_INTEGERS)
+        return Reject(f"its result is {DTYPE_OF_TORCH[dtype]}; the NPU computes on int8 and int16", WITH_INTEGERS)
     computed = [source for source in node.all_input_nodes if is_computed(source)]
     if is_pointwise(node) and len(computed) > 1:
         return Reject(

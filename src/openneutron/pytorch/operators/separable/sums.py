@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from openneutron.ir import QuantParams, per_tensor
+from openneutron.ir import DType, QuantParams, per_tensor
 from openneutron.ops.conv import same_padding
 from openneutron.pytorch.operators.convolution.lower import Window, bias_of
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of
 
 Matrix = npt.NDArray[np.float64]
 """[outputs, inputs]"""
@@ -217,9 +217,6 @@ MOST_ENTRIES = 256
 """Different entries that are looked at for it."""
 
 
-INT8_MIN, INT8_MAX = -128, 127
-
-
 def apply(context: Context, value: Value, operator: Separable, quant: QuantParams, stem: str) -> Value:
     """Return a separable operator on an image, in the order in which it lies, the result with this quantization.
 
@@ -247,16 +244,19 @@ def apply(context: Context, value: Value, operator: Separable, quant: QuantParam
 
 def _between(context: Context, source: str, matrix: Matrix) -> QuantParams:
     """Return parameters that hold everything a matrix makes of a tensor."""
-    quant = context.tensors[source].quant
+    quant, dtype = context.tensors[source].quant, context.tensors[source].dtype
     assert quant is not None
     more = max(1.0, float(np.maximum(matrix, 0).sum(1).max()))
     less = float(np.maximum(-matrix, 0).sum(1).max())
     if more < 1 + TOLERANCE and less < TOLERANCE:
         return quant
-    low, high = ((stored - quant.zero_point) * quant.scale for stored in (INT8_MIN, INT8_MAX))
+    least, most = ends_of(dtype)
+    low, high = ((stored - quant.zero_point) * quant.scale for stored in (least, most))
     low, high = min(more * low - less * high, 0.0), max(more * high - less * low, 0.0)
-    scale = float(np.float32((high - low) / (INT8_MAX - INT8_MIN)))
-    return per_tensor(scale, int(np.clip(round(INT8_MIN - low / scale), INT8_MIN, INT8_MAX)))
+    if dtype is DType.INT16:
+        return per_tensor(float(np.float32(max(-low, high) / most)), 0)
+    scale = float(np.float32((high - low) / (most - least)))
+    return per_tensor(scale, int(np.clip(round(least - low / scale), least, most)))
 
 
 def along(context: Context, source: str, axis: int, matrix: Matrix, quant: QuantParams, stem: str) -> str:
@@ -273,7 +273,9 @@ def along(context: Context, source: str, axis: int, matrix: Matrix, quant: Quant
         inputs = (flat, constant, bias_of(context, None, flat, constant, outputs))
         name = context.emit("fully_connected", inputs, (before, outputs), quant, stem)
     else:
-        constant = context.add_constant(f"{stem}_matrix", stored.reshape(1, outputs, extent), weights)
+        # The operands of a product of activations have one type.
+        dtype = context.tensors[source].dtype.numpy
+        constant = context.add_constant(f"{stem}_matrix", stored.reshape(1, outputs, extent).astype(dtype), weights)
         flat = context.reshaped(source, (before, extent, behind))
         name = context.emit("batch_matmul", (constant, flat), (before, outputs, behind), quant, stem)
     return context.reshaped(name, result)

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,6 +28,7 @@ from openneutron.pytorch.source.models.small import (
     Autoencoder,
     CifarNet,
     ResNet8,
+    SpeechEnhancement,
     UNet,
     transformer_encoder,
 )
@@ -41,7 +43,8 @@ softmax that is sure of itself on random inputs would enlarge every difference b
 SETTLING_VALUES = 2**18
 """Input values that batch norms are settled with, in at least 8 and at most 64 inputs."""
 
-_DRAWN = (nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d)
+_DRAWN = (nn.Conv1d, nn.Conv2d, *_TRANSPOSED, nn.Linear)
 
 
 def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
@@ -93,7 +96,7 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator)
 
 def _draw(layer: nn.Module, generator: torch.Generator) -> None:
     assert isinstance(layer, _DRAWN)
-    if isinstance(layer, nn.ConvTranspose2d):
+    if isinstance(layer, _TRANSPOSED):
         # Each output has the products of its phase's taps.
         taps = math.prod(layer.kernel_size) / math.prod(layer.stride)
         nn.init.normal_(layer.weight, std=math.sqrt(2 / (layer.in_channels * taps)), generator=generator)
@@ -106,17 +109,48 @@ def _draw(layer: nn.Module, generator: torch.Generator) -> None:
         nn.init.normal_(layer.bias, std=0.1, generator=generator)
 
 
+def level(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator) -> None:
+    """Divide each layer by the standard deviation of its results (Mishkin and Matas, arXiv 1511.06422), for networks without
+    normalizations."""
+
+    def divide(layer: nn.Module, args: Any, result: torch.Tensor) -> torch.Tensor:
+        spread = result.std()
+        layer.weight.div_(spread)
+        layer.bias.div_(spread)
+        return result / spread
+
+    handles = [layer.register_forward_hook(divide) for layer in model.modules() if isinstance(layer, _DRAWN)]
+    with torch.no_grad():
+        model(random_inputs((8, *shape[1:]), generator))
+    for handle in handles:
+        handle.remove()
+
+
+def round_weights(model: nn.Module) -> None:
+    """Round all weights to 8 bits for each output channel, as training for such weights leaves them: to 127ths of the channel's
+    largest. What quantization then loses is lost by activations alone."""
+    for layer in model.modules():
+        if isinstance(layer, _DRAWN):
+            outputs = 1 if isinstance(layer, _TRANSPOSED) else 0
+            others = [axis for axis in range(layer.weight.dim()) if axis != outputs]
+            with torch.no_grad():
+                step = layer.weight.abs().amax(others, keepdim=True) / 127
+                layer.weight.copy_(torch.round(layer.weight / step) * step)
+
+
 SEED = 2025
 """Seeds weights and example inputs; any other number would do."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A network, and the shape of its one input (batch 1, NCHW where it is an image)."""
+    """A network, and the shape of its one input (batch 1, NCHW where it is an image). ``of_8_bits``: see ``level`` and
+    ``round_weights``."""
 
     make: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
     title: str
+    of_8_bits: bool = False
 
 
 _MODELS = {
@@ -127,6 +161,9 @@ _MODELS = {
     "mobilenet_v2": BuiltIn(MobileNetV2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
     "mobilenet_v3_small": BuiltIn(MobileNetV3, (1, 3, 96, 96), "MobileNetV3-Small, 96x96"),
     "resnet8": BuiltIn(ResNet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
+    "speech_enhancement": BuiltIn(
+        SpeechEnhancement, (1, 1, 1024), "speech enhancement: a U-Net of 1d convolutions, for int16 activations", True
+    ),
     "tcn": BuiltIn(TCN, (1, 8, 64), "temporal convolutional network: dilated causal convolutions"),
     "unet": BuiltIn(UNet, (1, 3, 32, 32), "U-Net of three levels: transposed convolutions, 32x32"),
     "transformer_encoder": BuiltIn(
@@ -163,6 +200,9 @@ def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         torch.manual_seed(SEED)
         model = row.make()
         settle(model, row.input_shape, generator)
+        if row.of_8_bits:
+            level(model, row.input_shape, generator)
+            round_weights(model)
     return model, (random_inputs(row.input_shape, generator),)
 
 

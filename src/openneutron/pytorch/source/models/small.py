@@ -205,6 +205,31 @@ class UNet(nn.Module):
         return self.head(x)
 
 
+class SpeechEnhancement(nn.Module):
+    """A U-Net of convolutions on a wave (in the manner of Tagliasacchi et al., arXiv 2009.02095): an encoder whose layers
+    shorten the wave by 4, two convolutions in its middle, and a decoder of transposed convolutions, each added to what the encoder
+    has of its length. Input and output [N, 1, time], time a multiple of 64."""
+
+    def __init__(self, channels: int = 16, levels: int = 3) -> None:
+        super().__init__()
+        widths = [1, *(channels << level for level in range(levels))]
+        pairs = list(itertools.pairwise(widths))
+        self.encoder = nn.ModuleList(nn.Conv1d(narrow, wide, 8, 4, 2) for narrow, wide in pairs)
+        self.middle = nn.ModuleList(nn.Conv1d(widths[-1], widths[-1], 3, padding=1) for _ in range(2))
+        self.decoder = nn.ModuleList(nn.ConvTranspose1d(wide, narrow, 8, 4, 2) for narrow, wide in reversed(pairs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        passed = [x]
+        for layer in self.encoder:
+            passed.append(torch.relu(layer(passed[-1])))
+        y = passed.pop()
+        for layer in self.middle:
+            y = torch.relu(layer(y))
+        for layer in self.decoder[:-1]:
+            y = torch.relu(layer(y) + passed.pop())
+        return self.decoder[-1](y) + passed.pop()
+
+
 def transformer_encoder() -> nn.TransformerEncoderLayer:
     """An encoder block of a transformer (Vaswani et al., arXiv 1706.03762). Input and output [N, 32, 64]: self-
     attention of 4 heads and two linear layers with ReLU, each added and normalized."""
