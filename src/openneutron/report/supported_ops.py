@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 from openneutron import ops
+from openneutron.ir import DType
 from openneutron.ops import Op, Quantization, Role
+from openneutron.ops.limits import WIDE_FIXED
 from openneutron.report.lowered_by import lowered_by
 
 PAGE = """<!-- Generated: python -m openneutron.report.supported_ops > docs/supported-ops.md -->
@@ -123,7 +125,8 @@ def _quantization(row: Op) -> str:
     if row.quantization is not Quantization.FIXED or row.fixed_output is None:
         return row.quantization.value
     scale, zero_point = row.fixed_output
-    return f"scale 1/{round(1 / scale)}, zero point {zero_point}"
+    wide = f" (int16: 1/{round(1 / WIDE_FIXED[0])}, 0)" if DType.INT16 in row.types else ""
+    return f"scale 1/{round(1 / scale)}, zero point {zero_point}{wide}"
 
 
 def _limits(row: Op) -> list[str]:
