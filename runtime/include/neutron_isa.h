@@ -66,6 +66,7 @@ enum {
     NEUTRON_KERNEL_mul_s16 = 69,
     NEUTRON_KERNEL_max_pool_2d_s16 = 71,
     NEUTRON_KERNEL_mean_s16 = 72,
+    NEUTRON_KERNEL_copy_s16 = 74,
     NEUTRON_KERNEL_softmax_s16 = 75,
     NEUTRON_KERNEL_lookup_s16 = 76,
     NEUTRON_KERNEL_maximum_s16 = 78,
@@ -599,6 +600,13 @@ typedef struct {
     int32_t clamp_min; /* fused activation's lower bound, stored */
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronMeanS16;
+
+/* Element (n, r, c, k) of the input to the same place of the output, where elements of two bytes are not
+ * side by side. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+} NeutronCopyS16;
 
 /* Softmax over the channels of an int16 tensor (LiteRT SOFTMAX); output scale 2^-15. */
 typedef struct {

@@ -39,7 +39,7 @@ from tests.support.convolution_calls import (
 
 KERNELS = tuple(row.name for row in rows.KERNELS if row.name not in convolution_calls.KERNELS and len(row.results) == 1)
 SOURCES = (
-    *(path for name in KERNELS for path in sorted((RUNTIME / "kernels" / name.rsplit("_", 1)[0]).glob(f"{name}*.c"))),
+    *sorted({path for name in KERNELS for path in (RUNTIME / "kernels" / name.rsplit("_", 1)[0]).glob(f"{name}*.c")}),
     RUNTIME / "kernels" / "conv_2d" / "convolution_check.c",
     RUNTIME / "kernels" / "convolution_16.c",
     RUNTIME / "kernels" / "check.c",

@@ -129,7 +129,7 @@ def _pad_with(value: int) -> Graph:
     return oracle.graph_of([WIDE("x", (1, 3, 4, 5))], [node], [amounts, filler, WIDE("y", (1, 4, 6, 5))])
 
 
-def test_bytes_of_elements_are_moved_apart_where_that_takes_fewer_calls() -> None:
+def test_elements_that_are_not_side_by_side_take_few_calls() -> None:
     begin = [constant(name, np.array(values, np.int32)) for name, values in (("b", [0] * 4), ("e", [9, 6, 6, 6]))]
     strides = constant("s", np.array([1, 2, 2, 3], np.int32))
     attrs = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
@@ -142,9 +142,19 @@ def test_bytes_of_elements_are_moved_apart_where_that_takes_fewer_calls() -> Non
     turned = oracle.graph_of(
         [WIDE("x", (3, 4, 5, 6, 1))], [Node("transpose", ("x", "p"), ("y",))], [order, WIDE("y", (6, 5, 1, 4, 3))]
     )
-    for graph in (strided, tiled, turned):
-        assert len(select_node(graph, graph.nodes[0])) == 2
+    kernels = (["copy_s16"], ["resize_nearest_neighbor_s8"] * 2, ["copy_s16"])
+    for graph, names in zip((strided, tiled, turned), kernels, strict=True):
+        assert [call.kernel for call in select_node(graph, graph.nodes[0])] == names
         oracle.assert_bit_exact(graph)
+
+
+def test_a_transposed_input_keeps_its_rows() -> None:
+    order = constant("p", np.array([0, 2, 3, 1], np.int32))
+    node = Node("transpose", ("x", "p"), ("y",))
+    graph = oracle.graph_of([WIDE("x", (1, 3, 8, 5))], [node], [order, WIDE("y", (1, 8, 5, 3))])
+    (call,) = select_node(graph, node)
+    assert str(call) == ("copy_s16(input=%x[1x8x5x3] of 2 B@0 pitch (80, 10, 2, 80), output=%y[1x8x5x3] of 2 B) ; y")
+    oracle.assert_bit_exact(graph)
 
 
 def test_a_padding_value_of_two_different_bytes_takes_two_calls() -> None:

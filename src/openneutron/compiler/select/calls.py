@@ -175,14 +175,15 @@ class View:
         )
 
     def in_elements(self, element_bytes: int) -> View | None:
-        """Return the same bytes as elements of this size; None where elements of a channel would not be whole.
-
-        A view of bytes becomes one of elements where its channels lie side by side.
-        """
+        """Return the same bytes as elements of this size; None where the channels are not side by side or no whole elements."""
         if self.element_bytes == element_bytes:
             return self
+        if not self.has_dense_channels:
+            return None
+        if self.element_bytes > 1:
+            return self.in_bytes().in_elements(element_bytes)
         batches, rows, cols, channels = self.extents
-        if self.element_bytes != 1 or self.pitches[3] != 1 or channels % element_bytes:
+        if channels % element_bytes:
             return None
         extents = batches, rows, cols, channels // element_bytes
         return replace(self, extents=extents, pitches=(*self.pitches[:3], element_bytes), element_bytes=element_bytes)

@@ -110,16 +110,21 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
     # Kernels that sum channels read them as fast as from a tensor of its own only where they are side by side.
     moving = all(call is not None and call.traits.function is not None for call in reading)
     source = writer.views["input"] if writer.traits.function is Function.IDENTITY else None
-    if source is not None and (moving or source.has_dense_channels):
-        for at, name in readers:
-            call = work.calls[at]
-            assert call is not None
-            seen = source.in_elements(call.views[name].element_bytes)
-            assert seen is not None, "a copy's input has the extents of its output"
-            work.calls[at] = replace(call, views={**call.views, name: seen})
-        work.calls[place] = None
-        return True
-    return False
+    if source is None or not (moving or source.has_dense_channels):
+        return False
+    seen = [
+        source.in_elements(call.views[name].element_bytes)
+        for call, (_, name) in zip(reading, readers, strict=True)
+        if call is not None
+    ]
+    if None in seen:
+        return False
+    for (at, name), view in zip(readers, seen, strict=True):
+        call = work.calls[at]
+        assert call is not None and view is not None
+        work.calls[at] = replace(call, views={**call.views, name: view})
+    work.calls[place] = None
+    return True
 
 
 def _is_read_as_written(written: View, read: View) -> bool:
@@ -129,7 +134,7 @@ def _is_read_as_written(written: View, read: View) -> bool:
 
 
 def _in_elements(reader: KernelCall, between: View) -> KernelCall:
-    """Return a copy of bytes as a copy of the elements that were written, where its views allow that."""
+    """Return a copy of bytes as a copy of elements like those that were written, where its views allow that."""
     views = {name: view.in_elements(between.element_bytes) for name, view in reader.views.items()}
     if reader.traits.function is not Function.IDENTITY or any(view is None for view in views.values()):
         return reader
@@ -138,6 +143,8 @@ def _in_elements(reader: KernelCall, between: View) -> KernelCall:
 
 def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
     """Return the call that replaces a call and the copy or table behind it."""
+    if writer.views["output"].element_bytes != reader.views["output"].element_bytes:
+        return None
     views = {**writer.views, "output": reader.views["output"]}
     moves = writer.traits.function is not None
     if reader.traits.function is Function.IDENTITY:

@@ -98,9 +98,7 @@ def with_rows(
             return None
         within = sorted([*kept, axis]) if inside > 1 else kept
         new = {
-            name: Walk(
-                walk.tensor, (walk.pitches[axis] * inside, *(walk.pitches[other] for other in within)), walk.offset
-            )
+            name: replace(walk, pitches=(walk.pitches[axis] * inside, *(walk.pitches[other] for other in within)))
             for name, walk in walks.items()
         }
         return (rows, *(inside if other == axis else extents[other] for other in within)), new

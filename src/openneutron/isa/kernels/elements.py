@@ -47,6 +47,7 @@ def rescaled(a: str = "fixed point, 31 fractional bits", b: str = "") -> tuple[F
 
 
 _OF_TWO = of_elements("input_a", "input_b")
+IDENTITY = _of_one(Function.IDENTITY)
 
 
 KERNELS = (
@@ -75,7 +76,7 @@ KERNELS = (
         "Element (n, r, c, k) of the input to the same place of the output: slice, concatenation and transpose, by views.",
         INPUT_AND_OUTPUT,
         10,
-        traits=_of_one(Function.IDENTITY),
+        traits=IDENTITY,
     ),
     Row(
         "lookup_s8",

@@ -23,7 +23,7 @@ from openneutron.compiler.select.calls import (
     selects,
     shape_in_bytes,
 )
-from openneutron.compiler.select.walks import Walk, boxes, dense, merged, row_major, with_rows
+from openneutron.compiler.select.walks import Walk, boxes, by_elements, dense, merged, row_major, with_rows
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.indexed import INDEXED, Indexed, bilinear_positions, gathers_by_maps, kernel_axes, moved_axes
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
@@ -40,31 +40,32 @@ def _copies(
     copy.
     """
     walks, size = {"input": source, "output": destination}, element.size_bytes
-    if element is DType.INT16 and extents and source.pitches[-1] == destination.pitches[-1] == 1:
-        extents = (*extents[:-1], size * extents[-1])
-        for field, walk in walks.items():
-            walks[field] = Walk(walk.tensor, (*(pitch * size for pitch in walk.pitches[:-1]), 1), walk.offset * size)
-    elif size > 1:
+    if element is DType.INT16:
+        side_by_side = bool(extents) and source.pitches[-1] == destination.pitches[-1] == 1
+        walks = {field: _of_elements(walk, size) for field, walk in walks.items()}
+        return copies_of_elements(name, extents, walks, side_by_side)
+    if size > 1:
         extents = (*extents, size)
         for field, walk in walks.items():
             walks[field] = Walk(walk.tensor, (*(pitch * size for pitch in walk.pitches), 1), walk.offset * size)
-        if element is DType.INT16:
-            return _by_planes(name, extents, walks)
     return [KernelCall("copy_s8", name, views) for views in boxes(extents, walks)]
 
 
-def _by_planes(name: str, extents: Sequence[int], walks: Mapping[str, Walk]) -> list[KernelCall]:
-    """Return copies of a box whose innermost axis has the bytes of an element: by one of them each where that takes fewer calls."""
-    calls = [KernelCall("copy_s8", name, views) for views in boxes(extents, walks)]
-    outer, size = extents[:-1], extents[-1]
-    planes = [
-        KernelCall("copy_s8", name, views)
-        for place in range(size)
-        for views in boxes(
-            outer, {field: replace(w, pitches=w.pitches[:-1], offset=w.offset + place) for field, w in walks.items()}
-        )
-    ]
-    return planes if len(planes) < len(calls) else calls
+def _of_elements(walk: Walk, size: int) -> Walk:
+    """Return a walk that counts elements as one that counts their bytes."""
+    return Walk(walk.tensor, tuple(pitch * size for pitch in walk.pitches), walk.offset * size, size)
+
+
+def copies_of_elements(
+    name: str, extents: Sequence[int], walks: Mapping[str, Walk], side_by_side: bool
+) -> list[KernelCall]:
+    """Return copies of a box of elements of two bytes: of bytes where neighbours along the innermost axis are ``side_by_side``."""
+    kernel = "copy_s8" if side_by_side else "copy_s16"
+    each = (
+        {field: view.in_bytes() if side_by_side else view for field, view in views.items()}
+        for views in boxes(extents, walks)
+    )
+    return [KernelCall(kernel, name, views) for views in each]
 
 
 def _whole(tensor: Tensor) -> Walk:
@@ -166,26 +167,31 @@ def transpose(graph: Graph, node: Node) -> list[KernelCall]:
     rows are those of the copy, so that a cascade can begin or end with the copy.
     """
     source, result = graph.given(node, 0), graph[node.name]
-    pitches, shape = row_major(shape_in_bytes(source)), shape_in_bytes(result)
+    wide = source.dtype is DType.INT16
+    given, to = (by_elements(tensor) if wide else dense(tensor) for tensor in (source, result))
+    shape = result.shape if wide else shape_in_bytes(result)
     order = (*constant_values(graph, node, 1), *range(len(result.shape), len(shape)))
-    walk = Walk(source.name, tuple(pitches[axis] for axis in order))
-    extents, walks = merged(shape, {"input": walk, "output": dense(result)})
+    walk = replace(given, pitches=tuple(given.pitches[axis] for axis in order))
+    extents, walks = merged(shape, {"input": walk, "output": to})
+    size = to.element_bytes
     sides = [("output", result), ("input", source)]
     for side, image in sides[::-1] if result.name in graph.kept_tensors else sides:
-        _, height, width, channels = extents_of(shape_in_bytes(image))
-        found = with_rows(extents, walks, side, height, width * channels)
+        _, height, width, channels = extents_of(image.shape if wide else shape_in_bytes(image))
+        found = with_rows(extents, walks, side, height, width * channels * size)
         if found is not None:
             extents, walks = found
             break
     rows = found is not None
     axes = sorted(
         range(len(extents)),
-        key=lambda axis: (axis >= rows, axis == len(extents) - 1, walks["input"].pitches[axis] == 1),
+        key=lambda axis: (axis >= rows, axis == len(extents) - 1, walks["input"].pitches[axis] == size),
     )
-    turned = {name: Walk(w.tensor, tuple(w.pitches[axis] for axis in axes), w.offset) for name, w in walks.items()}
+    turned = {name: replace(w, pitches=tuple(w.pitches[axis] for axis in axes)) for name, w in walks.items()}
     box = [extents[axis] for axis in axes]
-    if source.dtype is DType.INT16 and len(box) > 4 and box[-1] == source.dtype.size_bytes:
-        return _by_planes(node.name, box, turned)
+    if wide:
+        return copies_of_elements(
+            node.name, box, turned, bool(box) and all(w.pitches[-1] == size for w in turned.values())
+        )
     return _copies(node.name, box, turned["input"], turned["output"])
 
 
