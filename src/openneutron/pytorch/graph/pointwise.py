@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Functions of one value: what PyTorch computes element by element from a single tensor.
 
-Whatever such a function is, on int8 it is a table of 256 entries. Several in a row, or several paths from one tensor to one
-result (``x * sigmoid(x)``), are one function and one table.
+Whatever such a function is, on int8 it is a table of 256 entries, and on int16 one of 513 unless it jumps. Several in a row,
+or several paths from one tensor to one result (``x * sigmoid(x)``), are one function and one table.
 """
 
 from __future__ import annotations
@@ -35,6 +35,32 @@ UNTAGGED = frozenset(
                  "true_divide", "where")
 )  # fmt: skip
 """Operators that are pointwise although PyTorch has not tagged them so."""
+
+
+STEPPED = frozenset(
+    f"aten::{name}"
+    for name in (
+        "ceil",
+        "floor",
+        "floor_divide",
+        "fmod",
+        "frac",
+        "heaviside",
+        "remainder",
+        "round",
+        "sgn",
+        "sign",
+        "trunc",
+    )
+)
+"""Operators whose results jump."""
+
+
+def jumps(node: Node) -> bool:
+    """Return whether a node's result may jump from one value to the next: the lines of an int16 table can't follow."""
+    overload, value = overload_of(node), node.meta.get("val")
+    name = "" if overload is None else overload._schema.name
+    return name in STEPPED or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
 
 
 def is_pointwise_operator(overload: torch._ops.OpOverload) -> bool:

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
 
 from openneutron.ir import DType, QuantParams
-from openneutron.pytorch.graph.pointwise import evaluate, is_pointwise, is_real
+from openneutron.pytorch.graph.pointwise import evaluate, is_pointwise, is_real, jumps
 from openneutron.pytorch.graph.program import (
     Constants,
     is_compute,
@@ -159,6 +159,8 @@ def function_behind(end: Node, constants: Constants) -> Function | None:
         return None
     first = next(iter(dequantized))
     if first.args[0] in constants or shape_of(first) != shape_of(end):
+        return None
+    if stored_type(first) is DType.INT16 and any(map(jumps, order)):
         return None
     return Function(first, tuple(order), tuple(dequantized), tuple(numbers))
 

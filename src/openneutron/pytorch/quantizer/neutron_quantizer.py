@@ -16,7 +16,7 @@ from openneutron.flags import check_choice
 from openneutron.options import ACTIVATIONS as TYPES
 from openneutron.options import INT8, INT16
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.graph.pointwise import Region, find_regions
+from openneutron.pytorch.graph.pointwise import Region, find_regions, jumps
 from openneutron.pytorch.graph.rewriting import constant_nodes, constant_of
 from openneutron.pytorch.operators.annotations import (
     FILL,
@@ -208,7 +208,7 @@ class NeutronQuantizer(Quantizer):
         for node in model.graph.nodes:
             free = Q_ANNOTATION_KEY not in node.meta and node not in constants
             config = self._config(node) if free else None
-            if config is not None:
+            if config is not None and (config.activations == INT8 or not jumps(node)):
                 alike = next((nodes for known, nodes in ways if known == config), None)
                 if alike is None:
                     ways.append((config, [node]))
