@@ -34,12 +34,12 @@ def add(graph: Graph, node: Node) -> list[KernelCall]:
     """Select add_s8 or add_s16, with the multipliers of LiteRT's Prepare in add.cc: both operands at twice the larger scale."""
     a, b, result = _quants(graph, node)
     dtype = graph[node.name].dtype
-    params = _common_scale(a, b, sum_factor(a, b, result, dtype)) | _clamp(node, result, dtype)
+    params = _common_scale(a, b, sum_factor(a, b, result, dtype))
     if node.op == "sub":
         params["b_multiplier"] = -params["b_multiplier"]
     if dtype is DType.INT8:
         params |= _zero_points(a, b, result)
-    return _calls(kernel_of("add", dtype), graph, node, params)
+    return _calls(kernel_of("add", dtype), graph, node, params | _clamp(node, result, dtype))
 
 
 @selects("mul")
