@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from openneutron.compiler.select.calls import KernelCall, Maps
+from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.constants import Maps
 
 Span = tuple[int, int]
 """First and end."""

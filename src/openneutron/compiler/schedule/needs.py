@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.select.calls import Constant, KernelCall, Maps, Storages, View, of_channels, written_in_place
+from openneutron.compiler.select.calls import KernelCall, Storages, View, written_in_place
+from openneutron.compiler.select.constants import Constant, Maps, of_channels
 from openneutron.isa.kernels.row import (
     Access,
     CostClass,

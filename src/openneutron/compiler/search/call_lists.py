@@ -29,7 +29,8 @@ from itertools import accumulate
 from openneutron.compiler.memory.layout import lay_out
 from openneutron.compiler.schedule.batches import CallList, batch_by_batch
 from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.select.calls import KernelCall, Storage, Storages, exchanged
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages
+from openneutron.compiler.select.constants import exchanged
 from openneutron.isa import aligned
 from openneutron.options import CALLER
 

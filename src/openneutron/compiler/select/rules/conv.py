@@ -11,17 +11,8 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import (
-    KernelCall,
-    View,
-    dense_pitches,
-    elements,
-    kernel_of,
-    quant_of,
-    requantization,
-    selects,
-    wide_requantization,
-)
+from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, elements, kernel_of, quant_of, selects
+from openneutron.compiler.select.constants import requantization, wide_requantization
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.conv import BIAS, DATA, WEIGHTS, cropped, explicit_padding
 from openneutron.ops.limits import has_wide_sums

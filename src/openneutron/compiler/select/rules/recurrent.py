@@ -9,16 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import (
-    Constant,
-    KernelCall,
-    View,
-    dense_pitches,
-    quant_of,
-    requantization,
-    selects,
-    whole,
-)
+from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, quant_of, selects, whole
+from openneutron.compiler.select.constants import Constant, requantization
 from openneutron.compiler.select.states import kept_in_place
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.isa.rows import LANES

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from openneutron.compiler.select.calls import Constant, KernelCall, elements, quant_of
+from openneutron.compiler.select.calls import KernelCall, elements, quant_of
+from openneutron.compiler.select.constants import Constant
 from openneutron.compiler.select.wide_tables import INTERPOLATED, function_table, sigmoid_table, softmax_tables
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.reductions import wide_softmax_factor
