@@ -32,7 +32,7 @@ from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import select_calls
 from openneutron.errors import BudgetError
-from openneutron.ir import Graph, Tensor, per_tensor
+from openneutron.ir import Graph, Node, Tensor, per_tensor
 from tests.support import oracle, random_graphs
 from tests.support.random_images import chain_graph
 
@@ -226,3 +226,17 @@ def test_pieces_cover_everything_once(extent: int, count: int, unit: int) -> Non
     spans = list(even_spans(extent, count, unit))
     assert [place for span in spans for place in range(*span)] == list(range(extent))
     assert len(spans) == count and all(first % unit == 0 and first < end for first, end in spans)
+
+
+@pytest.mark.parametrize("by_channels", [False, True])
+def test_a_row_between_calls_on_int16_has_two_bytes_an_element(by_channels: bool) -> None:
+    window = {"kernel_h": 3, "kernel_w": 3, "stride_h": 1, "stride_w": 1, "padding": "SAME", "activation": "NONE"}
+    tensors = [oracle.wide_activation(name, (1, 12, 10, 24)) for name in ("x", "a", "b", "y")]
+    pools = [
+        Node("max_pool_2d", (before.name,), (after.name,), window) for before, after in itertools.pairwise(tensors)
+    ]
+    storages, calls = select_calls(legalize(oracle.graph_of(tensors[:1], pools, tensors[1:])))
+    chain = chain_at(network(calls, storages, oracle.TARGET, False), 0, 3, by_channels, 2)
+    assert chain is not None
+    held = [12 * row_bytes for row_bytes in chain.patch.row_bytes]
+    assert held == [max(each.size_bytes for each in made) for made in zip(*chain.patch.storages, strict=True)]

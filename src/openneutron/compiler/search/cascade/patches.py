@@ -150,7 +150,8 @@ def cuts(calls: Sequence[KernelCall], by_channels: bool, count: int) -> list[lis
 
 def widest_rows(calls: Sequence[KernelCall], made: Sequence[Sequence[Span]], by_channels: bool) -> list[int]:
     """Return the bytes of a row of each tensor between the calls, in the widest piece."""
-    others = [call.views["output"].extents[2 if by_channels else 3] for call in calls[:-1]]
+    written = [call.views["output"] for call in calls[:-1]]
+    others = [view.extents[2 if by_channels else 3] * view.element_bytes for view in written]
     return [other * max(spans[i][1] - spans[i][0] for spans in made) for i, other in enumerate(others)]
 
 
