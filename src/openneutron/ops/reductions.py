@@ -231,11 +231,32 @@ def _sum(parts: Parts, graph: Graph, node: Node) -> None:
     parts.reshape(parts.add("fully_connected", [lines, ones], sums, **layer), graph[result].shape, result)
 
 
+LEAST_SUM_EXPONENT = -9
+"""The exponent of int16 SUM's smallest factor: LiteRT's float32 then holds every sum exactly whose result int16 holds."""
+
+
+def _wide_sum(graph: Graph, node: Node) -> str | None:
+    factor = of_one(ratio)(graph, node)
+    fraction, exponent = math.frexp(factor)
+    if graph.given(node, 0).dtype is not DType.INT16 or (fraction == 0.5 and exponent > LEAST_SUM_EXPONENT):
+        return _addable(graph, node)
+    return (
+        f"its input's scale is {factor:g} times its output's; for int16 it must be a power of two from 2^{LEAST_SUM_EXPONENT} on, "
+        "since LiteRT rescales the sum in float32, which other factors round"
+    )
+
+
+_WIDE_SUM = limit(
+    f"int16: at most {MOST_WIDE_ADDED} values into one; an input scale of a power of two, from 2^{LEAST_SUM_EXPONENT} on, "
+    "times the output's",
+    _wide_sum,
+)
+
 SUM = reducing(
     "sum",
     kernels=("conv_2d_1x1_s8", "copy_s8", "conv_2d_s16"),
     types=INT8_OR_INT16,
-    limits=(axes_of(0, named_axes),),
+    limits=(axes_of(0, named_axes), _WIDE_SUM),
     version=2,
     doc=(
         "Sum over some axes, as LiteRT's own optimized kernel computes it; the reference kernel of LiteRT 2.3.0 takes int8 and "
