@@ -214,3 +214,11 @@ def test_refusals() -> None:
     assert _reason("padv2", [x], WIDE("y", (1, 4, 4, 4)), others) == (
         "its padding value is int8 [1]; it must be one int16"
     )
+
+
+def test_a_slice_of_one_channel_of_more_than_four_axes_is_copied() -> None:
+    window = [constant(name, np.array(v, np.int32)) for name, v in (("b", [0, 1, 0, 2, 3]), ("n", [2, 1, 8, 3, 1]))]
+    node = Node("slice", ("x", "b", "n"), ("y",))
+    graph = oracle.graph_of([WIDE("x", (2, 2, 8, 6, 8))], [node], [*window, WIDE("y", (2, 1, 8, 3, 1))])
+    assert [call.kernel for call in select_node(graph, node)] == ["copy_s16"]
+    oracle.assert_bit_exact(graph)

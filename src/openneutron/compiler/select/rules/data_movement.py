@@ -41,9 +41,7 @@ def _copies(
     """
     walks, size = {"input": source, "output": destination}, element.size_bytes
     if element is DType.INT16:
-        side_by_side = bool(extents) and source.pitches[-1] == destination.pitches[-1] == 1
-        walks = {field: _of_elements(walk, size) for field, walk in walks.items()}
-        return copies_of_elements(name, extents, walks, side_by_side)
+        return copies_of_elements(name, extents, {field: _of_elements(walk, size) for field, walk in walks.items()})
     if size > 1:
         extents = (*extents, size)
         for field, walk in walks.items():
@@ -56,16 +54,14 @@ def _of_elements(walk: Walk, size: int) -> Walk:
     return Walk(walk.tensor, tuple(pitch * size for pitch in walk.pitches), walk.offset * size, size)
 
 
-def copies_of_elements(
-    name: str, extents: Sequence[int], walks: Mapping[str, Walk], side_by_side: bool
-) -> list[KernelCall]:
-    """Return copies of a box of elements of two bytes: of bytes where neighbours along the innermost axis are ``side_by_side``."""
-    kernel = "copy_s8" if side_by_side else "copy_s16"
-    each = (
-        {field: view.in_bytes() if side_by_side else view for field, view in views.items()}
-        for views in boxes(extents, walks)
-    )
-    return [KernelCall(kernel, name, views) for views in each]
+def copies_of_elements(name: str, extents: Sequence[int], walks: Mapping[str, Walk]) -> list[KernelCall]:
+    """Return copies of a box of elements of two bytes: of bytes where neighbouring channels are side by side in both tensors."""
+    calls = []
+    for views in boxes(extents, walks):
+        side_by_side = all(view.has_dense_channels for view in views.values())
+        made = {field: view.in_bytes() if side_by_side else view for field, view in views.items()}
+        calls.append(KernelCall("copy_s8" if side_by_side else "copy_s16", name, made))
+    return calls
 
 
 def _whole(tensor: Tensor) -> Walk:
@@ -189,9 +185,7 @@ def transpose(graph: Graph, node: Node) -> list[KernelCall]:
     turned = {name: replace(w, pitches=tuple(w.pitches[axis] for axis in axes)) for name, w in walks.items()}
     box = [extents[axis] for axis in axes]
     if wide:
-        return copies_of_elements(
-            node.name, box, turned, bool(box) and all(w.pitches[-1] == size for w in turned.values())
-        )
+        return copies_of_elements(node.name, box, turned)
     return _copies(node.name, box, turned["input"], turned["output"])
 
 
