@@ -6,10 +6,8 @@ Most samplers are those of int8 graphs (random_graphs.py): a wide builder makes 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 
@@ -162,17 +160,6 @@ def batch_matmul(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("batch_matmul", [source, other], output, adj_x=False, adj_y=False)
 
 
-def sum_(b: Builder, source: Tensor) -> Tensor | None:
-    """To a scale that is the input's times a power of two."""
-    made = random_graphs.SAMPLERS["sum"](b, source)
-    if made is None:
-        return None
-    assert made.quant is not None and source.quant is not None
-    factor = 2.0 ** round(math.log2(made.quant.scale / source.quant.scale))
-    b.tensors[made.name] = replace(made, quant=per_tensor(source.quant.scale * factor, 0))
-    return b.tensors[made.name]
-
-
 LAYERS = ("conv_2d", "depthwise_conv_2d", "fully_connected", "transpose_conv", "batch_to_space_nd")
 
 _OWN: dict[str, Sampler] = {
@@ -182,7 +169,6 @@ _OWN: dict[str, Sampler] = {
     "prelu": prelu,
     "quantize": quantize,
     "batch_matmul": batch_matmul,
-    "sum": sum_,
 }
 
 SAMPLERS: dict[str, Sampler] = {
@@ -201,7 +187,7 @@ def several(seed: int, least: int = 3, most: int = 12) -> Graph:
         for _ in range(b.up_to(2))
     ]
     others: list[Tensor] = []
-    count, names = int(b.random.integers(least, most + 1)), list(SAMPLERS)
+    count, names = int(b.random.integers(least, most + 1)), [op for op in SAMPLERS if op not in random_graphs.ALONE]
     while len(b.nodes) < count:
         source = values[-1 - int(b.random.integers(min(3, len(values))))]
         before = len(b.nodes), len(b.inputs), dict(b.tensors)
