@@ -14,7 +14,16 @@ from typing import Any, Self, SupportsIndex
 
 from openneutron import quantization_file, targets
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import check_choice, did_you_mean, flags_of, option, size_in_bytes, sizes_between, split_flags
+from openneutron.flags import (
+    changed,
+    check_choice,
+    did_you_mean,
+    flags_of,
+    option,
+    size_in_bytes,
+    sizes_between,
+    split_flags,
+)
 
 ARENA = "arena"
 CALLER = "caller"
@@ -362,12 +371,6 @@ class OutputOptions:
     kernel_selection: str | os.PathLike[str] | None = None
     """A C file (``net_kernel_selection.c``) that registers only the kernels that the model calls, for the linker to drop
     the others; beside it one file for each partition (docs/kernel-selection.md)."""
-
-
-def changed(options: object) -> list[str]:
-    """Return the names of a dataclass's fields that are not at their defaults."""
-    assert dataclasses.is_dataclass(options)
-    return [item.name for item in dataclasses.fields(options) if getattr(options, item.name) != item.default]
 
 
 def with_changes(options: CompileOptions, changes: Mapping[str, Any], function: str) -> CompileOptions:

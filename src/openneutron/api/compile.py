@@ -14,6 +14,7 @@ from openneutron import files
 from openneutron.cache import caching, opened
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.flags import changed
 from openneutron.options import (
     OPEN,
     CompileOptions,
@@ -23,7 +24,6 @@ from openneutron.options import (
     OutputOptions,
     Progress,
     QuantizationOptions,
-    changed,
     silent,
     suggestion,
 )
