@@ -215,9 +215,3 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     """Return the end of a message that suggests the nearest known name; empty where none is near."""
     near = difflib.get_close_matches(given, list(known), 1)
     return f" Did you mean '{near[0]}'?" if near else ""
-
-
-def changed(options: object) -> list[str]:
-    """Return the names of a dataclass's fields that are not at their defaults."""
-    assert dataclasses.is_dataclass(options)
-    return [item.name for item in dataclasses.fields(options) if getattr(options, item.name) != item.default]

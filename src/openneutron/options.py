@@ -5,25 +5,15 @@ quantization, delegation, loading and outputs of a model."""
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import operator
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex
 
 from openneutron import quantization_file, targets
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import (
-    changed,
-    check_choice,
-    did_you_mean,
-    flags_of,
-    option,
-    size_in_bytes,
-    sizes_between,
-    split_flags,
-)
+from openneutron.flags import check_choice, did_you_mean, flags_of, option, size_in_bytes, sizes_between, split_flags
 
 ARENA = "arena"
 CALLER = "caller"
@@ -373,37 +363,15 @@ class OutputOptions:
     the others; beside it one file for each partition (docs/kernel-selection.md)."""
 
 
+def changed(options: object) -> list[str]:
+    """Return the names of a dataclass's fields that are not at their defaults."""
+    assert dataclasses.is_dataclass(options)
+    return [item.name for item in dataclasses.fields(options) if getattr(options, item.name) != item.default]
+
+
 def with_changes(options: CompileOptions, changes: Mapping[str, Any], function: str) -> CompileOptions:
     """Return the options with other values. Raises TypeError for an unknown name, as a call of ``function`` does."""
     for keyword in changes.keys() - flags_of(type(options)).keys():
         hint = did_you_mean(keyword, flags_of(type(options)))
         raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'.{hint}")
     return dataclasses.replace(options, **changes)
-
-
-GROUPS: Mapping[str, type] = {
-    "options": CompileOptions,
-    "quantization": QuantizationOptions,
-    "delegation": DelegationOptions,
-    "data": DataOptions,
-    "loading": LoadingOptions,
-    "outputs": OutputOptions,
-}
-"""The parameters whose values are objects with options, and the classes of these objects."""
-
-
-def suggestion(keyword: str, parameters: Collection[str]) -> str:
-    """Return the end of a message about an unknown keyword: the object that the keyword belongs to, or the nearest
-    known one; empty where none is near.
-
-    >>> suggestion("sram_buget", ["options", "name"])
-    ' Did you mean options=CompileOptions(sram_budget=...)?'
-    """
-    known = {parameter: parameter for parameter in parameters}
-    for parameter, group in GROUPS.items():
-        if parameter in parameters:
-            known |= {item.name: f"{parameter}={group.__name__}({item.name}=...)" for item in dataclasses.fields(group)}
-    if keyword in known:
-        return f" Pass {known[keyword]}."
-    near = difflib.get_close_matches(keyword, known, 1)
-    return f" Did you mean {known[near[0]]}?" if near else ""

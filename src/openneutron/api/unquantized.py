@@ -12,8 +12,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import changed
-from openneutron.options import DataOptions, QuantizationOptions
+from openneutron.options import DataOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize

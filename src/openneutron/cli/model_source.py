@@ -9,8 +9,7 @@ from pathlib import Path
 from openneutron.cli.standard_input import DASH, from_standard_input
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import existing, nearest, obstacle
-from openneutron.flags import changed
-from openneutron.options import DataOptions
+from openneutron.options import DataOptions, changed
 from openneutron.python_function import PythonFunction
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"

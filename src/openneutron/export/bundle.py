@@ -23,11 +23,10 @@ from openneutron.export.read import read_pte, read_tflite
 from openneutron.export.readme import PORTS, Port
 from openneutron.export.runtime_sources import runtime_folder, sources_of
 from openneutron.files import existing
-from openneutron.flags import changed
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.rows import ALIGNMENT
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
-from openneutron.options import DataOptions
+from openneutron.options import DataOptions, changed
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -17,12 +17,11 @@ from torch.utils.data import DataLoader, Dataset
 from openneutron.data import Sample
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.evaluation.metrics import Metric
-from openneutron.flags import changed
 from openneutron.layer_accuracy.analysis import analysed
 from openneutron.layer_accuracy.lanes import Lanes
 from openneutron.layer_accuracy.npu_tensors import observed
 from openneutron.layer_accuracy.twins import Twins, is_quantized, of_quantized, twins
-from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
+from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.measures import MEASURES, quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData

@@ -10,8 +10,7 @@ from torch.fx import Graph, GraphModule, Node
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import changed
-from openneutron.options import QuantizationOptions
+from openneutron.options import QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.calibrate import calibrate_or_restore
 from openneutron.pytorch.quantizer.corrections.biases import correct_bias

@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from openneutron.data import ModelInput, Source, source
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.flags import changed
-from openneutron.options import DataOptions
+from openneutron.options import DataOptions, changed
 from openneutron.pte import PREPROCESSING
 from openneutron.pytorch.source.exporting import ModelInputs, samples
 
