@@ -62,6 +62,7 @@ typedef struct {
 static uint8_t flash[1 << 21] __attribute__((section(".flash"), aligned(16)));
 static uint8_t scratch[1 << 21] __attribute__((aligned(16))), prefetch[1 << 20] __attribute__((aligned(16)));
 PSRAM static uint8_t microcode[(1 << 18) + 16], weights[(1 << 23) + 16], inputs[1 << 19], outputs[1 << 19];
+PSRAM static uint8_t state[1 << 16] __attribute__((aligned(16)));
 PSRAM static uint8_t profile[1 << 16], context[64 + 8];
 PSRAM static CallTicks calls[MAX_CALLS];
 
@@ -210,6 +211,11 @@ static void run_case(const Case *item, int32_t cases, int32_t results) {
     neutronSetConfig((item->flags & FLASH) != 0 ? &engine : &none);
     const Prepared prepared = prepare(item, &handle);
     board_write(results, &prepared, sizeof prepared);
+    const NeutronHeader *header = (const NeutronHeader *)(const void *)microcode;
+    if (prepared.prepare == ENONE && header->state_size > 0 &&
+        neutronSetState(handle, state, sizeof state) != ENONE) {
+        board_exit(1);
+    }
     for (uint32_t i = 0; i < item->runs; ++i) {
         if (!board_read(cases, inputs, item->input_size)) board_exit(1);
         if (prepared.prepare != ENONE) continue;

@@ -13,6 +13,8 @@ from tests.support.altered_programs import refusal
 KERNELS = [row for row in rows.KERNELS if any(field.name == "clamp_min" for field in row.fields)]
 ONES = ("kernel", "stride", "dilation", "group")
 WORDS = {"weights_base": base("WEIGHTS"), "requant_base": base("WEIGHTS"), "requant_offset": 64, "constant_channels": 1}
+ENDS = {1: (-128, 127), 2: (-(2**15), 2**15 - 1)}
+"""The lowest and the highest stored value by the bytes of an element."""
 
 
 def of_bounds(row: Row, low: int, high: int) -> str:
@@ -22,8 +24,8 @@ def of_bounds(row: Row, low: int, high: int) -> str:
     words |= {"output": 1, "clamp_min": low, "clamp_max": high}
     return refusal(
         programs.program(
-            inputs=(programs.binding("INPUT", 0, 1),),
-            outputs=(programs.binding("OUTPUT", 0, 1),),
+            inputs=(programs.binding("INPUT", 0, 2),),
+            outputs=(programs.binding("OUTPUT", 0, 2),),
             buffers=(programs.dense("INPUT", 0, (1, 1, 1, 1)), programs.dense("OUTPUT", 0, (1, 1, 1, 1))),
             operators=(programs.kernel(row.name, **words),),
             code=(programs.call(0), programs.END),
@@ -33,7 +35,9 @@ def of_bounds(row: Row, low: int, high: int) -> str:
 
 @pytest.mark.parametrize("row", KERNELS, ids=lambda row: row.name)
 def test_bounds_are_in_order(row: Row) -> None:
-    for low, high in ((-128, 127), (-128, -128), (127, 127), (5, 5), (-1, 0)):
+    least, most = ENDS[row.element_bytes("output")]
+    for low, high in ((least, most), (least, least), (most, most), (5, 5), (-1, 0)):
         assert of_bounds(row, low, high) == "accepted", (low, high)
-    for low, high in ((0, -1), (127, -128), (6, 5), (-129, 127), (-128, 128), (-(2**31), 2**31 - 1), (200, 100)):
+    outside = ((least - 1, most), (least, most + 1), (-(2**31), 2**31 - 1))
+    for low, high in ((0, -1), (most, least), (6, 5), *outside, (200, 100)):
         assert of_bounds(row, low, high) == "CALL", (low, high)

@@ -18,7 +18,8 @@ from tests.support.c_api import memory_at
 from tests.support.oracle import TARGET
 from tests.support.refusals import REFUSALS, Refusal
 
-BEYOND_PREPARE = {"NULL", "ALIGNMENT", "HANDLE", "MEMORY", "STATE", "TIMEOUT", "INDEX"}
+OF_STATES = {"NO_STATE", "STATE_SIZE", "RUNNING"}
+BEYOND_PREPARE = {"NULL", "ALIGNMENT", "HANDLE", "MEMORY", "STATE", "TIMEOUT", "INDEX", *OF_STATES}
 """Errors that no change to a program leads to."""
 
 

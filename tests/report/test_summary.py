@@ -16,16 +16,8 @@ from openneutron.errors import BudgetError
 from openneutron.mixed import compile_file
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.fitted import short_name
-from openneutron.report.text import (
-    calls_table,
-    count_text,
-    duration_text,
-    memory_table,
-    on_cpu_table,
-    plain,
-    size_text,
-    summary_rows,
-)
+from openneutron.report.text import calls_table, memory_table, on_cpu_table, plain, summary_rows
+from openneutron.report.units import count_text, duration_text, size_text
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import mixed_file
 from tests.support.oracle import TARGET

@@ -11,6 +11,7 @@ LAYERS: dict[str, set[str]] = {
     "flags": {"errors"},
     "quantization_file": {"errors", "flags"},
     "options": {"errors", "flags", "quantization_file", "targets"},
+    "option_groups": {"options"},
     "timings": {"options"},
     "ir": {"errors"},
     "targets": {"errors"},

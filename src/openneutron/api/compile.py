@@ -14,6 +14,7 @@ from openneutron import files
 from openneutron.cache import caching, opened
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.option_groups import suggestion
 from openneutron.options import (
     OPEN,
     CompileOptions,
@@ -25,7 +26,6 @@ from openneutron.options import (
     QuantizationOptions,
     changed,
     silent,
-    suggestion,
 )
 from openneutron.third_party import needs_pytorch, older_objects_kept
 from openneutron.timings import measured, step

@@ -13,7 +13,7 @@ from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.options import AskedModel, takes_a_model
 from openneutron.errors import InvalidOptionError
-from openneutron.report.text import size_text
+from openneutron.report.units import size_text
 
 if TYPE_CHECKING:
     from openneutron.report.page.data import ReportData

@@ -25,7 +25,7 @@ from openneutron.data.samples import describe
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import QuantParams
 from openneutron.mixed import FileSimulator
-from openneutron.report.text import plural
+from openneutron.report.units import plural
 from openneutron.third_party import needs_pytorch, suppressed
 from openneutron.timings import advance, measured, step
 

@@ -24,7 +24,7 @@ from openneutron.evaluation.metrics import check
 from openneutron.flags import flags_of
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.report.sweep import Facts, sweep_table
-from openneutron.report.text import plural
+from openneutron.report.units import plural
 from openneutron.sweep import Compiling, Point, Row, Table, grid, opened, run
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from openneutron.evaluation.results import ClassResult, Evaluation, PairResult, SideResult
 from openneutron.evaluation.sides import TITLES
-from openneutron.report.text import duration_text, plural
+from openneutron.report.units import duration_text, plural
 
 
 def evaluation_table(evaluation: Evaluation) -> RenderableType:

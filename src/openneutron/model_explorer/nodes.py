@@ -14,7 +14,7 @@ from openneutron.report.page.connect import CONVERSIONS
 from openneutron.report.page.data import INPUT, ON_CPU, ON_NPU, OUTPUT, GraphNode, Layer, ReportData
 from openneutron.report.page.flow import Call, flow_of
 from openneutron.report.page.stored import facts_of, has_facts
-from openneutron.report.text import size_text
+from openneutron.report.units import size_text
 
 GRAPH = "main"
 """The id of the one graph of a file."""

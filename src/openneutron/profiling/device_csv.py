@@ -11,7 +11,7 @@ from openneutron.errors import InvalidProgramError
 from openneutron.isa import decode
 from openneutron.isa.steps import calls
 from openneutron.profiling.profile import Key, Measurement, Programs, checksum, summed
-from openneutron.report.text import plural
+from openneutron.report.units import plural
 
 BEGIN = "openneutron-profile,1,"
 END = "openneutron-profile,end,"

@@ -14,7 +14,7 @@ from openneutron.isa.facts import facts_of
 from openneutron.isa.listing import profile as costs_of
 from openneutron.isa.steps import calls
 from openneutron.profiling.timeline import Slice, timeline
-from openneutron.report.text import plural
+from openneutron.report.units import plural
 from openneutron.targets import Target
 
 LAYER, MODULE, KERNEL = "layer", "module", "kernel"

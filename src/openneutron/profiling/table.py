@@ -11,7 +11,7 @@ from rich.text import Text
 from openneutron.profiling.profile import HOST, KERNEL, LAYER, Profile, Row
 from openneutron.profiling.timeline import overlap_cycles
 from openneutron.report.fitted import Column, FittedTable, facts
-from openneutron.report.text import duration_text, plural, size_text
+from openneutron.report.units import duration_text, plural, size_text
 
 KERNELS_SHOWN = 3
 

@@ -14,7 +14,7 @@ from openneutron import targets
 from openneutron.isa import Record
 from openneutron.isa.listing import KernelCost
 from openneutron.report.fitted import facts
-from openneutron.report.text import duration_text, plural, size_text
+from openneutron.report.units import duration_text, plural, size_text
 from openneutron.targets import Target
 
 

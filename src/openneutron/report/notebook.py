@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from openneutron.report.summary import PartitionSummary, Summary, folded
-from openneutron.report.text import SHOWN_ON_CPU, count_text, explanation, plain, summary_rows, summary_table
+from openneutron.report.text import SHOWN_ON_CPU, explanation, plain, summary_rows, summary_table
+from openneutron.report.units import count_text
 
 if TYPE_CHECKING:
     from openneutron.report.loaded import LoadedSummary

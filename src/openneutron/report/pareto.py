@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from openneutron.compiler.search.pareto import Point
-from openneutron.report.text import duration_text, size_text
+from openneutron.report.units import duration_text, size_text
 from openneutron.targets import Target
 
 BAR_WIDTH = 24

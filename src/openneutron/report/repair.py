@@ -71,7 +71,7 @@ class RepairReport:
 
 def repair_table(report: RepairReport) -> RenderableType:
     """Return a row for each measure, in the order in which they were chosen."""
-    from openneutron.report.text import size_text
+    from openneutron.report.units import size_text
 
     reached = "reached" if report.is_reached else "not reached"
     title = f"{report.model}: {report.before_db:.1f} dB, with these measures {report.after_db:.1f} dB; target {report.target_db:g} dB {reached}"

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from openneutron.report.text import duration_text, size_text
+from openneutron.report.units import duration_text, size_text
 
 SHARES = ("top1", "top5")
 """The metrics that are shown in per cent."""

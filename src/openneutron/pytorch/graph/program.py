@@ -53,8 +53,7 @@ LEFT_FLOAT = "left_float"
 """True on nodes that the quantizer examined and has no rule for."""
 
 STAYS_WHOLE = "stays_whole"
-"""The reason why a decomposable operator stayed whole: the reason, and a
-suggestion."""
+"""The reason why a decomposable operator stayed whole, and a suggestion."""
 
 WRITTEN_AS = "written_as"
 """The operator that a node of a decomposition was made from."""
@@ -103,8 +102,7 @@ def is_functional(node: Node) -> bool:
 
 
 def op_name(node: Node) -> str:
-    """Return the operator as ``namespace.name.overload``, the same for ATen and edge dialect; ``""`` for what is no
-    call."""
+    """Return the operator as ``namespace.name.overload``, the same for ATen and edge dialect; ``""`` without a call."""
     if node.op != "call_function":
         return ""
     if node.target is operator.getitem:

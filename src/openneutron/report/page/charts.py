@@ -10,7 +10,7 @@ from typing import Any
 
 from openneutron.report.fitted import short_name
 from openneutron.report.page.data import Layer, ParetoPoint, ReportData
-from openneutron.report.text import size_text
+from openneutron.report.units import size_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """The name of the specification's language; nothing is loaded from there."""

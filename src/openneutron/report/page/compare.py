@@ -24,7 +24,7 @@ from openneutron.report.page.charts import (
 from openneutron.report.page.data import ParetoPoint, ReportData
 from openneutron.report.page.page import document, figure, table, tiles
 from openneutron.report.page.sides import cycles_by_key, graphs
-from openneutron.report.text import duration_text, size_text
+from openneutron.report.units import duration_text, size_text
 
 COLOURS = (PART_COLOURS[0], PART_COLOURS[1])
 

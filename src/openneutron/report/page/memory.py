@@ -21,7 +21,7 @@ from openneutron.report.page.charts import (
     values,
 )
 from openneutron.report.page.data import CONSTANTS, ROLLING, TENSOR, Buffer, Peak, ReportData, Step, unit_name
-from openneutron.report.text import size_text
+from openneutron.report.units import size_text
 
 MOST_PARTITIONS = 6
 """The partitions, those of most memory, whose memory is drawn; the table has all."""

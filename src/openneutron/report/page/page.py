@@ -17,7 +17,7 @@ from openneutron.report.page.data import ReportData, from_dict
 from openneutron.report.page.draw import picture, script, theme
 from openneutron.report.page.lanes import graph_table
 from openneutron.report.page.memory import memory, roofline
-from openneutron.report.text import count_text, duration_text, plural, size_text
+from openneutron.report.units import count_text, duration_text, plural, size_text
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
 """Browsers load nothing for a page with this policy. Vega compiles its expressions, which takes ``unsafe-eval``."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from openneutron.report.fitted import short_name
 from openneutron.report.page.data import Layer, ParetoPoint, ReportData, Suggestion
-from openneutron.report.text import duration_text, plural, size_text
+from openneutron.report.units import duration_text, plural, size_text
 
 MOST = 10
 """The number of suggestions in a report."""
