@@ -36,6 +36,7 @@ def _view(name: str, parameter: str, attributes: tuple[Attribute, ...], doc: str
         name,
         operands=(INPUT, Operand(Role.PARAMETER, parameter, optional=True)),
         shape=stated_shape,
+        kernels=("copy_s8",),
         attributes=attributes,
         movable=True,
         limits=(limit("as many values as the input", _same_elements),),

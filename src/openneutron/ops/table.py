@@ -381,5 +381,5 @@ class Op:
 moving = partial(Op, kernels=("copy_s8",), quantization=Quantization.SHARED, unsigned=True)
 """Return the row of an operator that moves stored values and computes none, so that int8 and uint8 are alike."""
 
-moving_bytes = partial(moving, types=STORED)
+moving_bytes = partial(moving, kernels=("copy_s8", "copy_s16"), types=STORED)
 """Return the row of an operator that moves the bytes of int16 activations as it moves int8 ones."""
