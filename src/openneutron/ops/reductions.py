@@ -12,7 +12,7 @@ import numpy as np
 from openneutron.ir import DType, Graph, Node, per_tensor
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
 from openneutron.ops.limits import STORED, Limit, axes_of, limit, rank, window_numbers
-from openneutron.ops.rescaling import WIDE_EXPONENT, fused_activation, of_one, quant_of, ratio, rescales
+from openneutron.ops.rescaling import WIDE_EXPONENT, fused_activation, of_one, quant_of, ratio, rescales, result_quant
 from openneutron.ops.table import (
     INPUT,
     INT8_OR_INT16,
@@ -236,7 +236,7 @@ LEAST_SUM_EXPONENT = -9
 
 
 def _wide_sum(graph: Graph, node: Node) -> str | None:
-    factor = of_one(ratio)(graph, node)
+    factor = ratio(quant_of(graph, node, 0), result_quant(graph, node))
     fraction, exponent = math.frexp(factor)
     if graph.given(node, 0).dtype is not DType.INT16 or (fraction == 0.5 and exponent > LEAST_SUM_EXPONENT):
         return _addable(graph, node)
