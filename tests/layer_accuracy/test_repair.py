@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import openneutron
-from openneutron import QuantizationOptions
+from openneutron import CompileOptions, QuantizationOptions
 from openneutron.errors import InvalidOptionError
 from openneutron.report.repair import RepairReport
 
@@ -110,13 +110,27 @@ def test_an_interrupted_search_keeps_the_best_and_goes_on(found: RepairReport, t
     assert not journal.exists()
 
 
-def test_layers_become_float_for_what_is_missing() -> None:
+def bought(target: str) -> RepairReport:
+    """Return a search whose target needs more than the measures that cost nothing."""
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 4)).eval()
     free = QuantizationOptions(smooth=0.5, correct_biases=True, observer="minmax")
     data = [(torch.randn(1, 8),) for _ in range(4)]
-    report = openneutron.repair(model, data[0], target_db=60.0, calibration=data, quantization=free)
+    options = CompileOptions(target=target)
+    return openneutron.repair(model, data[0], target_db=60.0, calibration=data, quantization=free, options=options)
+
+
+def test_layers_get_16_bits_for_what_is_missing() -> None:
+    report = bought("imxrt700")
+    assert report.is_reached
+    assert report.quantization["layer_activations"] == [["2", "int16"]]
+    assert "keep_float" not in report.quantization
+
+
+def test_layers_become_float_where_the_target_has_no_int16() -> None:
+    report = bought("mcxn94x")
     assert "keep_float" in report.quantization
+    assert "layer_activations" not in report.quantization
     paid = [item for item in report.chosen if item.cost is not None]
     assert paid
     assert paid[-1].cost is not None

@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from openneutron.layer_accuracy.npu_tensors import Observed
-from openneutron.layer_accuracy.twins import Layer, Twins, is_activation, layers_of, tensor_of
+from openneutron.layer_accuracy.twins import Layer, Twins, is_activation, layers_of, origin_of, tensor_of
 from openneutron.pytorch.graph.program import is_dequantize
 from openneutron.pytorch.source.exporting import ModelInputs
 
@@ -139,7 +139,7 @@ class Lanes:
                     continue
                 elif is_dequantize(node) and is_activation(node.args[0]):
                     quantize = node.args[0]
-                    value = {quantize.args[0]: real[quantize.args[0].name]}
+                    value = {quantize.args[0]: real[origin_of(quantize).name]}
                     values[node] = passed[node] = computed(node, {quantize: computed(quantize, value)})
                 else:
                     values[node] = computed(node, values)

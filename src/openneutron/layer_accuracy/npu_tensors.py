@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from openneutron.compiler import compile_graph
 from openneutron.ir import Graph
-from openneutron.layer_accuracy.twins import is_activation
+from openneutron.layer_accuracy.twins import is_activation, origin_of
 from openneutron.options import CALLER, CompileOptions
 from openneutron.pytorch.graph.program import CHANNELS_LAST, stored_type
 from openneutron.pytorch.lower.lower import Lowered
@@ -120,7 +120,7 @@ Signature = tuple[float, int, int]
 def _signature(node: Node) -> Signature:
     """Return scale, zero point and number of elements of a quantized tensor."""
     scale, zero_point = node.args[1:3]
-    return float(np.float32(scale)), int(zero_point), node.args[0].meta["val"].numel()
+    return float(np.float32(scale)), int(zero_point), origin_of(node).meta["val"].numel()
 
 
 def _places(

@@ -3,7 +3,7 @@
 
 Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant, rounded weights,
 corrected biases. Of these the one that gains most is added, again and again. Only what is still missing is bought with layers
-in float, those with the most noise first. At the end each measure is taken out again whose absence keeps the target.
+on int16 activations, and then with layers in float, those with the most noise first. At the end each measure is taken out again whose absence keeps the target.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from openneutron import targets
 from openneutron.layer_accuracy import session
 from openneutron.layer_accuracy.analysis import RESULT_SAMPLES, Analysis, noise_of
 from openneutron.layer_accuracy.journal import Journal, digest
@@ -22,7 +23,7 @@ from openneutron.layer_accuracy.lanes import Lanes, constants_of, in_float, resu
 from openneutron.layer_accuracy.session import Session
 from openneutron.layer_accuracy.statistics import power, usable
 from openneutron.layer_accuracy.twins import Layer
-from openneutron.options import OBSERVERS, QuantizationOptions
+from openneutron.options import INT16, OBSERVERS, QuantizationOptions
 from openneutron.pytorch.graph.program import module_path
 from openneutron.pytorch.source.exporting import ModelInputs
 from openneutron.report.accuracy import decibels
@@ -109,7 +110,7 @@ class Search:
     def run(self) -> float:
         """Choose measures until the target is reached, or nothing gains any more. Return the ratio."""
         now = self.ratio(self.options())
-        for candidates in (self._free, self._observers, self._float):
+        for candidates in (self._free, self._observers, self._wide, self._float):
             while now < self.target_db:
                 round_of = list(candidates())
                 self.planned = self.tried + len(round_of)
@@ -139,6 +140,18 @@ class Search:
         for name in dict.fromkeys(name for name in names if name and name not in known):
             for observer in OBSERVERS:
                 yield Measure(f"{name}: observer {observer}", "layer_observers", (name, observer))
+
+    def _wide(self) -> Iterator[Measure]:
+        """Yield the noisiest layers on int16 activations, where the target computes on int16."""
+        known = {name for name, _ in self.options().layer_activations}
+        if (
+            INT16 not in targets.get(self.asked.options.target).npu.data_types.value
+            or self.asked.quantization.activations == INT16
+        ):
+            return
+        names = dict.fromkeys(module_path(layer.lead) for layer in self._noisiest())
+        for name in [name for name in names if name and name not in known]:
+            yield Measure(f"{name} in 16 bits", "layer_activations", (name, INT16), is_free=False)
 
     def _float(self) -> Iterator[Measure]:
         names = dict.fromkeys(module_path(layer.lead) for layer in self._noisiest())

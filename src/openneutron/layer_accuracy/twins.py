@@ -137,6 +137,15 @@ def is_activation(node: Node) -> bool:
     return per_tensor and isinstance(source, Node) and source.op != "get_attr"
 
 
+def origin_of(quantize: Node) -> Node:
+    """Return the node whose value is quantized, in front of conversions between int8 and int16 too."""
+    source = quantize.args[0]
+    assert isinstance(source, Node)
+    while is_dequantize(source):
+        source = source.args[0].args[0]
+    return source
+
+
 def layers_of(quantized: GraphModule) -> list[Layer]:
     """Return the quantized activations of a module, in execution order: inputs and results of operators."""
     found = []
