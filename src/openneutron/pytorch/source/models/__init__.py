@@ -22,6 +22,7 @@ from torch import nn
 
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.source.models.mobilenets import MobileNetV1, MobileNetV2, MobileNetV3
+from openneutron.pytorch.source.models.recurrent import KeywordSpotter
 from openneutron.pytorch.source.models.small import (
     DSCNN,
     TCN,
@@ -157,6 +158,8 @@ _MODELS = {
     "autoencoder": BuiltIn(Autoencoder, (1, 640), "MLPerf Tiny anomaly detection, fully connected"),
     "cifarnet": BuiltIn(CifarNet, (1, 3, 32, 32), "CifarNet: three 5x5 convolutions, 32x32"),
     "ds_cnn": BuiltIn(DSCNN, (1, 1, 49, 10), "MLPerf Tiny keyword spotting, DS-CNN"),
+    "gru_kws": BuiltIn(partial(KeywordSpotter, nn.GRU), (1, 49, 40), "keyword spotting, GRU of 64 units"),
+    "lstm_kws": BuiltIn(partial(KeywordSpotter, nn.LSTM), (1, 49, 40), "keyword spotting, LSTM of 64 units"),
     "mobilenet_v1": BuiltIn(MobileNetV1, (1, 3, 224, 224), "MobileNetV1 1.0, 224x224"),
     "mobilenet_v2": BuiltIn(MobileNetV2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
     "mobilenet_v3_small": BuiltIn(MobileNetV3, (1, 3, 96, 96), "MobileNetV3-Small, 96x96"),
