@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Networks with recurrent layers: keyword spotters of one layer."""
+"""Networks with recurrent layers: keyword spotters of one layer, and a noise suppressor whose state lasts between runs."""
 
 from __future__ import annotations
 
@@ -21,3 +21,34 @@ class KeywordSpotter(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         outputs, _ = self.layer(x)
         return self.fc(outputs[:, -1])
+
+
+class NoiseSuppressor(nn.Module):
+    """A noise suppressor in the manner of RNNoise (Valin, arXiv 1709.08243): from the features of a frame the gains of 22
+    bands and the probability of a voice, by three GRUs, whose states are buffers. Input [1, frames, features], outputs
+    [1, frames, bands] and [1, frames, 1]."""
+
+    voice_state: torch.Tensor
+    noise_state: torch.Tensor
+    gain_state: torch.Tensor
+
+    def __init__(self, features: int = 42, bands: int = 22) -> None:
+        super().__init__()
+        self.features = nn.Linear(features, 24)
+        self.voice = nn.GRU(24, 24, batch_first=True)
+        self.noise = nn.GRU(24 + 24 + features, 48, batch_first=True)
+        self.gain = nn.GRU(24 + 48 + features, 96, batch_first=True)
+        self.is_voice = nn.Linear(24, 1)
+        self.gains = nn.Linear(96, bands)
+        for name, layer in (("voice", self.voice), ("noise", self.noise), ("gain", self.gain)):
+            self.register_buffer(f"{name}_state", torch.zeros(1, 1, layer.hidden_size))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        dense = torch.tanh(self.features(x))
+        voice, state = self.voice(dense, self.voice_state)
+        self.voice_state.copy_(state)
+        noise, state = self.noise(torch.cat([dense, voice, x], 2), self.noise_state)
+        self.noise_state.copy_(state)
+        gain, state = self.gain(torch.cat([voice, noise, x], 2), self.gain_state)
+        self.gain_state.copy_(state)
+        return torch.sigmoid(self.gains(gain)), torch.sigmoid(self.is_voice(voice))
