@@ -28,6 +28,7 @@ class Expected:
 
 RINGS = tuple(f"blocks.{block}.layers.{layer}.ring" for block in range(4) for layer in (0, 4))
 NETWORKS = {
+    "crnn": Expected(2, 13),
     "gru_kws": Expected(1, 2),
     "lstm_kws": Expected(1, 2),
     "noise_suppression": Expected(3, 19, ("voice_state", "noise_state", "gain_state")),

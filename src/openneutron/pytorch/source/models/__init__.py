@@ -22,7 +22,7 @@ from torch import nn
 
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.source.models.mobilenets import MobileNetV1, MobileNetV2, MobileNetV3
-from openneutron.pytorch.source.models.recurrent import KeywordSpotter, NoiseSuppressor
+from openneutron.pytorch.source.models.recurrent import CRNN, KeywordSpotter, NoiseSuppressor
 from openneutron.pytorch.source.models.small import (
     DSCNN,
     TCN,
@@ -168,6 +168,7 @@ class BuiltIn:
 _MODELS = {
     "autoencoder": BuiltIn(Autoencoder, (1, 640), "MLPerf Tiny anomaly detection, fully connected"),
     "cifarnet": BuiltIn(CifarNet, (1, 3, 32, 32), "CifarNet: three 5x5 convolutions, 32x32"),
+    "crnn": BuiltIn(CRNN, (1, 1, 32, 64), "text recognition: convolutions and a bidirectional LSTM, 32x64"),
     "ds_cnn": BuiltIn(DSCNN, (1, 1, 49, 10), "MLPerf Tiny keyword spotting, DS-CNN"),
     "gru_kws": BuiltIn(partial(KeywordSpotter, nn.GRU), (1, 49, 40), "keyword spotting, GRU of 64 units"),
     "lstm_kws": BuiltIn(partial(KeywordSpotter, nn.LSTM), (1, 49, 40), "keyword spotting, LSTM of 64 units"),

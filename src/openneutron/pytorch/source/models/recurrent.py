@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Networks with recurrent layers: keyword spotters of one layer, and a noise suppressor whose state lasts between runs."""
+"""Networks with recurrent layers: keyword spotters of one layer, a noise suppressor whose state lasts between runs, and a reader of
+text."""
 
 from __future__ import annotations
 
@@ -52,3 +53,24 @@ class NoiseSuppressor(nn.Module):
         gain, state = self.gain(torch.cat([voice, noise, x], 2), self.gain_state)
         self.gain_state.copy_(state)
         return torch.sigmoid(self.gains(gain)), torch.sigmoid(self.is_voice(voice))
+
+
+class CRNN(nn.Module):
+    """A recognizer of lines of text (Shi et al., arXiv 1507.05717), made small: convolutions and pools that leave one row, a
+    bidirectional LSTM along it, and a linear layer of each step. Input [N, 1, 32, width], output [N, width / 4, classes]."""
+
+    def __init__(self, classes: int = 37, units: int = 48) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        inputs = 1
+        for outputs, pool in ((16, (2, 2)), (32, (2, 2)), (64, (2, 1)), (64, (4, 1))):
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)]
+            layers += [nn.ReLU(inplace=True), nn.MaxPool2d(pool)]
+            inputs = outputs
+        self.layers = nn.Sequential(*layers)
+        self.lstm = nn.LSTM(inputs, units, bidirectional=True, batch_first=True)
+        self.fc = nn.Linear(2 * units, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = self.layers(x).squeeze(2).transpose(1, 2)
+        return self.fc(self.lstm(steps)[0])
