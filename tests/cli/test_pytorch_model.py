@@ -124,8 +124,9 @@ def test_faults_of_the_user(refused: Callable[..., str], nets: Path) -> None:
         "--output: a PyTorch model compiles to a .pte; 'net.tflite' is named otherwise."
     )
     assert refused("compile", "cifarnett", "-q") == (
-        "there is no built-in model 'cifarnett'. Did you mean 'cifarnet'? There are autoencoder, cifarnet, ds_cnn, "
-        "mobilenet_v1, mobilenet_v2, mobilenet_v3_small, resnet8, speech_enhancement, tcn, unet, transformer_encoder, vww."
+        "there is no built-in model 'cifarnett'. Did you mean 'cifarnet'? There are autoencoder, cifarnet, crnn, "
+        "ds_cnn, gru_kws, lstm_kws, mobilenet_v1, mobilenet_v2, mobilenet_v3_small, noise_suppression, resnet8, "
+        "speech_enhancement, streaming_tcn, tcn, unet, transformer_encoder, vww."
     )
     misspelled = ("--operators-not-to-delegate", "aten::convoluton")
     assert refused("compile", "nets.py:net", "-q", "--calibration", "set", *misspelled).startswith(

@@ -62,6 +62,7 @@ def lstm(node: Node, context: Context) -> Value | Reject:
         shape,
         quant,
         node.name,
+        context.tensors[source].dtype,
         time_major=not given["batch_first"],
         intermediates=(*((GATE_SCALE, 0),) * 4, unprojected),
         backwards=given["backwards"],
@@ -99,7 +100,8 @@ def _gated(op: str, node: Node, context: Context, hidden_biases: Any, **attrs: A
         attrs["from_hidden"] = op == "gru"
     operands = (source, *of_input, *of_hidden, *added, hidden, cell)
     attrs |= {"time_major": not given["batch_first"], "backwards": given["backwards"]}
-    return plain(context.emit(op, operands, shape, quant, node.name, **attrs), shape)
+    dtype = context.tensors[source].dtype
+    return plain(context.emit(op, operands, shape, quant, node.name, dtype, **attrs), shape)
 
 
 @lowers(f"{layers.NAMESPACE}.gru.default", preserve=always, layout=Layout.OWN)

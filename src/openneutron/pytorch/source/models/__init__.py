@@ -22,6 +22,7 @@ from torch import nn
 
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.source.models.mobilenets import MobileNetV1, MobileNetV2, MobileNetV3
+from openneutron.pytorch.source.models.recurrent import CRNN, KeywordSpotter, NoiseSuppressor
 from openneutron.pytorch.source.models.small import (
     DSCNN,
     TCN,
@@ -56,12 +57,14 @@ def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.T
     return nn.functional.interpolate(coarse, size=shape[2:], mode="bilinear") + 0.3 * noise
 
 
-def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator) -> None:
+def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator, frames: int | None = None) -> None:
     """Draw all weights (spread as in He et al., arXiv 1502.01852), then set every batch norm to the statistics of
     random inputs of ``shape`` and a classifier's last linear layer to results around 0 that a softmax turns into nearly
-    even probabilities. Leave the model in eval mode."""
+    even probabilities. Leave the model in eval mode. ``frames``: see ``BuiltIn``."""
     count = max(8, min(64, SETTLING_VALUES // math.prod(shape[1:])))
     inputs = random_inputs((count, *shape[1:]), generator)
+    if frames is not None:
+        inputs = torch.cat(inputs.split(1), frames)
     norms = [layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d))]
     linears = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     for layer in model.modules():
@@ -92,6 +95,14 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator)
         spread = (results[0] - centre).std() * even * (1 - even) / RESULT_SPREAD
         linears[-1].weight.div_(spread)
         linears[-1].bias.sub_(centre).div_(spread)
+
+
+def _forget(model: nn.Module) -> None:
+    """Set all states to 0: the buffers that are no statistics of a batch norm."""
+    for layer in model.modules():
+        if not isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            for state in layer.buffers(recurse=False):
+                state.zero_()
 
 
 def _draw(layer: nn.Module, generator: torch.Generator) -> None:
@@ -145,24 +156,34 @@ SEED = 2025
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
     """A network, and the shape of its one input (batch 1, NCHW where it is an image). ``of_8_bits``: see ``level`` and
-    ``round_weights``."""
+    ``round_weights``. ``frames``: the axis of the input along which a network that keeps a state takes more frames at once."""
 
     make: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
     title: str
     of_8_bits: bool = False
+    frames: int | None = None
 
 
 _MODELS = {
     "autoencoder": BuiltIn(Autoencoder, (1, 640), "MLPerf Tiny anomaly detection, fully connected"),
     "cifarnet": BuiltIn(CifarNet, (1, 3, 32, 32), "CifarNet: three 5x5 convolutions, 32x32"),
+    "crnn": BuiltIn(CRNN, (1, 1, 32, 64), "text recognition: convolutions and a bidirectional LSTM, 32x64"),
     "ds_cnn": BuiltIn(DSCNN, (1, 1, 49, 10), "MLPerf Tiny keyword spotting, DS-CNN"),
+    "gru_kws": BuiltIn(partial(KeywordSpotter, nn.GRU), (1, 49, 40), "keyword spotting, GRU of 64 units"),
+    "lstm_kws": BuiltIn(partial(KeywordSpotter, nn.LSTM), (1, 49, 40), "keyword spotting, LSTM of 64 units"),
     "mobilenet_v1": BuiltIn(MobileNetV1, (1, 3, 224, 224), "MobileNetV1 1.0, 224x224"),
     "mobilenet_v2": BuiltIn(MobileNetV2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
     "mobilenet_v3_small": BuiltIn(MobileNetV3, (1, 3, 96, 96), "MobileNetV3-Small, 96x96"),
+    "noise_suppression": BuiltIn(
+        NoiseSuppressor, (1, 1, 42), "noise suppression frame by frame: three GRUs with states, as RNNoise", frames=1
+    ),
     "resnet8": BuiltIn(ResNet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
     "speech_enhancement": BuiltIn(
         SpeechEnhancement, (1, 1, 1024), "speech enhancement: a U-Net of 1d convolutions, for int16 activations", True
+    ),
+    "streaming_tcn": BuiltIn(
+        partial(TCN, streaming=True), (1, 8, 1), "tcn frame by frame, with rings of the last frames", frames=2
     ),
     "tcn": BuiltIn(TCN, (1, 8, 64), "temporal convolutional network: dilated causal convolutions"),
     "unet": BuiltIn(UNet, (1, 3, 32, 32), "U-Net of three levels: transposed convolutions, 32x32"),
@@ -199,7 +220,8 @@ def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         # Dropout is on while the batch norms settle, and draws from the global generator.
         torch.manual_seed(SEED)
         model = row.make()
-        settle(model, row.input_shape, generator)
+        settle(model, row.input_shape, generator, row.frames)
+        _forget(model)
         if row.of_8_bits:
             level(model, row.input_shape, generator)
             round_weights(model)

@@ -130,17 +130,39 @@ class CausalConv1d(nn.Conv1d):
         return super().forward(nn.functional.pad(x, (before, 0)))
 
 
+class RingConv1d(nn.Conv1d):
+    """A causal convolution of a stream of frames, which keeps the last frames that it reads again in a buffer."""
+
+    ring: torch.Tensor
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1) -> None:
+        super().__init__(inputs, outputs, kernel, dilation=dilation)
+        self.register_buffer("ring", torch.zeros(1, inputs, (kernel - 1) * dilation))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        frames = torch.cat([self.ring, x], 2)
+        self.ring.copy_(frames[:, :, -self.ring.shape[2] :])
+        return super().forward(frames)
+
+
 class TemporalBlock(nn.Module):
     """Two causal convolutions of one dilation beside the identity, or beside a convolution of one point."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        dilation: int,
+        convolution: type[CausalConv1d] | type[RingConv1d],
+    ) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            CausalConv1d(inputs, outputs, kernel, dilation=dilation),
+            convolution(inputs, outputs, kernel, dilation=dilation),
             nn.BatchNorm1d(outputs),
             nn.ReLU(inplace=True),
             nn.Dropout(0.2),
-            CausalConv1d(outputs, outputs, kernel, dilation=dilation),
+            convolution(outputs, outputs, kernel, dilation=dilation),
             nn.BatchNorm1d(outputs),
             nn.ReLU(inplace=True),
             nn.Dropout(0.2),
@@ -154,13 +176,16 @@ class TemporalBlock(nn.Module):
 
 class TCN(nn.Module):
     """A temporal convolutional network (Bai et al., arXiv 1803.01271), with batch instead of weight normalization.
-    Input [N, inputs, time], output [N, classes, time]."""
+    Input [N, inputs, time], output [N, classes, time]. ``streaming``: N is 1, and a call continues the call before."""
 
-    def __init__(self, inputs: int = 8, classes: int = 10, channels: int = 24, blocks: int = 4) -> None:
+    def __init__(
+        self, inputs: int = 8, classes: int = 10, channels: int = 24, blocks: int = 4, streaming: bool = False
+    ) -> None:
         super().__init__()
+        convolution = RingConv1d if streaming else CausalConv1d
         widths = [inputs, *(channels for _ in range(blocks))]
         self.blocks = nn.Sequential(
-            *(TemporalBlock(widths[level], widths[level + 1], 3, 1 << level) for level in range(blocks))
+            *(TemporalBlock(widths[level], widths[level + 1], 3, 1 << level, convolution) for level in range(blocks))
         )
         self.head = nn.Conv1d(channels, classes, 1)
 

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The built-in networks with recurrent layers or states, each as one delegate call, and near the quantized module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import openneutron
+from openneutron.api.pytorch import CompiledModel
+from openneutron.pytorch.source import models
+from openneutron.pytorch.source.models.recurrent import KeywordSpotter
+from openneutron.pytorch.source.models.small import TCN
+from tests.pytorch.small_models import outputs_of
+from tests.support import oracle
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The calls of a network of kernels of recurrent layers, its calls in all at most, and its states."""
+
+    recurrent: int
+    most_calls: int
+    states: tuple[str, ...] = ()
+
+
+RINGS = tuple(f"blocks.{block}.layers.{layer}.ring" for block in range(4) for layer in (0, 4))
+NETWORKS = {
+    "crnn": Expected(2, 13),
+    "gru_kws": Expected(1, 2),
+    "lstm_kws": Expected(1, 2),
+    "noise_suppression": Expected(3, 19, ("voice_state", "noise_state", "gain_state")),
+    "streaming_tcn": Expected(0, 34, RINGS),
+}
+FRAMES = 32
+LEAST_WITHIN_ONE_STEP = 0.99
+TRAINED, EPOCHS = 1297, 16
+"""Digits of 1,797 that train the network, and how often."""
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def compiled(request: pytest.FixtureRequest) -> tuple[str, CompiledModel]:
+    model, example = models.get(request.param)
+    calibration = models.samples(request.param, FRAMES, seed=1)
+    return request.param, openneutron.compile(model, example, calibration=calibration, name=request.param)
+
+
+def test_everything_is_one_delegate_call_of_few_kernels(compiled: tuple[str, CompiledModel]) -> None:
+    name, program = compiled
+    expected = NETWORKS[name]
+    assert program.delegation.on_cpu == ()
+    (partition,) = program.partitions
+    report = partition.compiled.report
+    kernels = [operator.kernel for operator in report.operators]
+    assert kernels.count("recurrent_s8") + kernels.count("unidirectional_sequence_lstm_s8") == expected.recurrent
+    assert len(kernels) <= expected.most_calls
+    assert report.states == expected.states
+
+
+def test_outputs_are_near_those_of_the_quantized_module(compiled: tuple[str, CompiledModel]) -> None:
+    name, program = compiled
+    graph = program.partitions[0].compiled.graph
+    samples = models.samples(name, FRAMES, seed=2)
+    near, runs = [], []
+    for sample in samples:
+        wanted, found = outputs_of(program.quantized(*sample)), program.run(*sample)
+        runs.append(found[0].clone())
+        for got, want, result in zip(found, wanted, graph.outputs, strict=True):
+            quant = graph[result].quant
+            assert quant is not None
+            assert got.shape == want.shape
+            near.append(((got - want).abs() < 1.5 * quant.scale).flatten())
+    program.reset()
+    for sample, before in zip(samples, runs, strict=True):
+        assert torch.equal(program.run(*sample)[0], before)
+    assert float(torch.cat(near).float().mean()) >= LEAST_WITHIN_ONE_STEP
+
+
+def test_the_lstm_s_outputs_are_those_of_litert() -> None:
+    model, example = models.get("lstm_kws")
+    samples = models.samples("lstm_kws", 4, seed=2)
+    program = openneutron.compile(model, example, calibration=samples)
+    graph = program.partitions[0].compiled.graph
+    source, result = graph[graph.inputs[0]].quant, graph[graph.outputs[0]].quant
+    assert source is not None
+    assert result is not None
+    for (sample,) in samples:
+        stored = torch.ops.quantized_decomposed.quantize_per_tensor(
+            sample, source.scale, source.zero_point, -128, 127, torch.int8
+        ).numpy()
+        (want,) = oracle.reference_outputs(graph, [stored])
+        real = (want.astype(np.float32) - result.zero_point) * np.float32(result.scale)
+        np.testing.assert_array_equal(program.run(sample)[0].numpy().reshape(-1), real.reshape(-1))
+
+
+def test_frame_by_frame_a_tcn_computes_what_it_computes_at_once() -> None:
+    streaming, whole = models.get("streaming_tcn")[0], TCN().eval()
+    whole.load_state_dict(streaming.state_dict(), strict=False)
+    frames = [frame for (frame,) in models.samples("streaming_tcn", 40)]
+    with torch.no_grad():
+        found = torch.cat([streaming(frame) for frame in frames], 2)
+        torch.testing.assert_close(found, whole(torch.cat(frames, 2)))
+
+
+def test_a_trained_lstm_reads_digits_by_rows_as_well_in_int8() -> None:
+    """Digits are 8 rows of 8 values, a row for each step."""
+    digits = load_digits()
+    rows, labels = torch.tensor(digits.images / 16, dtype=torch.float32), torch.tensor(digits.target)
+    torch.manual_seed(0)
+    order = torch.randperm(len(rows))
+    trained, tested = order[:TRAINED], order[TRAINED:]
+    model = KeywordSpotter(nn.LSTM, features=8, classes=10)
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    for _ in range(EPOCHS):
+        for batch in trained[torch.randperm(TRAINED)].split(64):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(rows[batch]), labels[batch]).backward()
+            optimizer.step()
+    model.eval()
+    calibration = [(each,) for each in rows[trained[:32]].split(1)]
+    program = openneutron.compile(model, calibration[0], calibration=calibration)
+    assert program.delegation.on_cpu == ()
+    with torch.no_grad():
+        classes = model(rows[tested]).argmax(1)
+    on_npu = torch.cat([program.run(each)[0] for each in rows[tested].split(1)]).argmax(1)
+    accuracy, accuracy_on_npu = (100 * float((found == labels[tested]).float().mean()) for found in (classes, on_npu))
+    print(f"{accuracy:.1f} % in float, {accuracy_on_npu:.1f} % on the NPU")
+    assert accuracy >= 90
+    assert abs(accuracy - accuracy_on_npu) <= 0.5
