@@ -236,9 +236,10 @@ LEAST_SUM_EXPONENT = -9
 
 
 def _wide_sum(graph: Graph, node: Node) -> str | None:
+    if graph.given(node, 0).dtype is not DType.INT16:
+        return None
     factor = ratio(quant_of(graph, node, 0), result_quant(graph, node))
-    fraction, exponent = math.frexp(factor)
-    if graph.given(node, 0).dtype is not DType.INT16 or (fraction == 0.5 and exponent > LEAST_SUM_EXPONENT):
+    if math.frexp(factor)[0] == 0.5 and factor >= 2.0**LEAST_SUM_EXPONENT:
         return _addable(graph, node)
     return (
         f"its input's scale is {factor:g} times its output's; for int16 it must be a power of two from 2^{LEAST_SUM_EXPONENT} on, "
@@ -247,8 +248,7 @@ def _wide_sum(graph: Graph, node: Node) -> str | None:
 
 
 _WIDE_SUM = limit(
-    f"int16: at most {MOST_WIDE_ADDED} values into one; an input scale of a power of two, from 2^{LEAST_SUM_EXPONENT} on, "
-    "times the output's",
+    f"int16: at most {MOST_WIDE_ADDED} values into one, and an input scale of 2^{LEAST_SUM_EXPONENT}, 2^{LEAST_SUM_EXPONENT + 1} … times the output's",
     _wide_sum,
 )
 
