@@ -13,6 +13,7 @@ from torch import nn
 
 import openneutron
 from openneutron.api.pytorch import CompiledModel
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.models.recurrent import KeywordSpotter
 from openneutron.pytorch.source.models.small import TCN
@@ -132,3 +133,13 @@ def test_a_trained_lstm_reads_digits_by_rows_as_well_in_int8() -> None:
     print(f"{accuracy:.1f} % in float, {accuracy_on_npu:.1f} % on the NPU")
     assert accuracy >= 90
     assert abs(accuracy - accuracy_on_npu) <= 0.5
+
+
+@pytest.mark.parametrize(("name", "conversions"), [("crnn", 2), ("noise_suppression", 5)])
+def test_with_int16_activations_recurrent_layers_stay_int8(name: str, conversions: int) -> None:
+    model, example = models.get(name)
+    calibration = models.samples(name, 4, seed=1)
+    options = QuantizationOptions(activations="int16")
+    program = openneutron.compile(model, example, calibration=calibration, quantization=options)
+    assert program.delegation.on_cpu == ()
+    assert (len(program.partitions), program.report.conversions) == (1, conversions)

@@ -26,6 +26,7 @@ from openneutron.pytorch.operators.annotations import (
     Result,
     annotation_rules,
     argument,
+    is_int8_alone,
 )
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import settings
@@ -175,7 +176,7 @@ class NeutronQuantizer(Quantizer):
         config = self._overrides.of(node)
         if config is None or config.activations is not None:
             return config
-        return dataclasses.replace(config, activations=self.activations)
+        return dataclasses.replace(config, activations=INT8 if is_int8_alone(node) else self.activations)
 
     def _type_moved(self, node: Node, data: Iterable[Node], config: QuantizationConfig) -> str | None:
         """Return the type of what an operator moves: that of its operands where they have one, unless they are converted to

@@ -25,7 +25,7 @@ def _lstm_products(node: Node) -> Iterator[tuple[Node, Node | None]]:
 
 
 RULES = {
-    f"{layers.NAMESPACE}.lstm.default": AnnotationRule(products=_lstm_products),
-    f"{layers.NAMESPACE}.gru.default": AnnotationRule((0, 5), products=_products, state=5),
-    f"{layers.NAMESPACE}.rnn.default": AnnotationRule((0, 5), products=_products, state=5),
+    f"{layers.NAMESPACE}.lstm.default": AnnotationRule(products=_lstm_products, int8_alone=True),
+    f"{layers.NAMESPACE}.gru.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=True),
+    f"{layers.NAMESPACE}.rnn.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=True),
 }
