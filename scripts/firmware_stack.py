@@ -62,6 +62,10 @@ class CallGraph:
         """The run functions that the library's kernel table points to, each with its object."""
         return {name: self.find(TABLE, name).object for name in sorted(self.addressed[TABLE]) if "_run" in name}
 
+    def checks(self) -> set[str]:
+        """The check functions that the library's kernel table points to."""
+        return {name for name in self.addressed[TABLE] if name.endswith("_check")}
+
     def find(self, place: str, name: str) -> Function:
         """The function that an object means by a name: its own, or the one that has it in the whole library."""
         own = self.functions.get((place, name))
@@ -72,15 +76,17 @@ class CallGraph:
             raise UnboundedStackError(f"stack: {place} calls {name}, of which there are {len(others)}")
         return self.functions[others[0]]
 
-    def depth(self, root: str, runs: Collection[str] = ()) -> Depth:
-        """The deepest chain below ``root`` where the driver calls these of the kernels' run functions, and any check.
+    def depth(self, root: str, runs: Collection[str] = (), checks: Collection[str] | None = None) -> Depth:
+        """The deepest chain below ``root`` where the driver calls these of the kernels' run functions, and these
+        of their checks: without ``checks``, any.
 
         Raises UnboundedStackError where there is a recursion.
         """
-        return self._below(self.find(TABLE, root), frozenset(runs), (), {})
+        checked = self.checks() if checks is None else checks
+        return self._below(self.find(TABLE, root), frozenset((*runs, *checked)), (), {})
 
     def _below(
-        self, function: Function, runs: frozenset[str], above: tuple[Function, ...], known: dict[_Place, Depth]
+        self, function: Function, called: frozenset[str], above: tuple[Function, ...], known: dict[_Place, Depth]
     ) -> Depth:
         chain = (*above, function)
         if function in above:
@@ -88,13 +94,13 @@ class CallGraph:
         place = (function.object, function.name, frozenset(item.object for item in chain))
         if place not in known:
             deepest = Depth(0, ())
-            for home, callee in sorted(self._callees(chain, runs)):
-                below = self._below(self.find(home, callee), runs, chain, known)
+            for home, callee in sorted(self._callees(chain, called)):
+                below = self._below(self.find(home, callee), called, chain, known)
                 deepest = max(deepest, below, key=lambda depth: depth.bytes)
             known[place] = Depth(function.frame + deepest.bytes, (function.name, *deepest.chain))
         return known[place]
 
-    def _callees(self, chain: tuple[Function, ...], runs: frozenset[str]) -> set[tuple[str, str]]:
+    def _callees(self, chain: tuple[Function, ...], called: frozenset[str]) -> set[tuple[str, str]]:
         """Return the functions that the last function of a chain can call: (object that names it, name)."""
         function = chain[-1]
         calls = {(function.object, name) for name in function.calls}
@@ -109,9 +115,9 @@ class CallGraph:
         pointed = self.addressed[TABLE]
         chosen = {name for name in pointed if "_takes_" in name}
         if function.object == "validate.o":
-            chosen |= {name for name in pointed if name.endswith("_check")}
+            chosen |= called & self.checks()
         elif not function.name.startswith("neutron_find_variant"):
-            chosen |= runs
+            chosen |= called - self.checks()
         return calls | {(TABLE, name) for name in chosen}
 
 

@@ -378,7 +378,8 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
     NeutronError error = check_data(header, view, data);
     if (error != ENONE) return error;
     if (model->obstacle != ENONE) return model->obstacle;
-    model->obstacle = view->state_size > 0 ? ENEUTRON_RUNNING : ENONE;
+    /* Models without a state may be in several runs at once: these write nothing to the model. */
+    if (view->state_size > 0) model->obstacle = ENEUTRON_RUNNING;
     run.bases.inputs = data->inputs;
     run.bases.outputs = data->outputs;
     run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_WEIGHTS)] = (uint8_t *)(uintptr_t)model->weights;
@@ -393,7 +394,7 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
     take_inputs(&run);
     error = run_code(&run);
     end_transfers(&run);
-    model->obstacle = ENONE;
+    if (view->state_size > 0) model->obstacle = ENONE;
     if (run.events_left > 0) memset(run.events, 0, run.events_left * sizeof(NeutronEvent));
     if (error == ENONE) give_outputs(&run);
     return error;

@@ -39,8 +39,8 @@ typedef struct {
 typedef void (*NeutronMix)(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels);
 
 /* mix() for the channels of each row and column of the window. */
-static inline void neutron_mix_corners(const NeutronKernelCall *call, const NeutronBuffer *in, const NeutronBuffer *out,
-                                       const uint8_t *maps, NeutronMix mix) {
+static NEUTRON_INLINE void neutron_mix_corners(const NeutronKernelCall *call, const NeutronBuffer *in,
+                                               const NeutronBuffer *out, const uint8_t *maps, NeutronMix mix) {
     const NeutronWindowExtents *w = &call->window;
     const int32_t *row_map = (const int32_t *)(const void *)maps, *col_map = row_map + (ptrdiff_t)3 * out->rows;
     NEUTRON_FOR_EACH_ROW(w, n, r) {

@@ -14,7 +14,7 @@ from tests.cli.conftest import Command
 KEYS = (
     "target, sram-budget, io-place, prefetch-constants, effort, check, profile, converter, converter-flags, calibration, "
     "preprocess, sample-rate, calibration-samples, weights, operators-not-to-delegate, keep-float, quantization, channels-last, "
-    "any-runtime, cache, io-dtype, observer"
+    "any-runtime, cache, io-dtype, activations, observer"
 )
 
 

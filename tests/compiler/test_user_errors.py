@@ -32,6 +32,9 @@ ABOUT = {
         ("options.py", "from_dict", "InvalidOptionError"): 1,
     },
     "a graph that was not partitioned": {("compiler/driver.py", "_legalized", "InvalidModelError"): 1},
+    "a graph of a type that the chip does not have, partitioned for another chip or for none": {
+        ("compiler/driver.py", "_compiled", "InvalidModelError"): 1,
+    },
     "a damaged file, while it is read": {("litert/write.py", "_within", "InvalidModelError"): 1},
     "a mistake in the compiler": {("compiler/driver.py", "checked", "CompilerFaultError"): 1},
 }

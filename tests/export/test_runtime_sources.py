@@ -15,7 +15,7 @@ from tests.cortex_m33.firmware import library
 from tests.support.tools import required
 
 KERNELS = [row.name for row in rows.KERNELS]
-FROM_THE_C_LIBRARY = {"memcpy", "memset", "memmove"}
+FROM_THE_C_LIBRARY = {"memcpy", "memset"}
 
 
 @cache

@@ -26,10 +26,11 @@ def test_measured_and_computed(make: Callable[[], Graph], libraries: Mapping[Bui
     program = compile_graph(make(), targets.get(TARGET)).program
     (done,) = run(image(library()), [Case(program, random_inputs(program, 1), Flag.STACK)])
     graph = call_graph(libraries[Build("gcc", "-Os")])
-    called = {f"{operator.row.name}_run" for operator in decode(program).operators}
-    prepare = graph.depth("neutronModelPrepare").bytes
+    kernels = {operator.row.name for operator in decode(program).operators}
+    called, checks = {f"{name}_run" for name in kernels}, {f"{name}_check" for name in kernels}
+    prepare = graph.depth("neutronModelPrepare", checks=checks).bytes
     whole_run = graph.depth("neutronRunBlocking", called & graph.runs().keys()).bytes
     print(f"prepare: {done.prepare_stack} of {prepare}; run: {done.runs[0].stack} of {whole_run}")
-    assert called <= graph.runs().keys()
+    assert called <= graph.runs().keys() and checks <= graph.checks()
     assert 0.75 * prepare < done.prepare_stack <= prepare
     assert 0.75 * whole_run < done.runs[0].stack <= whole_run

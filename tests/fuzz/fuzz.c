@@ -15,7 +15,7 @@
 
 /* Programs that want more memory than this are checked but not run: there would be no such buffer. */
 #define MAX_MEMORY (UINT64_C(1) << 24)
-#define MAX_PROGRAMS 256
+#define MAX_PROGRAMS 512
 #define MAX_CODES 32
 
 typedef struct {

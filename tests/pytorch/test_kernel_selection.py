@@ -13,6 +13,7 @@ import openneutron
 from openneutron.cli import main
 from openneutron.errors import InvalidOptionError
 from openneutron.isa.kernel_selection import called_kernels, merge, parse
+from openneutron.isa.rows import FORMAT_VERSION
 from openneutron.options import CompileOptions, DelegationOptions, OutputOptions, QuantizationOptions
 from tests.pytorch.small_models import IMAGE, Around
 
@@ -50,7 +51,7 @@ def test_the_files_of_two_partitions(tmp_path: Path, capsys: pytest.CaptureFixtu
     made.save(tmp_path / "net.pte")
     assert main(["kernels", "list", str(tmp_path / "net.pte")]) == 0
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "net.pte  microcode format 0x4F4E0002"
+    assert first == f"net.pte  microcode format 0x{FORMAT_VERSION:X}"
     assert [line.split("  ")[1] for line in lines] == ["forward, delegate 0", "forward, delegate 1", "all"]
 
 

@@ -64,8 +64,8 @@ static bool is_accepted_16(Case16 *c) {
     Case *const b = &c->bytes;
     b->bindings[0] = (NeutronBinding){NEUTRON_BASE_INPUT, 0, b->input_size};
     b->bindings[1] = (NeutronBinding){NEUTRON_BASE_OUTPUT, 0, b->output_size};
-    b->program = (NeutronProgramView){b->buffers,      2,               b->bindings,     1, 1, b->weights_size,
-                                      b->scratch_size, b->prefetch_size};
+    b->program = (NeutronProgramView){
+        b->buffers, 2, b->bindings, 1, 1, {{b->weights_size, b->scratch_size, b->prefetch_size, 0}}};
     if (!neutron_buffer_is_sound(&b->program, &b->buffers[0]) || !neutron_buffer_is_sound(&b->program, &b->buffers[1]) ||
         neutron_checked_buffer(&b->program, c->params.output, true) == NULL) {
         return false;
@@ -106,7 +106,7 @@ static bool run_16(const Case16 *c, bool *comparable) {
     if (!one_in(4)) mend_table_16(c, weights, prefetch);
     const void *inputs[1] = {input};
     void *outputs[1] = {output};
-    const NeutronBases bases = {inputs, outputs, weights, scratch, prefetch};
+    const NeutronBases bases = {inputs, outputs, {weights, scratch, prefetch, NULL}};
     const NeutronKernelCall call = {&c->params, b->buffers, &bases, b->window, NULL};
     uint8_t *const before = malloc(b->output_size), *const want = malloc(b->output_size);
     memcpy(before, output, b->output_size);

@@ -12,7 +12,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode, encode
-from tests.support import programs, random_graphs
+from tests.support import programs, random_graphs, random_wide
 from tests.support.hand_made_cascade import compiled_with, three_operators
 from tests.support.stateful_graphs import delayed, streaming_convolution
 
@@ -65,6 +65,7 @@ def seeds() -> tuple[Program, ...]:
     target = targets.get("imxrt700")
     graphs = [random_graphs.single(op, seed) for op in sorted(random_graphs.SAMPLERS) for seed in (0, 1)]
     graphs += [random_graphs.several(seed) for seed in range(40)]
+    graphs += [random_wide.several(seed) for seed in range(40)]
     graphs += stateful()
     for number, graph in enumerate(graphs):
         options = CompileOptions(io_place=("arena", "caller")[number % 2], prefetch_constants=number % 3 == 0)

@@ -9,6 +9,7 @@
 enum {
     BLOCK_BYTES = NEUTRON_LANES * NEUTRON_LANES,
     LANES_OF_A_PIXEL = 4,
+    WORDS = 228, /* of 4 inputs, all outputs together: 152 inputs of each of 6, as the sums have 64 bits on the stack */
     MOST_BLOCKS = 63, /* whose 504 products, of 22 bits and a sign each, fit 32 bits together */
 };
 
@@ -129,8 +130,8 @@ static void compute_tile(const Tile *tile) {
     const Layer *layer = tile->layer;
     const NeutronConv2dS16 *p = layer->p;
     const NeutronWindowExtents *w = &layer->call->window;
-    const uint32_t fit = NEUTRON_WORDS_DSP / (2 * (uint32_t)tile->size), most = fit < MOST_BLOCKS ? fit : MOST_BLOCKS;
-    uint32_t inputs[2 * NEUTRON_WORDS_DSP];
+    const uint32_t fit = WORDS / (2 * (uint32_t)tile->size), most = fit < MOST_BLOCKS ? fit : MOST_BLOCKS;
+    uint32_t inputs[2 * WORDS];
     uint64_t wide[NEUTRON_CHANNELS_DSP * NEUTRON_PIXELS_DSP];
     NeutronPartDsp part = {.channel0 = -1};
     for (int32_t channel = w->channel0, end; channel < w->channel1; channel = end) {

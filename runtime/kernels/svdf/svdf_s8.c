@@ -28,19 +28,28 @@ bool svdf_s8_check(const NeutronProgramView *program, const void *params, const 
            neutron_range_is_sound(program, p->bias_base, p->bias_offset, (uint64_t)units * 4, NEUTRON_ALIGNMENT);
 }
 
-/* The sum over a filter's memory, once `newest` is in it and the oldest result is gone. */
+/* The sum over a filter's memory, once `newest` is in it and the oldest result is gone: each result moves by one place. */
 static uint32_t filtered(const NeutronSvdfS8 *p, uint8_t *memory, const uint8_t *weights, int32_t newest) {
     const size_t last = (size_t)(p->memory - 1) * (size_t)p->state_bytes;
-    uint32_t sum = 0;
-    memmove(memory, memory + p->state_bytes, last);
+    const int32_t last_weight = neutron_load_16(weights + 2 * ((ptrdiff_t)p->memory - 1));
+    uint32_t sum;
     if (p->state_bytes == 2) {
-        neutron_store_16(memory + last, neutron_bound_16(newest));
-        for (ptrdiff_t i = 0; i < p->memory; i++) {
-            sum += (uint32_t)(neutron_load_16(memory + 2 * i) * neutron_load_16(weights + 2 * i));
+        const int32_t stored = neutron_bound_16(newest);
+        sum = (uint32_t)(stored * last_weight);
+        for (uint8_t *const end = memory + last; memory < end; memory += 2, weights += 2) {
+            const int32_t moved = neutron_load_16(memory + 2);
+            neutron_store_16(memory, moved);
+            sum += (uint32_t)(moved * neutron_load_16(weights));
         }
+        neutron_store_16(memory, stored);
     } else {
-        memory[last] = (uint8_t)neutron_bound(newest, INT8_MIN, INT8_MAX);
-        for (ptrdiff_t i = 0; i < p->memory; i++) sum += (uint32_t)((int8_t)memory[i] * neutron_load_16(weights + 2 * i));
+        const int32_t stored = neutron_bound(newest, INT8_MIN, INT8_MAX);
+        sum = (uint32_t)(stored * last_weight);
+        for (uint8_t *const end = memory + last; memory < end; memory++, weights += 2) {
+            *memory = memory[1];
+            sum += (uint32_t)((int8_t)*memory * neutron_load_16(weights));
+        }
+        *memory = (uint8_t)stored;
     }
     return sum;
 }

@@ -70,6 +70,20 @@ static void see_cells(const Layer *layer, uint8_t *gate, const Coefficients *of)
     }
 }
 
+/* 1024 * sum / count towards 0, where sum is of `count` numbers of 16 bits: the result has at most 26 bits. Without the
+ * compiler's division of 64 bits. */
+static int32_t mean_of(int64_t sum, int32_t count) {
+    uint64_t rest = (uint64_t)(sum < 0 ? -sum : sum) * 1024;
+    int32_t mean = 0;
+    for (int32_t bit = 25; bit >= 0; bit--) {
+        const uint64_t part = (uint64_t)count << bit;
+        if (rest < part) continue;
+        rest -= part;
+        mean |= INT32_C(1) << bit;
+    }
+    return sum < 0 ? -mean : mean;
+}
+
 /* LiteRT's PortableApplyLayerNorm: numbers have 10 more fractional bits between the two scales. */
 static void normalize(const Layer *layer, uint8_t *gate, const Coefficients *of, const Coefficients *biases) {
     const int32_t count = layer->p->cells, multiplier = neutron_sound_multiplier(of->multiplier);
@@ -79,7 +93,7 @@ static void normalize(const Layer *layer, uint8_t *gate, const Coefficients *of,
         sum += value;
         squares += value * value;
     }
-    const int32_t mean = (int32_t)(sum * 1024 / count);
+    const int32_t mean = mean_of(sum, count);
     const int64_t variance = (squares * ((1 << 20) / count) - (int64_t)mean * mean) / (1 << 20);
     int32_t shift;
     const int32_t root = neutron_inverse_root(variance < 1 ? of->guard : (int32_t)variance, &shift);

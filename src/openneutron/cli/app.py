@@ -59,7 +59,7 @@ COMMANDS = {
     "pareto": Command("pareto.show_pareto", "Show the modelled time for each amount of SRAM."),
     "disasm": Command("disasm.disasm", "List the programs in a compiled file."),
     "kernels": Command("kernels.app", "Kernels that compiled models call."),
-    "targets": Command("targets.show_targets", "List the chips with their numbers."),
+    "targets": Command("targets.show_targets", "List the chips, or the facts about one chip with their sources."),
     "doctor": Command("doctor.doctor", "Check the installation, and print instructions for missing parts."),
     "demo": Command(
         "demo.demo",

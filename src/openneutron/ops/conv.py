@@ -21,7 +21,7 @@ from openneutron.ops.limits import (
     window_numbers,
 )
 from openneutron.ops.rescaling import (
-    WIDE_EXPONENT,
+    WIDE_SUM_EXPONENT,
     fitted_for_single_rounding,
     fused_activation,
     of_convolution,
@@ -189,7 +189,7 @@ def _conv_limits(data: int, weights: int, bias: int, channel_axis: int = 0) -> t
     return (
         rank(data, 4, 4),
         window_numbers(),
-        rescales(of_convolution(data, weights), wide=WIDE_EXPONENT),
+        rescales(of_convolution(data, weights), wide=WIDE_SUM_EXPONENT),
         fused_activation(),
         _sums_in_range(data, weights, bias, channel_axis),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import limit, rank
-from openneutron.ops.rescaling import WIDE_EXPONENT, matmul_factor, of_two, rescales
+from openneutron.ops.rescaling import WIDE_SUM_EXPONENT, matmul_factor, of_two, rescales
 from openneutron.ops.table import INT8_OR_INT16, Attribute, Op, Operand, Role, broadcast_shape
 
 MOST_DEPTH = 2**15
@@ -50,7 +50,7 @@ BATCH_MATMUL = Op(
         rank(0, 2, 5),
         rank(1, 2, 5),
         limit(f"matrices that multiply, batches that broadcast, a depth of at most {MOST_DEPTH}", _multiply),
-        rescales(of_two(matmul_factor), wide=WIDE_EXPONENT),
+        rescales(of_two(matmul_factor), wide=WIDE_SUM_EXPONENT),
     ),
     version=2,
     doc="Products of matrices, either of them transposed; batches broadcast.",

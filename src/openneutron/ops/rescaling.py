@@ -20,7 +20,7 @@ from openneutron.ops.limits import Limit, limit
 LARGEST_SHIFT = 30
 """A left shift of 31 keeps only the sign bit; neutron_shift_is_sound() of kernel.h allows up to 30."""
 
-WIDE_EXPONENT = 7
+WIDE_SUM_EXPONENT = 7
 """LiteRT rescales int64 accumulators by factors below 2^7 (MultiplyByQuantizedMultiplier of common.cc)."""
 
 _FRACTION_BITS = 31

@@ -56,7 +56,7 @@ static uint32_t print_comparison(uint32_t index, uint32_t frames) {
 /* One run on the golden inputs of a frame. */
 static NeutronError run_frame(uint32_t frame, void *const outputs[]) {
     const void *inputs[OPENNEUTRON_INPUT_PLACES] = {NULL};
-    for (uint32_t i = 0; i < OPENNEUTRON_INPUT_COUNT; ++i) {
+    for (uint32_t i = 0; i != OPENNEUTRON_INPUT_COUNT; ++i) { /* a model may have none */
         inputs[i] = (const uint8_t *)openneutron_golden_inputs[i] + frame * openneutron_inputs[i].size_bytes;
     }
     const NeutronError error = openneutron_run(inputs, outputs);
