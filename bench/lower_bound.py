@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.layout import io_outside
+from openneutron.compiler.memory.layout import bytes_outside
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.call_lists import for_cascades
 from openneutron.compiler.search.cascade.least_peak import boundary_bytes
@@ -90,7 +90,7 @@ def memory_bounds(graph: Graph, target: Target, options: CompileOptions = Compil
     separate, calls = select_calls(legalize(graph))
     lists = for_cascades(calls, in_place(separate, calls), options.place)
     found = [bounds(network(each.calls, each.storages, target, options.place == CALLER)) for each in lists]
-    outside = io_outside(graph, options.place)
+    outside = bytes_outside(graph, options.place)
     by_rows = min(each.by_rows for each in found)
     return Bounds(
         by_rows + outside,
