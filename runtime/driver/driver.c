@@ -378,8 +378,7 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
     NeutronError error = check_data(header, view, data);
     if (error != ENONE) return error;
     if (model->obstacle != ENONE) return model->obstacle;
-    /* Models without a state may be in several runs at once: these write nothing to the model. */
-    if (view->state_size > 0) model->obstacle = ENEUTRON_RUNNING;
+    if (view->state_size > 0) model->obstacle = ENEUTRON_RUNNING; /* others may be in several runs at once */
     run.bases.inputs = data->inputs;
     run.bases.outputs = data->outputs;
     run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_WEIGHTS)] = (uint8_t *)(uintptr_t)model->weights;
