@@ -90,7 +90,7 @@ def test_operators_say_which_scales_they_refuse() -> None:
 
 def test_every_table_has_a_row_and_every_row_a_table() -> None:
     """``lookup`` brings its table along, and that of truth values is no int8 function."""
-    assert {*TABLES, "lookup", "logical_not"} == {op.name for op in BY_NAME.values() if op.kernels == ("lookup_s8",)}
+    assert {*TABLES, "lookup", "logical_not"} == {op.name for op in BY_NAME.values() if op.kernels[0] == "lookup_s8"}
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5), (1, 6, 5, 3), (2, 4, 4, 40), (2, 1, 3, 2, 5)])

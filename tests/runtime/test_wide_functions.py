@@ -16,7 +16,7 @@ from openneutron.compiler import CompileOptions
 from openneutron.compiler.graph.partition import partition
 from openneutron.ir import Graph, Node, per_tensor
 from openneutron.ir.graph import AttrValue, DType, Tensor
-from openneutron.ops import BY_NAME
+from openneutron.ops import BY_NAME, reject
 from tests.runtime import element_calls
 from tests.support import oracle
 
@@ -70,7 +70,7 @@ def functions(draw: st.DrawFn) -> Graph:
         scale = draw(st.sampled_from((scale, 2.0**-12, 2.0**-11, 2.0**-12 * 1.0006, 5.3)))
     attrs: dict[str, AttrValue] = {}
     if op == "leaky_relu":
-        attrs["alpha"] = draw(st.sampled_from((0.01, 0.5, 0.3, -0.2, -0.5, 1.5)))
+        attrs["alpha"] = draw(st.sampled_from((0.0, 0.01, 0.5, 0.3, 0.25, 1.5)))
     if op == "gelu":
         attrs["approximate"] = draw(st.booleans())
     if op == "softmax":
@@ -208,3 +208,9 @@ def test_a_cascade_of_both_types_fits_a_budget() -> None:
     assert least < whole
     for budget in (least, (least + whole) // 2):
         oracle.assert_bit_exact(graph, (1,), CompileOptions(sram_budget=budget))
+
+
+def test_a_negative_slope_is_refused() -> None:
+    a, y = (oracle.wide_activation(name, (8,)) for name in "ay")
+    node = Node("leaky_relu", ("a",), ("y",), {"alpha": -0.5})
+    assert reject(oracle.graph_of([a], [node], [y]), node) == "its alpha is -0.5; on int16 it must be 0 or above"

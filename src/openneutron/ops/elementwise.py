@@ -27,7 +27,14 @@ from openneutron.ops.rescaling import (
     rsqrt_factor,
 )
 from openneutron.ops.table import INPUT, Attribute, Op, Operand, Quantization, Role, broadcast, broadcast_shape
-from openneutron.ops.wide_elements import CONVERTED, EXPONENTIAL, GENERAL_SCALES, INT8_SLOPES, SIGMOID_SCALE
+from openneutron.ops.wide_elements import (
+    CONVERTED,
+    EXPONENTIAL,
+    GENERAL_SCALES,
+    INT8_SLOPES,
+    RISING_SLOPE,
+    SIGMOID_SCALE,
+)
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
 
@@ -330,6 +337,6 @@ OPS = (
         kernels=_BY_FACTORS,
         doc="x where x is positive, alpha * x elsewhere.",
         attributes=(Attribute("alpha", "alpha", 0.0),),
-        limits=(rescales(of_one(ratio_in_float), _leaky_slope, wide=WIDE_EXPONENT),),
+        limits=(RISING_SLOPE, rescales(of_one(ratio_in_float), _leaky_slope, wide=WIDE_EXPONENT)),
     ),
 )

@@ -42,6 +42,16 @@ def _narrow_slopes(graph: Graph, node: Node) -> str | None:
 INT8_SLOPES = limit("int8 slopes, output of the input's type", _narrow_slopes)
 
 
+def _rising_slope(graph: Graph, node: Node) -> str | None:
+    # LiteRT turns the sign of the rescaled magnitude where alpha is negative, which rounds halves the other way.
+    if graph[node.name].dtype is not DType.INT16 or node["alpha"] >= 0:
+        return None
+    return f"its alpha is {node['alpha']:g}; on int16 it must be 0 or above"
+
+
+RISING_SLOPE = limit("int16: alpha of 0 or above", _rising_slope)
+
+
 def narrowing_reason(graph: Graph, node: Node) -> str | None:
     """Return the reason why LiteRT has no QUANTIZE between these types, or None."""
     source, result = graph.given(node, 0), graph[node.name]
