@@ -33,7 +33,7 @@ def program() -> Path:
 
 
 def _is_convolution(kernel: str) -> bool:
-    """Whether test_conv_fuzz.py calls the kernel: random words make no convolution."""
+    """Return True for convolutions. Random words make none that is accepted, so test_conv_fuzz.py calls these kernels."""
     return any(field.name == "requant_base" for field in KERNEL_BY_NAME[kernel].fields)
 
 

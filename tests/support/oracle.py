@@ -64,7 +64,7 @@ def simulated_outputs(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[
 
 
 def random_inputs(graph: Graph, seed: int | np.random.Generator) -> list[np.ndarray]:
-    """Full-range random int8 and int16 inputs, truth values, and indices that every gather of them can take."""
+    """Full-range random int8 and int16 inputs, truth values, and indices inside the table of each gather that reads them."""
     generator = np.random.default_rng(seed)
     return [_random_input(graph, name, generator) for name in graph.inputs]
 

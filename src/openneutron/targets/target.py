@@ -181,7 +181,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """The C port for the chip's host core. ``name`` is that of ``openneutron export --port``; empty: there is none."""
+    """The C port for the chip's host core. ``name`` is a value of ``openneutron export --port``, or empty for a chip without a port."""
 
     name: str
     boards: tuple[str, ...]

@@ -304,7 +304,7 @@ def _logistic(values: Floats) -> Floats:
 
 
 def log_in_float(lowest: np.float32) -> Callable[[Floats], Floats]:
-    """Return the logarithm that gives ``lowest`` where there is none."""
+    """Return a logarithm whose result is ``lowest`` for values of 0 and below."""
 
     def log(values: Floats) -> Floats:
         exact = [math.log(value) if value > 0 else float(lowest) for value in values.astype(np.float64)]
