@@ -215,6 +215,7 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "target": TEXT,
         "data": TEXT,
         "samples": WHOLE,
+        "complete": BOOLEAN,
         "metric": or_null(TEXT),
         "sides": several(record({"side": TEXT, "title": TEXT, "metric": or_null(NUMBER), "right": or_null(WHOLE)})),
         "pairs": several(PAIR),

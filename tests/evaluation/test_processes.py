@@ -58,6 +58,27 @@ def _quantized(program: CompiledLiteRTModel, image: np.ndarray) -> np.ndarray:
     return np.clip(stored, -128, 127).astype(np.int8).reshape(wanted.shape)
 
 
+def test_an_interrupt_leaves_the_results_of_the_samples_before_it(program: CompiledLiteRTModel, folder: Path) -> None:
+    def interrupt(_step: str, done: int, _total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    (first, *_) = shards(SAMPLES, None)
+    found = openneutron.evaluate(program, folder / "labelled.npz", workers=1, progress=interrupt)
+    assert (found.samples, found.complete) == (first.stop, False)
+    before = openneutron.evaluate(program, folder / "labelled.npz", workers=1)
+    assert (before.samples, before.complete) == (SAMPLES, True)
+    assert found.summary().splitlines()[0].endswith(f"{first.stop} samples until the interrupt")
+
+
+def test_an_interrupt_before_the_first_result_is_raised(program: CompiledLiteRTModel, folder: Path) -> None:
+    def interrupt(_step: str, _done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        openneutron.evaluate(program, folder / "labelled.npz", workers=1, progress=interrupt)
+
+
 def test_without_labels_the_sides_are_compared_alone(program: CompiledLiteRTModel) -> None:
     found = openneutron.evaluate(program, [np.zeros((1, 32, 32, 3), np.float32)], workers=1)
     assert (found.metric, found.worst, [side.metric for side in found.sides]) == (None, (), [None, None])

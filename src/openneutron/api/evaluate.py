@@ -71,7 +71,8 @@ def evaluate(
         progress: A function that is called with the name of a step, the number of its finished samples, and the number of all.
 
     Returns:
-        The evaluation, with the ``sides``, the ``pairs`` of sides, the ``worst`` classes, ``to_dict()`` and ``summary()``.
+        The evaluation, with the ``sides``, the ``pairs`` of sides, the ``worst`` classes, ``to_dict()`` and ``summary()``. An
+        interrupt (KeyboardInterrupt) ends the evaluation with the samples that are finished; ``complete`` is then False.
 
     Raises:
         InvalidOptionError: The data does not fit the model or the metric, the metric fails, or the scheduler does not answer.
@@ -91,9 +92,9 @@ def evaluate(
     wanted = inputs(program)
     if isinstance(data, (str, os.PathLike)) and (preprocess is None or isinstance(preprocess, str)):
         data_set = DataSet(os.fspath(data), wanted, preprocess, sample_rate, data_samples, "data")
-        return evaluated(program, data_set, model, metric, workers, scheduler, progress)
+        return evaluated(program, data_set, model, metric, workers, scheduler, progress, True)
     samples = source_of(data, wanted, preprocess=preprocess, sample_rate=sample_rate, limit=data_samples, option="data")
-    return evaluated(program, samples, model, metric, workers, scheduler, progress)
+    return evaluated(program, samples, model, metric, workers, scheduler, progress, True)
 
 
 def evaluated(
@@ -104,9 +105,11 @@ def evaluated(
     workers: int | None,
     scheduler: str | None,
     progress: Progress,
+    keep_interrupted: bool = False,
 ) -> Evaluation:
     """Return the evaluation on the samples of a data set, which other processes open too, or of a source, whose samples are
-    sent to them. Raises as ``evaluate`` does."""
+    sent to them. With ``keep_interrupted`` an interrupt ends the evaluation with the samples that are finished; it is raised
+    before the first of them. Raises as ``evaluate`` does."""
     source = data if isinstance(data, Source) else data.open()
     # A loader of unknown length is read once, and not in each process.
     items = tuple(source) if isinstance(data, Source) or source.count is None else None
@@ -122,20 +125,21 @@ def evaluated(
     data_set = data if items is None and isinstance(data, DataSet) else None
     job = Job(program.name, sides, chosen, data_set, count, code(*LIBRARIES))
     start = time.perf_counter()
-    records = _records(job, shards(count, items), workers, scheduler, progress)
+    records = _records(job, shards(count, items), workers, scheduler, progress, keep_interrupted)
     seconds = time.perf_counter() - start
     names = [side.name for side in sides]
     return Evaluation(
         model=program.name,
         target=program.target.name,
         data=source.name,
-        samples=count,
+        samples=len(records),
         metric=chosen,
         sides=side_results(names, records, is_share),
         pairs=pair_results(names, job.pairs, records),
         worst=worst_classes(records, source.classes),
         notes=notes,
         wall_seconds=seconds,
+        complete=len(records) == count,
     )
 
 
@@ -185,10 +189,15 @@ def _sides(
 
 
 def _records(
-    job: Job, parts: Sequence[Shard], workers: int | None, scheduler: str | None, progress: Progress
+    job: Job,
+    parts: Sequence[Shard],
+    workers: int | None,
+    scheduler: str | None,
+    progress: Progress,
+    keep_interrupted: bool,
 ) -> list[Record]:
-    """Return the facts of all samples, in their order. Raises InvalidOptionError for the first sample found that can't be
-    evaluated."""
+    """Return the facts of all samples in their order, or of those that were finished before an interrupt. Raises
+    InvalidOptionError for the first sample found that can't be evaluated."""
     if scheduler is not None:
         found = cluster.answers(_for_another_folder(job).to_bytes(), parts, scheduler)
     else:
@@ -196,12 +205,18 @@ def _records(
     answers: list[tuple[Record, ...]] = [()] * len(parts)
     done = 0
     progress(STEP, 0, job.count)
-    for place, answer in found:
-        if isinstance(answer, Failure):
-            raise InvalidOptionError(answer.words)
-        answers[place] = answer
-        done += len(answer)
-        progress(STEP, done, job.count)
+    try:
+        for place, answer in found:
+            if isinstance(answer, Failure):
+                raise InvalidOptionError(answer.words)
+            answers[place] = answer
+            done += len(answer)
+            progress(STEP, done, job.count)
+    except KeyboardInterrupt:
+        if not done or not keep_interrupted:
+            raise
+    finally:
+        found.close()
     return [record for answer in answers for record in answer]
 
 

@@ -91,6 +91,8 @@ def show_accuracy(
     output.show(accuracy_table(report, None if everything else SHOWN), "accuracy", report.to_dict(), as_json)
     if not quiet and data is None and asked.on_examples:
         output.note(ON_EXAMPLES)
+    if not report.complete:
+        raise KeyboardInterrupt
 
 
 def _repair(
@@ -106,6 +108,8 @@ def _repair(
     output.show(repair_table(report), "accuracy", {**report.to_dict(), "file": str(path)}, as_json)
     if not quiet:
         output.note(f"{path} has the measures: openneutron compile {asked.source} --quantization {path}")
+    if not report.complete:
+        raise KeyboardInterrupt
 
 
 def arguments(asked: GivenModel, data: str | None, steps: output.Steps) -> dict[str, Any]:

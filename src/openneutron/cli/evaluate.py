@@ -60,6 +60,7 @@ def evaluate_model(
     a .tflite has no float side. Without labels the sides are compared with each other alone.
 
     All processor cores evaluate, or the workers of a Dask scheduler with --scheduler. The results do not depend on their number.
+    An interrupt (Ctrl-C) shows the results of the samples so far.
 
     A function of a metric gets the outputs, a tuple of arrays, and the sample, with arrays, label and name; it returns a number,
     whose mean over all samples is the metric. --preprocess and --sample-rate hold for --data and --calibration.
@@ -71,10 +72,12 @@ def evaluate_model(
     check(metric)
     with output.Steps(quiet) as steps:
         program, model, _ = compiled_with_model(asked, steps)
-        found = evaluated(program, data_set(asked, program), model, metric, workers, scheduler, steps)
+        found = evaluated(program, data_set(asked, program), model, metric, workers, scheduler, steps, True)
     output.show(evaluation_table(found), "evaluate", found.to_dict(), as_json)
     if not quiet and not isinstance(asked.source, LiteRTFile) and asked.on_examples:
         output.note(ON_EXAMPLES)
+    if not found.complete:
+        raise KeyboardInterrupt
 
 
 def data_set(asked: GivenModel, program: CompiledModel | CompiledLiteRTModel) -> DataSet:

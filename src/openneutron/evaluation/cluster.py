@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ _RUNNING = threading.Lock()
 number of threads, belong to the process."""
 
 
-def answers(job: bytes, shards: Sequence[Shard], address: str) -> Iterator[tuple[int, Answer]]:
+def answers(job: bytes, shards: Sequence[Shard], address: str) -> Generator[tuple[int, Answer]]:
     """Yield the place of each shard with its answer, as they are finished by the workers of a scheduler.
 
     The shards of a worker that is lost go to the others. The job is itself the result of a task, which the scheduler makes

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 
 from openneutron.errors import MissingToolError
@@ -31,7 +31,7 @@ MEASURED = 2
 """The shards that this process evaluates before it decides; the first one also prepares what all others use."""
 
 
-def answers(job: bytes, shards: Sequence[Shard], workers: int | None) -> Iterator[tuple[int, Answer]]:
+def answers(job: bytes, shards: Sequence[Shard], workers: int | None) -> Generator[tuple[int, Answer]]:
     """Yield the place of each shard with its answer, as they are finished, with ``workers`` processes; None: with as many as
     there are cores, or fewer where so many would take longer to start than to evaluate.
 

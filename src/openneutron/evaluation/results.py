@@ -67,7 +67,8 @@ class Evaluation:
     """The result of ``openneutron.evaluate``.
 
     ``worst`` has the classes of which the last side finds the fewest, by their share; empty without labels of classes.
-    ``notes`` states in words what was left out. Two evaluations are equal if all but their times are.
+    ``notes`` states in words what was left out. ``complete`` is False after an interrupt; ``samples`` are then those that were
+    finished before it. Two evaluations are equal if all but their times are.
 
     >>> Evaluation("net", "imxrt700", "digits.npz", 2, None, (), ()).metric is None
     True
@@ -83,6 +84,7 @@ class Evaluation:
     worst: tuple[ClassResult, ...] = ()
     notes: tuple[str, ...] = ()
     wall_seconds: float = field(default=0.0, compare=False)
+    complete: bool = True
 
     def side(self, name: str) -> SideResult | None:
         """Return the result of a side: ``float``, ``int8`` or ``npu``; None where it was left out."""
@@ -102,6 +104,7 @@ class Evaluation:
             "target": self.target,
             "data": self.data,
             "samples": self.samples,
+            "complete": self.complete,
             "metric": self.metric,
             "sides": [
                 {"side": item.side, "title": TITLES[item.side], "metric": item.metric, "right": item.right}

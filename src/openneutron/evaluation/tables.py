@@ -17,6 +17,7 @@ def evaluation_table(evaluation: Evaluation) -> RenderableType:
     title = Text.assemble(
         (evaluation.model, "bold"),
         f" for {evaluation.target} on {evaluation.data}: {plural(evaluation.samples, 'sample')}",
+        "" if evaluation.complete else " until the interrupt",
     )
     parts: list[RenderableType] = [title, "", _sides(evaluation), "", _pairs(evaluation)]
     if evaluation.worst:
