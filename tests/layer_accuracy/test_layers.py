@@ -145,7 +145,7 @@ def test_the_results_of_the_lanes_are_those_of_the_program(
     ready = session.lanes(both, program)
     assert {layer.operator for layer in ready.layers if layer.quantize not in ready.on_npu} == {"input"}
     for call in whole.samples:
-        _, (result,) = ready.accumulated(call)
+        _, (result,), _ = ready.accumulated(call, {})
         assert torch.equal(result, program.run(*call.args)[0])
 
 
@@ -154,7 +154,7 @@ def test_tensors_in_cascades_are_the_same(whole: session.Session, compiled: tupl
     small = program.recompile(sram_budget=4 * 1024)
     assert small.partitions[0].compiled.program.microcode != program.partitions[0].compiled.program.microcode
     call = whole.samples[0]
-    ways = [session.lanes(both, made).accumulated(call)[0] for made in (program, small)]
+    ways = [session.lanes(both, made).accumulated(call, {})[0] for made in (program, small)]
     for quantize, value in ways[0].items():
         assert torch.equal(value, ways[1][quantize])
 
@@ -197,7 +197,7 @@ def test_a_model_with_cpu_fallbacks_has_all_layers_too() -> None:
     on_npu = {layer.name for layer in ready.layers if layer.quantize in ready.on_npu}
     assert {"before", "after"} <= on_npu
     for call in whole.samples:
-        assert torch.equal(ready.accumulated(call)[1][0], program.run(*call.args)[0])
+        assert torch.equal(ready.accumulated(call, {})[1][0], program.run(*call.args)[0])
 
 
 def test_the_layers_of_a_program_with_other_names_are_found(whole: session.Session) -> None:
@@ -211,7 +211,7 @@ def test_the_layers_of_a_program_with_other_names_are_found(whole: session.Sessi
     assert on_npu >= {"first", "wide", "depth", "narrow", "last", "head"}
     assert "hidden" not in on_npu
     for call in other.samples:
-        assert torch.equal(ready.accumulated(call)[1][0], program.run(*call.args)[0])
+        assert torch.equal(ready.accumulated(call, {})[1][0], program.run(*call.args)[0])
 
 
 def test_labels_give_top_1(whole: session.Session) -> None:

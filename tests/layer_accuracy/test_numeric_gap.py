@@ -61,7 +61,7 @@ def test_calculate_numeric_gap_gives_the_same_numbers() -> None:
     both = whole.twins()
     lanes = session.lanes(both, session.compiled(both, whole))
     call = whole.samples[0]
-    real, (accumulated, _) = lanes.float_values(call), lanes.accumulated(call)
+    (real, _), (accumulated, *_) = lanes.float_values(call, {}), lanes.accumulated(call, {})
     names = {layer.lead.name: layer for layer in lanes.layers}
     inspector = Tensors(
         {name: real[layer.source.name] for name, layer in names.items()},

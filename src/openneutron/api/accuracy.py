@@ -80,7 +80,7 @@ def accuracy(
         samples before it, and ``complete`` is False.
 
     Raises:
-        InvalidModelError: The model is a ``.tflite``, changes its state, or can't be compiled.
+        InvalidModelError: The model is a ``.tflite``, or can't be compiled.
         InvalidOptionError: An option or a sample is unusable, or the metric fails.
         MissingToolError: torch is not installed.
 
@@ -141,7 +141,7 @@ def repair(
         interrupt ends the search with the best so far, and ``complete`` is False.
 
     Raises:
-        InvalidModelError: The model is quantized already, changes its state, or can't be compiled.
+        InvalidModelError: The model is quantized already, or can't be compiled.
         InvalidOptionError: An option or a sample is unusable.
         MissingToolError: torch is not installed.
 

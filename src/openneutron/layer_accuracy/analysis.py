@@ -13,7 +13,7 @@ import torch
 from openneutron.data import Sample
 from openneutron.evaluation.metrics import Metric, usual
 from openneutron.evaluation.metrics import metric as metric_of
-from openneutron.layer_accuracy.lanes import Lanes
+from openneutron.layer_accuracy.lanes import Lanes, State
 from openneutron.layer_accuracy.statistics import Sums, difference, power, rows, usable
 from openneutron.layer_accuracy.twins import Layer
 from openneutron.pytorch.source.exporting import ModelInputs
@@ -39,9 +39,12 @@ class Analysis:
     """The sums of the metric, in float and on the NPU."""
     first_signal: float = 0.0
     """The signal of the first samples, whose results are computed with each layer alone quantized."""
+    states: tuple[State, State] = field(init=False, repr=False)
+    """The states before the next sample, in float and quantized."""
 
     def __post_init__(self) -> None:
         self.sums = {layer: Sums() for layer in self.lanes.layers}
+        self.states = self.lanes.twins.state, self.lanes.twins.state
 
     def copy(self) -> Analysis:
         """Return the same sums, to which a sample can be added."""
@@ -55,20 +58,22 @@ class Analysis:
         Raises InvalidOptionError where the metric does not take the sample.
         """
         lanes = self.lanes
-        real = lanes.float_values(call)
+        before, state = self.states
+        real, after = lanes.float_values(call, before)
         wanted = lanes.float_results(real)
         signal = sum(power(usable(item)) for item in wanted)
         first = self.samples < RESULT_SAMPLES
         self.first_signal += signal if first else 0.0
         for layer in lanes.layers:
             self.sums[layer].see(layer, real[layer.source.name])
-        for layer, value, passed in lanes.alone(real):
+        for layer, value, passed in lanes.alone(real, before):
             self.sums[layer].local += power(difference(real[layer.source.name], value))
             own = difference(passed, value)
             self.sums[layer].own(layer, own)
             if first and bool(own.any()):
                 self.sums[layer].at_results += noise_of(wanted, lanes.with_noise(real, layer, own))
-        accumulated, found = lanes.accumulated(call)
+        accumulated, found, state = lanes.accumulated(call, state)
+        self.states = after, state
         for layer in lanes.layers:
             noise = difference(real[layer.source.name], accumulated[layer.quantize])
             self.sums[layer].accumulated += power(noise)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values of one run of a model: in float, with one layer quantized at a time, and as the compiled program computes them."""
+"""The values of one run of a model: in float, with one layer quantized at a time, and as the compiled program computes them.
+
+A model that changes its buffers goes through the samples as through a stream, with a state of its own in float and in int8. The state
+of a delegate call is in its simulator.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,12 @@ from openneutron.pytorch.source.exporting import ModelInputs
 
 Values = Mapping[Any, Any]
 
+State = Mapping[str, torch.Tensor]
+"""The values of the buffers that a model changes, by name."""
+
+COPY = torch.ops.aten.copy_.default
+"""The operator at the end of a graph that changes a buffer."""
+
 
 def computed(node: Node, values: Values) -> Any:
     """Return the result of a call, of the values of its operands by node."""
@@ -33,24 +43,46 @@ def given(module: GraphModule, call: ModelInputs) -> dict[Node, Any]:
     return dict(zip(module.graph.find_nodes(op="placeholder"), call.leaves, strict=True))
 
 
-def constants_of(module: GraphModule) -> dict[Node, Any]:
-    """Return the tensors of a module, and all that is computed of them alone."""
+def calls_of(module: GraphModule) -> Iterator[Node]:
+    """Yield the calls of a module but those that change its buffers."""
+    return (node for node in module.graph.nodes if node.op == "call_function" and node.target != COPY)
+
+
+def held(module: GraphModule, state: State) -> dict[Node, torch.Tensor]:
+    """Return the values of a module's buffers in a state, by their nodes."""
+    return {node: state[node.target] for node in module.graph.find_nodes(op="get_attr") if node.target in state}
+
+
+def updates_of(module: GraphModule) -> dict[str, Node]:
+    """Return the node of the new value of each buffer that a module changes."""
+    writes = module.graph.find_nodes(op="call_function", target=COPY)
+    return {str(node.args[0].target): node.args[1] for node in writes}
+
+
+def state_after(module: GraphModule, values: Values, state: State) -> dict[str, torch.Tensor]:
+    """Return the state after a run, of the values of its nodes."""
+    return {**state, **{name: values[node] for name, node in updates_of(module).items()}}
+
+
+def constants_of(module: GraphModule, state: State) -> dict[Node, Any]:
+    """Return the tensors of a module, and all that is computed of them alone. Buffers of the state are no constants."""
     found: dict[Node, Any] = {}
     with torch.no_grad():
         for node in module.graph.nodes:
             if node.op == "get_attr":
-                found[node] = tensor_of(module, node)
+                if node.target not in state:
+                    found[node] = tensor_of(module, node)
             elif node.op == "call_function" and node.all_input_nodes and found.keys() >= set(node.all_input_nodes):
                 found[node] = computed(node, found)
     return found
 
 
-def in_float(module: GraphModule, call: ModelInputs, constants: Values) -> dict[Node, Any]:
-    """Return the value of every node of the float module."""
-    values = {**constants, **given(module, call)}
+def computed_all(module: GraphModule, call: ModelInputs, constants: Values, state: State) -> dict[Node, Any]:
+    """Return the value of every node of a module in a run that begins in a state."""
+    values = {**constants, **given(module, call), **held(module, state)}
     with torch.no_grad():
-        for node in module.graph.nodes:
-            if node.op == "call_function" and node not in values:
+        for node in calls_of(module):
+            if node not in values:
                 values[node] = computed(node, values)
     return values
 
@@ -99,14 +131,16 @@ class Lanes:
     def of(cls, both: Twins, parts: Sequence[Observed] = ()) -> Lanes:
         """Return the lanes of twins."""
         layers = tuple(layers_of(both.quantized))
-        constants = constants_of(both.quantized)
+        constants = constants_of(both.quantized, both.state)
+        real_constants = constants_of(both.real, both.state)
         plan = _plan(both.quantized, parts, constants, layers)
-        return cls(both, layers, tuple(parts), constants_of(both.real), constants, pairs_of(both), plan)
+        return cls(both, layers, tuple(parts), real_constants, constants, pairs_of(both), plan)
 
-    def float_values(self, call: ModelInputs) -> dict[str, Any]:
-        """Return the float values by the names of nodes."""
-        found = in_float(self.twins.real, call, self.real_constants)
-        return {node.name: value for node, value in found.items()}
+    def float_values(self, call: ModelInputs, state: State) -> tuple[dict[str, Any], State]:
+        """Return the float values by the names of nodes, and the state after the run."""
+        real = self.twins.real
+        found = computed_all(real, call, self.real_constants, state)
+        return {node.name: value for node, value in found.items()}, state_after(real, found, state)
 
     def float_results(self, real: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the results of the float module, of the values of its nodes by name."""
@@ -114,30 +148,31 @@ class Lanes:
         return results(self.twins.real, {node: real[node.name] for node in nodes})
 
     def with_noise(self, real: Mapping[str, Any], layer: Layer, noise: torch.Tensor) -> list[torch.Tensor]:
-        """Return the results of the float module with noise added to one layer's result."""
+        """Return the results of the float module, in one run, with noise added to one layer's result."""
         name = layer.source.name
         changed: dict[str, Any] = {name: real[name] + noise}
         with torch.no_grad():
-            for node in self.twins.real.graph.nodes:
+            for node in calls_of(self.twins.real):
                 sources = node.all_input_nodes
-                if node.op == "call_function" and node.name != name and any(item.name in changed for item in sources):
+                if node.name != name and any(item.name in changed for item in sources):
                     operands = {item: changed.get(item.name, real[item.name]) for item in sources}
                     changed[node.name] = computed(node, operands)
         return self.float_results({**real, **changed})
 
-    def alone(self, real: Mapping[str, Any]) -> Iterator[tuple[Layer, torch.Tensor, torch.Tensor]]:
+    def alone(self, real: Mapping[str, Any], state: State) -> Iterator[tuple[Layer, torch.Tensor, torch.Tensor]]:
         """Yield each layer with two results of its float inputs, quantized: that of the layer quantized, and that of the layer in
-        float. The difference is the noise of the layer itself; one that only moves values has none."""
+        float. The difference is the noise of the layer itself; one that only moves values has none. ``state`` is that of the float
+        module before the run."""
         by_quantize = {layer.quantize: layer for layer in self.layers}
-        values: dict[Node, Any] = dict(self.constants)
-        passed: dict[Node, Any] = {}
+        quantized = self.twins.quantized
+        inputs = {node: real[node.name] for node in quantized.graph.find_nodes(op="placeholder")}
+        passed: dict[Node, Any] = {**inputs, **held(quantized, state)}
+        values: dict[Node, Any] = {**self.constants, **passed}
         with torch.no_grad():
-            for node in self.twins.quantized.graph.nodes:
-                if node.op == "placeholder":
-                    values[node] = passed[node] = real[node.name]
-                elif node.op != "call_function" or node in values:
+            for node in calls_of(quantized):
+                if node in values:
                     continue
-                elif is_dequantize(node) and is_activation(node.args[0]):
+                if is_dequantize(node) and is_activation(node.args[0]):
                     quantize = node.args[0]
                     value = {quantize.args[0]: real[origin_of(quantize).name]}
                     values[node] = passed[node] = computed(node, {quantize: computed(quantize, value)})
@@ -155,12 +190,16 @@ class Lanes:
                     else:
                         passed[node] = values[node]
 
-    def accumulated(self, call: ModelInputs) -> tuple[dict[Node, torch.Tensor], list[torch.Tensor]]:
-        """Return each layer's result with everything before it quantized, by its ``quantize`` node, and the results of the model.
+    def accumulated(
+        self, call: ModelInputs, state: State
+    ) -> tuple[dict[Node, torch.Tensor], list[torch.Tensor], State]:
+        """Return each layer's result with everything before it quantized, by its ``quantize`` node, the results of the model, and
+        the state after the run.
 
         Values of the NPU are those of the simulator, others those of PyTorch.
         """
-        values: dict[Node, Any] = {**self.constants, **given(self.twins.quantized, call)}
+        quantized = self.twins.quantized
+        values: dict[Node, Any] = {**self.constants, **given(quantized, call), **held(quantized, state)}
         with torch.no_grad():
             for item in self.plan:
                 if isinstance(item, Observed):
@@ -168,7 +207,7 @@ class Lanes:
                 elif item not in values:
                     values[item] = computed(item, values)
         found = {layer.quantize: _dequantized(layer.quantize, values[layer.quantize]) for layer in self.layers}
-        return found, results(self.twins.quantized, values)
+        return found, results(quantized, values), state_after(quantized, values, state)
 
     @property
     def on_npu(self) -> set[Node]:
@@ -201,7 +240,8 @@ def _plan(
             return [inside[item]]
         return [node for node in item.all_input_nodes if node not in constants]
 
-    waiting: list[Any] = [*quantized.graph.output_node().all_input_nodes, *(layer.quantize for layer in layers)]
+    ends = [*quantized.graph.output_node().all_input_nodes, *updates_of(quantized).values()]
+    waiting: list[Any] = [*ends, *(layer.quantize for layer in layers)]
     sorter: TopologicalSorter[Any] = TopologicalSorter()
     seen = set()
     while waiting:

@@ -136,9 +136,10 @@ def _places(
     taken: set[Node] = set()
     for number, part in enumerate(partitions):
         graph = part.graph
+        given = {*graph.inputs, *(state.tensor for state in graph.states)}
         for name, value in lowered_of(part).values.items():
             quant = graph[value.tensor].quant
-            if quant is None or graph[value.tensor].is_constant or value.tensor in graph.inputs:
+            if quant is None or graph[value.tensor].is_constant or value.tensor in given:
                 continue
             key = (quant.scale, quant.zero_point, graph[value.tensor].elements)
             node = names.get(name)

@@ -11,18 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
-
-import torch
 
 from openneutron import targets
 from openneutron.layer_accuracy import session
 from openneutron.layer_accuracy.analysis import RESULT_SAMPLES, Analysis, noise_of
 from openneutron.layer_accuracy.journal import Journal, digest
-from openneutron.layer_accuracy.lanes import Lanes, constants_of, in_float, results
+from openneutron.layer_accuracy.lanes import Lanes, State, computed_all, constants_of, results, state_after
 from openneutron.layer_accuracy.session import Session
 from openneutron.layer_accuracy.statistics import power, usable
-from openneutron.layer_accuracy.twins import Layer
+from openneutron.layer_accuracy.twins import Layer, Twins
 from openneutron.options import INT16, OBSERVERS, QuantizationOptions
 from openneutron.pytorch.graph.program import module_path
 from openneutron.pytorch.source.exporting import ModelInputs
@@ -100,7 +99,7 @@ class Search:
         known = self.journal.get(options)
         if known is None:
             both = replace(self.asked, quantization=options).twins()
-            known = _ratio(both.real, both.quantized, self.calls)
+            known = _ratio(both, self.calls)
             self.journal.put(options, known)
         self.best_db = max(self.best_db, known)
         advance(self.tried, max(self.tried, self.planned))
@@ -169,14 +168,15 @@ class Search:
         return [layer for layer in layers[:LAYERS_TRIED] if analysis.sums[layer].at_results]
 
 
-def _ratio(real: torch.fx.GraphModule, quantized: torch.fx.GraphModule, calls: Sequence[ModelInputs]) -> float:
+def _ratio(both: Twins, calls: Sequence[ModelInputs]) -> float:
     signal = noise = 0.0
-    constants = [constants_of(module) for module in (real, quantized)]
+    modules = both.real, both.quantized
+    constants = [constants_of(module, both.state) for module in modules]
+    states: list[State] = [both.state, both.state]
     for call in calls:
-        wanted, found = (
-            results(module, in_float(module, call, known))
-            for module, known in zip((real, quantized), constants, strict=True)
-        )
+        values = [computed_all(*side) for side in zip(modules, repeat(call), constants, states)]
+        states = [state_after(*side) for side in zip(modules, values, states, strict=True)]
+        wanted, found = map(results, modules, values)
         signal += sum(power(usable(item)) for item in wanted)
         noise += noise_of(wanted, found)
     value = decibels(signal, noise)
@@ -236,10 +236,13 @@ def _measured(asked: Session, calls: Sequence[ModelInputs]) -> tuple[float, Cost
     program = session.compiled(both, asked)
     ready = session.lanes(both, program)
     signal = noise = 0.0
+    real_state = state = both.state
     for call in calls:
-        wanted = ready.float_results(ready.float_values(call))
+        real, real_state = ready.float_values(call, real_state)
+        wanted = ready.float_results(real)
+        _, found, state = ready.accumulated(call, state)
         signal += sum(power(usable(item)) for item in wanted)
-        noise += noise_of(wanted, ready.accumulated(call)[1])
+        noise += noise_of(wanted, found)
     value = decibels(signal, noise)
     return NOISELESS_DB if value is None else value, session.cost(program)
 

@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 import torch
 from torch.fx import GraphModule, Node
 
-from openneutron.errors import InvalidModelError
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, module_path, title
 from openneutron.pytorch.quantizer.measures import copied, copy_of, quantized_with
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs
+from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, restore
 from openneutron.timings import advance
 
 
@@ -23,13 +22,15 @@ from openneutron.timings import advance
 class Twins:
     """A quantized module (``quantize`` and ``dequantize`` nodes around operators), and the float module that it was made from.
 
-    An operator has the same name in both graphs. ``inputs`` are the example inputs.
+    An operator has the same name in both graphs. ``inputs`` are the example inputs. ``state`` has the values before the first run
+    of the buffers that the model changes, by name.
     """
 
     real: GraphModule
     quantized: GraphModule
     inputs: ModelInputs
     name: str
+    state: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False)
 
 
 def is_quantized(source: AtenGraph) -> bool:
@@ -39,8 +40,8 @@ def is_quantized(source: AtenGraph) -> bool:
 
 def of_quantized(source: AtenGraph, name: str) -> Twins:
     """Return a model that is quantized already, with a twin whose activations are float. Constants have the values of their integers
-    in both. Raises InvalidModelError as ``twins`` does."""
-    quantized = copied(_stateless(source, name))
+    in both."""
+    quantized = copied(source.module)
     graph = copy_of(quantized.graph)
     for node in list(graph.nodes):
         if is_dequantize(node) and is_activation(node.args[0]):
@@ -49,18 +50,7 @@ def of_quantized(source: AtenGraph, name: str) -> Twins:
     for node in reversed(list(graph.nodes)):
         if is_activation(node) and not node.users:
             graph.erase_node(node)
-    return Twins(GraphModule(quantized, graph), quantized, source.inputs, name)
-
-
-def _stateless(source: AtenGraph, name: str) -> GraphModule:
-    """Return the module of a model. Raises InvalidModelError where one run depends on those before it."""
-    if source.state:
-        state = ", ".join(f"'{item}'" for item in source.state)
-        raise InvalidModelError(
-            f"'{name}' changes its state when it runs ({state}); its layers can be compared only where each run is by "
-            "itself. Make the state an input and an output."
-        )
-    return source.module
+    return Twins(GraphModule(quantized, graph), quantized, source.inputs, name, source.state)
 
 
 def twins(
@@ -70,15 +60,14 @@ def twins(
     name: str,
     options: QuantizationOptions = QuantizationOptions(),
 ) -> Twins:
-    """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin. ``source`` stays as it is.
-
-    Raises InvalidModelError where one run of the model depends on those before it.
-    """
-    module = copied(_stateless(source, name))
+    """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin. ``source`` stays as it is."""
+    module = copied(source.module)
+    restore(module, source.state)
     real, quantized = quantized_with(
         module, quantizer, calibration, options, lambda done: advance(done, len(calibration))
     )
-    return Twins(real, quantized, source.inputs, name)
+    restore(quantized, source.state)
+    return Twins(real, quantized, source.inputs, name, source.state)
 
 
 def tensor_of(module: GraphModule, node: Node) -> torch.Tensor:
