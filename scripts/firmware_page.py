@@ -106,6 +106,8 @@ def part_of(library: Library, member: str) -> str:
         return "table of kernels" if member.endswith("_kernel_selection.o") else "C library"
     if source.parent.name == "kernels":
         return "table of kernels" if member == "table.o" else "what kernels share"
+    if source.name == "queue.c":
+        return QUEUE
     return {"driver": "driver", "cortex_m33": "port"}.get(source.parent.name, source.parent.name)
 
 
@@ -128,7 +130,8 @@ def kernel_folders() -> list[str]:
     return sorted(path.name for path in (ROOT / "runtime" / "kernels").iterdir() if path.is_dir())
 
 
-FIRST = ("driver", "what kernels share", "table of kernels", "port", "C library")
+QUEUE = "queue of runs"
+FIRST = ("driver", QUEUE, "what kernels share", "table of kernels", "port", "C library")
 
 
 def _code(measured: dict[Build, Measured]) -> str:
@@ -150,7 +153,7 @@ def _plus(code: int, constants: int) -> str:
 def kernels_text(item: Measured) -> int:
     """Bytes of code of all kernels and what they share, without the driver and the C library."""
     found = sizes(item.library, item.whole, ".text")
-    return sum(size for part, size in found.items() if part not in ("driver", "port", "C library"))
+    return sum(size for part, size in found.items() if part not in ("driver", QUEUE, "port", "C library"))
 
 
 def _images(measured: dict[Build, Measured]) -> str:
@@ -179,9 +182,20 @@ def run_depths(graph: CallGraph, library: Library) -> dict[str, int]:
     return found
 
 
+RUNNERS = frozenset(
+    {"neutronRunBlocking", "neutronRunNonBlocking", "neutronWait", "neutronRunQueued", "neutronPoll", "neutronServe"}
+)
+"""The functions of the header that run a program."""
+
+
+def queue_depth(graph: CallGraph) -> int:
+    """Bytes that the queue adds to ``neutronRunBlocking``, at most."""
+    return max(graph.depth(name).bytes for name in RUNNERS) - graph.depth("neutronRunBlocking").bytes
+
+
 def other_depth(graph: CallGraph) -> int:
-    """Bytes below any function of the header that is neither prepare nor run."""
-    others = set(api()) - {"neutronModelPrepare", "neutronRunBlocking"}
+    """Bytes below any function of the header that neither prepares nor runs a program."""
+    others = set(api()) - {"neutronModelPrepare"} - RUNNERS
     return max(graph.depth(name).bytes for name in others)
 
 
@@ -193,6 +207,8 @@ def _stack(measured: dict[Build, Measured]) -> str:
     lines.append(
         _row("any other function of the header", *(_number(other_depth(item.graph)) for item in measured.values()))
     )
+    queue = (queue_depth(item.graph) for item in measured.values())
+    lines.append(_row("a function of the queue, in addition to `neutronRunBlocking`", *map(_number, queue)))
     deepest = (max(depth.values()) for depth in depths.values())
     lines.append(_row("`neutronRunBlocking`, any kernels", *map(_number, deepest)))
     for folder in sorted(depths[BUILDS[0]]):
@@ -208,8 +224,14 @@ def _versions() -> str:
     return " and ".join(version(compiler) for compiler in COMMANDS)
 
 
-def _library_bytes(measured: dict[Build, Measured]) -> str:
-    return f"{max(item.whole.bytes_of('.bss', '.data') for item in measured.values())}"
+def _ram_bytes(images: Iterable[Image]) -> int:
+    return max(image.bytes_of(".bss", ".data") for image in images)
+
+
+def _library_bytes(measured: dict[Build, Measured]) -> tuple[int, int]:
+    """Return the bytes of RAM that the driver has of its own, without the queue of runs and with it."""
+    alone = _ram_bytes(image for item in measured.values() for image in item.networks.values())
+    return alone, _ram_bytes(item.whole for item in measured.values())
 
 
 def fill(values: dict[str, str]) -> str:
@@ -253,10 +275,12 @@ def made() -> str:
     """docs/firmware.md of the compilers that are here. Raises MissingToolError where one is missing."""
     selections = network_selections()
     measured = {build: measure(library, selections) for build, library in libraries().items()}
+    alone, whole = _library_bytes(measured)
     return fill(
         {
             "VERSIONS": _versions(),
-            "BSS": _library_bytes(measured),
+            "BSS": f"{alone}",
+            "QUEUE": f"{whole - alone}",
             "CODE": _code(measured),
             "IMAGES": _images(measured),
             "PARTS": _parts(measured),

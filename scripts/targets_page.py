@@ -81,6 +81,27 @@ Limits of these figures:
 """
 
 
+_FLASH = """\
+## Constants in flash
+
+The NPU of i.MX RT700 reads no flash: ExecuTorch's NXP backend has an option that copies constants from the external flash to SRAM, for
+models that do not fit into the SRAM. `prefetch_constants` does so here, and a summary counts copies of all weights where they do not fit
+beside a run.
+
+The targets of MCX N read constants in their internal flash. NXP does not state this; its examples for the FRDM-MCXN947
+(nxp-mcuxpresso/mcuxsdk-examples, BSD-3-Clause) lead to it:
+
+* The models are C arrays of constants. The one of MobileNetV1 0.25 128, of 489 KB, is in a section `.model`, which the linker script
+  places at 0x00100000, the second half of the internal flash. Together with its arena of 256 KiB it exceeds the 512 KiB of SRAM.
+* The published scratch of CifarNet (40,960 bytes) and DS-CNN (16,000 bytes) for this chip is that of whole tensors. It has no space for
+  copies of constants.
+
+Constants in an external flash at the FlexSPI are not covered by this; compile such models with `prefetch_constants`. Programs with and
+without copies run on both chips with the same results. For a chip whose NPU reads no flash, write `readers = ["host"]` in the file of the
+chip: only the summary changes, by the copies in the table of estimates below.
+"""
+
+
 def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |\n"
 
@@ -181,6 +202,7 @@ def text() -> str:
         (
             _INTRODUCTION.format(kinds=kinds),
             f"## Known chips\n\n{_known(shown)}",
+            _FLASH,
             _MODEL.format(traffic=sram_traffic.table(chosen)),
             f"## Modelled and published latencies\n\n{_fit()}",
             *map(_facts, shown),

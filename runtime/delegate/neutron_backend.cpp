@@ -7,6 +7,7 @@
 //   NEUTRON_NPU_POWER_GATING the NPU is resumed before each run and suspended after it, also where the run fails
 //   ET_EVENT_TRACER_ENABLED  programs compiled with profiling log their kernel calls
 // and ours:
+//   NEUTRON_QUEUE            runs go through the driver's queue, so that threads share one NPU; see neutronSetQueue
 //   NEUTRON_CHECK_WEIGHTS    init compares the weights' checksum too
 //   NEUTRON_TIMEOUT_SECONDS  how long a run may take where the application does not say so: 60; 0 is for ever
 // The application says so with the runtime spec timeout_seconds (an int), which ExecuTorch hands to init: see
@@ -36,6 +37,10 @@
 
 #ifndef NEUTRON_TIMEOUT_SECONDS
 #define NEUTRON_TIMEOUT_SECONDS 60
+#endif
+
+#if defined(NEUTRON_QUEUE) && defined(NEUTRON_NPU_POWER_GATING)
+#error "A run that ends would take the power from the next one in the queue."
 #endif
 
 namespace openneutron {
@@ -255,6 +260,8 @@ class NeutronBackend final : public BackendInterface {
         log_driver("suspending the NPU", suspended, 0);
       }
     }
+#elif defined(NEUTRON_QUEUE)
+    const NeutronError error = neutronRunQueued(model.handle, &data);
 #else
     const NeutronError error = neutronRunBlocking(model.handle, &data);
 #endif

@@ -38,6 +38,10 @@ static const Text texts[] = {
     {ENEUTRON_STATE_SIZE, "the memory for the model's state is smaller than the header's state_size"},
     {ENEUTRON_RUNNING,
      "the model keeps a state and is in a run; it can be reset, get other memory and run again after that run"},
+    {ENEUTRON_QUEUE_FULL, "the queue has no space for another run; call neutronWait for each run that was added"},
+    {ENEUTRON_NO_JOB, "the queue has no run of this handle and data; call neutronRunNonBlocking first, and neutronWait once"},
+    {ENEUTRON_NESTED_WAIT,
+     "neutronWait was called in a hook or callback of a queued run, whose thread is the only one; wait after that run"},
 };
 
 const char *neutronErrorText(NeutronError error) {

@@ -147,6 +147,49 @@ NeutronError neutronReset(NeutronModelHandle handle);
  * next run is not affected. */
 NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConfig *data);
 
+/* ---- the queue, see docs/runtime.md ------------------------------------------------------------------------------------
+ *
+ * Several threads and models share one NPU through a queue: one job runs at a time, in the order in which the jobs were added.
+ * The functions of the queue may be called from several threads at once, where the port has a lock. */
+
+/* Ours. What the queue takes from an operating system. lock and unlock: mutual exclusion. wait is called with the lock held:
+ * it gives the lock back, sleeps until signal is called, and takes the lock again; it may return earlier. signal wakes all that
+ * wait, and is called with the lock held. Each gets user. All may be NULL for a single thread. */
+typedef struct {
+    void (*lock)(void *user);
+    void (*unlock)(void *user);
+    void (*wait)(void *user);
+    void (*signal)(void *user);
+    void *user;
+} NeutronQueuePort;
+
+/* Ours. Sets the port, of which the driver keeps a copy. Without a port (the default, or NULL) neutronRunNonBlocking runs the
+ * job itself, before it returns. For one thread, while no other one uses the queue; ENEUTRON_QUEUE_FULL where a job is in it. */
+NeutronError neutronSetQueue(const NeutronQueuePort *port);
+
+/* Adds a run to the queue and returns. The memory that data points to, *data included, stays as it is until neutronWait has returned;
+ * each job needs one neutronWait. ENEUTRON_QUEUE_FULL: NEUTRON_QUEUE_JOBS jobs (16, unless the driver was built with another number) are
+ * queued, or done and not waited for. What neutronRunBlocking refuses is the result of neutronWait. */
+NeutronError neutronRunNonBlocking(NeutronModelHandle handle, const NeutronDataConfig *data);
+/* Returns the result of the oldest job of this handle and data that nobody waits for, after it has run. Where no thread serves the
+ * queue, the caller runs the jobs in front of it and then the job. timeoutSeconds counts from the beginning of the job's run.
+ * ENEUTRON_NO_JOB: there is no such job. ENEUTRON_NESTED_WAIT: the caller is a hook or callback of a queued run, and the port has
+ * no wait; the job stays in the queue. With a port that waits, such a call would never return. */
+NeutronError neutronWait(NeutronModelHandle handle, const NeutronDataConfig *data);
+/* Sets *isReady: no job of this handle is queued or runs. It runs no job. */
+NeutronError neutronIsReady(NeutronModelHandle handle, bool *isReady);
+
+/* Ours. neutronRunNonBlocking and neutronWait in one, which waits for space in a full queue. */
+NeutronError neutronRunQueued(NeutronModelHandle handle, const NeutronDataConfig *data);
+/* Ours. Runs the oldest queued job, for an application without threads that works from a loop; false where no job is queued, or one
+ * runs already. */
+bool neutronPoll(void);
+/* Ours. Runs jobs as they are added, until neutronStopServing; for a thread of the application's, of which one is enough.
+ * ENEUTRON_NULL: the port has no wait. */
+NeutronError neutronServe(void);
+/* Ours. Lets every neutronServe return, after the job that it runs; later ones return at once, until neutronSetQueue. */
+void neutronStopServing(void);
+
 /* Take the NPU's power and give it back: one switch, no count, so a second call of the same changes nothing. A run fails with
  * ENEUTRON_STATE while the NPU is suspended; one that goes on (suspended by a hook or callback) before its next kernel call.
  * Both fail with ENEUTRON_STATE before neutronInit and after neutronDeinit. */

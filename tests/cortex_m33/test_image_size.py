@@ -35,6 +35,7 @@ def test_the_linker_drops_exactly_the_kernels_that_are_not_selected() -> None:
     chosen = link_map.read(image(archive, selection=text).map)
     assert kernels_in(every) == set(KERNELS)
     assert kernels_in(chosen) == selected
+    assert not any("queue" in member for member, _ in every.sections), "no part of the queue without a call of it"
 
     for found in (every, chosen):
         assert found.size == sum(found.sections.values()) + found.padding

@@ -71,6 +71,60 @@ def test_no_heap_and_power_gating(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
+QUEUE_RUNS = """
+import ctypes, sys
+import torch
+from concurrent.futures import ThreadPoolExecutor
+from openneutron.pytorch.run import compile_delegate, delegate
+from openneutron.pytorch.run.method import opened
+from openneutron.simulator.simulator import library
+from tests.support.delegate_calls import method, plain, random_bytes
+from tests.support import programs
+
+compile_delegate.FLAGS += ("-DNEUTRON_QUEUE", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
+delegate.FLAGS = compile_delegate.FLAGS
+driver = library()
+driver.neutron_host_queue_start.restype = ctypes.c_bool
+given = [random_bytes((1, 6, 5, 3), seed) for seed in range(8)]
+files = [method(plain(program).compose(), (given[0],)).pte
+         for program in (programs.inverted_twice(), programs.striped((1, 6, 5, 3)))]
+
+locked = []
+callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(locked.append)
+port = (ctypes.c_void_p * 5)(ctypes.cast(callback, ctypes.c_void_p))
+assert driver.neutronSetQueue(ctypes.byref(port)) == 0
+assert (opened(files[0], "0.pte").run([given[0].numpy()])[0] == given[0].numpy()).all()
+assert len(locked) == 2, locked  # to add the run, and after it
+assert driver.neutronSetQueue(None) == 0
+
+def runs(thread):
+    loaded = opened(files[thread % 2], "file.pte")
+    return all((loaded.run([given[(thread + run) % 8].numpy()])[0] == given[(thread + run) % 8].numpy()).all()
+               for run in range(125))
+
+assert driver.neutron_host_queue_start()
+with ThreadPoolExecutor(8) as pool:
+    assert all(pool.map(runs, range(8)))
+driver.neutron_host_queue_stop()
+assert driver.neutronSetQueue(None) == 0
+print("kept", file=sys.stderr)
+"""
+
+
+def test_eight_threads_share_a_queue() -> None:
+    """A delegate of its own in each thread; the runs go through the queue, which a thread of the host library serves."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", QUEUE_RUNS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stderr == "kept\n", "stderr is back after the runs"
+
+
 def test_what_the_switches_are_called() -> None:
     """The delegate's text names the switches that the test above sets."""
     text = (runtime_folder() / "delegate" / "neutron_backend.cpp").read_text()

@@ -5,17 +5,25 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from openneutron import targets
+from openneutron.compiler import compile_graph
 from openneutron.isa import Program
+from openneutron.isa.payload import Format, Payload
+from scripts.published_networks import cifarnet
 from tests.cortex_m33.cases import Case, Done, Misuse, decoded, encoded, inputs_and_outputs
 from tests.cortex_m33.misuse import CHECK_AND_PREPARE, RUN
 from tests.cortex_m33.models import model
 from tests.support.altered_programs import CODES
 from tests.support.fuzz_seeds import seeds
+from tests.support.made_networks import mobilenet_v2
 from tests.support.refusals import REFUSALS, code
 from tests.support.runtime_builds import WARNINGS
 from tests.support.tools import required
@@ -36,36 +44,42 @@ def called(*command: str | Path, folder: Path) -> str:
     return done.stdout
 
 
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The folder with the host library for aarch64, and the command in front of a program for aarch64."""
+
+    folder: Path
+    emulated: tuple[str | Path, ...]
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs cases with the library as the wheel for aarch64 has it."""
+def library(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The host library as the wheel for aarch64 has it."""
     folder = tmp_path_factory.mktemp("aarch64")
     compiler, emulator, cmake = required("aarch64-linux-gnu-gcc"), required("qemu-aarch64"), required("cmake")
     required("ninja")
     toolchain = ROOT / "runtime" / "ports" / "host" / "aarch64.cmake"
-    called(
-        cmake,
-        "-S",
-        ROOT,
-        "-B",
-        folder,
-        "-G",
-        "Ninja",
-        "--toolchain",
-        toolchain,
-        "-DOPENNEUTRON_WERROR=ON",
-        folder=folder,
-    )
+    options = ("-G", "Ninja", "--toolchain", toolchain, "-DOPENNEUTRON_WERROR=ON")
+    called(cmake, "-S", ROOT, "-B", folder, *options, folder=folder)
     called(cmake, "--build", folder, "--target", "neutron", folder=folder)
-    includes = [f"-I{path}" for path in (BOARD, ROOT / "runtime" / "include")]
-    link = ["-L.", "-lneutron", "-Wl,-rpath,$ORIGIN", "-o", "runner"]
-    called(compiler, *WARNINGS, *includes, *SOURCES, *link, folder=folder)
     found = called(compiler, "-print-file-name=libc.so.6", folder=folder).strip()
-    libraries = Path(found).resolve().parents[1]
+    return Built(folder, (emulator, "-L", Path(found).resolve().parents[1]))
+
+
+LINKED = ("-L.", "-lneutron", "-Wl,-rpath,$ORIGIN")
+
+
+@pytest.fixture(scope="module")
+def run(library: Built) -> Run:
+    """Runs cases with the library."""
+    folder = library.folder
+    includes = [f"-I{path}" for path in (BOARD, ROOT / "runtime" / "include")]
+    compiler = required("aarch64-linux-gnu-gcc")
+    called(compiler, *WARNINGS, *includes, *SOURCES, *LINKED, "-o", "runner", folder=folder)
 
     def run(cases: Sequence[Case]) -> list[Done]:
         (folder / "cases").write_bytes(encoded(cases))
-        called(emulator, "-L", libraries, "./runner", folder=folder)
+        called(*library.emulated, "./runner", folder=folder)
         return decoded(cases, (folder / "results").read_bytes())
 
     return run
@@ -96,3 +110,68 @@ def test_changed_programs_and_misuse_are_refused(run: Run, shared_models: Path) 
     assert found == wanted + [(0, 0)] * len(ran)
     assert [done.runs[0].error for done in results[-len(ran) :]] == [CODES[name] for name in ran.values()]
     assert last.runs[0].outputs == outputs
+
+
+NETWORKS = {"CifarNet": (cifarnet, (32, 3), 10), "MobileNetV2": (mobilenet_v2, (224, 3), 1000)}
+"""By name: the graph, the extent and the channels of its image, and its outputs."""
+
+
+@cache
+def network(name: str) -> tuple[Program, bytes, bytes]:
+    """Return a network's program with a random input and the output of this computer."""
+    program = compile_graph(NETWORKS[name][0](), targets.get("imxrt700")).program
+    return program, *inputs_and_outputs(program, np.random.default_rng(2))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_give_the_same_bytes(name: str, run: Run) -> None:
+    program, inputs, outputs = network(name)
+    (done,) = run([Case(program, (inputs,))])
+    assert (done.check, done.prepare, done.runs[0].error) == (0, 0, 0)
+    assert done.runs[0].outputs == outputs
+
+
+@pytest.fixture(scope="module")
+def delegate(library: Built) -> Path:
+    """The delegate, linked with a stand-in for ExecuTorch's library, of which there is none for aarch64 on this computer."""
+    spec = find_spec("executorch")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("executorch is not installed")
+    headers = Path(next(iter(spec.submodule_search_locations))) / "include"
+    includes = (
+        headers,
+        headers / "executorch" / "runtime" / "core" / "portable_type" / "c10",
+        ROOT / "runtime" / "include",
+    )
+    sources = (ROOT / "runtime" / "delegate" / "neutron_backend.cpp", ROOT / "tests" / "delegate" / "stand_in.cpp")
+    flags = ("-std=c++17", "-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
+    defined = ("-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_EVENT_TRACER_ENABLED", "-DNEUTRON_CHECK_WEIGHTS")
+    compiler = required("aarch64-linux-gnu-g++")
+    folders = (f"-I{folder}" for folder in includes)
+    called(compiler, *flags, *defined, *folders, *sources, *LINKED, "-o", "delegate", folder=library.folder)
+    return library.folder / "delegate"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_delegate_runs_the_payload(name: str, delegate: Path, library: Built, tmp_path: Path) -> None:
+    """The image is an NCHW tensor, which the delegate exchanges, as it does for PyTorch's models with channels last."""
+    program, inputs, outputs = network(name)
+    extent, channels = NETWORKS[name][1]
+    image = np.frombuffer(inputs, np.int8).reshape(extent, extent, channels).transpose(2, 0, 1)
+    payload = Payload(program, (Format.CHANNELS_LAST,), (Format.CONTIGUOUS,), (0,), (0,), 1)
+    (tmp_path / "payload").write_bytes(payload.compose())
+    (tmp_path / "input").write_bytes(np.ascontiguousarray(image).tobytes())
+    shapes = (f"1x{channels}x{extent}x{extent}", f"1x{NETWORKS[name][2]}")
+    called(*library.emulated, delegate, "payload", "input", shapes[0], "output", shapes[1], folder=tmp_path)
+    assert (tmp_path / "output").read_bytes() == outputs
+
+
+def test_the_delegate_refuses_a_damaged_payload(delegate: Path, library: Built, tmp_path: Path) -> None:
+    program, inputs, _ = network("CifarNet")
+    payload = Payload(program, (Format.CONTIGUOUS,), (Format.CONTIGUOUS,), (0,), (0,), 1).compose()
+    (tmp_path / "payload").write_bytes(payload[: len(payload) // 2])
+    (tmp_path / "input").write_bytes(inputs)
+    command = (*library.emulated, delegate, "payload", "input", "1x32x32x3", "output", "1x10")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0x23, "InvalidProgram"
+    assert "The file is truncated or corrupt." in done.stderr

@@ -93,10 +93,19 @@ def check_graph(
 
 def main(first: int, end: int, kind: str = "narrow") -> int:
     """Checks seeds [first, end), each in a process of its own; prints each failure, and the sum. 1 where anything failed."""
+    return sweep(first, end, partial(check, kind=kind), partial(_reference_alone, kind=kind))
+
+
+def sweep(first: int, end: int, check_seed: Callable[[int], int], reference_alone: Callable[[int], int]) -> int:
+    """Call ``check_seed`` for each of the seeds, each in a process of its own; print each failure, and the sum.
+
+    ``check_seed`` returns the number of its programs. ``reference_alone`` runs LiteRT alone on the graph of a seed that failed: where
+    that fails too, the seed is no failure. Return 1 where anything failed.
+    """
     graphs = programs = failures = without_oracle = 0
     for seed in range(first, end):
-        made, said = _in_a_child(seed, partial(check, kind=kind))
-        if made is None and _in_a_child(seed, partial(_reference_alone, kind=kind))[0] is None:
+        made, said = _in_a_child(seed, check_seed)
+        if made is None and _in_a_child(seed, reference_alone)[0] is None:
             # LiteRT's softmax ends the process where 512 values or more are nearly the largest (gemmlowp's RoundingDivideByPOT).
             without_oracle += 1
         elif made is None:

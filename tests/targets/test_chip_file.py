@@ -100,6 +100,11 @@ MISTAKES = {
         'value = ["activations"]',
         "19: memory: 2 memories hold activations; exactly one does.",
     ),
+    "an alignment that programs do not have": (
+        "alignment = { value = 16,",
+        "alignment = { value = 64,",
+        "25: memory.0.alignment: its value is 64; buffers of activations are at multiples of 16 bytes.",
+    ),
     "no table": (
         "[host]",
         "[guest]",

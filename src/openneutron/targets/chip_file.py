@@ -33,6 +33,9 @@ from openneutron.targets.target import (
 
 Part = TypeVar("Part")
 
+ARENA_ALIGNMENT = 16
+"""The alignment of the buffers of a program, in bytes (``isa.rows.ALIGNMENT``); chips that need another can't be compiled for."""
+
 _TABLE = re.compile(r"\s*\[(\[?)([A-Za-z0-9_.-]+)\]?\]")
 _KEY = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
 
@@ -194,6 +197,12 @@ def _memories(file: _ChipFile) -> tuple[Memory, ...]:
     holders = [memory.name for memory in found if ACTIVATIONS in memory.holds.value]
     if len(holders) != 1:
         raise file.error("memory", f"{len(holders)} memories hold {ACTIVATIONS}; exactly one does.")
+    arena = next(index for index, memory in enumerate(found) if ACTIVATIONS in memory.holds.value)
+    if ARENA_ALIGNMENT % found[arena].alignment.value != 0:
+        raise file.error(
+            f"memory.{arena}.alignment",
+            f"its value is {found[arena].alignment.value:g}; buffers of {ACTIVATIONS} are at multiples of {ARENA_ALIGNMENT} bytes.",
+        )
     return found
 
 

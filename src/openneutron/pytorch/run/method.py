@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -124,17 +125,39 @@ def _table_sizes(method: pte.Method) -> list[int | None]:
     return [found.get(place) for place in method.inputs]
 
 
+class _Quiet:
+    """The drop of stderr's output, which all threads inside share: the first one drops it, the last one puts it back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._kept = -1
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                sys.stderr.flush()
+                with tempfile.TemporaryFile() as dropped:
+                    self._kept = os.dup(2)
+                    os.dup2(dropped.fileno(), 2)
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                os.dup2(self._kept, 2)
+                os.close(self._kept)
+
+
+_QUIET = _Quiet()
+
+
 @contextmanager
 def _without_stderr() -> Iterator[None]:
     """Drop the output of ExecuTorch's libraries on stderr: after a failure, ``Runner`` says why."""
-    sys.stderr.flush()
-    kept = os.dup(2)
+    _QUIET.enter()
     try:
-        with tempfile.TemporaryFile() as dropped:
-            os.dup2(dropped.fileno(), 2)
-            try:
-                yield
-            finally:
-                os.dup2(kept, 2)
+        yield
     finally:
-        os.close(kept)
+        _QUIET.leave()
