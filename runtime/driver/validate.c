@@ -144,9 +144,8 @@ static uint64_t call_work(const NeutronProgramView *view, const NeutronKernel *k
     work = bounded_product(work, extent(window->col0, window->col1));
     work = bounded_product(work, extent(window->channel0, window->channel1));
     /* Words from 31 on have no bit. */
-    for (uint32_t i = 0; i < kernel->params_words && i < 31; ++i) {
-        const int32_t taps = (int32_t)params[i];
-        if ((kernel->taps_words >> i & 1u) != 0 && taps > 0) work = bounded_product(work, (uint32_t)taps);
+    for (uint32_t i = 0; i < 31; ++i) {
+        if ((kernel->taps_words >> i & 1u) != 0 && (int32_t)params[i] > 0) work = bounded_product(work, params[i]);
     }
     if ((kernel->taps_words & NEUTRON_TAPS_INPUT_PLANE) != 0) {
         const NeutronBuffer *input = &view->buffers[params[0]];

@@ -18,15 +18,6 @@ static bool held_range_is_sound(int32_t first, int32_t held, int32_t extent) {
     return first >= 0 && held >= 1 && extent >= 1 && held <= extent && first <= extent - held;
 }
 
-static uint64_t span(int32_t extent, int32_t pitch) { return (uint64_t)(extent - 1) * (uint64_t)pitch; }
-
-/* The offset of the last element's first byte. Extents are above 0, pitches are not below 0: each span is below 2^62 - 2^32,
- * so that four of them and an offset stay below 2^64. */
-static uint64_t last_offset(const NeutronBuffer *buffer) {
-    return (uint64_t)buffer->offset + span(buffer->batches, buffer->batch_pitch) + span(buffer->ring, buffer->row_pitch) +
-           span(buffer->cols_held, buffer->col_pitch) + span(buffer->channels_held, buffer->channel_pitch);
-}
-
 bool neutron_buffer_is_sound(const NeutronProgramView *program, const NeutronBuffer *buffer) {
     if (buffer->batches < 1 || !held_range_is_sound(0, buffer->ring, buffer->rows) ||
         !held_range_is_sound(buffer->col0, buffer->cols_held, buffer->cols) ||
@@ -36,10 +27,10 @@ bool neutron_buffer_is_sound(const NeutronProgramView *program, const NeutronBuf
     if (buffer->batch_pitch < 0 || buffer->row_pitch < 0 || buffer->col_pitch < 0 || buffer->channel_pitch < 0) {
         return false;
     }
-    const uint64_t last = last_offset(buffer);
+    const uint64_t last = neutron_last_offset(buffer);
     /* A kernel's own sums in a column and a channel, counted from column 0 and channel 0, stay inside an int32_t. */
-    const uint64_t in_row = span(buffer->col0 + buffer->cols_held, buffer->col_pitch) +
-                            span(buffer->channel0 + buffer->channels_held, buffer->channel_pitch);
+    const uint64_t in_row = neutron_span(buffer->col0 + buffer->cols_held, buffer->col_pitch) +
+                            neutron_span(buffer->channel0 + buffer->channels_held, buffer->channel_pitch);
     return last < neutron_base_size(program, buffer->base, false) && last <= INT32_MAX && in_row <= INT32_MAX;
 }
 
@@ -71,19 +62,6 @@ const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, ui
     if (buffer == NULL || window->batch1 > buffer->batches || window->row1 > buffer->rows) return NULL;
     const bool held = neutron_buffer_holds(buffer, window->col0, window->col1, window->channel0, window->channel1);
     return held ? buffer : NULL;
-}
-
-bool neutron_elements_are_sound(const NeutronProgramView *program, const NeutronBuffer *buffer, bool writable,
-                                uint32_t element_bytes) {
-    /* The driver has accepted the first byte of every element; a kernel's own sums stay inside an int32_t. */
-    const uint64_t end = last_offset(buffer) + element_bytes;
-    return end <= neutron_base_size(program, buffer->base, writable) && end <= INT32_MAX;
-}
-
-const NeutronBuffer *neutron_window_elements(const NeutronProgramView *program, uint32_t index, bool writable,
-                                             const NeutronWindowExtents *window, uint32_t element_bytes) {
-    const NeutronBuffer *buffer = neutron_window_buffer(program, index, writable, window);
-    return buffer != NULL && neutron_elements_are_sound(program, buffer, writable, element_bytes) ? buffer : NULL;
 }
 
 bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b, uint32_t output,

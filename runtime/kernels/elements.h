@@ -40,17 +40,19 @@ enum { NEUTRON_BLOCK = 1 };
 
 /* ---- for check ---------------------------------------------------------------------------------------------------- */
 
+static inline uint64_t neutron_span(int32_t extent, int32_t pitch) { return (uint64_t)(extent - 1) * (uint64_t)pitch; }
+
+/* The offset of the last element's first byte. Extents are above 0, pitches are not below 0: each span is below 2^62 - 2^32,
+ * so that four of them and an offset stay below 2^64. */
+static inline uint64_t neutron_last_offset(const NeutronBuffer *buffer) {
+    return (uint64_t)buffer->offset + neutron_span(buffer->batches, buffer->batch_pitch) +
+           neutron_span(buffer->ring, buffer->row_pitch) + neutron_span(buffer->cols_held, buffer->col_pitch) +
+           neutron_span(buffer->channels_held, buffer->channel_pitch);
+}
+
 /* The buffer at `index`, or NULL where it lacks an element of the window. */
 const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, uint32_t index, bool writable,
                                            const NeutronWindowExtents *window);
-
-/* All bytes of the buffer's elements lie inside its base. */
-bool neutron_elements_are_sound(const NeutronProgramView *program, const NeutronBuffer *buffer, bool writable,
-                                uint32_t element_bytes);
-
-/* neutron_window_buffer() for elements of several bytes, all of which lie inside the buffer's base. */
-const NeutronBuffer *neutron_window_elements(const NeutronProgramView *program, uint32_t index, bool writable,
-                                             const NeutronWindowExtents *window, uint32_t element_bytes);
 
 /* Both operands and the output have all elements of the window. */
 bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b, uint32_t output,

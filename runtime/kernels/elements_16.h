@@ -3,7 +3,7 @@
 #ifndef NEUTRON_ELEMENTS_16_H
 #define NEUTRON_ELEMENTS_16_H
 
-#include "elements.h"
+#include "check_16.h"
 
 /* Bounds of a fused activation. */
 static inline bool neutron_bounds_are_sound_16(int32_t low, int32_t high) {

@@ -37,6 +37,12 @@ def test_a_network_with_its_kernels(network: str, limit: int, measured: Measured
     assert 4 * KIB < flash(measured.networks[network]) <= limit
 
 
+def test_a_network_of_int8_links_nothing_of_int16(measured: Measured) -> None:
+    members = {member for _, member, _ in measured.networks["CifarNet"].sections}
+    assert "check.o" in members
+    assert [member for member in members if "16" in member] == []
+
+
 def test_the_autoencoder_is_mlperf_tinys(shared_models: Path) -> None:
     """The trained model calls the kernels that the page's network of its shape calls."""
     model = litert.read(shared_models / "mlperf_tiny_ad01_int8.tflite")

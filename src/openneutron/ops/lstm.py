@@ -138,9 +138,8 @@ def _factors(graph: Graph, node: Node) -> list[float]:
 
 
 def _lstm_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    lead, sequences = graph.given(node, 0).shape[:2], steps_and_sequences(graph, node)[1]
-    cells, outputs = graph.given(node, FIRST_HIDDEN_WEIGHTS + 3).shape
-    shapes = ((*lead, outputs), (sequences, outputs), (sequences, cells))
+    lead, outputs = graph.given(node, 0).shape[:2], graph.given(node, FIRST_HIDDEN_WEIGHTS + 3).shape[-1]
+    shapes = ((*lead, outputs), graph.given(node, HIDDEN).shape, graph.given(node, CELL).shape)
     return shapes[: len(node.outputs)]
 
 

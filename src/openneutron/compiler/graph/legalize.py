@@ -175,6 +175,27 @@ def add_states(graph: Graph) -> Graph:
     return graph.rebuilt(nodes, tensors)
 
 
+def read_single_steps(graph: Graph) -> Graph:
+    """Return the graph in which the new hidden state of an LSTM of one step is read from the layer's output, which has the same bytes.
+
+    So nothing but the next run reads the state, which the layer then changes in its place (``select/states.py``).
+    """
+    readers, kept = graph.consumers(), {state.update for state in graph.states}
+    other_name: dict[str, str] = {}
+    nodes: list[Node] = []
+    tensors: list[Tensor] = []
+    for node in graph.nodes:
+        nodes.append(replace(node, inputs=tuple(name and other_name.get(name, name) for name in node.inputs)))
+        if node.op != "unidirectional_sequence_lstm" or len(node.outputs) < 2:
+            continue
+        hidden = node.outputs[1]
+        if lstm.steps_and_sequences(graph, node)[0] == 1 and hidden in kept and hidden in readers:
+            name = other_name[hidden] = graph.free_name(f"{hidden}/read")
+            tensors.append(replace(graph[hidden], name=name))
+            nodes.append(Node("reshape", node.outputs[:1], (name,), {"new_shape": graph[hidden].shape}, node.source))
+    return graph.rebuilt(nodes, tensors)
+
+
 Weights = npt.NDArray[np.int8]
 
 _OPERANDS = {
@@ -309,6 +330,7 @@ PASSES: tuple[tuple[Callable[[Graph], Graph], Collection[str]], ...] = (
     (fuse_crop, ("slice",)),
     (fuse_activation, FUSED_NAME),
     (split_weights, ()),
+    (read_single_steps, ("unidirectional_sequence_lstm",)),
     (add_states, STATEFUL),
 )
 """Each pass with the operators of which it rewrites one at least; none: it may rewrite any."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, whole, written_in_place
-from openneutron.ir import Graph
+from openneutron.ir import Graph, Node
 from openneutron.isa import aligned
 from openneutron.ops.recurrent import state_operands
+from openneutron.ops.shape import VIEWS
 
 
 def storages_of_states(graph: Graph) -> tuple[Storage, ...]:
@@ -29,18 +30,28 @@ def storages_of_states(graph: Graph) -> tuple[Storage, ...]:
 
 def kept_in_place(graph: Graph) -> dict[str, str]:
     """Return the new values that operators compute in the memory of the old one, with the states: those of a recurrent layer that
-    nobody else reads."""
+    nobody else reads. Views between the layer and the state are the same memory."""
     readers = graph.consumers()
+    source_of = {node.outputs[0]: str(node.inputs[0]) for node in graph.nodes if node.op in VIEWS}
     update_of = {state.tensor: state.update for state in graph.states}
     kept = [state.update for state in graph.states]
     found = {}
     for node in graph.nodes:
-        states = state_operands(node)
-        for name, result in zip(states, node.outputs[1:], strict=False):
-            alone = len(readers.get(name, ())) == 1 and result not in readers and result not in graph.outputs
-            if update_of.get(name) == result and alone and kept.count(result) == 1 and name not in kept:
-                found[result] = name
+        for name, result in zip(state_operands(node), node.outputs[1:], strict=False):
+            first, last = name, result
+            while first in source_of and len(readers[first]) == 1:
+                first = source_of[first]
+            while last not in kept and last not in graph.outputs and (view := _only_view(readers.get(last, ()))):
+                last = view
+            alone = len(readers.get(first, ())) == 1 and last not in readers and last not in graph.outputs
+            if update_of.get(first) == last and alone and kept.count(last) == 1 and first not in kept:
+                found[result] = first
     return found
+
+
+def _only_view(readers: Sequence[Node]) -> str | None:
+    """Return the result of a tensor's only reader, if this is a view."""
+    return readers[0].outputs[0] if len(readers) == 1 and readers[0].op in VIEWS else None
 
 
 def state_bytes(graph: Graph) -> int:

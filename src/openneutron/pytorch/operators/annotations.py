@@ -16,6 +16,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.ops import BY_NAME
+from openneutron.pytorch.graph.program import results_of
 from openneutron.pytorch.operators.families import modules
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS
 
@@ -33,6 +34,21 @@ class Result(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A state of int16 that a call with several results takes and gives back, whose scale follows from the call. All other results
+    have one quantization."""
+
+    argument: int
+    result: int
+    scale: Callable[[Node], float]
+
+    def beside(self, node: Node) -> Node:
+        """Return the first of the other results that is read, or the kept one where none is."""
+        found = results_of(node)
+        return next((found[place][0] for place in sorted(found) if place != self.result), found[self.result][0])
+
+
+@dataclass(frozen=True, slots=True)
 class AnnotationRule:
     """The quantization of an operator's arguments. Arguments are given by index.
 
@@ -47,6 +63,7 @@ class AnnotationRule:
     products: gives for a call its further constant weights, with a scale each, and the bias that is added to the product of each.
     narrow: an argument of ``data`` that stays int8 where the others are int16, as LiteRT has it.
     int8_alone: calls stay int8 in a model of int16 activations, since no kernel computes them on int16.
+    kept: for calls with several results, the one that is int16 in any case.
     """
 
     data: tuple[int, ...] = (0,)
@@ -63,6 +80,7 @@ class AnnotationRule:
     products: Callable[[Node], Iterable[tuple[Node, Node | None]]] | None = None
     narrow: int | None = None
     int8_alone: bool = False
+    kept: Kept | None = None
 
     def operands(self, node: Node) -> Iterator[Node]:
         """Yield the activations of a call, those in lists too."""

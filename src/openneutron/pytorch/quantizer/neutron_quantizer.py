@@ -37,6 +37,7 @@ from openneutron.pytorch.quantizer.specs import (
     ChosenSpec,
     act_qspec,
     activation_spec,
+    annotate_results,
     bias_spec,
     decided,
     filled_spec,
@@ -160,7 +161,7 @@ class NeutronQuantizer(Quantizer):
             config = self._config(node)
             if rule is None or config is None or node in constants:
                 continue
-            if _is_float(node) or rule.result is Result.NONE:
+            if _is_float(node) or rule.result is Result.NONE or rule.kept is not None:
                 self._annotate_node(node, rule, config, constants)
         share_states(model)
         settings.mark_left_float(model, constants)
@@ -272,10 +273,12 @@ class NeutronQuantizer(Quantizer):
             for item in data:
                 if item is not first and shares(item, first, config.activations):
                     inputs[item] = SharedQuantizationSpec((first, node))
+        output = self._output_spec(node, rule, first, inputs, config)
+        if rule.kept is not None:
+            annotate_results(node, rule.kept, inputs, output)
+            return
         last = self._tail(node) if rule.fuses else node
-        node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(
-            inputs, self._output_spec(node, rule, first, inputs, config), _annotated=True
-        )
+        node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(inputs, output, _annotated=True)
         if last is not node:
             node.meta[Q_ANNOTATION_KEY].output_qspec = None
             inner = _only_user(node)
@@ -311,7 +314,7 @@ class NeutronQuantizer(Quantizer):
         state = argument(node, rule.state)
         if isinstance(state, Node) and inputs.get(state) is not None:
             return SharedQuantizationSpec((state, node))
-        return self._output_activation(node, config)
+        return self._output_activation(node if rule.kept is None else rule.kept.beside(node), config)
 
     def _output_activation(self, node: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
         return self._activation(config.output_activation, node, config.activations or self.activations)

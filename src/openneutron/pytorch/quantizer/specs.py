@@ -26,7 +26,8 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.ops.reductions import MOST_EXPONENTIALS
 from openneutron.options import INT8, INT16
-from openneutron.pytorch.operators.annotations import SOFTMAX
+from openneutron.pytorch.graph.program import results_of
+from openneutron.pytorch.operators.annotations import SOFTMAX, Kept, argument
 from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
     LEAST_WIDE_SCALE,
@@ -345,6 +346,28 @@ def product_specs(
         if bias is not None and is_quantized and spec is not None:
             specs[bias] = bias_spec(first, weight, node, per_channel=False)
     return specs
+
+
+def annotate_results(
+    node: Node,
+    kept: Kept,
+    inputs: dict[Node, QuantizationSpecBase | None],
+    output: QuantizationSpecBase | None,
+) -> None:
+    """Note the quantization of a call with several results: ``output`` for the first that is read and shared by the others, int16
+    for the state that the call keeps, and ``inputs`` for the call itself."""
+    wide = fixed_spec(kept.scale(node), 0, torch.int16) if output is not None else None
+    state = argument(node, kept.argument)
+    if isinstance(state, Node):
+        inputs[state] = wide
+    node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(inputs, None, _annotated=True)
+    spec = output
+    for place, results in sorted(results_of(node).items()):
+        for result in results:
+            own = wide if place == kept.result else spec
+            result.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, own, _annotated=True)
+            if place != kept.result and spec is output and not isinstance(spec, SharedQuantizationSpec):
+                spec = SharedQuantizationSpec(result)
 
 
 def share_states(model: GraphModule) -> None:

@@ -64,7 +64,7 @@ def initial_states(graph: Graph, node: Node, zeros: Sequence[tuple[int, str, int
     calls = []
     kept = kept_in_place(graph)
     for source, result, _ in given:
-        if kept.get(result.name) == source.name:
+        if result.name in kept:
             continue
         views = {"input": whole(source), "output": View(result.name, whole(source).extents, whole(source).pitches)}
         calls.append(KernelCall("copy_s8", result.name, views))

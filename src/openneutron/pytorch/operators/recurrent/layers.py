@@ -8,11 +8,16 @@ with a tensor for each gate, each of which gets a quantization of its own.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.fx import Node
+
+from openneutron.ops.lstm import HIGHEST_CELL_BITS
+from openneutron.pytorch.graph.program import arguments_of
 
 NAMESPACE = "openneutron"
 
@@ -22,6 +27,10 @@ _LIBRARY.define(
     "bool batch_first, bool backwards) -> Tensor"
 )
 _LIBRARY.define(
+    "lstm_states(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, Tensor? projection, "
+    "Tensor? hidden, Tensor? cell, bool batch_first, bool backwards) -> (Tensor, Tensor, Tensor)"
+)
+_LIBRARY.define(
     "gru(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, Tensor[] hidden_biases, "
     "Tensor? initial, bool batch_first, bool backwards) -> Tensor"
 )
@@ -29,6 +38,23 @@ _LIBRARY.define(
     "rnn(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, bool relu, "
     "Tensor? initial, bool batch_first, bool backwards) -> Tensor"
 )
+
+
+LARGEST_CELL = 16
+"""The magnitude at which a cell state saturates: its tanh is 1 from 6 on, as far as int16 holds it."""
+
+
+def cell_scale(call: Node) -> float:
+    """Return the scale of the int16 cell state of an LSTM's call, a power of two.
+
+    A step adds at most 1 to a cell that is 0 in front of the first step, so that few steps need few integer bits.
+    """
+    given = arguments_of(call)
+    largest = LARGEST_CELL
+    if given.get("cell") is None:
+        steps = given["x"].meta["val"].shape[1 if given["batch_first"] else 0]
+        largest = min(steps, LARGEST_CELL)
+    return 2.0 ** (math.ceil(math.log2(largest)) - HIGHEST_CELL_BITS)
 
 
 def _lstm(
@@ -41,6 +67,25 @@ def _lstm(
     backwards: bool,
 ) -> Tensor:
     """Return the hidden state after each step. Gates: input, forget, cell, output."""
+    layer = input_weights, hidden_weights, biases, projection
+    return _lstm_states(x, *layer, None, None, batch_first, backwards)[0]
+
+
+def _lstm_states(
+    x: Tensor,
+    input_weights: Sequence[Tensor],
+    hidden_weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    projection: Tensor | None,
+    hidden: Tensor | None,
+    cell: Tensor | None,
+    batch_first: bool,
+    backwards: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the hidden state after each step, and the hidden state and the cell state after the last one.
+
+    The last two have the shapes of the states before the first step, or [1, sequence, unit].
+    """
     params = [torch.cat([*input_weights]), torch.cat([*hidden_weights])]
     if biases:
         bias = torch.cat([*biases])
@@ -49,16 +94,22 @@ def _lstm(
     outputs = hidden_weights[0].shape[1]
     if projection is not None:
         params.append(projection)
-    states = [x.new_zeros(1, sequences, outputs), x.new_zeros(1, sequences, units)]
+    shapes = [(1, sequences, outputs), (1, sequences, units)]
+    given = list(zip((hidden, cell), shapes, strict=True))
+    states = [x.new_zeros(shape) if state is None else state.reshape(shape) for state, shape in given]
+    axis = 1 if batch_first else 0
     with warnings.catch_warnings():
         # PyTorch says that another library of its own would be faster.
         warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN", UserWarning)
-        return _directed(
-            x,
-            batch_first,
-            backwards,
-            lambda x: torch.lstm(x, states, params, bool(biases), 1, 0.0, False, False, batch_first)[0],
-        )
+        steps = x.flip(axis) if backwards else x
+        found, *last = torch.lstm(steps, states, params, bool(biases), 1, 0.0, False, False, batch_first)
+    # Delegates pass results without gaps in the order of their axes.
+    found = (found.flip(axis) if backwards else found).contiguous()
+    after = [
+        each.reshape(shape if state is None else state.shape).contiguous()
+        for each, (state, shape) in zip(last, given, strict=True)
+    ]
+    return found, after[0], after[1]
 
 
 def _gru(
@@ -119,5 +170,5 @@ def _directed(x: Tensor, batch_first: bool, backwards: bool, layer: object) -> T
     return found.contiguous()
 
 
-for _name, _function in (("lstm", _lstm), ("gru", _gru), ("rnn", _rnn)):
+for _name, _function in (("lstm", _lstm), ("lstm_states", _lstm_states), ("gru", _gru), ("rnn", _rnn)):
     _LIBRARY.impl(_name, _function, "CompositeImplicitAutograd")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from torch.fx import Node
 
-from openneutron.pytorch.operators.annotations import AnnotationRule
+from openneutron.pytorch.operators.annotations import AnnotationRule, Kept
 from openneutron.pytorch.operators.recurrent import layers
 
 
@@ -26,6 +26,13 @@ def _lstm_products(node: Node) -> Iterator[tuple[Node, Node | None]]:
 
 RULES = {
     f"{layers.NAMESPACE}.lstm.default": AnnotationRule(products=_lstm_products, int8_alone=True),
+    f"{layers.NAMESPACE}.lstm_states.default": AnnotationRule(
+        (0, 5),
+        products=_lstm_products,
+        state=5,
+        int8_alone=True,
+        kept=Kept(argument=6, result=2, scale=layers.cell_scale),
+    ),
     f"{layers.NAMESPACE}.gru.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=True),
     f"{layers.NAMESPACE}.rnn.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=True),
 }

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ _own = getattr(torch.ops, layers.NAMESPACE)
 assert layers.NAMESPACE == "openneutron"
 
 
-CELLS = (_aten.gru_cell.default, _aten.rnn_tanh_cell.default, _aten.rnn_relu_cell.default)
+CELLS = (_aten.lstm_cell.default, _aten.gru_cell.default, _aten.rnn_tanh_cell.default, _aten.rnn_relu_cell.default)
 """Cells: layers of one step, whose input and state have no axis of steps."""
 
 
@@ -37,11 +37,7 @@ class _Direction:
 
 @dataclass(frozen=True, slots=True)
 class WholeLayers(NodePass):
-    """Replace each recurrent layer that begins at 0, with constant weights, by an operator for each direction of each layer.
-
-    A layer stays as it is, and is unrolled, where its initial state is given or its last cell state is read. keep: calls to leave
-    alone.
-    """
+    """Replace each recurrent layer with constant weights by an operator for each direction of each layer. keep: calls to leave alone."""
 
     keep: Callable[[Node], bool] | None = None
 
@@ -65,7 +61,8 @@ class _Call:
     node: Node
     given: dict[str, Any]
     directions: list[_Direction]
-    initial: Node | None
+    initial: tuple[Node | None, ...]
+    """The hidden state before the first step, and the cell state of an LSTM; None where it is 0."""
 
     @classmethod
     def of(cls, module: GraphModule, node: Node) -> _Call | None:
@@ -78,15 +75,10 @@ class _Call:
         if len(params) < len(found) or not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
             return None
         fixed = all(isinstance(extent, int) and extent > 0 for extent in x.shape)
-        is_lstm = len(states) > 1
-        zero = all(_is_zero(module, each) for each in states)
-        if not fixed or (given["train"] and given["dropout"] > 0) or (is_lstm and not zero):
-            return None
-        reads = [user.args[1] for user in node.users if user.users and user.target is operator.getitem]
-        if node.target not in CELLS and any(place > 1 for place in reads):
+        if not fixed or (given["train"] and given["dropout"] > 0):
             return None
         widths = {state.meta["val"].shape[-1] for state in states}
-        initial = None if zero else states[0]
+        initial = tuple(None if _is_zero(module, state) else state for state in states)
         return cls(module, node, given, _directions(params, given["has_biases"], len(widths) > 1), initial)
 
     def _add(self, target: Any, *args: object) -> Node:
@@ -109,32 +101,52 @@ class _Call:
         if alone:
             x = self._add(_aten.unsqueeze.default, x, 1)
         both = 1 + self.given["bidirectional"]
-        last: list[Node] = []
+        last: list[tuple[Node, ...]] = []
         for place in range(0, len(self.directions), both):
             outputs = []
             for turned, direction in enumerate(self.directions[place : place + both]):
-                outputs.append(self._direction(place + turned, x, direction, batch_first, bool(turned)))
-                last.append(outputs[-1])
+                last.append(self._direction(place + turned, x, direction, batch_first, bool(turned)))
+                outputs.append(last[-1][0])
             x = outputs[0] if both == 1 else self._add(_aten.cat.default, outputs, 2)
         results = [self._add(_aten.squeeze.dim, x, 1) if alone else x]
-        if any(user.args[1] == 1 and user.users for user in self.node.users):
-            states = [self._last(each, batch_first, bool(place % both)) for place, each in enumerate(last)]
-            final = states[0] if len(states) == 1 else self._add(_aten.cat.default, states, 0)
-            results.append(self._add(_aten.squeeze.dim, final, 1) if alone else final)
-        results += results[-1:] * (3 - len(results))
+        if self._reads(1):
+            results.append(self._joined(self._last(each, batch_first, at, both) for at, each in enumerate(last)))
+        results += results[-1:] * (2 - len(results))
+        results.append(self._joined(each[2] for each in last) if self._reads(2) else results[0])
         hand_over(self.module, self.node, results)
+
+    def _reads(self, place: int) -> bool:
+        """Return whether a result of the call is read."""
+        return any(user.args[1] == place and user.users for user in self.node.users)
+
+    def _joined(self, parts: Iterable[Node]) -> Node:
+        """Return the states of all directions of all layers after the last step, in the shape of the call's result."""
+        states = list(parts)
+        final = states[0] if len(states) == 1 else self._add(_aten.cat.default, states, 0)
+        alone = self.given["input"].meta["val"].dim() == 2
+        return self._add(_aten.squeeze.dim, final, 1) if alone and final.meta["val"].dim() == 3 else final
 
     def _replace_cell(self) -> None:
         x = self._add(_aten.unsqueeze.default, self.given["input"], 0)
-        if self.initial is not None:
-            self.initial = self._add(_aten.unsqueeze.default, self.initial, 0)
-        result = self._direction(0, x, self.directions[0], False, False)
+        if self.node.target is _aten.lstm_cell.default:
+            _, *states = self._direction(0, x, self.directions[0], False, False)
+            hand_over(self.module, self.node, [self._in_place_of(each) for each in states])
+            return
+        if self.initial[0] is not None:
+            self.initial = (self._add(_aten.unsqueeze.default, self.initial[0], 0),)
+        (result,) = self._direction(0, x, self.directions[0], False, False)
         hand_over(self.module, self.node, self._add(_aten.squeeze.dim, result, 0))
 
-    def _direction(self, number: int, x: Node, direction: _Direction, batch_first: bool, backwards: bool) -> Node:
+    def _in_place_of(self, state: Node) -> Node:
+        """Return a state [sequence, unit] of a cell, which has an axis of layers where the one before it is 0."""
+        return self._add(_aten.squeeze.dim, state, 0) if state.meta["val"].dim() == 3 else state
+
+    def _direction(
+        self, number: int, x: Node, direction: _Direction, batch_first: bool, backwards: bool
+    ) -> tuple[Node, ...]:
+        """Return the hidden state after each step; of an LSTM whose states are given or read also both states after the last one."""
         kind = str(self.node.target).split(".")[1].removesuffix("_cell")
         gates = {"lstm": 4, "gru": 3}.get(kind, 1)
-        initial = self._initial(number)
         of_input = self._constants(f"{number}_w", direction.of_input.chunk(gates))
         of_hidden = self._constants(f"{number}_r", direction.of_hidden.chunk(gates))
         added, hidden_added = self._biases(f"{number}_b", direction, kind, gates)
@@ -142,25 +154,32 @@ class _Call:
         if kind == "lstm":
             projected = direction.projection
             operands.append(None if projected is None else self._constants(f"{number}_p", [projected])[0])
+            is_cell = self.node.target is _aten.lstm_cell.default
+            if is_cell or self._reads(2) or any(state is not None for state in self.initial):
+                states = [self._of_direction(state, number) for state in self.initial]
+                call = self._add(_own.lstm_states.default, *operands, *states, batch_first, backwards)
+                return tuple(self._add(operator.getitem, call, place) for place in range(3))
             target = _own.lstm.default
         elif kind == "gru":
-            operands += [hidden_added, initial]
+            operands += [hidden_added, self._initial(number)]
             target = _own.gru.default
         else:
-            operands += [kind == "rnn_relu", initial]
+            operands += [kind == "rnn_relu", self._initial(number)]
             target = _own.rnn.default
-        return self._add(target, *operands, batch_first, backwards)
+        return (self._add(target, *operands, batch_first, backwards),)
 
     def _initial(self, number: int) -> Node | None:
         """Return the state of a direction of a layer before its first step, as [1, sequence, unit]; None where it is 0."""
-        state = self.initial
-        if state is None:
-            return None
-        if state.meta["val"].dim() == 2:
+        (state,) = self.initial
+        if state is not None and state.meta["val"].dim() == 2:
             state = self._add(_aten.unsqueeze.default, state, 1)
-        if len(self.directions) > 1:
-            state = self._add(_aten.slice.Tensor, state, 0, number, number + 1)
-        return state
+        return self._of_direction(state, number)
+
+    def _of_direction(self, state: Node | None, number: int) -> Node | None:
+        """Return the part of a state that is a direction's of a layer."""
+        if state is None or len(self.directions) == 1:
+            return state
+        return self._add(_aten.slice.Tensor, state, 0, number, number + 1)
 
     def _biases(self, stem: str, direction: _Direction, kind: str, gates: int) -> tuple[list[Node], list[Node]]:
         """Return the biases of the input's products and of the hidden state's. These are 0 but for a GRU's last gate, which is
@@ -175,10 +194,13 @@ class _Call:
         added, hidden = (one + other - alone).chunk(gates), alone.chunk(gates)
         return self._constants(stem, added), self._constants(f"{stem}_hidden", hidden)
 
-    def _last(self, outputs: Node, batch_first: bool, backwards: bool) -> Node:
-        """Return the state after the last step as [1, sequence, unit]."""
+    def _last(self, results: tuple[Node, ...], batch_first: bool, number: int, both: int) -> Node:
+        """Return the hidden state of a direction after the last step as [1, sequence, unit]."""
+        if len(results) > 1:
+            return results[1]
+        (outputs,) = results
         axis = 1 if batch_first else 0
-        step = 0 if backwards else outputs.meta["val"].shape[axis] - 1
+        step = 0 if number % both else outputs.meta["val"].shape[axis] - 1
         state = self._add(_aten.slice.Tensor, outputs, axis, step, step + 1)
         return self._add(_aten.transpose.int, state, 0, 1) if batch_first else state
 
