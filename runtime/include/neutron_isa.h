@@ -75,6 +75,7 @@ enum {
     NEUTRON_KERNEL_resize_bilinear_s16 = 82,
     NEUTRON_KERNEL_batch_matmul_s16 = 83,
     NEUTRON_KERNEL_compare_s16 = 88,
+    NEUTRON_KERNEL_unidirectional_sequence_lstm_s16 = 100,
     NEUTRON_KERNEL_rescale_s16 = 104,
     NEUTRON_KERNEL_rescale_s8s16 = 105,
     NEUTRON_KERNEL_rescale_s16s8 = 106,
@@ -686,6 +687,37 @@ typedef struct {
     int32_t b_shift; /* 0 or below: shifts right */
     int32_t relation; /* of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal */
 } NeutronCompareS16;
+
+/* LSTM of int16 with int8 weights over all steps of a sequence (UNIDIRECTIONAL_SEQUENCE_LSTM of LiteRT for
+ * Microcontrollers, 16x8). Gates: input, forget, cell, output. */
+typedef struct {
+    uint32_t input; /* int16; a row for each sequence, a column for each step */
+    uint32_t output; /* int16; the hidden state after each step */
+    uint32_t hidden; /* int16; a row for each sequence, one column: the hidden state before the first step and after the last one */
+    uint32_t cell; /* int16; a row for each sequence: the units' state before the first step and after the last one */
+    int32_t work; /* multiply-accumulates of a step for each output channel, rounded up, over 4 */
+    int32_t inputs; /* channels of the input */
+    int32_t cells; /* units of the layer */
+    int32_t outputs; /* channels of the output */
+    int32_t backwards; /* 0: from the first column to the last; 1: from the last to the first */
+    int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0; 2: with the hidden state as it is and the units' state made of it (recurrent_s8) */
+    int32_t first_hidden; /* the stored value of a hidden state of 0 */
+    uint32_t gates; /* int16; scratch, 4 for each unit side by side */
+    int32_t cell_shift; /* the cell state's scale is 2 to this power, -15 to 0 */
+    int32_t cell_clip; /* the largest magnitude of a cell, stored; 32768: any */
+    int32_t hidden_multiplier; /* of a product of two numbers with 15 fractional bits, to the hidden state */
+    int32_t hidden_shift; /* positive shifts left */
+    uint32_t input_weights_base; /* see bases */
+    uint32_t input_weights_offset; /* bytes; a matrix with a row for each unit of each gate, one gate behind the other */
+    uint32_t input_requant_base; /* see bases */
+    uint32_t input_requant_offset; /* bytes; lower words of the int64 bias[8], upper words[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t hidden_weights_base; /* see bases */
+    uint32_t hidden_weights_offset; /* bytes; a matrix with as many rows, for the hidden state */
+    uint32_t hidden_requant_base; /* see bases */
+    uint32_t hidden_requant_offset; /* bytes; lower words of the int64 bias[8], upper words[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t sigmoid_base; /* see bases */
+    uint32_t sigmoid_offset; /* bytes, a multiple of 2; uint16[256], 16 fractional bits: sigmoid(i / 24) */
+} NeutronUnidirectionalSequenceLstmS16;
 
 /* The operand times one number where it is 0 or positive, times another where it is negative (LiteRT
  * QUANTIZE, RELU ...). */

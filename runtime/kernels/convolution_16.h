@@ -67,6 +67,23 @@ static inline void neutron_store_accumulators_16(const NeutronConv2dS16 *p, cons
     }
 }
 
+/* ---- products ------------------------------------------------------------------------------------------------------- */
+
+/* Adds the products of one tap; 8 of them fit 32 bits by far. */
+static NEUTRON_INLINE void neutron_multiply_pixel_16(uint64_t *accumulators, const int8_t *weights, const uint8_t *pixel,
+                                                     int32_t pitch, int32_t inputs) {
+    for (; inputs > 0; inputs -= NEUTRON_LANES, weights += NEUTRON_LANES * NEUTRON_LANES) {
+        int16_t block[NEUTRON_LANES] = {0};
+        neutron_load_block_16(block, pixel, pitch, inputs < NEUTRON_LANES ? inputs : NEUTRON_LANES);
+        pixel += (ptrdiff_t)NEUTRON_LANES * pitch;
+        for (int32_t k = 0; k < NEUTRON_LANES; k++) {
+            int32_t sum = 0;
+            for (int32_t i = 0; i < NEUTRON_LANES; i++) sum += weights[k * NEUTRON_LANES + i] * block[i];
+            accumulators[k] += (uint64_t)(int64_t)sum;
+        }
+    }
+}
+
 /* ---- the portable loop: all output channels of one output element at a time ----------------------------- */
 
 /* An output element, by the input element of its tap (0, 0), which may lie outside. */

@@ -7,6 +7,7 @@
 #define NEUTRON_GATES_H
 
 #include "conv_2d/convolution.h"
+#include "sequences.h"
 
 static inline int32_t neutron_load_16(const uint8_t *from) {
     int16_t value;
@@ -45,43 +46,7 @@ int32_t neutron_logistic_16(int32_t x);
 /* gemmlowp's tanh(), from 15 - integer_bits fractional bits to 15; integer_bits 0 to 6. */
 int32_t neutron_tanh_16(int32_t x, int32_t integer_bits);
 
-/* ---- sequences ------------------------------------------------------------------------------------------------------ */
-
-/* The words with which the parameter block of each recurrent kernel begins. */
-typedef struct {
-    uint32_t input, output, hidden, cell;
-    int32_t work, inputs, cells, outputs, backwards, starts, first_hidden;
-} NeutronSequence;
-
-/* A step of a sequence: its input and the hidden state before it, the cell state, which it changes, and where the hidden state
- * behind it goes. */
-typedef struct {
-    const NeutronKernelCall *call;
-    const NeutronSequence *p;
-    const uint8_t *x, *h;
-    uint8_t *cell, *to;
-    int32_t x_pitch, h_pitch, to_pitch;
-    bool is_first;
-} NeutronStep;
-
-typedef void (*NeutronTakeStep)(const NeutronStep *step, void *layer);
-
-/* Takes all steps of each sequence of the window. */
-void neutron_run_sequences(const NeutronKernelCall *call, NeutronTakeStep take_step, void *layer);
-
-/* The shared words are sound, and the buffers hold the window of all steps. */
-bool neutron_sequence_is_sound(const NeutronProgramView *program, const NeutronSequence *p,
-                               const NeutronWindowExtents *window);
-
-/* A writable buffer of one column with so many channels side by side, for as many rows. */
-bool neutron_state_is_sound(const NeutronProgramView *program, uint32_t index, int32_t rows, int32_t channels,
-                            int32_t element_bytes);
-
-static inline bool neutron_is_flag(int32_t word) { return word == 0 || word == 1; }
-
 /* The packed matrix and its table lie inside their bases; rows and inputs are at most NEUTRON_MOST_GATES. */
 bool neutron_matrix_is_sound(const NeutronProgramView *program, const uint32_t *words, int32_t rows, int32_t inputs);
-
-enum { NEUTRON_MOST_GATES = 1 << 20 };
 
 #endif

@@ -35,6 +35,7 @@ class Lstm:
     """The scale of the cell state is 2^-cell_bits."""
     gain: float = 1.0
     """The factor of all weights' scales: gates saturate where it is large."""
+    activations: str = "int8"
 
     @property
     def features(self) -> int:
@@ -49,6 +50,7 @@ class LstmFile(FileBuilder):
         super().__init__()
         self.form = form
         self.generator = np.random.default_rng(seed)
+        self.wide = form.activations == "int16"
 
     def _quantized(self, name: str, data: np.ndarray, scale: float) -> str:
         self.tensor(name, data.shape, data.dtype.name, scale, 0, data)
@@ -60,6 +62,14 @@ class LstmFile(FileBuilder):
         quantization.scale = np.array([scale], np.float32)
         quantization.zeroPoint = np.array([zero_point], np.int64)
         self.graph.tensors[self.places[name]].quantization = quantization
+
+    def _activation(self, lowest: float, highest: float, farthest: int) -> tuple[float, int]:
+        """Return the scale of an activation that reaches so far, and its zero point, which int16 has not."""
+        scale, zero_point = (
+            float(self.generator.uniform(lowest, highest)) / 128,
+            self.generator.integers(-farthest, farthest),
+        )
+        return (scale / 256, 0) if self.wide else (scale, int(zero_point))
 
     def _weights(self, name: str, *shape: int) -> str:
         scale = float(self.generator.uniform(0.5, 1.5)) / 127 / shape[-1] ** 0.5 * 2 * self.form.gain
@@ -76,8 +86,8 @@ class LstmFile(FileBuilder):
         form, draw = self.form, self.generator
         lead = (form.steps, form.batches) if form.time_major else (form.batches, form.steps)
         gates = GATES[1:] if form.cifg else GATES
-        self.tensor("x", (*lead, form.inputs), "int8", float(draw.uniform(0.01, 0.04)), int(draw.integers(-40, 40)))
-        hidden = float(draw.uniform(1.0, 1.2)) / 128, int(draw.integers(-10, 10))
+        self.tensor("x", (*lead, form.inputs), form.activations, *self._activation(1.28, 5.12, 40))
+        hidden = self._activation(1.0, 1.2, 10)
         operands: list[str | None] = ["x"]
         operands += [self._weights(f"w_{g}", form.cells, form.inputs) if g in gates else None for g in GATES]
         operands += [self._weights(f"r_{g}", form.cells, form.features) if g in gates else None for g in GATES]
@@ -86,16 +96,16 @@ class LstmFile(FileBuilder):
         operands += [self._bias(g) if g in gates else None for g in GATES]
         state = hidden
         if form.outputs:
-            state = float(draw.uniform(0.8, 1.6)) / 128, int(draw.integers(-10, 10))
+            state = self._activation(0.8, 1.6, 10)
             operands.append(self._weights("projection", form.outputs, form.cells))
             bias = draw.integers(-3000, 3000, form.outputs, np.int32)
             operands.append(self._quantized("projection_bias", bias, 1e-4) if form.projection_bias else None)
         else:
             operands += [None, None]
-        operands.append(self._variable("hidden", (form.batches, form.features), "int8", *state))
+        operands.append(self._variable("hidden", (form.batches, form.features), form.activations, *state))
         operands.append(self._variable("cell", (form.batches, form.cells), "int16", 2.0**-form.cell_bits, 0))
         operands += [self._layer_norm(g) if form.layer_norm and g in gates else None for g in GATES]
-        self.tensor("y", (*lead, form.features), "int8", *state)
+        self.tensor("y", (*lead, form.features), form.activations, *state)
         self.operator(
             BUILTIN.UNIDIRECTIONAL_SEQUENCE_LSTM,
             [],
@@ -120,8 +130,9 @@ class LstmFile(FileBuilder):
         return self.generator.integers(-32767, 32768, self.form.cells, np.int16)
 
     def _bias(self, gate: str) -> str:
-        most = 1 << (21 if self.form.layer_norm else 13)
-        return self._quantized(f"b_{gate}", self.generator.integers(-most, most, self.form.cells, np.int32), 1e-4)
+        most = 1 << (21 if self.form.layer_norm or self.wide else 13)
+        dtype = np.int64 if self.wide else np.int32
+        return self._quantized(f"b_{gate}", self.generator.integers(-most, most, self.form.cells, dtype), 1e-4)
 
     def _layer_norm(self, gate: str) -> str:
         return self._quantized(f"n_{gate}", self._int16(), float(self.generator.uniform(0.5, 2)) / 32768)
@@ -130,7 +141,7 @@ class LstmFile(FileBuilder):
         names = [self.tensor(f"gate_{gate}", (0,), "int16") for gate in GATES]
         for name in names:
             self._scale(name, float(self.generator.uniform(3, 8)) / 32768, 0)
-        self.tensor("unprojected", (0,), "int8", *hidden)
+        self.tensor("unprojected", (0,), self.form.activations, *hidden)
         return [*names, "unprojected"]
 
 
@@ -163,6 +174,24 @@ def random_lstm(seed: int) -> bytes:
     return LstmFile(form, seed).bytes()
 
 
+def random_wide_lstm(seed: int) -> bytes:
+    """Return the file of an LSTM of int16 activations, of any form that LiteRT for Microcontrollers computes."""
+    draw = np.random.default_rng(seed)
+    batches, steps, inputs, cells = draw.integers(1, (4, 8, 20, 20)).tolist()
+    return lstm_file(
+        seed,
+        batches=batches,
+        steps=steps,
+        inputs=inputs,
+        cells=cells,
+        time_major=bool(draw.random() < 0.5),
+        cell_clip=float(draw.choice([0.0, 0.7, 1e-7], p=[0.6, 0.3, 0.1])),
+        cell_bits=int(draw.integers(0, 16)),
+        gain=float(draw.choice([0.3, 1.0, 3.0, 20.0])),
+        activations="int16",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Svdf:
     """The form of an SVDF."""
@@ -192,14 +221,14 @@ def svdf_file(form: Svdf, seed: int) -> bytes:
         b.tensor(name, shape, dtype, data=draw.integers(-most, most, shape).astype(dtype))
         return stated(name, scale)
 
-    wide = form.state == "int16"
+    state_scale, time_scale = (0.002, 0.001) if form.state == "int16" else (0.05, 0.02)
     b.tensor("x", (form.sequences, form.inputs), "int8", float(draw.uniform(0.01, 0.05)), int(draw.integers(-40, 40)))
     operands = [
         "x",
         made("features", 127, (filters, form.inputs), "int8", float(draw.uniform(0.005, 0.02))),
-        made("time", 127, (filters, form.memory), form.state, 0.001 if wide else 0.02),
-        made("bias", 500, (form.units,), "int32", 1e-4),
-        stated(b.tensor("state", (form.sequences, filters * form.memory), form.state), 0.002 if wide else 0.05),
+        made("time", 127, (filters, form.memory), form.state, time_scale),
+        made("bias", 500, (form.units,), "int32", state_scale * time_scale),
+        stated(b.tensor("state", (form.sequences, filters * form.memory), form.state), state_scale),
     ]
     b.graph.tensors[b.places["state"]].isVariable = True
     b.tensor("y", (form.sequences, form.units), "int8", float(draw.uniform(0.01, 0.05)), int(draw.integers(-40, 40)))
@@ -207,7 +236,7 @@ def svdf_file(form: Svdf, seed: int) -> bytes:
     return b.finish(["x"], ["y"])
 
 
-def random_svdf(seed: int) -> bytes:
-    """Return the file of an SVDF of any form with a state of int16."""
+def random_svdf(seed: int, state: str = "int16") -> bytes:
+    """Return the file of an SVDF of any form with a state of this type."""
     sequences, inputs, units, rank, memory = np.random.default_rng(seed).integers(1, (4, 20, 9, 4, 9)).tolist()
-    return svdf_file(Svdf(sequences, inputs, units, rank, memory), seed)
+    return svdf_file(Svdf(sequences, inputs, units, rank, memory, state), seed)

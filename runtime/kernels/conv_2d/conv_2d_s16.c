@@ -12,21 +12,6 @@ bool conv_2d_s16_check(const NeutronProgramView *program, const void *params, co
 
 #if !NEUTRON_DSP
 
-/* The products of one tap; 8 of them fit 32 bits by far. */
-static NEUTRON_INLINE void multiply_pixel(uint64_t *accumulators, const int8_t *weights, const uint8_t *pixel,
-                                          int32_t pitch, int32_t inputs) {
-    for (; inputs > 0; inputs -= NEUTRON_LANES, weights += NEUTRON_LANES * NEUTRON_LANES) {
-        int16_t block[NEUTRON_LANES] = {0};
-        neutron_load_block_16(block, pixel, pitch, inputs < NEUTRON_LANES ? inputs : NEUTRON_LANES);
-        pixel += (ptrdiff_t)NEUTRON_LANES * pitch;
-        for (int32_t k = 0; k < NEUTRON_LANES; k++) {
-            int32_t sum = 0;
-            for (int32_t i = 0; i < NEUTRON_LANES; i++) sum += weights[k * NEUTRON_LANES + i] * block[i];
-            accumulators[k] += (uint64_t)(int64_t)sum;
-        }
-    }
-}
-
 /* The taps that lie inside; padding is 0. */
 static NEUTRON_INLINE void add_group(uint64_t *accumulators, const NeutronTapPosition16 *at, const int8_t *weights,
                                      int32_t input_channel0) {
@@ -41,7 +26,7 @@ static NEUTRON_INLINE void add_group(uint64_t *accumulators, const NeutronTapPos
             const int32_t col = at->col + j * p->dilation_w;
             if (col < 0 || col >= input->cols) continue;
             const uint8_t *pixel = line + (ptrdiff_t)col * input->col_pitch;
-            multiply_pixel(accumulators, weights + (size_t)j * tap_bytes, pixel, input->channel_pitch, p->group_inputs);
+            neutron_multiply_pixel_16(accumulators, weights + (size_t)j * tap_bytes, pixel, input->channel_pitch, p->group_inputs);
         }
     }
 }

@@ -12,7 +12,7 @@ static int32_t gates_of(const NeutronRecurrentS8 *p) { return p->kind == GRU ? G
 
 bool recurrent_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
     const NeutronRecurrentS8 *p = params;
-    if (!neutron_sequence_is_sound(program, params, window) || p->kind < GRU || p->kind > RELU) return false;
+    if (!neutron_sequence_is_sound(program, params, window, 1) || p->kind < GRU || p->kind > RELU) return false;
     const int32_t rows = gates_of(p) * (int32_t)neutron_blocks_of(p->cells) * NEUTRON_LANES;
     return p->outputs == p->cells && p->state_bits >= 0 && p->state_bits <= 15 && p->output_multiplier >= 0 && neutron_shift_is_sound(p->output_shift) &&
            neutron_is_stored(p->output_zero_point) && p->state_multiplier >= 0 && neutron_shift_is_sound(p->state_shift) &&
@@ -101,5 +101,5 @@ void recurrent_s8_run(const NeutronKernelCall *call) {
         .x = neutron_matrix_at(call, &p->input_weights_base, p->inputs),
         .h = neutron_matrix_at(call, &p->hidden_weights_base, p->outputs),
     };
-    neutron_run_sequences(call, take_step, &layer);
+    neutron_run_sequences(call, 1, take_step, &layer);
 }

@@ -39,7 +39,7 @@ static bool constants_are_sound(const NeutronProgramView *program, const Neutron
 bool unidirectional_sequence_lstm_s8_check(const NeutronProgramView *program, const void *params,
                                            const NeutronWindowExtents *window) {
     const NeutronUnidirectionalSequenceLstmS8 *p = params;
-    return neutron_sequence_is_sound(program, params, window) && words_are_sound(p) &&
+    return neutron_sequence_is_sound(program, params, window, 1) && words_are_sound(p) &&
            neutron_state_is_sound(program, p->gates, 1, GATES * p->cells, 2) && constants_are_sound(program, p);
 }
 
@@ -198,5 +198,5 @@ void unidirectional_sequence_lstm_s8_run(const NeutronKernelCall *call) {
         .gates = neutron_element_address(call->bases, &call->buffers[p->gates], 0, 0, 0, 0),
     };
     if (p->projected != 0) layer.projection = neutron_matrix_at(call, &p->projection_base, p->cells);
-    neutron_run_sequences(call, take_step, &layer);
+    neutron_run_sequences(call, 1, take_step, &layer);
 }

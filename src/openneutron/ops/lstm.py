@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LSTM over a sequence, as LiteRT computes it on int8 with an int16 cell state."""
+"""LSTM over a sequence: on int8 with an int16 cell state as LiteRT computes it, on int16 as LiteRT for Microcontrollers does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.limits import attr_among, int8_reason, limit, rank
-from openneutron.ops.rescaling import rescales
+from openneutron.ops.rescaling import WIDE_SUM_EXPONENT, rescales
 from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role
 
 GATES = ("input", "forget", "cell", "output")
@@ -19,8 +19,10 @@ PROJECTION, PROJECTION_BIAS, HIDDEN, CELL, FIRST_NORM = 16, 17, 18, 19, 20
 SEEING = (0, 1, 3)
 """The gates that peepholes lead to, in the order of their operands."""
 
-LOWEST_CELL_BITS, HIGHEST_CELL_BITS = 9, 15
-"""The scale of a cell state is 2 to minus one of these: LiteRT's tanh takes 0 to 6 integer bits."""
+HIGHEST_CELL_BITS = 15
+LOWEST_CELL_BITS = {DType.INT8: 9, DType.INT16: 0}
+"""The scale of a cell state is 2 to minus one of these, by the type of activations: LiteRT's tanh on int8 takes 0 to 6 integer
+bits."""
 
 GATE_SCALE = 2.0**-12
 """The scale of a gate in front of its function, without a normalization."""
@@ -29,6 +31,11 @@ GATE_SCALE = 2.0**-12
 def gates_of(graph: Graph, node: Node) -> tuple[int, ...]:
     """Return the gates that the layer has: without weights for the input gate, all others."""
     return (0, 1, 2, 3) if graph.operand(node, FIRST_INPUT_WEIGHTS) is not None else (1, 2, 3)
+
+
+def is_wide(graph: Graph, node: Node) -> bool:
+    """Return whether the layer's activations are int16."""
+    return graph.given(node, 0).dtype is DType.INT16
 
 
 def has_peephole(graph: Graph, node: Node) -> bool:
@@ -90,8 +97,10 @@ def norm_scales(graph: Graph, node: Node) -> dict[int, float]:
     return {gate: float(scale_of(graph, node, FIRST_NORM + gate)) for gate in gates_of(graph, node)}
 
 
-def hidden_factor(node: Node) -> float:
+def hidden_factor(graph: Graph, node: Node) -> float:
     """Return the factor from the product of a gate and a cell's tanh to the hidden state before its projection."""
+    if is_wide(graph, node):
+        return 2.0**-30 / float(scale_of(graph, node, HIDDEN))
     return float(np.float32(2.0**-15 / float(np.float32(node["intermediates"][4][0])) * 2.0**-15))
 
 
@@ -131,7 +140,7 @@ def steps_and_sequences(graph: Graph, node: Node) -> tuple[int, int]:
 
 def _factors(graph: Graph, node: Node) -> list[float]:
     found = [factor for pair in gate_factors(graph, node).values() for factor in pair]
-    found += [*peephole_factors(graph, node).values(), hidden_factor(node)]
+    found += [*peephole_factors(graph, node).values(), hidden_factor(graph, node)]
     # A normalization shifts its result 12 bits further.
     found += [scale * 2.0**12 for scale in norm_scales(graph, node).values()]
     return [*found, projection_factor(graph, node)] if is_projected(graph, node) else found
@@ -147,11 +156,11 @@ def _expected(graph: Graph, node: Node) -> Iterator[tuple[int, tuple[DType, ...]
     """Yield the types and the shape of each constant operand that the form of the layer demands, by its place."""
     inputs = graph.given(node, 0).shape[-1]
     cells, outputs = graph.given(node, FIRST_HIDDEN_WEIGHTS + 3).shape
-    gates = gates_of(graph, node)
+    gates, bias = gates_of(graph, node), DType.INT64 if is_wide(graph, node) else DType.INT32
     for gate in gates:
         yield FIRST_INPUT_WEIGHTS + gate, (DType.INT8,), (cells, inputs)
         yield FIRST_HIDDEN_WEIGHTS + gate, (DType.INT8,), (cells, outputs)
-        yield FIRST_BIAS + gate, (DType.INT32,), (cells,)
+        yield FIRST_BIAS + gate, (bias,), (cells,)
         if has_layer_norm(graph, node):
             yield FIRST_NORM + gate, (DType.INT16,), (cells,)
     for place, gate in enumerate(SEEING):
@@ -172,7 +181,7 @@ def _constants(graph: Graph, node: Node) -> str | None:
             state = "constant" if tensor.is_constant else "computed at run time"
             wanted = f"constant {types[0]}{list(shape)}"
             return f"its {what} '{tensor.name}' is {state} {tensor.dtype}{list(tensor.shape)}; it must be {wanted}"
-        if types[0] is not DType.INT32 and not is_symmetric(tensor):
+        if types[0] in (DType.INT8, DType.INT16) and not is_symmetric(tensor):
             return f"its {what} '{tensor.name}' must be quantized per tensor with a zero point of 0"
     if graph.operand(node, PROJECTION_BIAS) is not None and not is_projected(graph, node):
         return "it has a projection bias and no projection"
@@ -190,17 +199,18 @@ def is_symmetric(tensor: Tensor) -> bool:
 
 
 def _states(graph: Graph, node: Node) -> str | None:
-    reason = int8_reason(graph.given(node, 0), "input") or int8_reason(graph[node.outputs[0]], "output")
+    types = (graph.given(node, 0).dtype,)
     hidden, cell = graph.given(node, HIDDEN), graph.given(node, CELL)
-    reason = reason or int8_reason(hidden, "hidden state")
+    reason = int8_reason(graph[node.outputs[0]], "output", types) or int8_reason(hidden, "hidden state", types)
     if reason is not None:
         return reason
     if cell.dtype is not DType.INT16 or not is_symmetric(cell):
         return f"its cell state '{cell.name}' is {cell.dtype}; it must be int16 with a zero point of 0"
     assert cell.quant is not None
     fraction, exponent = math.frexp(cell.quant.scale)
-    if fraction != 0.5 or not LOWEST_CELL_BITS <= 1 - exponent <= HIGHEST_CELL_BITS:
-        bounds = f"a power of two from 2^-{HIGHEST_CELL_BITS} to 2^-{LOWEST_CELL_BITS}"
+    lowest = LOWEST_CELL_BITS[types[0]]
+    if fraction != 0.5 or not lowest <= 1 - exponent <= HIGHEST_CELL_BITS:
+        bounds = f"a power of two from 2^-{HIGHEST_CELL_BITS} to 2^-{lowest}"
         return f"its cell state has scale {cell.quant.scale:.6g}; it must be {bounds}"
     sequences = steps_and_sequences(graph, node)[1]
     cells, outputs = graph.given(node, FIRST_HIDDEN_WEIGHTS + 3).shape
@@ -210,7 +220,27 @@ def _states(graph: Graph, node: Node) -> str | None:
     return None
 
 
+def _wide_form(graph: Graph, node: Node) -> str | None:
+    if not is_wide(graph, node):
+        return None
+    forms = {
+        "coupled gates": len(gates_of(graph, node)) < len(GATES),
+        "peepholes": has_peephole(graph, node),
+        "normalized gates": has_layer_norm(graph, node),
+        "a projection": is_projected(graph, node),
+    }
+    found = " and ".join(name for name, there in forms.items() if there)
+    if not found:
+        return None
+    return (
+        f"it has {found}; LiteRT for Microcontrollers, whose int16 LSTM the NPU computes, has none of them. "
+        "Quantize the layer with int8 activations"
+    )
+
+
 def _intermediates(graph: Graph, node: Node) -> str | None:
+    if is_wide(graph, node):
+        return None
     found = node.attrs.get("intermediates", ())
     if len(found) != 5:
         return f"it states the quantization of {len(found)} intermediate tensors; it must be 5"
@@ -240,7 +270,8 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = Op(
         *(value_operand(f"normalization of the {gate} gate") for gate in GATES),
     ),
     shape=_lstm_shape,
-    kernels=("unidirectional_sequence_lstm_s8",),
+    kernels=("unidirectional_sequence_lstm_s8", "unidirectional_sequence_lstm_s16"),
+    types=(DType.INT8, DType.INT16),
     options="UnidirectionalSequenceLSTMOptions",
     attributes=(
         Attribute("activation", "fusedActivationFunction", "TANH", {0: "NONE", 1: "RELU", 3: "RELU6", 4: "TANH"}),
@@ -254,12 +285,16 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = Op(
     limits=(
         rank(0, 3, 3),
         attr_among("activation", "TANH"),
-        limit("states int8 and int16, the cell state's scale a power of two from 2^-15 to 2^-9", _states),
+        limit("int16 activations: four gates, no peephole, normalization or projection", _wide_form),
+        limit(
+            "the hidden state as the activations, an int16 cell state, its scale a power of two from 2^-15 to 2^-9 (int16: 2^0)",
+            _states,
+        ),
         limit("constant weights, peepholes and normalizations, each for all gates or none", _constants),
-        limit("the quantization of 5 intermediate tensors", _intermediates),
-        rescales(_factors),
+        limit("int8 activations: the quantization of 5 intermediate tensors", _intermediates),
+        rescales(_factors, wide=WIDE_SUM_EXPONENT),
     ),
-    doc="LSTM over a sequence, int8 with an int16 cell state; with peepholes, normalization, projection, coupled gates.",
+    doc="LSTM over a sequence with an int16 cell state; on int8 also with peepholes, normalization, projection, coupled gates.",
 )
 
 OPS = (UNIDIRECTIONAL_SEQUENCE_LSTM,)

@@ -311,7 +311,7 @@ class Op:
             yield movable_at(None if self.operands[activations[0]].repeated else activations[0])
         elif self.quantization is not Quantization.NONE:
             yield stored_at(activations, self.types, self.activations)
-            if DType.INT16 in self.types and not self.converts:
+            if DType.INT16 in self.types and not self.converts and self.activations is None:
                 yield alike(activations)
         if places[Role.CONDITION]:
             yield unquantized(places[Role.CONDITION], False, DType.BOOL)

@@ -173,7 +173,8 @@ def _recurrent(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, _, steps, outputs = call.views["output"].extents
     inputs, units = call.params[work.inputs], call.params[work.outputs]
     gates = 1 if call.params.get("kind") else work.steps - call.params.get("cifg", 0)
-    dots = gates * (_groups_of(inputs, target.macs) + _groups_of(outputs, target.macs))
+    passes = math.ceil(target.npu.int16_passes.value) if call.views["input"].element_bytes > 1 else 1
+    dots = gates * passes * (_groups_of(inputs, target.macs) + _groups_of(outputs, target.macs))
     functions = (gates + 1) * target.costs.softmax_cycles.value
     cycles = dots * _groups_of(units, target.pipelines) + int(functions) * _groups_of(units, target.pipelines)
     macs = gates * units * (inputs + outputs)

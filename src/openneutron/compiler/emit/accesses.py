@@ -128,7 +128,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_gathered, ("gather_s8",)),
     (_reduced, ("mean_s8", "reduce_max_s8", "mean_s16", "reduce_max_s16")),
-    (_sequence, ("unidirectional_sequence_lstm_s8", "recurrent_s8", "svdf_s8")),
+    (_sequence, ("unidirectional_sequence_lstm_s8", "unidirectional_sequence_lstm_s16", "recurrent_s8", "svdf_s8")),
 )
 
 RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}

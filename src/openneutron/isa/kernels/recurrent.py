@@ -17,13 +17,7 @@ from openneutron.isa.kernels.row import (
     state,
 )
 
-_SEQUENCE = (
-    buffer("input", "int8; a row for each sequence, a column for each step"),
-    buffer("output", "int8; the hidden state after each step"),
-    state(
-        "hidden",
-        "int8; a row for each sequence, one column: the hidden state before the first step and after the last one",
-    ),
+SEQUENCE_WORDS = (
     state("cell", "int16; a row for each sequence: the units' state before the first step and after the last one", 2),
     signed("work", "multiply-accumulates of a step for each output channel, rounded up, over 4"),
     signed("inputs", "channels of the input"),
@@ -36,6 +30,17 @@ _SEQUENCE = (
         "2: with the hidden state as it is and the units' state made of it (recurrent_s8)",
     ),
     signed("first_hidden", "the stored value of a hidden state of 0"),
+)
+"""The words of each recurrent kernel behind its input, its output and its hidden state."""
+
+_SEQUENCE = (
+    buffer("input", "int8; a row for each sequence, a column for each step"),
+    buffer("output", "int8; the hidden state after each step"),
+    state(
+        "hidden",
+        "int8; a row for each sequence, one column: the hidden state before the first step and after the last one",
+    ),
+    *SEQUENCE_WORDS,
 )
 _PRODUCTS = (
     *constant("input_weights", "bytes; a matrix with a row for each unit of each gate, one gate behind the other"),

@@ -10,22 +10,29 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, quant_of, selects, whole
-from openneutron.compiler.select.constants import Constant, requantization
+from openneutron.compiler.select.constants import Constant, requantization, wide_requantization
 from openneutron.compiler.select.states import kept_in_place
+from openneutron.compiler.select.wide_tables import sigmoid_table
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.isa.rows import LANES
 from openneutron.ops import lstm
 from openneutron.ops import recurrent as layer
-from openneutron.ops.rescaling import quantize_multiplier, quantize_multipliers
+from openneutron.ops.rescaling import quantize_multiplier, quantize_multipliers, reduced_multipliers
+
+_ANY_CELL = 2**15
+"""The bound of an int16 layer's cells where the file states none."""
 
 
 def sequence_view(tensor: Tensor, time_major: bool) -> View:
     """Return [sequence, step, channel] or [step, sequence, channel] with a row for each sequence and a column for each step."""
     first, second, channels = tensor.shape
+    size = tensor.dtype.size_bytes
+    column = channels * size
     if time_major:
-        pitches = (first * second * channels, channels, second * channels, 1)
-        return View(tensor.name, (1, second, first, channels), pitches)
-    return View(tensor.name, (1, first, second, channels), dense_pitches((1, first, second, channels)))
+        pitches = (first * second * column, column, second * column, size)
+        return View(tensor.name, (1, second, first, channels), pitches, element_bytes=size)
+    extents = (1, first, second, channels)
+    return View(tensor.name, extents, dense_pitches(extents, size), element_bytes=size)
 
 
 def state_view(tensor: Tensor, sequences: int) -> View:
@@ -73,7 +80,7 @@ def initial_states(graph: Graph, node: Node, zeros: Sequence[tuple[int, str, int
 
 @selects("unidirectional_sequence_lstm")
 def unidirectional_sequence_lstm(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select unidirectional_sequence_lstm_s8 for all steps of all sequences, behind copies of states that are not 0."""
+    """Select the kernel of the layer's type for all steps of all sequences, behind copies of states that are not 0."""
     output, hidden, cell, gates = (graph[name] for name in node.outputs)
     _, sequences = lstm.steps_and_sequences(graph, node)
     zero = quant_of(hidden).zero_point
@@ -88,7 +95,7 @@ def unidirectional_sequence_lstm(graph: Graph, node: Node) -> list[KernelCall]:
     cells, outputs = graph.given(node, lstm.FIRST_HIDDEN_WEIGHTS + 3).shape
     inputs = graph.given(node, 0).shape[-1]
     cell_clip, output_clip = lstm.quantized_clips(graph, node)
-    multiplier, shift = quantize_multiplier(lstm.hidden_factor(node))
+    multiplier, shift = quantize_multiplier(lstm.hidden_factor(graph, node))
     params = {
         "work": -(-cells * (inputs + outputs) // outputs),
         "inputs": inputs,
@@ -97,11 +104,17 @@ def unidirectional_sequence_lstm(graph: Graph, node: Node) -> list[KernelCall]:
         "backwards": int(node.attrs.get("backwards", False)),
         "starts": int(starts),
         "first_hidden": zero,
-        "cifg": int(len(lstm.gates_of(graph, node)) < len(lstm.GATES)),
         "cell_shift": lstm.cell_shift(graph, node),
-        "cell_clip": cell_clip,
         "hidden_multiplier": multiplier,
         "hidden_shift": shift,
+    }
+    if lstm.is_wide(graph, node):
+        params["cell_clip"] = cell_clip if node["cell_clip"] > 0 else _ANY_CELL
+        constants = _wide_products(graph, node) | {"sigmoid": sigmoid_table()}
+        return [*copies, KernelCall("unidirectional_sequence_lstm_s16", node.name, views, params, constants)]
+    params |= {
+        "cifg": int(len(lstm.gates_of(graph, node)) < len(lstm.GATES)),
+        "cell_clip": cell_clip,
         "hidden_zero_point": lstm.hidden_zero_point(graph, node),
         "projected": int(lstm.is_projected(graph, node)),
         "output_zero_point": zero,
@@ -127,6 +140,20 @@ def _products(graph: Graph, node: Node) -> dict[str, Constant]:
         "hidden_weights": of_hidden,
         "hidden_requant": matrix_table(of_hidden, None, zero_points[1], [factors[gate][1] for gate in gates]),
     }
+
+
+def _wide_products(graph: Graph, node: Node) -> dict[str, Constant]:
+    factors, biases = lstm.gate_factors(graph, node), range(lstm.FIRST_BIAS, lstm.FIRST_BIAS + len(lstm.GATES))
+    bias = np.concatenate([np.asarray(graph.given(node, place).data) for place in biases])
+    found: dict[str, Constant] = {}
+    sides = (("input", lstm.FIRST_INPUT_WEIGHTS, bias), ("hidden", lstm.FIRST_HIDDEN_WEIGHTS, None))
+    for number, (side, first, added) in enumerate(sides):
+        matrix = stacked(graph, node, range(first, first + len(lstm.GATES)))
+        units = len(matrix) // len(lstm.GATES)
+        multipliers = reduced_multipliers(np.repeat([factors[gate][number] for gate in range(len(lstm.GATES))], units))
+        found[f"{side}_weights"] = matrix
+        found[f"{side}_requant"] = wide_requantization(added, len(matrix), *multipliers)
+    return found
 
 
 def _projection(graph: Graph, node: Node) -> dict[str, Constant]:
