@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -298,6 +298,9 @@ def _moves() -> Iterator[Sample]:
 def _indexed() -> Iterator[Sample]:
     yield Sample("GATHER", (x(4, 3), const([1, 0])), (x(2, 3),))
     yield Sample("GATHER", (x(4, 3), i32(2)), (x(2, 3),))
+    for data in (flags(4, 3), i32(4, 3)):
+        yield Sample("GATHER", (data, const([1, 0])), (replace(data, shape=(2, 3)),))
+        yield Sample("GATHER", (data, i32(2)), (replace(data, shape=(2, 3)),))
     yield Sample("GATHER_ND", (x(4, 3), const([[1, 0], [3, 2]])), (x(2),))
     yield Sample("GATHER_ND", (x(4, 3), i32(2, 1)), (x(2, 3),))
     yield Sample("SCATTER_ND", (const([[1], [3]]), x(2, 3), const([4, 3])), (x(4, 3),))

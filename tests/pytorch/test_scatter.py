@@ -14,9 +14,10 @@ from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
 from openneutron.pytorch.operators.rules.tables import KEPT
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from tests.pytorch.side_by_side import assert_delegated
-from tests.pytorch.small_models import compiled
+from tests.pytorch.small_models import assert_same_as_litert, compiled
 
 _aten = torch.ops.aten
+put = _aten.index_put.default
 
 PUT = {
     "rows": ((5, 2), ([0, 2],), (2,)),
@@ -29,6 +30,9 @@ PUT = {
     "neighbours behind": ((4, 5, 6), (None, [0, 1, 1], [2, 3, 3]), (4, 3)),
     "dimensions apart": ((4, 5, 6), ([0, 1, 1], None, [2, 3, 3]), (3, 5)),
     "a single index": ((4, 5, 6), (2,), (5, 6)),
+    "one index": ((4, 5, 6), (None, [-2]), (4, 1, 6)),
+    "one index, values for all": ((4, 5, 6), (None, [3]), (6,)),
+    "one index of two dimensions": ((4, 5, 6), (None, [[3]]), (4, 1, 1, 6)),
     "indices that broadcast": ((4, 5, 6), ([[0], [1]], [[0, 1, 2]]), (2, 3, 6)),
 }
 
@@ -97,7 +101,6 @@ def _place(x: torch.Tensor) -> torch.Tensor:
 
 def test_computed_and_constant_indices_are_delegated_whole() -> None:
     shape = (4, 6, 5)
-    put = _aten.index_put.default
     small = assert_delegated(
         {
             "computed": lambda m, x, y: put(x, [None, _place(x)], y[:, :5], False),
@@ -113,6 +116,28 @@ def test_computed_and_constant_indices_are_delegated_whole() -> None:
         (shape, shape),
     )
     assert small.operators.count("arg_max") == 6
+
+
+def test_a_row_of_a_cache_is_selected_where_it_stands() -> None:
+    """The position looks up a row of booleans; no dimension of the cache moves."""
+    small = compiled(
+        lambda m, x, y: put(x, [None, None, y.argmax(0).reshape(1)], x[:, :, :1], False), ((1, 3, 6, 5), (6,))
+    )
+    assert small.reasons == []
+    assert [op for op in small.operators if op != "reshape"] == ["slice", "arg_max", "gather", "select_v2"]
+    assert_same_as_litert(small.program)
+
+
+def test_tables_of_integers_and_booleans_are_looked_up() -> None:
+    """The last call looks up a position, and with it an activation."""
+    small = assert_delegated(
+        {
+            "booleans": lambda m, x, y: torch.where(torch.ones(6, 5).tril().bool()[_place(x)], y, x[:, :5, :]),
+            "integers": lambda m, x, y: x[:, torch.arange(5, -1, -1)[_place(x)]],
+        },
+        ((4, 6, 5), (4, 5, 5)),
+    )
+    assert small.operators.count("gather") == 3
 
 
 def test_a_mask_with_a_value_for_each_place_stays_on_the_cpu() -> None:

@@ -284,6 +284,7 @@ _PLACES = (
 OPS = (
     moving_bytes(
         "gather",
+        movable=True,
         operands=(INPUT, Operand(Role.INDICES, "indices")),
         shape=_gather_shape,
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),

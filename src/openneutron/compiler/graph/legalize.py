@@ -18,6 +18,7 @@ from openneutron.compiler.graph.fuse import (
     fuse_padding,
     view_before_pad,
 )
+from openneutron.compiler.graph.merge_equal import merge_equal
 from openneutron.ir import Graph, Node, QuantParams, Tensor, constant
 from openneutron.ops import BY_NAME, lstm, recurrent
 from openneutron.ops.conv import DATA, WEIGHTS, explicit_padding
@@ -325,6 +326,7 @@ PASSES: tuple[tuple[Callable[[Graph], Graph], Collection[str]], ...] = (
     (drop_zero_sums, ("add", "sub")),
     (rescale_joined, ("concatenation",)),
     (rename_identities, ()),
+    (merge_equal, ()),
     (view_before_pad, ("pad", "padv2")),
     (fuse_padding, ("pad", "padv2")),
     (fuse_crop, ("slice",)),

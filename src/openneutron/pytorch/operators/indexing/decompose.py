@@ -29,6 +29,8 @@ def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
     given = {dim: index for dim, index in enumerate(indices) if index is not None}
     if any(index.dtype == torch.bool for index in given.values()):
         return _masked(self, given, values, accumulate) if len(given) == 1 else KEPT
+    if len(given) == 1 and next(iter(given.values())).numel() == 1 and not accumulate:
+        return _put_once(self, *next(iter(given.items())), values)
     rows = math.prod(torch.broadcast_shapes(*(index.shape for index in given.values())))
     places = math.prod(self.shape[dim] for dim in given)
     if not rows or not self.numel() or rows * places > MOST_ONE_HOT:
@@ -110,6 +112,21 @@ def slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: i
     if done < extent:
         parts.append(_aten.slice.Tensor(self, dim, done, extent))
     return parts[0] if len(parts) == 1 else _aten.cat.default(parts, dim)
+
+
+def _put_once(x: Tensor, dim: int, index: Tensor, values: Tensor) -> Tensor | Keep:
+    """Write values at one index of one dimension, as a cache of keys is written: no dimension moves."""
+    extent = x.shape[dim]
+    if extent * extent > MOST_ONE_HOT:
+        return KEPT
+    is_put = _aten.index.Tensor(torch.eye(extent, dtype=torch.bool), [index.reshape(-1)])
+    # The index's dimensions, all of one element, replace the one that they index.
+    behind = x.dim() - dim - 1
+    shape = [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]]
+    if values.dim() < len(shape):
+        values = values.reshape([1] * (len(shape) - values.dim()) + list(values.shape))
+    lead, trail = values.shape[:dim], values.shape[len(shape) - behind :]
+    return _aten.where.self(is_put.reshape([1] * dim + [extent] + [1] * behind), values.reshape([*lead, 1, *trail]), x)
 
 
 def _masked(x: Tensor, given: dict[int, Tensor], values: Tensor, accumulate: bool) -> Tensor | Keep:

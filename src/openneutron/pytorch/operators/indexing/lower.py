@@ -82,10 +82,15 @@ def _taken(node: Node, context: Context, data: Value, dim: int, which: Any) -> V
 def _gathered(
     node: Node, context: Context, data: Value, operands: tuple[str, str], axis: int, batch_dims: int, order: Shape
 ) -> Value:
-    shape, quant = shape_of(node), context.quant(data)
+    """Add the GATHER of a table of activations, or of integers and booleans, which have no quantization."""
+    shape, table = shape_of(node), context.tensors[data.tensor]
     stored = tuple(shape[dim] for dim in order)
-    name = context.emit("gather", operands, stored, quant, node.name, axis=axis, batch_dims=batch_dims)
+    name = context.emit(
+        "gather", operands, stored, table.quant, node.name, table.dtype, axis=axis, batch_dims=batch_dims
+    )
     result = Value(name, shape, order, shape)
+    if table.quant is None:
+        return result
     return context.requantized(result, context.result_quant(node), f"{node.name}_requantized")
 
 
