@@ -59,6 +59,7 @@ enum {
     NEUTRON_KERNEL_unidirectional_sequence_lstm_s8 = 36,
     NEUTRON_KERNEL_recurrent_s8 = 37,
     NEUTRON_KERNEL_svdf_s8 = 38,
+    NEUTRON_KERNEL_attention_s8 = 41,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_conv_2d_s16 = 65,
     NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
@@ -520,6 +521,64 @@ typedef struct {
     uint32_t bias_base; /* see bases */
     uint32_t bias_offset; /* bytes; int32 for each output channel */
 } NeutronSvdfS8;
+
+/* Attention of each row of the queries to all keys: batch_matmul_s8 of the query with the keys, add_s8 of a
+ * mask, softmax_s8, batch_matmul_s8 with the values. With `divides`, exponentials of a table take the place
+ * of the softmax, and their sum divides the product: reduce_max_s8, mean_s8, lookup_s8 and mul_s8. */
+typedef struct {
+    uint32_t query; /* int8; a column for each head, a row for each query */
+    uint32_t output; /* int8; a column for each head, a row for each query */
+    uint32_t key; /* int8; a column for each head, or for each group of heads, a row for each key; held whole */
+    uint32_t value; /* int8; columns and rows as the keys; held whole */
+    uint32_t mask; /* int8; rows and columns as the output, a channel for each key; any buffer where `masked` is 0 */
+    uint32_t scores; /* int8; a channel for each channel of a query and for each key, side by side */
+    int32_t work; /* multiply-accumulates for each output channel, rounded up */
+    int32_t depth; /* channels of a query and of a key that are taken, at most 32768 */
+    int32_t group; /* heads of the query that share a head of the keys and values */
+    int32_t tabled; /* 1: each value of the query becomes its entry in `table` */
+    uint32_t table_base; /* see bases */
+    uint32_t table_offset; /* bytes; 256 entries by the stored value + 128 */
+    int32_t query_zero_point; /* subtracted from a query */
+    int32_t key_zero_point; /* subtracted from a key */
+    int32_t score_multiplier; /* of a product of a query and a key, to a score */
+    int32_t score_shift; /* positive shifts left */
+    int32_t score_zero_point; /* added to it */
+    int32_t masked; /* 1: a mask is added to the scores */
+    int32_t sum_a_zero_point; /* subtracted from a score */
+    int32_t sum_a_multiplier; /* of a score, as in add_s8 */
+    int32_t sum_a_shift; /* 0 or below */
+    int32_t sum_b_zero_point; /* subtracted from a mask's value */
+    int32_t sum_b_multiplier; /* of a mask's value; below 0 where it is subtracted */
+    int32_t sum_b_shift; /* 0 or below */
+    int32_t sum_multiplier; /* of the sum */
+    int32_t sum_shift; /* positive shifts left */
+    int32_t sum_zero_point; /* added to the sum */
+    int32_t sum_min; /* the sum's lower bound, stored */
+    int32_t sum_max; /* the sum's upper bound, stored */
+    int32_t exp_count; /* entries of `exp`, by the row's largest score less a score */
+    uint32_t exp_base; /* see bases */
+    uint32_t exp_offset; /* bytes; int32 exponentials as in softmax_s8, with `divides` int8 */
+    int32_t probability_multiplier; /* of a probability of 16 fractional bits; 0: a probability has 8 */
+    int32_t probability_shift; /* positive shifts left, at most 9 */
+    int32_t probability_zero_point; /* added to it, and subtracted from a probability in the product with the values */
+    int32_t value_zero_point; /* subtracted from a value */
+    int32_t product_multiplier; /* of the product with the values */
+    int32_t product_shift; /* positive shifts left */
+    int32_t product_zero_point; /* added to it */
+    int32_t divides; /* 1: the product is divided by the sum of the row's exponentials */
+    int32_t mean_multiplier; /* of the sum of a row's exponentials, to their mean */
+    int32_t mean_shift; /* positive shifts left */
+    int32_t mean_zero_point; /* added to the mean */
+    int32_t quotient_a_zero_point; /* subtracted from a product */
+    int32_t quotient_b_zero_point; /* subtracted from the mean's entry in `reciprocal` */
+    int32_t quotient_multiplier; /* of the two multiplied, as in mul_s8 */
+    int32_t quotient_shift; /* positive shifts left */
+    int32_t quotient_zero_point; /* added to it */
+    uint32_t reciprocal_base; /* see bases */
+    uint32_t reciprocal_offset; /* bytes; 256 entries by the mean of a row's exponentials + 128 */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronAttentionS8;
 
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;

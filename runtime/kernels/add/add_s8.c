@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::AddFunc (integer_ops/add.h), and its quantized SUB (sub.h): there the scaled b is
  * subtracted, which is not the same as a multiplier of the other sign where a product lies halfway between two values. */
+#include "sum.h"
 #include "two_operands_dsp.h"
-#include "two_operands_x86.h"
 
 bool add_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronAddS8 *p = params_block;
@@ -59,54 +59,24 @@ void add_s8_run(const NeutronKernelCall *call) {
 
 #else
 
-typedef struct {
-    int32_t zero_point, multiplier_high, multiplier_low;
-    NeutronRounding rounding;
-} Operand;
-
-static Operand operand(int32_t zero_point, int32_t multiplier, int32_t shift) {
-    return (Operand){zero_point, multiplier >> 11, multiplier & 2047, neutron_rounding(-shift)};
-}
-
-typedef struct {
-    Operand a, b;
-    int32_t b_sign; /* -1 where b is subtracted, else 0 */
-    NeutronResult result;
-} Numbers;
-
-/* An operand is the doubling high product of (value - zero point) * 2^20 and its multiplier, which is
- * floor((value - zero point) * multiplier / 2^11 + 1/2), without a product of more than 32 bits; then
- * neutron_shift_rounding. */
-#define DEFINE_SUM(type, suffix, attributes)                                                \
-    attributes type scaled##suffix(type stored, const Operand *operand) {                   \
-        const NeutronRounding by = operand->rounding;                                       \
-        const type value = stored - operand->zero_point;                                    \
-        const type low = (value * operand->multiplier_low + 1024) >> 11;                    \
-        const type product = value * operand->multiplier_high + low;                        \
-        return (product + by.half + ((product >> 31) & by.any)) >> by.amount;               \
-    }                                                                                       \
-    attributes type sum##suffix(const void *numbers, type a, type b) {                      \
-        const Numbers *p = numbers;                                                         \
-        return scaled##suffix(a, &p->a) + ((scaled##suffix(b, &p->b) ^ p->b_sign) - p->b_sign); \
-    }
-NEUTRON_FOR_EACH_WIDTH(DEFINE_SUM)
+typedef NeutronSum Numbers;
 
 static NEUTRON_INLINE void add_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
                                      int32_t size) {
     const Numbers *p = numbers;
-    for (int32_t i = 0; i < size; i++) out[i] = neutron_result_of(sum_1(p, a[i], b[i]), &p->result);
+    for (int32_t i = 0; i < size; i++) out[i] = neutron_result_of(neutron_sum_1(p, a[i], b[i]), &p->result);
 }
 
 static void add_row(const void *numbers, const NeutronTwoOperandRow *row) {
     neutron_for_each_block(numbers, row, add_block);
 }
-NEUTRON_ROWS_X86(add, sum)
+NEUTRON_ROWS_X86(add, neutron_sum)
 
 void add_s8_run(const NeutronKernelCall *call) {
     const NeutronAddS8 *p = call->params;
     const Numbers numbers = {
-        .a = operand(p->a_zero_point, p->a_multiplier, p->a_shift),
-        .b = operand(p->b_zero_point, p->b_multiplier < 0 ? -p->b_multiplier : p->b_multiplier, p->b_shift),
+        .a = neutron_summand(p->a_zero_point, p->a_multiplier, p->a_shift),
+        .b = neutron_summand(p->b_zero_point, p->b_multiplier < 0 ? -p->b_multiplier : p->b_multiplier, p->b_shift),
         .b_sign = p->b_multiplier < 0 ? -1 : 0,
         .result = neutron_result(p->output_multiplier, p->output_shift, p->output_zero_point, p->clamp_min, p->clamp_max),
     };

@@ -2,8 +2,7 @@
 /* LiteRT's fixed-point reference softmax (reference/softmax.h), with its exponential taken from a table: an int8 operand
  * has only 256 differences from the largest value. Probabilities have 8 fractional bits, or 16 that are requantized as
  * LiteRT does it with SOFTMAX from int8 to int16 and QUANTIZE from int16 to int8. */
-#include "elements.h"
-#include "softmax.h"
+#include "softmax_8.h"
 
 /* Of what a probability of 16 fractional bits is multiplied by: keeps the product below 2^25. */
 enum { LARGEST_SHIFT = 9 };
@@ -14,34 +13,6 @@ bool softmax_s8_check(const NeutronProgramView *program, const void *params_bloc
            softmax_table_is_sound(program, p->exp_base, p->exp_offset, p->exp_count, 4) && p->multiplier >= 0 &&
            p->shift >= -31 && p->shift <= LARGEST_SHIFT && p->output_zero_point >= INT8_MIN &&
            p->output_zero_point <= INT8_MAX;
-}
-
-/* How a row's exponentials become results: times `scale`, then shifted right. */
-typedef struct {
-    int32_t scale, exponent;
-} Division;
-
-/* By the sum of all exponentials, to probabilities of this many fractional bits. */
-static Division division_by(int64_t sum, int32_t result_bits) {
-    /* With 8 bits LiteRT gives up at 512 times the largest exponential; a sum that large makes every result 0. */
-    const uint32_t bounded = sum < 1 ? 1 : (sum > INT32_MAX ? INT32_MAX : (uint32_t)sum);
-    const int32_t headroom = softmax_leading_zeros(bounded);
-    const Division by = {softmax_reciprocal_above_one((int32_t)((bounded << headroom) - (UINT32_C(1) << 31))),
-                         SUM_INTEGER_BITS - headroom + 31 - result_bits};
-    const Division zero = {0, 0};
-    return by.exponent > 31 || by.exponent < 0 ? zero : by;
-}
-
-static NEUTRON_INLINE uint8_t divided(int32_t exponential, Division by) {
-    const int32_t result = neutron_rounding_shift_right(neutron_high_mul(by.scale, exponential), by.exponent);
-    return (uint8_t)(neutron_bound(result, 0, 255) + INT8_MIN);
-}
-
-/* The stored value of a probability at the output's own scale. */
-static NEUTRON_INLINE uint8_t rescaled(int32_t exponential, Division by, const NeutronSoftmaxS8 *p) {
-    const int32_t wide = neutron_rounding_shift_right(neutron_high_mul(by.scale, exponential), by.exponent);
-    const int32_t result = neutron_requantize(neutron_bound(wide, 0, 65535), p->multiplier, p->shift);
-    return (uint8_t)neutron_bound(result + p->output_zero_point, INT8_MIN, INT8_MAX);
 }
 
 void softmax_s8_run(const NeutronKernelCall *call) {
@@ -55,6 +26,7 @@ void softmax_s8_run(const NeutronKernelCall *call) {
     const bool own_scale = p->multiplier != 0;
     const bool all = own_scale || NEUTRON_BLOCK > 1 || w->channel1 - w->channel0 >= p->exp_count;
     const uint8_t nothing = own_scale ? (uint8_t)p->output_zero_point : 0x80u;
+    const SoftmaxScale *scale = (const SoftmaxScale *)&p->multiplier;
     uint8_t results[256];
     NEUTRON_FOR_EACH_ROW(w, n, r) {
         const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, 0);
@@ -66,16 +38,18 @@ void softmax_s8_run(const NeutronKernelCall *call) {
                 const uint32_t difference = (uint32_t)(largest - (int8_t)from[k * in_pitch]);
                 if (difference < count) sum += neutron_rounding_shift_right(table[difference], SUM_INTEGER_BITS);
             }
-            const Division by = division_by(sum, own_scale ? 16 : 8);
-            for (uint32_t i = 0; i < count && own_scale; i++) results[i] = rescaled(table[i], by, p);
-            for (uint32_t i = 0; i < count && all && !own_scale; i++) results[i] = divided(table[i], by);
+            const SoftmaxDivision by = softmax_division_by(sum, own_scale ? 16 : 8);
+            for (uint32_t i = 0; i < count && own_scale; i++) {
+                results[i] = softmax_rescaled(table[i], by, scale);
+            }
+            for (uint32_t i = 0; i < count && all && !own_scale; i++) results[i] = softmax_divided(table[i], by);
             const uint8_t *value = from + (ptrdiff_t)w->channel0 * in_pitch;
             uint8_t *place = to;
             for (int32_t k = w->channel0; k < w->channel1; k++, value += in_pitch, place += out_pitch) {
                 /* Unsigned: an output that overlaps its input may have put something larger there meanwhile. */
                 const uint32_t difference = (uint32_t)(largest - (int8_t)*value);
                 uint8_t result = nothing;
-                if (difference < count) result = all ? results[difference] : divided(table[difference], by);
+                if (difference < count) result = all ? results[difference] : softmax_divided(table[difference], by);
                 *place = result;
             }
             from += in->col_pitch;

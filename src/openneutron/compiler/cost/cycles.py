@@ -167,6 +167,23 @@ def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> C
     return Cost(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
 
 
+def _attention(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
+    # The sum of the calls whose place it takes, without their dispatches: products, a softmax, or its parts.
+    batches, _, heads, channels = call.views["output"].extents
+    keys, depth, p = call.views["key"].extents[1], call.params[work.inputs], call.params
+    scores, fill = _dot_cycles(call, target, 1, depth)
+    products, fill_of_products = _dot_cycles(call, target, 1, keys)
+    groups, groups_of_products = _groups_of(keys, target.pipelines), _groups_of(channels, target.pipelines)
+    dots = heads * (groups * scores + groups_of_products * products)
+    moved = heads * (p["tabled"] * depth + p["masked"] * keys + p["divides"] * (2 * keys + channels))
+    steps = heads * (2 * keys if p["divides"] else int(keys * target.costs.softmax_cycles.value))
+    stall = heads * (groups * fill + groups_of_products * fill_of_products)
+    cycles = dots + steps + -(-moved // int(target.costs.elementwise_bytes.value))
+    macs = heads * keys * (depth + channels)
+    count = batches * rows
+    return Cost(count * cycles, count * macs, CHANNELS, depth, keys, stall_cycles=count * stall)
+
+
 def _recurrent(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     # A step waits for the one before it, so that its units are all that the pipelines share out. The functions of a gate are
     # polynomials and Newton steps of 16 bits, which all pipelines compute (assumed: as long as an exponential each).
@@ -206,6 +223,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.PER_COLUMN: _per_column,
     CostClass.MOVED: _moved,
     CostClass.EXPONENTIALS: _exponentials,
+    CostClass.ATTENTION: _attention,
     CostClass.RECURRENT: _recurrent,
     CostClass.FILTERED: _filtered,
 }

@@ -113,6 +113,19 @@ def _sequence(call: KernelCall, name: str, window: Window) -> Window:
     return (0, 1), rows, (0, cols), (0, channels)
 
 
+def _attended(call: KernelCall, name: str, window: Window) -> Window:
+    """Return the same rows of queries and their mask; all keys, and the output's channels of all values, of the heads' groups."""
+    batches, rows, heads, channels = window
+    depth, (_, keys, _, _) = (0, call.params["depth"]), call.views["key"].extents
+    if name == "query" or (name == "mask" and not call.params["masked"]):
+        return batches, rows, heads, depth
+    if name == "mask":
+        return batches, rows, heads, (0, keys)
+    group = call.params["group"]
+    held = heads[0] // group, (heads[1] - 1) // group + 1
+    return batches, (0, keys), held, depth if name == "key" else channels
+
+
 _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_convolution, ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")),
     (_convolution, ("conv_2d_s16", "depthwise_conv_2d_s16")),
@@ -126,6 +139,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (partial(_mapped, maps=2), ("resize_bilinear_s8", "resize_bilinear_s16")),
     (_lines, ("softmax_s8", "softmax_s16", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
+    (_attended, ("attention_s8",)),
     (_gathered, ("gather_s8",)),
     (_reduced, ("mean_s8", "reduce_max_s8", "mean_s16", "reduce_max_s16")),
     (_sequence, ("unidirectional_sequence_lstm_s8", "unidirectional_sequence_lstm_s16", "recurrent_s8", "svdf_s8")),
@@ -146,4 +160,4 @@ def read_window(call: KernelCall, name: str, window: Window) -> Window:
 def written_window(call: KernelCall, name: str, window: Window) -> Window:
     """Return the window that a call writes of a state or of its scratch to compute a window of its output."""
     _, rows, cols, channels = call.views[name].extents
-    return (0, 1), (0, rows) if name == "gates" else window[1], (0, cols), (0, channels)
+    return (0, 1), (0, rows) if name in ("gates", "scores") else window[1], (0, cols), (0, channels)

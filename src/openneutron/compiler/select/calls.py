@@ -189,13 +189,13 @@ class KernelCall:
         return name in self.results
 
     def reads(self, name: str) -> bool:
-        """Return whether the kernel may read this buffer: all but the output."""
-        return name != "output"
+        """Return whether the kernel may read what this buffer holds before the call: all but the output and scratch."""
+        return name != "output" and name not in rows.KERNEL_BY_NAME[self.kernel].scratch
 
     @property
     def has_states(self) -> bool:
-        """Return whether the kernel writes buffers beside the output."""
-        return len(self.results) > 1
+        """Return whether the kernel writes buffers beside the output that later calls may read."""
+        return any(name != "output" and self.reads(name) for name in self.results)
 
     def packing(self, key: str) -> Packing:
         """Return the layout of a constant once it is packed."""

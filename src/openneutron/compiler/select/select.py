@@ -23,6 +23,7 @@ from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
+from openneutron.compiler.select.rules.attention import fuse_attention
 from openneutron.compiler.select.states import in_order, kept_in_place, storages_of_states, updates
 from openneutron.errors import OpenNeutronError
 from openneutron.ir import Graph, Node
@@ -338,7 +339,8 @@ def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingPr
         for name in node.outputs:
             calls += copies.get(name, [])
     storages, kept = updates(legal, storages)
-    return storages, fold_moves(storages, [*calls, *kept])
+    storages, fused = fuse_attention(storages, fold_moves(storages, [*calls, *kept]))
+    return storages, fold_moves(storages, fused)
 
 
 def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> list[Selection]:

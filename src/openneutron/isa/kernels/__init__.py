@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from openneutron.isa.kernels import (
+    attention,
     elements,
     products,
     recurrent,
@@ -15,7 +16,7 @@ from openneutron.isa.kernels import (
 )
 from openneutron.isa.kernels.row import Row
 
-_FAMILIES = (products, elements, regions, recurrent, wide_elements, wide_products, wide_regions, wide_recurrent)
+_FAMILIES = (products, attention, elements, regions, recurrent, wide_elements, wide_products, wide_regions, wide_recurrent)
 
 # Ids are the opCode of profile events; 6 stays free, since ExecuTorch's NXP delegate takes it for the end of its events.
 KERNELS: tuple[Row, ...] = tuple(

@@ -86,6 +86,9 @@ class CostClass(Enum):
     MOVED = "so many bytes of output in a cycle"
     EXPONENTIALS = "a function of 32 bits for each output element"
     FILTERED = "products of each input for each filter, then of each result that a filter keeps"
+    ATTENTION = (
+        "products of each query with each key, their softmax, products of each key's probability with its values"
+    )
     RECURRENT = "products of each gate, unit and input in every step, then so many functions of 16 bits for each unit"
 
 
@@ -170,7 +173,8 @@ def of_one_input(
 class Field:
     """One little-endian 32-bit word. ``refers`` is "buffer" where the value is an index into the buffer table; ``element_bytes``
     are then those of an element that the kernel reads or writes there. ``written``: a state or scratch, which the kernel reads and
-    writes; the buffer "output" is written alone."""
+    writes; the buffer "output" is written alone. ``scratch``: the kernel reads there only what the same call has written, whichever
+    rows it computes."""
 
     name: str
     doc: str
@@ -178,6 +182,7 @@ class Field:
     refers: str = ""
     element_bytes: int = 1
     written: bool = False
+    scratch: bool = False
 
     def check(self, value: int) -> None:
         low, high = (-(2**31), 2**31) if self.signed else (0, 2**32)
@@ -260,6 +265,11 @@ class Row:
         """Return the buffers that the kernel writes, the output first."""
         return ("output", *(field.name for field in self.fields if field.written))
 
+    @property
+    def scratch(self) -> tuple[str, ...]:
+        """Return the buffers that are scratch of each call."""
+        return tuple(field.name for field in self.fields if field.scratch)
+
     def index(self, field: str) -> int:
         return next(i for i, candidate in enumerate(self.fields) if candidate.name == field)
 
@@ -282,6 +292,11 @@ def buffer(name: str, doc: str, element_bytes: int = 1) -> Field:
 def state(name: str, doc: str, element_bytes: int = 1) -> Field:
     """The number of a buffer that the kernel reads and writes."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes, written=True)
+
+
+def scratch(name: str, doc: str, element_bytes: int = 1) -> Field:
+    """The number of a buffer of which the kernel reads only what the same call has written."""
+    return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes, written=True, scratch=True)
 
 
 def constant(name: str, doc: str) -> tuple[Field, Field]:

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* LiteRT's quantized sum and difference of two stored values (integer_ops/add.h, sub.h). */
+#ifndef NEUTRON_SUM_H
+#define NEUTRON_SUM_H
+
+#include "two_operands_x86.h"
+
+typedef struct {
+    int32_t zero_point, multiplier_high, multiplier_low;
+    NeutronRounding rounding;
+} NeutronSummand;
+
+static inline NeutronSummand neutron_summand(int32_t zero_point, int32_t multiplier, int32_t shift) {
+    return (NeutronSummand){zero_point, multiplier >> 11, multiplier & 2047, neutron_rounding(-shift)};
+}
+
+typedef struct {
+    NeutronSummand a, b;
+    int32_t b_sign; /* -1 where b is subtracted, else 0 */
+    NeutronResult result;
+} NeutronSum;
+
+/* An operand is the doubling high product of (value - zero point) * 2^20 and its multiplier, which is
+ * floor((value - zero point) * multiplier / 2^11 + 1/2), without a product of more than 32 bits; then
+ * neutron_shift_rounding. */
+#define NEUTRON_DEFINE_SUM(type, suffix, attributes)                                                        \
+    attributes type neutron_scaled##suffix(type stored, const NeutronSummand *summand) {                    \
+        const NeutronRounding by = summand->rounding;                                                       \
+        const type value = stored - summand->zero_point;                                                    \
+        const type low = (value * summand->multiplier_low + 1024) >> 11;                                    \
+        const type product = value * summand->multiplier_high + low;                                        \
+        return (product + by.half + ((product >> 31) & by.any)) >> by.amount;                               \
+    }                                                                                                       \
+    attributes type neutron_sum##suffix(const void *numbers, type a, type b) {                              \
+        const NeutronSum *p = numbers;                                                                      \
+        return neutron_scaled##suffix(a, &p->a) + ((neutron_scaled##suffix(b, &p->b) ^ p->b_sign) - p->b_sign); \
+    }
+NEUTRON_FOR_EACH_WIDTH(NEUTRON_DEFINE_SUM)
+
+#endif

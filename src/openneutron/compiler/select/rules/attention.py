@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention as one kernel call in place of several, with the same bytes.
+
+The pattern is found among kernel calls, so that it counts for every front end::
+
+    scores = query @ key               batch_matmul_s8
+    scores = scores + mask             add_s8, where there is a mask
+    result = softmax(scores) @ value   softmax_s8, batch_matmul_s8
+
+or, with the division last, as the PyTorch front end states attention to many keys::
+
+    parts  = exp(scores - max(scores))          reduce_max_s8, add_s8, lookup_s8
+    result = parts @ value * 1 / mean(parts)    batch_matmul_s8, mean_s8, lookup_s8, mul_s8
+
+Each row of scores is side by side in memory between these calls, and no other call reads what is between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.select.attention_views import Operands, placed
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, dense_pitches
+from openneutron.compiler.select.constants import Constant
+from openneutron.compiler.select.states import in_order
+from openneutron.compiler.select.uses import Uses
+from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
+
+_HALF = 1 << 30
+"""The multiplier of both operands of a difference whose scales are equal."""
+
+_SUM = ("a_zero_point", "a_multiplier", "a_shift", "b_zero_point", "b_multiplier", "b_shift")
+_SUM_RESULT = {
+    "sum_multiplier": "output_multiplier",
+    "sum_shift": "output_shift",
+    "sum_zero_point": "output_zero_point",
+    "sum_min": "clamp_min",
+    "sum_max": "clamp_max",
+}
+_ABSENT = dict.fromkeys(
+    (
+        *(f"sum_{name}" for name in _SUM),
+        *_SUM_RESULT,
+        *("probability_multiplier", "probability_shift"),
+        *("mean_multiplier", "mean_shift", "mean_zero_point"),
+        *("quotient_a_zero_point", "quotient_b_zero_point", "quotient_multiplier", "quotient_shift"),
+        *("quotient_zero_point", "masked", "divides", "tabled"),
+    ),
+    0,
+) | {"clamp_min": INT8_MIN, "clamp_max": INT8_MAX}
+_EMPTY = np.zeros(0, np.int8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The part of the pattern up to some call. ``places`` are its calls, ``operands`` and ``result`` the views that remain, as matrices;
+    ``at`` is the call whose result is next."""
+
+    places: tuple[int, ...]
+    at: int
+    operands: Operands
+    params: MappingProxyType[str, int]
+    constants: MappingProxyType[str, Constant] = field(default_factory=lambda: MappingProxyType({}))
+    result: View | None = None
+
+    def then(self, *places: int, **params: int) -> _Found:
+        """Return the pattern with these calls behind it."""
+        known = MappingProxyType({**self.params, **params})
+        return replace(self, places=(*self.places, *places), at=places[-1], params=known)
+
+    def reading(self, **operands: View) -> _Found:
+        """Return the pattern with these operands too."""
+        return replace(self, operands=replace(self.operands, **operands))
+
+    def looking_up(self, **constants: Constant) -> _Found:
+        """Return the pattern with these constants too."""
+        return replace(self, constants=MappingProxyType({**self.constants, **constants}))
+
+
+def fuse_attention(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
+    """Return the calls with each attention as one, and the storages with its scratch."""
+    left: list[KernelCall | None] = list(calls)
+    pieces, of = dict(storages.storages), dict(storages.of)
+    for place in range(len(left)):
+        call = left[place]
+        if call is None or call.kernel != "batch_matmul_s8":
+            continue
+        uses = Uses.of(Storages(pieces, of), left)
+        found = _pattern(uses, place)
+        made = found and _call(uses, found)
+        if not found or not made:
+            continue
+        attention, behind = made
+        tried = [None if at in (*found.places, *behind) else each for at, each in enumerate(left)]
+        tried[found.at] = attention
+        scores = attention.views["scores"]
+        scratch = Storage(scores.tensor, scores.size_bytes)
+        after = Uses.of(Storages({**pieces, scratch.name: scratch}, {**of, scratch.name: scratch.name}), tried)
+        if in_order(after.storages, tried):
+            pieces, of = dict(after.storages.storages), dict(after.storages.of)
+            left = after.without_unread()
+    return Storages(pieces, of), [call for call in left if call is not None]
+
+
+def _pattern(uses: Uses, place: int) -> _Found | None:
+    """Return the attention whose scores the call at this place computes; None where there is none."""
+    call = uses[place]
+    p = call.params
+    params = {
+        **_ABSENT,
+        "depth": p["depth"],
+        "query_zero_point": p["a_zero_point"],
+        "key_zero_point": p["b_zero_point"],
+        "score_multiplier": p["output_multiplier"],
+        "score_shift": p["output_shift"],
+        "score_zero_point": p["output_zero_point"],
+    }
+    if not uses.is_flat(call.views["output"]):
+        return None
+    operands = Operands(call.views["input_a"], call.views["input_b"], call.views["output"])
+    found: _Found | None = _Found((place,), place, operands, MappingProxyType(params))
+    found = found and (_masked(uses, found) or found)
+    found = found and (_softmax(uses, found) or _exponentials(uses, found))
+    return found
+
+
+def _masked(uses: Uses, found: _Found) -> _Found | None:
+    """Return the pattern with a sum of the scores and a mask behind it."""
+    readers = uses.readers_of_result(found.at)
+    if len(readers) != 1 or uses[readers[0][0]].kernel != "add_s8":
+        return None
+    ((place, own),) = readers
+    call = uses[place]
+    other = "input_b" if own == "input_a" else "input_a"
+    p = call.params
+    if not (uses.is_flat(call.views[own]) and uses.is_flat(call.views["output"])):
+        return None
+    if own == "input_b" and p["b_multiplier"] < 0:
+        return None
+    (a, b) = ("a", "b") if own == "input_a" else ("b", "a")
+    numbers = {
+        f"sum_{side}_{name}": p[f"{mine}_{name}"]
+        for side, mine in (("a", a), ("b", b))
+        for name in ("zero_point", "multiplier", "shift")
+    }
+    numbers |= {name: p[own_name] for name, own_name in _SUM_RESULT.items()}
+    return found.reading(mask=call.views[other]).then(place, **numbers, masked=1)
+
+
+def _softmax(uses: Uses, found: _Found) -> _Found | None:
+    """Return the pattern with a softmax and the product with the values behind it."""
+    readers = uses.readers_of_result(found.at)
+    if len(readers) != 1 or uses[readers[0][0]].kernel != "softmax_s8":
+        return None
+    call, keys = uses[readers[0][0]], found.operands.scores.extents[3]
+    flat = uses.is_flat(call.views["input"]) and uses.is_flat(call.views["output"])
+    if not flat or call.params["channels"] != keys:
+        return None
+    zero_point = call.params["output_zero_point"] if call.params["multiplier"] else INT8_MIN
+    found = found.looking_up(exp=call.constants["exp"], reciprocal=_EMPTY).then(
+        readers[0][0],
+        exp_count=call.params["exp_count"],
+        probability_multiplier=call.params["multiplier"],
+        probability_shift=call.params["shift"],
+        probability_zero_point=zero_point,
+    )
+    readers = uses.readers_of_result(found.at)
+    return _product(uses, found, readers[0]) if len(readers) == 1 else None
+
+
+def _product(uses: Uses, found: _Found, reader: tuple[int, str]) -> _Found | None:
+    """Return the pattern with the product of the probabilities and the values behind it."""
+    place, operand = reader
+    call, scores = uses[place], found.operands.scores
+    if call.kernel != "batch_matmul_s8" or operand != "input_a":
+        return None
+    p, read = call.params, call.views["input_a"]
+    same = (read.extents, read.pitches[:2], read.offset) == (scores.extents, scores.pitches[:2], scores.offset)
+    if not same or read.pitches[3] != 1 or p["a_zero_point"] != found.params["probability_zero_point"]:
+        return None
+    return replace(found.reading(value=call.views["input_b"]), result=call.views["output"]).then(
+        place,
+        value_zero_point=p["b_zero_point"],
+        product_multiplier=p["output_multiplier"],
+        product_shift=p["output_shift"],
+        product_zero_point=p["output_zero_point"],
+    )
+
+
+def _exponentials(uses: Uses, found: _Found) -> _Found | None:
+    """Return the pattern with exponentials, the product with the values, and the division by their mean behind it."""
+    largest = uses.reader(found.at, "reduce_max_s8")
+    if largest is None or len(uses.readers_of_result(found.at)) != 2 or uses[largest].params["smaller"]:
+        return None
+    keys = found.operands.scores.extents[3]
+    difference = uses.reader(found.at, "add_s8", "input_a")
+    if not _reduces(uses, largest, keys) or difference is None or uses.only_reader(largest) != (difference, "input_b"):
+        return None
+    lookup = uses.only_reader(difference)
+    if not _of_each_row(uses, difference, "input_b") or lookup is None or uses[lookup[0]].kernel != "lookup_s8":
+        return None
+    steps = differences(uses[difference])
+    exp = uses[lookup[0]]
+    if steps is None or not (uses.is_flat(exp.views["input"]) and uses.is_flat(exp.views["output"])):
+        return None
+    table = exp.constants["table"]
+    assert isinstance(table, np.ndarray)
+    mean = uses.reader(lookup[0], "mean_s8")
+    product = uses.reader(lookup[0], "batch_matmul_s8", "input_a")
+    if mean is None or product is None or len(uses.readers_of_result(lookup[0])) != 2 or not _reduces(uses, mean, keys):
+        return None
+    found = found.looking_up(exp=np.asarray(table[steps - INT8_MIN], np.int8)).then(
+        largest,
+        difference,
+        lookup[0],
+        exp_count=len(steps),
+        probability_zero_point=uses[mean].params["input_zero_point"],
+        divides=1,
+    )
+    after = _product(uses, found, (product, "input_a"))
+    return after and _divided(uses, after, mean)
+
+
+def _divided(uses: Uses, found: _Found, mean: int) -> _Found | None:
+    """Return the pattern with the product times the reciprocals of the means behind it."""
+    p = uses[mean].params
+    reciprocal, last = uses.only_reader(mean), uses.only_reader(found.at)
+    if reciprocal is None or last is None or uses[reciprocal[0]].kernel != "lookup_s8":
+        return None
+    call, (place, own) = uses[reciprocal[0]], last
+    other = "input_b" if own == "input_a" else "input_a"
+    flat = uses.is_flat(call.views["input"]) and uses.is_flat(call.views["output"])
+    if not flat or uses[place].kernel != "mul_s8" or uses.only_reader(reciprocal[0]) != (place, other):
+        return None
+    if not _of_each_row(uses, place, other):
+        return None
+    table, m = call.constants["table"], uses[place].params
+    assert isinstance(table, np.ndarray)
+    (a, b) = ("a", "b") if own == "input_a" else ("b", "a")
+    by_mean = np.clip(np.arange(INT8_MIN, INT8_MAX + 1), p["clamp_min"], p["clamp_max"]) - INT8_MIN
+    found = replace(found, result=uses[place].views["output"])
+    return found.looking_up(reciprocal=table[by_mean]).then(
+        mean,
+        reciprocal[0],
+        place,
+        mean_multiplier=p["output_multiplier"],
+        mean_shift=p["output_shift"],
+        mean_zero_point=p["output_zero_point"],
+        quotient_a_zero_point=m[f"{a}_zero_point"],
+        quotient_b_zero_point=m[f"{b}_zero_point"],
+        quotient_multiplier=m["output_multiplier"],
+        quotient_shift=m["output_shift"],
+        quotient_zero_point=m["output_zero_point"],
+        clamp_min=m["clamp_min"],
+        clamp_max=m["clamp_max"],
+    )
+
+
+def _reduces(uses: Uses, place: int, keys: int) -> bool:
+    """Return whether a call reduces each row of so many bytes to one."""
+    source, result = uses[place].views["input"], uses[place].views["output"]
+    rows = source.extents[0] * source.extents[3]
+    return (
+        source.extents == (rows, 1, keys, 1)
+        and result.extents == (rows, 1, 1, 1)
+        and uses.is_flat(source)
+        and uses.is_flat(result)
+    )
+
+
+def _of_each_row(uses: Uses, place: int, name: str) -> bool:
+    """Return whether a call of two operands takes one number of ``name`` for each row of the other, which like the result is whole."""
+    views = uses[place].views
+    other = "input_a" if name == "input_b" else "input_b"
+    view = views[name]
+    numbers = replace(view, extents=(*view.extents[:3], 1))
+    return (
+        (view.pitches[3] == 0 or view.extents[3] == 1)
+        and uses.is_flat(numbers)
+        and view.extents == views["output"].extents == views[other].extents
+        and uses.is_flat(views[other])
+        and uses.is_flat(views["output"])
+    )
+
+
+def differences(call: KernelCall) -> npt.NDArray[np.int64] | None:
+    """Return add_s8's stored results by how far a is below b, 0 to 255, where nothing else counts; otherwise None.
+
+    This is so where both have one scale: then each is its stored value times 2^19, without rounding.
+    """
+    p = call.params
+    if (p["a_multiplier"], p["a_shift"], p["b_multiplier"], p["b_shift"]) != (_HALF, 0, -_HALF, 0):
+        return None
+    if p["a_zero_point"] != p["b_zero_point"] or p["output_shift"] > 0:
+        return None
+    below = -(np.arange(256, dtype=np.int64) << 19)
+    high = (below * p["output_multiplier"] + (1 << 30)) >> 31
+    shift = -p["output_shift"]
+    rounded = np.sign(high) * ((np.abs(high) + ((1 << shift) >> 1)) >> shift)
+    return np.asarray(np.clip(rounded + p["output_zero_point"], p["clamp_min"], p["clamp_max"]))
+
+
+def _call(uses: Uses, found: _Found) -> tuple[KernelCall, tuple[int, ...]] | None:
+    """Return the one call of a pattern, and the copies behind it that it takes the place of; None where no views of four axes go through
+    its tensors."""
+    assert found.result is not None
+    seen = placed(uses, found.operands, found.result)
+    if seen is None:
+        return None
+    name, views = uses[found.at].name, dict(seen.views)
+    keys, depth, channels = views["key"].extents[1], found.params["depth"], views["output"].extents[3]
+    scores = (1, 1, 1, depth + keys)
+    views["scores"] = View(uses.unused(f"{name}/scores"), scores, dense_pitches(scores))
+    params = {
+        **found.params,
+        "work": -(-keys * (depth + channels) // channels),
+        "group": views["query"].extents[2] // views["key"].extents[2],
+        "tabled": int(seen.table is not None),
+    }
+    constants = {**found.constants, "table": _EMPTY if seen.table is None else seen.table}
+    return KernelCall("attention_s8", name, views, params, constants), seen.behind

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The calls that write and read each storage of a list of kernel calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from openneutron.compiler.select.calls import KernelCall, Storages, View
+
+Use = tuple[int, str]
+"""The place of a call in the list, and the name of its operand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Calls, None where one is gone, and by storage the calls that write it and the operands that read it."""
+
+    storages: Storages
+    calls: Sequence[KernelCall | None]
+    writers: Mapping[str, Sequence[int]]
+    readers: Mapping[str, Sequence[Use]]
+
+    @staticmethod
+    def of(storages: Storages, calls: Sequence[KernelCall | None]) -> Uses:
+        """Return the uses of these calls."""
+        writers: dict[str, list[int]] = {}
+        readers: dict[str, list[Use]] = {}
+        for place, call in enumerate(calls):
+            for name, view in call.views.items() if call is not None else ():
+                storage = storages.of[view.tensor]
+                if call is not None and call.writes(name):
+                    writers.setdefault(storage, []).append(place)
+                if call is not None and call.reads(name):
+                    readers.setdefault(storage, []).append((place, name))
+        return Uses(storages, tuple(calls), writers, readers)
+
+    def __getitem__(self, place: int) -> KernelCall:
+        """Return the call at a place, which is not gone."""
+        call = self.calls[place]
+        assert call is not None
+        return call
+
+    def is_flat(self, view: View) -> bool:
+        """Return whether the view is all of its storage, byte after byte in the order of its axes."""
+        pitch = view.element_bytes
+        for extent, own in zip(reversed(view.extents), reversed(view.pitches), strict=True):
+            if extent > 1 and own != pitch:
+                return False
+            pitch *= extent
+        return not view.offset and pitch == self.storages[view.tensor].size_bytes
+
+    def writer(self, tensor: str) -> int | None:
+        """Return the only call that writes a tensor's storage; None where there are others, or where it is no scratch."""
+        storage = self.storages[tensor]
+        writers = self.writers.get(storage.name, ())
+        return writers[0] if storage.is_scratch and len(writers) == 1 else None
+
+    def readers_of_result(self, place: int) -> Sequence[Use]:
+        """Return all that reads a call's output; nothing where another call writes it too, or where it is no scratch."""
+        tensor = self[place].views["output"].tensor
+        return self.readers.get(self.storages.of[tensor], ()) if self.writer(tensor) == place else ()
+
+    def only_reader(self, place: int) -> Use | None:
+        """Return what alone reads a call's output."""
+        readers = self.readers_of_result(place)
+        return readers[0] if len(readers) == 1 else None
+
+    def reader(self, place: int, kernel: str, operand: str = "") -> int | None:
+        """Return the one call of a kernel that reads a call's output, as this operand."""
+        found = [
+            at for at, name in self.readers_of_result(place) if self[at].kernel == kernel and operand in ("", name)
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def unused(self, name: str) -> str:
+        """Return the name of no tensor and no storage yet."""
+        while name in self.storages.of or name in self.storages.storages:
+            name += "'"
+        return name
+
+    def without_unread(self) -> list[KernelCall | None]:
+        """Return the calls with None for each whose only result nobody reads any more."""
+        for place, call in enumerate(self.calls):
+            if call is None or len(call.results) > 1 or self.readers.get(self.storages.of[call.views["output"].tensor]):
+                continue
+            if self.storages[call.views["output"].tensor].is_scratch:
+                left = [each if at != place else None for at, each in enumerate(self.calls)]
+                return Uses.of(self.storages, left).without_unread()
+        return list(self.calls)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random attention as LiteRT's operators, in the forms that exporters write."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from openneutron.ir import Graph, QuantParams, Tensor, per_tensor
+from tests.support.random_builder import Builder
+
+Shape = tuple[int, ...]
+
+
+def attention(seed: int, division_last: bool | None = None, spy: bool = False) -> Graph:
+    """Return attention with or without a mask, with heads that share keys, or queries of other lengths than keys.
+
+    ``division_last``: the product is divided by the sum of the exponentials. ``spy``: another operator reads the probabilities.
+    """
+    b = Builder(seed)
+    divides = bool(b.choice(True, False)) if division_last is None else division_last
+    batches, groups, shared, depth = (
+        int(b.choice(*options)) for options in ((1, 1, 2), (1, 2, 3), (1, 1, 2), (4, 9, 16))
+    )
+    queries, keys = b.up_to(40), b.up_to(40)
+    fused = b.random.random() < 0.4 and shared == 1
+    if fused:
+        queries = keys
+        joined = b.input((batches, keys, 3 * groups * depth))
+        q, k, v = (_slice(b, joined, place * groups * depth, groups * depth) for place in range(3))
+    else:
+        q, k, v = (
+            b.input((batches, length, heads * depth))
+            for length, heads in ((queries, groups * shared), (keys, groups), (keys, groups))
+        )
+    if b.random.random() < 0.4:
+        q = b.node("logistic", [q], b.new(q.shape, per_tensor(1 / 256, -128)))
+    query = _heads(b, q, groups * shared)
+    if shared > 1:
+        query = _reshape(b, query, (batches, groups, shared * queries, depth))
+    key, value = _heads(b, k, groups), _heads(b, v, groups)
+    scores = _scores(b, query, key)
+    whole = (batches, groups * shared, queries, keys)
+    scores = _reshape(b, scores, whole)
+    if b.random.random() < 0.5:
+        scores = _masked(b, scores)
+    outputs = []
+    if divides:
+        parts, by = _exponentials(b, scores)
+    else:
+        parts = b.node("softmax", [scores], b.new(whole, per_tensor(1 / 256, -128)), beta=1.0)
+        by = None
+    if spy:
+        outputs.append(b.node("logistic", [parts], b.new(whole, per_tensor(1 / 256, -128))))
+    parts = _reshape(b, parts, (batches, groups, shared * queries, keys))
+    made = b.node(
+        "batch_matmul",
+        [parts, value],
+        b.new((batches, groups, shared * queries, depth), b.quant(0.02)),
+        adj_x=False,
+        adj_y=False,
+    )
+    made = _reshape(b, made, (batches, groups * shared, queries, depth))
+    if by is not None:
+        made = b.node(
+            "mul", [made, by] if seed % 2 else [by, made], b.new(made.shape, b.quant(0.02)), activation="NONE"
+        )
+    back = _transpose(b, made, (0, 2, 1, 3))
+    outputs.append(_reshape(b, back, (batches, queries, groups * shared * depth)))
+    return b.graph(outputs)
+
+
+def _reshape(b: Builder, source: Tensor, shape: Shape) -> Tensor:
+    if source.shape == shape:
+        return source
+    return b.node("reshape", [source, b.integers(*shape)], b.new(shape, source.quant), new_shape=shape)
+
+
+def _transpose(b: Builder, source: Tensor, order: Shape) -> Tensor:
+    shape = tuple(source.shape[axis] for axis in order)
+    return b.node("transpose", [source, b.integers(*order)], b.new(shape, source.quant))
+
+
+def _slice(b: Builder, source: Tensor, first: int, count: int) -> Tensor:
+    shape = (*source.shape[:2], count)
+    return b.node("slice", [source, b.integers(0, 0, first), b.integers(*shape)], b.new(shape, source.quant))
+
+
+def _heads(b: Builder, source: Tensor, heads: int) -> Tensor:
+    batches, length, channels = source.shape
+    return _transpose(b, _reshape(b, source, (batches, length, heads, channels // heads)), (0, 2, 1, 3))
+
+
+def _scores(b: Builder, query: Tensor, key: Tensor) -> Tensor:
+    """Return query @ key, with the key transposed by the product or by an operator in front of it."""
+    adj = bool(b.choice(True, False))
+    other = key if adj else _transpose(b, key, (0, 1, 3, 2))
+    assert query.quant is not None and key.quant is not None
+    scale = query.quant.scale * key.quant.scale * float(np.sqrt(query.shape[-1])) * float(b.random.uniform(20, 80))
+    shape = (*query.shape[:3], key.shape[2])
+    return b.node("batch_matmul", [query, other], b.new(shape, b.quant(scale)), adj_x=False, adj_y=adj)
+
+
+def _masked(b: Builder, scores: Tensor) -> Tensor:
+    """Return the scores and a constant: a causal mask or a bias for all heads, or a bias for each."""
+    assert scores.quant is not None
+    batches, heads, queries, keys = scores.shape
+    quant: QuantParams = per_tensor(64 / 255, 127)
+    if b.random.random() < 0.5:
+        mask = b.const(np.where(np.tri(queries, keys), 127, -128).astype(np.int8)[None, None], quant)
+    else:
+        shape = (int(b.choice(1, batches)), int(b.choice(1, heads)), queries, keys)
+        mask = b.const(b.random.integers(-128, 128, shape).astype(np.int8), b.quant(scores.quant.scale))
+    assert mask.quant is not None
+    result = b.new(scores.shape, b.quant(max(scores.quant.scale, mask.quant.scale)))
+    operands = [scores, mask] if b.random.random() < 0.7 else [mask, scores]
+    return b.node("add", operands, result, activation="NONE", pot_scale_int16=True)
+
+
+def _exponentials(b: Builder, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the exponentials relative to each row's largest, and the reciprocals of their means."""
+    assert scores.quant is not None
+    rows = (*scores.shape[:3], 1)
+    largest = b.node("reduce_max", [scores, b.integers(3)], b.new(rows, scores.quant), keep_dims=True)
+    below = per_tensor(scores.quant.scale * float(b.random.uniform(0.8, 1.5)), 127)
+    difference = b.new(scores.shape, below)
+    b.node("sub", [scores, largest], difference, activation="NONE", pot_scale_int16=True)
+    parts = b.node("exp", [difference], b.new(scores.shape, per_tensor(1 / 255, -128)))
+    mean = b.node(
+        "mean",
+        [parts, b.integers(3)],
+        b.new(rows, per_tensor(float(b.random.uniform(1, 3)) / 512, -128)),
+        keep_dims=True,
+    )
+    table = b.const(b.random.integers(-128, 128, 256).astype(np.int8), None)
+    return parts, b.node("lookup", [mean, table], b.new(rows, b.quant(0.1)))
