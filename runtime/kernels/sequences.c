@@ -2,6 +2,7 @@
 /* The steps of a sequence, one behind the other, and the checks that come before. */
 #include "sequences.h"
 
+#include "check_16.h"
 #include "conv_2d/convolution.h"
 
 /* ---- check ---------------------------------------------------------------------------------------------------------- */

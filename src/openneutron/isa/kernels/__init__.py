@@ -16,7 +16,17 @@ from openneutron.isa.kernels import (
 )
 from openneutron.isa.kernels.row import Row
 
-_FAMILIES = (products, attention, elements, regions, recurrent, wide_elements, wide_products, wide_regions, wide_recurrent)
+_FAMILIES = (
+    products,
+    attention,
+    elements,
+    regions,
+    recurrent,
+    wide_elements,
+    wide_products,
+    wide_regions,
+    wide_recurrent,
+)
 
 # Ids are the opCode of profile events; 6 stays free, since ExecuTorch's NXP delegate takes it for the end of its events.
 KERNELS: tuple[Row, ...] = tuple(
