@@ -81,7 +81,7 @@ from openneutron.simulator.simulator import library
 from tests.support.delegate_calls import method, plain, random_bytes
 from tests.support import programs
 
-compile_delegate.FLAGS += ("-DNEUTRON_QUEUE", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
+compile_delegate.FLAGS += ("-O0", "-DNEUTRON_QUEUE", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
 delegate.FLAGS = compile_delegate.FLAGS
 driver = library()
 driver.neutron_host_queue_start.restype = ctypes.c_bool

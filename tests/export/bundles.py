@@ -14,6 +14,7 @@ from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
+from scripts.published_networks import cifarnet as published_cifarnet
 from tests.support.litert_files import graph_file
 from tests.support.tools import required
 
@@ -39,6 +40,14 @@ def compiled_tflite(source: Path, **options: Any) -> bytes:
     """A ``.tflite`` of one NeutronGraph."""
     graph = litert.read(source).graph
     return graph_file(graph, compile_graph(graph, targets.get("imxrt700"), CompileOptions(**options)).program)
+
+
+def cifarnet_of(target: str, folder: Path) -> Path:
+    """The file of CifarNet as a LiteRT graph, compiled for a target, in a folder."""
+    graph = published_cifarnet()
+    path = folder / "cifarnet.tflite"
+    path.write_bytes(graph_file(graph, compile_graph(graph, targets.get(target)).program))
+    return path
 
 
 def built(folder: Path, *options: str) -> str:

@@ -138,7 +138,7 @@ def test_a_tflite_of_several_parts(refused: Callable[..., str], folder: Path) ->
 def test_an_unknown_port(refused: Callable[..., str], folder: Path) -> None:
     cifarnet().save(folder / "cifarnet.pte")
     assert refused("cifarnet.pte", "--to", "out", "--port", "zephir") == (
-        "port: 'zephir' is unknown; there are cortex_m33, zephyr, mcuxpresso."
+        "port: 'zephir' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947."
     )
 
 

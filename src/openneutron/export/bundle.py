@@ -74,7 +74,7 @@ def export_bundle(
         model: The result of ``openneutron.compile``, a ``.pte``, or a compiled ``.tflite`` that is one NeutronGraph.
         to: A folder that does not exist, is empty, or is an earlier export.
         port: ``cortex_m33`` (CMake, with an example that checks itself in QEMU), ``zephyr`` (a module) or
-            ``mcuxpresso`` (a component).
+            ``mcuxpresso`` (a component), or ``mcxn947`` (all three, for the MCX N947).
         force: True writes into any folder, and over changed files.
         golden: Data whose first sample the example runs on: the path of a folder of pictures, WAV files or ``.npy`` files, of a ``.npy``
             or ``.npz`` file, or ``file.py:loader``. None: the first sample of the calibration, where a model in memory was
@@ -95,7 +95,7 @@ def export_bundle(
     >>> openneutron.export_bundle("net.pte", "firmware", port="linux")
     Traceback (most recent call last):
         ...
-    openneutron.errors.InvalidOptionError: port: 'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso.
+    openneutron.errors.InvalidOptionError: port: 'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947.
     """
     chosen = PORTS.get(port)
     if chosen is None:
@@ -159,8 +159,9 @@ def _contents(
     contents["src/openneutron_calls.h"] = template("api/openneutron_calls.h")
     contents["LICENSE"] = _licence()
     contents["example/board.h"] = template("example/board.h")
-    own = TEMPLATES / port.name / "files"
-    contents |= {path.relative_to(own).as_posix(): path.read_bytes() for path in own.rglob("*") if path.is_file()}
+    for name in (*port.includes, port.name):
+        own = TEMPLATES / name / "files"
+        contents |= {path.relative_to(own).as_posix(): path.read_bytes() for path in own.rglob("*") if path.is_file()}
     contents["sources.cmake"] = _sources(contents).encode()
     words = readme.values(deployment, kernels)
     words |= {

@@ -28,6 +28,8 @@ class Port:
     """The template of the README's part about ExecuTorch's own runtime."""
     next_step: str
     """The command to type next; ``{folder}`` is the bundle's."""
+    includes: tuple[str, ...] = ()
+    """Other ports whose files are part of the bundle; a file of this port takes the place of theirs."""
 
 
 CORTEX_M33 = Port(
@@ -61,7 +63,20 @@ MCUXPRESSO = Port(
     next_step="west build -b BOARD {folder}/example --toolchain armgcc -Dcore_id=CORE",
 )
 
-PORTS = {port.name: port for port in (CORTEX_M33, ZEPHYR, MCUXPRESSO)}
+MCXN947 = Port(
+    name="mcxn947",
+    words=" for the MCX N947 with CMake, Zephyr or the MCUXpresso SDK",
+    table="\n".join((CORTEX_M33.table, ZEPHYR.table, MCUXPRESSO.table))
+    + "\n| `port/mcxn947.ld`, `port/chip.cmake` | the memory of the chip, and an image linked for it |\n"
+    "| `samples/selfcheck/boards/` | the memory and the floating-point unit of `frdm_mcxn947` for Zephyr |",
+    memory="The example prints the used memory. The CMake build ends with a table of flash, SRAM and stack of the code linked for the chip.",
+    options="given to CMake as `-DNAME=VALUE`, in `prj.conf` as `CONFIG_NAME=VALUE`",
+    executorch="cortex_m33/EXECUTORCH.md",
+    next_step="cmake -S {folder} -B {folder}/build && cmake --build {folder}/build --target run",
+    includes=("cortex_m33", "zephyr", "mcuxpresso"),
+)
+
+PORTS = {port.name: port for port in (CORTEX_M33, ZEPHYR, MCUXPRESSO, MCXN947)}
 """By name, the default first."""
 
 

@@ -3,8 +3,11 @@
 
 #include "../semihosting.h"
 #include "app.h"
+#include "fsl_common.h"
 #include "fsl_debug_console.h"
 #include "startup.h"
+
+uint32_t SystemCoreClock = 150000000u;
 
 void BOARD_InitHardware(void) {}
 

@@ -59,6 +59,8 @@ void board_init(void) {
     /* YOUR CHIP: clocks, power, a UART, and a port with a clock, where runs shall have time-outs. */
 #if OPENNEUTRON_PROFILE_BYTES > 0
     neutronSetPort(profiling_port());
+#elif defined(BOARD_CLOCK_HZ)
+    neutronSetPort(neutron_cortex_m33_clocked_port(BOARD_CLOCK_HZ));
 #else
     neutronSetPort(neutron_cortex_m33_port());
 #endif

@@ -4,11 +4,12 @@
 
 #include "app.h"
 #include "cortex_m33_port.h"
+#include "fsl_common.h"
 #include "fsl_debug_console.h"
 
 void board_init(void) {
     BOARD_InitHardware();
-    neutronSetPort(neutron_cortex_m33_port());
+    neutronSetPort(neutron_cortex_m33_clocked_port(SystemCoreClock));
 }
 
 void board_print(const char *text) {
