@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from openneutron.errors import InvalidModelError
+from openneutron.pytorch.source.models.decoder import TextDecoder, random_text
 from openneutron.pytorch.source.models.mobilenets import MobileNetV1, MobileNetV2, MobileNetV3
 from openneutron.pytorch.source.models.recurrent import CRNN, KeywordSpotter, NoiseSuppressor
 from openneutron.pytorch.source.models.small import (
@@ -155,14 +156,16 @@ SEED = 2025
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A network, and the shape of its one input (batch 1, NCHW where it is an image). ``of_8_bits``: see ``level`` and
-    ``round_weights``. ``frames``: the axis of the input along which a network that keeps a state takes more frames at once."""
+    """A network, and the shape of its first input (batch 1, NCHW where it is an image). ``of_8_bits``: see ``level`` and
+    ``round_weights``. ``frames``: the axis of the input along which a network that keeps a state takes more frames at once.
+    ``draw``: makes the inputs of a network that reads no real numbers, so many, one after the other; it keeps its first weights."""
 
     make: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
     title: str
     of_8_bits: bool = False
     frames: int | None = None
+    draw: Callable[[int, torch.Generator], list[tuple[torch.Tensor, ...]]] | None = None
 
 
 _MODELS = {
@@ -186,6 +189,9 @@ _MODELS = {
         partial(TCN, streaming=True), (1, 8, 1), "tcn frame by frame, with rings of the last frames", frames=2
     ),
     "tcn": BuiltIn(TCN, (1, 8, 64), "temporal convolutional network: dilated causal convolutions"),
+    "text_decoder": BuiltIn(
+        TextDecoder, (1,), "text by characters: a transformer of two blocks with a key/value cache", draw=random_text
+    ),
     "unet": BuiltIn(UNet, (1, 3, 32, 32), "U-Net of three levels: transposed convolutions, 32x32"),
     "transformer_encoder": BuiltIn(
         transformer_encoder, (1, 32, 64), "Transformer encoder block: 64 wide, 4 heads, 32 tokens"
@@ -209,8 +215,8 @@ def describe(name: str) -> BuiltIn:
 
 
 def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Return the module in eval mode with seeded random weights (see ``settle``), and example inputs (batch 1,
-    float32).
+    """Return the module in eval mode with seeded random weights (see ``settle``), and example inputs (batch 1, float32; tokens and
+    positions int64).
 
     Raises InvalidModelError for an unknown name.
     """
@@ -220,6 +226,8 @@ def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         # Dropout is on while the batch norms settle, and draws from the global generator.
         torch.manual_seed(SEED)
         model = row.make()
+        if row.draw is not None:
+            return model.eval(), row.draw(1, generator)[0]
         settle(model, row.input_shape, generator, row.frames)
         _forget(model)
         if row.of_8_bits:
@@ -230,5 +238,7 @@ def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 def samples(name: str, count: int, seed: int = SEED + 1) -> list[tuple[torch.Tensor, ...]]:
     """Return ``count`` seeded random inputs of a built-in model, for calibration or comparison."""
-    generator = torch.Generator().manual_seed(seed)
-    return [(random_inputs(describe(name).input_shape, generator),) for _ in range(count)]
+    generator, row = torch.Generator().manual_seed(seed), describe(name)
+    if row.draw is not None:
+        return row.draw(count, generator)
+    return [(random_inputs(row.input_shape, generator),) for _ in range(count)]
