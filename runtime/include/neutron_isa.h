@@ -54,6 +54,7 @@ enum {
     NEUTRON_KERNEL_compare_s8 = 24,
     NEUTRON_KERNEL_select_s8 = 25,
     NEUTRON_KERNEL_gather_s8 = 26,
+    NEUTRON_KERNEL_sum_s8 = 27,
     NEUTRON_KERNEL_log_softmax_s8 = 34,
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_unidirectional_sequence_lstm_s8 = 36,
@@ -75,6 +76,7 @@ enum {
     NEUTRON_KERNEL_resize_bilinear_s16 = 82,
     NEUTRON_KERNEL_batch_matmul_s16 = 83,
     NEUTRON_KERNEL_compare_s16 = 88,
+    NEUTRON_KERNEL_sum_s16 = 91,
     NEUTRON_KERNEL_rescale_s16 = 104,
     NEUTRON_KERNEL_rescale_s8s16 = 105,
     NEUTRON_KERNEL_rescale_s16s8 = 106,
@@ -402,6 +404,15 @@ typedef struct {
     uint32_t output; /* int8 */
 } NeutronGatherS8;
 
+/* Sum over all rows and columns, at most 2^23 elements (LiteRT SUM); the output has one row and one column. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    int32_t scale; /* bits of a float32, 0 or above: the input's scale over the output's. The sum times the scale is rounded to float32 */
+    int32_t bias; /* bits of a float32: minus the elements' number times their zero point times the scale, added */
+    int32_t output_zero_point; /* added to the sum, which has been rounded to an integer, halves away from 0 */
+} NeutronSumS8;
+
 /* Logarithm of softmax over the channels (LiteRT LOG_SOFTMAX); output scale 1/16, zero point 127. */
 typedef struct {
     uint32_t input; /* int8 */
@@ -686,6 +697,13 @@ typedef struct {
     int32_t b_shift; /* 0 or below: shifts right */
     int32_t relation; /* of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal */
 } NeutronCompareS16;
+
+/* Sum over all rows and columns, at most 65534 elements (LiteRT SUM); the output has one row and one column. */
+typedef struct {
+    uint32_t input; /* int16 activations */
+    uint32_t output; /* int16 activations */
+    int32_t scale; /* bits of a float32, 0 or above: the input's scale over the output's. The sum times the scale is rounded to float32 */
+} NeutronSumS16;
 
 /* The operand times one number where it is 0 or positive, times another where it is negative (LiteRT
  * QUANTIZE, RELU ...). */

@@ -127,7 +127,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_lines, ("softmax_s8", "softmax_s16", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_gathered, ("gather_s8",)),
-    (_reduced, ("mean_s8", "reduce_max_s8", "mean_s16", "reduce_max_s16")),
+    (_reduced, ("mean_s8", "sum_s8", "reduce_max_s8", "mean_s16", "sum_s16", "reduce_max_s16")),
     (_sequence, ("unidirectional_sequence_lstm_s8", "recurrent_s8", "svdf_s8")),
 )
 
