@@ -15,6 +15,7 @@ CHECKED(prelu_s8)
 CHECKED(average_pool_2d_s8)
 CHECKED(max_pool_2d_s8)
 CHECKED(mean_s8)
+CHECKED(sum_s8)
 CHECKED(reduce_max_s8)
 CHECKED(pad_s8)
 CHECKED(copy_s8)
@@ -167,12 +168,17 @@ static void make_pool(Case *c) {
     bound(&p->clamp_min, &p->clamp_max);
 }
 
-static void make_mean(Case *c) {
-    NeutronMeanS8 *p = &c->params.mean;
+/* A window over one row and one column of the output, and an input that holds what it takes. */
+static void make_plane(Case *c) {
     make_output(c, 1, 1, 60);
     const int32_t cols = between(1, 12);
     make_input(c, 0, between(1, 12), cols, c->buffers[2].channels,
                (int32_t[]){0, cols, c->window.channel0, c->window.channel1});
+}
+
+static void make_mean(Case *c) {
+    NeutronMeanS8 *p = &c->params.mean;
+    make_plane(c);
     *p = (NeutronMeanS8){.input = 0, .output = 2};
     p->input_zero_point = between(-128, 127);
     p->output_multiplier = one_in(8) ? (int32_t)random_word() : multiplier();
@@ -181,11 +187,17 @@ static void make_mean(Case *c) {
     bound(&p->clamp_min, &p->clamp_max);
 }
 
+static void make_sum(Case *c) {
+    make_plane(c);
+    c->params.sum = (NeutronSumS8){.input = 0, .output = 2, .output_zero_point = between(-128, 127)};
+    /* Exponents of usual scales, or any. */
+    const int32_t exponent = one_in(8) ? between(0, 254) : between(110, 128);
+    c->params.sum.scale = exponent << 23 | between(0, 0x7FFFFF);
+    c->params.sum.bias = one_in(3) ? 0 : (one_in(2) ? INT32_MIN : 0) | between(110, 140) << 23 | between(0, 0x7FFFFF);
+}
+
 static void make_reduce_max(Case *c) {
-    make_output(c, 1, 1, 60);
-    const int32_t cols = between(1, 12);
-    make_input(c, 0, between(1, 12), cols, c->buffers[2].channels,
-               (int32_t[]){0, cols, c->window.channel0, c->window.channel1});
+    make_plane(c);
     c->params.reduce_max = (NeutronReduceMaxS8){.input = 0, .output = 2, .smaller = one_in(2)};
 }
 
@@ -272,6 +284,7 @@ static const Kernel KERNELS[] = {
     {make_pool, average_pool_2d_s8_check, average_pool_2d_s8_run},
     {make_pool, max_pool_2d_s8_check, max_pool_2d_s8_run},
     {make_mean, mean_s8_check, mean_s8_run},
+    {make_sum, sum_s8_check, sum_s8_run},
     {make_reduce_max, reduce_max_s8_check, reduce_max_s8_run},
     {make_pad, pad_s8_check, pad_s8_run},
     {make_copy, copy_s8_check, copy_s8_run},

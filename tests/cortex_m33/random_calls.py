@@ -25,6 +25,7 @@ KERNELS = (
     "average_pool_2d_s8",
     "max_pool_2d_s8",
     "mean_s8",
+    "sum_s8",
     "reduce_max_s8",
     "pad_s8",
     "copy_s8",

@@ -19,6 +19,7 @@ typedef struct {
         NeutronPreluS8 prelu;
         NeutronAveragePool2dS8 pool;
         NeutronMeanS8 mean;
+        NeutronSumS8 sum;
         NeutronReduceMaxS8 reduce_max;
         NeutronPadS8 pad;
         NeutronCopyS8 copy;

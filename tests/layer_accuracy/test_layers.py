@@ -86,10 +86,14 @@ def coarse(both: Twins, name: str) -> None:
 
 
 def saturating(both: Twins, name: str) -> None:
-    """Make the weights and the bias of one channel 8 times as large, so that it saturates."""
-    for operand in layer_of(both.quantized, name).lead.args[1:3]:
+    """Make one channel saturate: its weights and bias are 8 times as large, and the result's range is added to the bias."""
+    layer = layer_of(both.quantized, name)
+    bias = layer.lead.args[2]
+    for operand in layer.lead.args[1:3]:
         scales = getattr(both.quantized, str(operand.args[1].target))  # type: ignore[union-attr]
         scales[CHANNEL] *= 8
+    stored, scales = (getattr(both.quantized, str(part.target)) for part in bias.args[:2])  # type: ignore[union-attr]
+    stored[CHANNEL] += round(255 * layer.scale / float(scales[CHANNEL]))
 
 
 def change_scale(both: Twins, name: str, factor: float) -> None:

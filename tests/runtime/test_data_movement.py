@@ -231,10 +231,3 @@ def test_pad_says_which_axes_it_can_not_pad() -> None:
     amounts = constant("p", np.ones((5, 2), np.int32))
     graph = _one("pad", (1, 2, 1, 2, 1), (3, 4, 3, 4, 3), [amounts])
     assert reject(graph, graph.nodes[0]) == "it pads 5 axes that can't be merged; at most 4"
-
-
-def test_strided_slice_says_what_it_does_not_do() -> None:
-    operands = [constant(n, np.array(v, np.int32)) for n, v in (("b", [4]), ("e", [0]), ("s", [-1]))]
-    masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
-    graph = _one("strided_slice", (5,), (4,), operands, offset=False, **masks)
-    assert reject(graph, graph.nodes[0]) == "its steps are [-1]; each must be above 0"

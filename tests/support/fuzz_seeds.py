@@ -16,6 +16,7 @@ from tests.support import programs, random_graphs, random_wide
 from tests.support.attention_graphs import attention
 from tests.support.hand_made_cascade import compiled_with, three_operators
 from tests.support.stateful_graphs import delayed, streaming_convolution
+from tests.support.widened import widened
 
 FAR = 2**31 - 8
 
@@ -67,7 +68,7 @@ def seeds() -> tuple[Program, ...]:
     graphs = [random_graphs.single(op, seed) for op in sorted(random_graphs.SAMPLERS) for seed in (0, 1)]
     graphs += [random_graphs.several(seed) for seed in range(40)]
     graphs += [random_wide.several(seed) for seed in range(40)]
-    graphs += stateful()
+    graphs += [widened(random_graphs.single("sum", 0)), *stateful()]
     graphs += [attention(seed) for seed in range(6)]
     for number, graph in enumerate(graphs):
         options = CompileOptions(io_place=("arena", "caller")[number % 2], prefetch_constants=number % 3 == 0)

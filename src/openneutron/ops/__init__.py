@@ -17,10 +17,14 @@ from openneutron.ops import (
     recurrent,
     reductions,
     shape,
+    sums,
 )
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
-_FAMILIES = (conv, matmul, reductions, elementwise, shape, indexed, pieces, choice, places, filled, lstm, recurrent)
+_FAMILIES = (
+    *(conv, matmul, reductions, sums, elementwise, shape, indexed, pieces),
+    *(choice, places, filled, lstm, recurrent),
+)
 
 OPS: tuple[Op, ...] = tuple(row for family in _FAMILIES for row in family.OPS)
 BY_NAME = {op.name: op for op in OPS}
@@ -77,7 +81,7 @@ def reject(graph: Graph, node: Node) -> str | None:
     if op is None:
         return ON_CPU.get(node.op, f"there is no kernel for {node.op}")
     reason = op.reject(graph, node)
-    if reason is not None or op.made_of is None:
+    if reason is not None or not op.is_composed(graph, node):
         return reason
     parts = op.composition(graph, node).within(graph)
     return next((reason for part in parts.nodes if (reason := reject(parts, part)) is not None), None)

@@ -32,8 +32,9 @@ from openneutron.ops.wide_elements import (
     EXPONENTIAL,
     GENERAL_SCALES,
     INT8_SLOPES,
-    RISING_SLOPE,
     SIGMOID_SCALE,
+    has_falling_slope,
+    magnitude_of_rising_slope,
 )
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
@@ -337,6 +338,8 @@ OPS = (
         kernels=_BY_FACTORS,
         doc="x where x is positive, alpha * x elsewhere.",
         attributes=(Attribute("alpha", "alpha", 0.0),),
-        limits=(RISING_SLOPE, rescales(of_one(ratio_in_float), _leaky_slope, wide=WIDE_EXPONENT)),
+        limits=(rescales(of_one(ratio_in_float), _leaky_slope, wide=WIDE_EXPONENT),),
+        made_of=magnitude_of_rising_slope,
+        composed=has_falling_slope,
     ),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pools and reductions, where a sum is a product with ones; softmax, its logarithm, and L2 normalization."""
+"""Pools and reductions; softmax, its logarithm, and L2 normalization."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from functools import partial
 
 import numpy as np
 
-from openneutron.ir import DType, Graph, Node, per_tensor
+from openneutron.ir import DType, Graph, Node
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
 from openneutron.ops.limits import STORED, Limit, axes_of, limit, rank, window_numbers
-from openneutron.ops.rescaling import WIDE_EXPONENT, fused_activation, of_one, quant_of, ratio, rescales, result_quant
+from openneutron.ops.rescaling import WIDE_EXPONENT, fused_activation, of_one, quant_of, ratio, rescales
 from openneutron.ops.table import (
     INPUT,
     INT8_OR_INT16,
     Attribute,
     Op,
-    Parts,
     Quantization,
     constant_values,
     moving,
@@ -79,23 +78,34 @@ def _most_added(graph: Graph, node: Node) -> int:
     return MOST_WIDE_ADDED if graph.given(node, 0).dtype is DType.INT16 else MOST_ADDED
 
 
+MOST_RUNS = 4
+"""The runs of reduced and kept axes that the axes of a view hold."""
+
+
 def _reducible(graph: Graph, node: Node) -> str | None:
     data = graph.given(node, 0)
     axes = reduced_axes(graph, node)
     runs = runs_of_axes(data.shape, axes)
-    if len(runs) <= 4:
+    if len(runs) <= MOST_RUNS:
         return None
-    return f"it reduces axes {list(axes)} of rank {len(data.shape)}, {len(runs)} separate runs of axes; at most 4"
+    return f"it reduces axes {list(axes)} of rank {len(data.shape)}, {len(runs)} separate runs of axes; at most {MOST_RUNS}"
 
 
-RUNS_OF_AXES = limit("at most 4 runs of reduced and kept axes", _reducible)
+RUNS_OF_AXES = limit(f"at most {MOST_RUNS} runs of reduced and kept axes", _reducible)
+
+
+def added(graph: Graph, node: Node) -> int:
+    """Return the number of elements that a reduction adds to one."""
+    shape = shape_of(graph, node)
+    return math.prod(shape[axis] for axis in reduced_axes(graph, node))
 
 
 def _addable(graph: Graph, node: Node) -> str | None:
-    data = graph.given(node, 0)
-    count = math.prod(data.shape[axis] for axis in reduced_axes(graph, node))
-    most = _most_added(graph, node)
+    count, most = added(graph, node), _most_added(graph, node)
     return None if count <= most else f"it adds {count} values to one; at most {most}"
+
+
+FEW_ADDED = limit(f"at most {MOST_ADDED} values into one (int16: {MOST_WIDE_ADDED})", _addable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +205,7 @@ reducing = partial(
 
 
 def _reduction(name: str, kernel: str, doc: str, adds: bool) -> Op:
-    words = f"at most {MOST_ADDED} values into one (int16: {MOST_WIDE_ADDED})"
-    added = (limit(words, _addable), rescales(of_one(ratio)))
-    own = added if adds else ()
+    own = (FEW_ADDED, rescales(of_one(ratio))) if adds else ()
     return reducing(
         name,
         kernels=(f"{kernel}_s8", f"{kernel}_s16"),
@@ -213,57 +221,6 @@ def _reduction(name: str, kernel: str, doc: str, adds: bool) -> Op:
 MEAN = _reduction("mean", "mean", "Mean over some axes.", adds=True)
 REDUCE_MAX = _reduction("reduce_max", "reduce_max", "Largest value over some axes.", adds=False)
 REDUCE_MIN = _reduction("reduce_min", "reduce_max", "Smallest value over some axes.", adds=False)
-
-
-def _sum(parts: Parts, graph: Graph, node: Node) -> None:
-    """Lower to a fully connected layer of ones: it rounds once, as LiteRT's SUM does, where MEAN rounds twice."""
-    (result,) = node.outputs
-    source = str(node.inputs[0])
-    data = graph[source]
-    axes = reduced_axes(graph, node)
-    kept = [axis for axis in range(len(data.shape)) if axis not in axes]
-    count = math.prod(data.shape[axis] for axis in axes)
-    turned = parts.transpose(source, (*kept, *axes)) if axes else source
-    lines = parts.reshape(turned, (data.elements // count, count))
-    ones = parts.constant(np.ones((1, count), np.int8), per_tensor(1.0, 0))
-    sums = parts.new((data.elements // count, 1), data.dtype, graph[result].quant)
-    layer = {"activation": "NONE", "keep_num_dims": False, "weights_format": "DEFAULT"}
-    parts.reshape(parts.add("fully_connected", [lines, ones], sums, **layer), graph[result].shape, result)
-
-
-LEAST_SUM_EXPONENT = -9
-"""The exponent of int16 SUM's smallest factor: LiteRT's float32 then holds every sum exactly whose result int16 holds."""
-
-
-def _wide_sum(graph: Graph, node: Node) -> str | None:
-    if graph.given(node, 0).dtype is not DType.INT16:
-        return None
-    factor = ratio(quant_of(graph, node, 0), result_quant(graph, node))
-    if math.frexp(factor)[0] == 0.5 and factor >= 2.0**LEAST_SUM_EXPONENT:
-        return _addable(graph, node)
-    return (
-        f"its input's scale is {factor:g} times its output's; for int16 it must be a power of two from 2^{LEAST_SUM_EXPONENT} on, "
-        "since LiteRT rescales the sum in float32, which other factors round"
-    )
-
-
-_WIDE_SUM = limit(
-    f"int16: at most {MOST_WIDE_ADDED} values into one, and an input scale of 2^{LEAST_SUM_EXPONENT}, 2^{LEAST_SUM_EXPONENT + 1} … times the output's",
-    _wide_sum,
-)
-
-SUM = reducing(
-    "sum",
-    kernels=("conv_2d_1x1_s8", "copy_s8", "conv_2d_s16"),
-    types=INT8_OR_INT16,
-    limits=(axes_of(0, named_axes), _WIDE_SUM),
-    version=2,
-    doc=(
-        "Sum over some axes, as LiteRT's own optimized kernel computes it; the reference kernel of LiteRT 2.3.0 takes int8 and "
-        "int16 tensors for uint8."
-    ),
-    made_of=_sum,
-)
 
 
 MOST_EXPONENTIALS = 2**12 - 1
@@ -358,7 +315,7 @@ def _own_scale(graph: Graph, node: Node) -> str | None:
 _ADDABLE = _added_along_last(MOST_EXPONENTIALS, "exponentials")
 
 OPS = (
-    *(AVERAGE_POOL_2D, MAX_POOL_2D, MEAN, REDUCE_MAX, REDUCE_MIN, SUM),
+    *(AVERAGE_POOL_2D, MAX_POOL_2D, MEAN, REDUCE_MAX, REDUCE_MIN),
     Op(
         "softmax",
         kernels=("softmax_s8", "softmax_s16"),

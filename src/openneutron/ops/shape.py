@@ -4,11 +4,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.limits import SHARED_QUANTIZATION, attr_among, axes_of, limit, rank
 from openneutron.ops.rescaling import quant_of, ratio_in_float, result_quant
+from openneutron.ops.strided_slice import (
+    MOST_AXES,
+    has_one_ellipsis,
+    has_usable_steps,
+    is_rearranged,
+    rearranged,
+    strided_slice_shape,
+    strided_window,
+)
 from openneutron.ops.table import (
     INPUT,
     Attribute,
@@ -146,59 +154,6 @@ def _slice_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return (slice_window(graph, node)[1],)
 
 
-@dataclass(frozen=True, slots=True)
-class StridedWindow:
-    """First index, step and count along each axis of the input, and which axes the output does not have."""
-
-    first: tuple[int, ...]
-    step: tuple[int, ...]
-    count: tuple[int, ...]
-    dropped: tuple[bool, ...]
-
-
-def strided_window(graph: Graph, node: Node) -> StridedWindow:
-    """Return the positions that STRIDED_SLICE takes along each axis, for steps above 0 and masks of new axes and the
-    ellipsis that are 0.
-
-    Follows StridedSliceStartForAxis and StridedSliceEndForAxis of LiteRT's strided_slice_logic.h.
-    """
-    begin, end, steps = (constant_values(graph, node, index) for index in (1, 2, 3))
-    first, step, count, dropped = [], [], [], []
-    for axis, extent in enumerate(shape_of(graph, node)):
-        if axis >= len(begin):
-            begins, stops, steps_here, drops = 0, extent, 1, False
-        else:
-            drops = bool(node["shrink_axis_mask"] >> axis & 1)
-            masked = node["begin_mask"] >> axis & 1
-            begins = 0 if masked else _index(begin[axis], extent)
-            stop = begins + end[axis] if node["offset"] else end[axis]
-            stops = extent if node["end_mask"] >> axis & 1 else _index(stop, extent)
-            stops, steps_here = begins + 1 if drops else stops, steps[axis]
-        first.append(begins)
-        step.append(steps_here)
-        count.append(max(0, -(-(stops - begins) // steps_here)))
-        dropped.append(drops)
-    return StridedWindow(tuple(first), tuple(step), tuple(count), tuple(dropped))
-
-
-def _index(value: int, extent: int) -> int:
-    return min(max(value + extent if value < 0 else value, 0), extent)
-
-
-def _strided_slice_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    window = strided_window(graph, node)
-    return (tuple(n for n, drop in zip(window.count, window.dropped, strict=True) if not drop),)
-
-
-def _forward(graph: Graph, node: Node) -> str | None:
-    steps = constant_values(graph, node, 3)
-    if any(step < 1 for step in steps):
-        return f"its steps are {list(steps)}; each must be above 0"
-    if node["offset"] and any(end < 0 for end in constant_values(graph, node, 2)):
-        return f"its ends are {list(constant_values(graph, node, 2))}, counted from the begin; none may be negative"
-    return None
-
-
 def _dropped_inside(graph: Graph, node: Node) -> str | None:
     window = strided_window(graph, node)
     for axis, (extent, first, dropped) in enumerate(
@@ -281,7 +236,7 @@ OPS = (
     moving_bytes(
         "strided_slice",
         operands=(INPUT, parameter("begin"), parameter("end"), parameter("list of strides")),
-        shape=_strided_slice_shape,
+        shape=strided_slice_shape,
         movable=True,
         attributes=(
             Attribute("begin_mask", "beginMask", 0),
@@ -293,13 +248,14 @@ OPS = (
         ),
         limits=(
             rank(0, 1, 5),
-            attr_among("ellipsis_mask", 0),
-            attr_among("new_axis_mask", 0),
-            limit("strides above 0", _forward),
+            limit("strides that are not 0", has_usable_steps),
+            limit(f"at most one ellipsis, at most {MOST_AXES} axes with new ones", has_one_ellipsis),
             limit("positions of the input where an axis goes", _dropped_inside),
         ),
         version=2,
-        doc="Every so many elements of a box of the input.",
+        doc="Every so many elements of a box of the input, forwards or backwards.",
+        made_of=rearranged,
+        composed=is_rearranged,
     ),
     moving_bytes(
         "transpose",

@@ -298,6 +298,8 @@ class Op:
     doc: str = ""
     made_of: Compose | None = None
     """The composition that replaces an operator without a rule in kernel selection."""
+    composed: Callable[[Graph, Node], bool] | None = None
+    """The nodes that the composition replaces, where the operator has a rule in kernel selection for others; None: all."""
 
     def __post_init__(self) -> None:
         if self.fixed_output is not None:
@@ -338,6 +340,10 @@ class Op:
     def options_table(self) -> str:
         """Return the name of LiteRT's options table, if LiteRT has one for the operator."""
         return self.options or "".join(word.capitalize() for word in self.name.split("_")) + "Options"
+
+    def is_composed(self, graph: Graph, node: Node) -> bool:
+        """Return whether the composition replaces a node that breaks no limit."""
+        return self.made_of is not None and (self.composed is None or self.composed(graph, node))
 
     def composition(self, graph: Graph, node: Node) -> Composition:
         """Return the parts of a node."""

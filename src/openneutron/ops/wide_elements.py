@@ -8,6 +8,7 @@ import math
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.limits import limit
 from openneutron.ops.rescaling import quant_of, result_quant
+from openneutron.ops.table import Parts
 
 
 def _is_power_of_two(scale: float) -> bool:
@@ -42,14 +43,20 @@ def _narrow_slopes(graph: Graph, node: Node) -> str | None:
 INT8_SLOPES = limit("int8 slopes, output of the input's type", _narrow_slopes)
 
 
-def _rising_slope(graph: Graph, node: Node) -> str | None:
-    # LiteRT turns the sign of the rescaled magnitude where alpha is negative, which rounds halves the other way.
-    if graph[node.name].dtype is not DType.INT16 or node["alpha"] >= 0:
-        return None
-    return f"its alpha is {node['alpha']:g}; on int16 it must be 0 or above"
+def has_falling_slope(graph: Graph, node: Node) -> bool:
+    """Return whether a LEAKY_RELU on int16 has a slope below 0, so that it is composed."""
+    return graph[node.name].dtype is DType.INT16 and node["alpha"] < 0
 
 
-RISING_SLOPE = limit("int16: alpha of 0 or above", _rising_slope)
+def magnitude_of_rising_slope(parts: Parts, graph: Graph, node: Node) -> None:
+    """Take the magnitude of LEAKY_RELU with the slope of the other sign.
+
+    LiteRT rescales the magnitude of negative values and turns the sign of the result. No factor of one call does: a negative factor
+    rounds halves the other way. A magnitude at one scale changes no positive value and rounds nothing.
+    """
+    (source, result) = (str(node.inputs[0]), node.name)
+    rising = parts.new(graph[result].shape, DType.INT16, graph[result].quant)
+    parts.add("abs", [parts.add("leaky_relu", [source], rising, alpha=-node["alpha"])], result)
 
 
 def narrowing_reason(graph: Graph, node: Node) -> str | None:

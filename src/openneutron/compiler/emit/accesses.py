@@ -141,7 +141,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_attended, ("attention_s8",)),
     (_gathered, ("gather_s8",)),
-    (_reduced, ("mean_s8", "reduce_max_s8", "mean_s16", "reduce_max_s16")),
+    (_reduced, ("mean_s8", "sum_s8", "reduce_max_s8", "mean_s16", "sum_s16", "reduce_max_s16")),
     (_sequence, ("unidirectional_sequence_lstm_s8", "unidirectional_sequence_lstm_s16", "recurrent_s8", "svdf_s8")),
 )
 

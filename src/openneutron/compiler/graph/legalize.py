@@ -99,11 +99,11 @@ def _is_zero(tensor: Tensor) -> bool:
 
 
 def take_apart(graph: Graph) -> Graph:
-    """Replace every node whose row has a composition (``made_of``) by its parts, recursively, and return the graph."""
+    """Replace every node that its row composes (``made_of``) by its parts, recursively, and return the graph."""
     nodes: list[Node] = []
     for node in graph.nodes:
         row = BY_NAME[node.op]
-        if row.made_of is None:
+        if not row.is_composed(graph, node):
             nodes.append(node)
             continue
         parts = row.composition(graph, node).within(graph)

@@ -354,7 +354,7 @@ def _idle(part: Partition) -> list[int]:
 def _computes(graph: Graph, node: Node) -> bool:
     """Return whether the node computes more than a view; a composition does where one of its parts does."""
     row = ops.BY_NAME[node.op]
-    if row.made_of is None:
+    if not row.is_composed(graph, node):
         return True
     alone = rename_identities(take_apart(replace(graph, nodes=(node,))))
     return any(part.op not in VIEWS for part in alone.nodes)

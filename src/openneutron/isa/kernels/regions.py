@@ -45,6 +45,10 @@ POOL = of_one_input(
     channels=Channels(True),
 )
 PER_INPUT = Work(CostClass.PER_INPUT)
+SUM_SCALE = signed(
+    "scale",
+    "bits of a float32, 0 or above: the input's scale over the output's. The sum times the scale is rounded to float32",
+)
 MAPS = (("map", Packing.MAPS),)
 MAPS_OF_TWO = constant(
     "map",
@@ -74,6 +78,21 @@ KERNELS = (
             *OUTPUT_RANGE,
         ),
         8,
+        ("input",),
+        traits=of_one_input(EVERYTHING, PER_INPUT),
+    ),
+    Row(
+        "sum_s8",
+        "Sum over all rows and columns, at most 2^23 elements (LiteRT SUM); the output has one row and one column.",
+        (
+            *INPUT_AND_OUTPUT,
+            SUM_SCALE,
+            signed(
+                "bias", "bits of a float32: minus the elements' number times their zero point times the scale, added"
+            ),
+            signed("output_zero_point", "added to the sum, which has been rounded to an integer, halves away from 0"),
+        ),
+        27,
         ("input",),
         traits=of_one_input(EVERYTHING, PER_INPUT),
     ),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from openneutron.isa.kernels.products import CONV_TAPS, OF_ALL_CHANNELS, OF_ONE_CHANNEL, WINDOW_WORDS
-from openneutron.isa.kernels.regions import PER_INPUT, POOL, POOL_TAPS, POOL_WORDS
+from openneutron.isa.kernels.regions import PER_INPUT, POOL, POOL_TAPS, POOL_WORDS, SUM_SCALE
 from openneutron.isa.kernels.row import (
     CLAMP,
     EVERYTHING,
@@ -98,6 +98,14 @@ KERNELS = (
             *CLAMP,
         ),
         72,
+        ("input",),
+        traits=of_one_input(EVERYTHING, PER_INPUT),
+    ),
+    Row(
+        "sum_s16",
+        "Sum over all rows and columns, at most 65534 elements (LiteRT SUM); the output has one row and one column.",
+        (*_ACTIVATIONS, SUM_SCALE),
+        91,
         ("input",),
         traits=of_one_input(EVERYTHING, PER_INPUT),
     ),

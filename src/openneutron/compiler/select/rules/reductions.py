@@ -37,6 +37,7 @@ from openneutron.ops.reductions import (
     window_runs,
 )
 from openneutron.ops.rescaling import INT8_MIN, STORED_BOUNDS, quantize_multiplier, reciprocal
+from openneutron.ops.sums import sum_singles
 
 
 @selects("average_pool_2d", "max_pool_2d")
@@ -73,6 +74,18 @@ def mean(graph: Graph, node: Node) -> list[KernelCall]:
     if source.dtype is DType.INT16:
         params = {name: value for name, value in params.items() if not name.endswith("_zero_point")}
     return [KernelCall(kernel_of("mean", source.dtype), node.name, _reduced_views(source, result, axes), params)]
+
+
+@selects("sum")
+def sum_of_elements(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select sum_s8 or sum_s16 over the same axes as the mean."""
+    source, result = graph.given(node, 0), graph[node.name]
+    scale, bias = (int(single.view(np.int32)) for single in sum_singles(graph, node))
+    params = {"scale": scale, "bias": bias, "output_zero_point": quant_of(result).zero_point}
+    if source.dtype is DType.INT16:
+        params = {"scale": scale}
+    views = _reduced_views(source, result, reduced_axes(graph, node))
+    return [KernelCall(kernel_of("sum", source.dtype), node.name, views, params)]
 
 
 @selects("reduce_max", "reduce_min", "reduce_any", "reduce_all")

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* LiteRT's optimized SUM of int16. */
+#include "pool_16.h"
+#include "sum/sum.h"
+
+bool sum_s16_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
+    const NeutronSumS16 *p = params_block;
+    if (!neutron_plane_16_is_sound(program, p->input, p->output, window)) return false;
+    const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);
+    return (int64_t)in->rows * in->cols <= NEUTRON_MOST_ADDED_16 && neutron_singles_are_sound(p->scale, 0);
+}
+
+static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *sums,
+                                  int16_t *stored, int32_t size) {
+    const NeutronSumS16 *p = pool->params;
+    const NeutronSingle scale = neutron_single_of(p->scale), none = {0, 0};
+    (void)point;
+    for (int32_t i = 0; i < size; i++) {
+        stored[i] = (int16_t)neutron_rescaled_sum(sums[i], scale, none, INT16_MIN, INT16_MAX);
+    }
+}
+
+static NEUTRON_INLINE void sum_point(const NeutronPool *pool, const NeutronPoolPoint *point) {
+    neutron_point_16(pool, point, 0, neutron_add_16, finish);
+}
+
+static NEUTRON_INLINE void sums(const NeutronKernelCall *call) {
+    const NeutronSumS16 *p = call->params;
+    neutron_for_each_plane(call, p->input, p->output, sum_point, sum_point);
+}
+
+NEUTRON_FOR_AVX2(sums, (const NeutronKernelCall *call), (call))
+
+void sum_s16_run(const NeutronKernelCall *call) { NEUTRON_FASTEST(sums)(call); }
