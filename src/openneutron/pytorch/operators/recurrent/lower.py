@@ -51,7 +51,8 @@ def lstm(node: Node, context: Context) -> Value | Reject:
     projection = None if given["projection"] is None else _constants(context, [given["projection"]])[0]
     time_axis = 1 if given["batch_first"] else 0
     sequences = shape[1 - time_axis]
-    zero = np.full((sequences, shape[-1]), quant.zero_point, np.int8)
+    dtype = context.tensors[source].dtype
+    zero = np.full((sequences, shape[-1]), quant.zero_point, dtype.numpy)
     hidden = context.add_constant(f"{node.name}_hidden", zero, quant)
     empty = np.zeros((sequences, cells), np.int16)
     cell = context.add_constant(f"{node.name}_cell", empty, _cell_quant(shape[time_axis]))
@@ -62,7 +63,7 @@ def lstm(node: Node, context: Context) -> Value | Reject:
         shape,
         quant,
         node.name,
-        context.tensors[source].dtype,
+        dtype,
         time_major=not given["batch_first"],
         intermediates=(*((GATE_SCALE, 0),) * 4, unprojected),
         backwards=given["backwards"],
