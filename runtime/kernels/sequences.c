@@ -20,8 +20,13 @@ bool neutron_state_is_sound(const NeutronProgramView *program, uint32_t index, i
                             int32_t element_bytes) {
     const NeutronBuffer *buffer = neutron_checked_buffer(program, index, true);
     if (buffer == NULL || buffer->rows < rows || buffer->channel_pitch != element_bytes) return false;
+    /* The driver has checked the first byte of the last element. */
+    const uint64_t last = buffer->offset + (uint64_t)(buffer->batches - 1) * (uint64_t)buffer->batch_pitch +
+                          (uint64_t)(buffer->ring - 1) * (uint64_t)buffer->row_pitch +
+                          (uint64_t)(buffer->cols_held - 1) * (uint64_t)buffer->col_pitch +
+                          (uint64_t)(buffer->channels_held - 1) * (uint64_t)buffer->channel_pitch;
     return neutron_buffer_holds(buffer, 0, 1, 0, channels) &&
-           neutron_elements_are_sound(program, buffer, true, (uint32_t)element_bytes);
+           last + (uint64_t)element_bytes <= neutron_base_size(program, buffer->base, true);
 }
 
 bool neutron_sequence_is_sound(const NeutronProgramView *program, const NeutronSequence *p,
@@ -32,9 +37,8 @@ bool neutron_sequence_is_sound(const NeutronProgramView *program, const NeutronS
         return false;
     }
     const NeutronBuffer *input = neutron_checked_buffer(program, p->input, false);
-    const NeutronBuffer *output = neutron_window_elements(program, p->output, true, window, (uint32_t)element_bytes);
+    const NeutronBuffer *output = neutron_window_buffer(program, p->output, true, window);
     if (input == NULL || output == NULL) return false;
-    if (!neutron_elements_are_sound(program, input, false, (uint32_t)element_bytes)) return false;
     const bool whole = window->batch0 == 0 && window->batch1 == 1 && window->col0 == 0 && window->col1 == output->cols &&
                        window->channel0 == 0 && window->channel1 == p->outputs && output->channels == p->outputs;
     const int64_t products = (int64_t)p->cells * ((int64_t)p->inputs + p->outputs);

@@ -31,7 +31,8 @@ typedef void (*NeutronTakeStep)(const NeutronStep *step, void *layer);
  * with 2 bytes a hidden state of 0 is stored as 0. */
 void neutron_run_sequences(const NeutronKernelCall *call, int32_t element_bytes, NeutronTakeStep take_step, void *layer);
 
-/* The shared words are sound, and the buffers hold the window of all steps. */
+/* The shared words are sound, and the buffers hold the window of all steps. Of the input's and the output's elements the first bytes
+ * are checked, of the states' all. */
 bool neutron_sequence_is_sound(const NeutronProgramView *program, const NeutronSequence *p,
                                const NeutronWindowExtents *window, int32_t element_bytes);
 

@@ -14,7 +14,8 @@ bool unidirectional_sequence_lstm_s16_check(const NeutronProgramView *program, c
                                             const NeutronWindowExtents *window) {
     const NeutronUnidirectionalSequenceLstmS16 *p = params;
     if (!neutron_sequence_is_sound(program, params, window, 2) || !neutron_is_flag(p->starts) || p->first_hidden != 0 ||
-        p->outputs != p->cells) {
+        p->outputs != p->cells || !neutron_elements_are_sound(program, &program->buffers[p->input], false, 2) ||
+        !neutron_elements_are_sound(program, &program->buffers[p->output], true, 2)) {
         return false;
     }
     const int32_t rows = GATES * p->cells;

@@ -62,7 +62,7 @@ class AnnotationRule:
     state: the argument whose scale the result takes, where it is given.
     products: gives for a call its further constant weights, with a scale each, and the bias that is added to the product of each.
     narrow: an argument of ``data`` that stays int8 where the others are int16, as LiteRT has it.
-    int8_alone: calls stay int8 in a model of int16 activations, since no kernel computes them on int16.
+    int8_alone: calls that stay int8 in a model of int16 activations, since no kernel computes them on int16.
     kept: for calls with several results, the one that is int16 in any case.
     """
 
@@ -79,7 +79,7 @@ class AnnotationRule:
     state: int | None = None
     products: Callable[[Node], Iterable[tuple[Node, Node | None]]] | None = None
     narrow: int | None = None
-    int8_alone: bool = False
+    int8_alone: Callable[[Node], bool] | None = None
     kept: Kept | None = None
 
     def operands(self, node: Node) -> Iterator[Node]:
@@ -198,4 +198,4 @@ def annotation_rules() -> Mapping[str, AnnotationRule]:
 def is_int8_alone(node: Node) -> bool:
     """Return whether a call stays int8 in a model of int16 activations."""
     rule = annotation_rules().get(str(node.target))
-    return rule is not None and rule.int8_alone
+    return rule is not None and rule.int8_alone is not None and rule.int8_alone(node)

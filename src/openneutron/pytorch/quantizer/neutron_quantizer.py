@@ -265,9 +265,9 @@ class NeutronQuantizer(Quantizer):
                 self._annotate_node(node, rule.otherwise, config, constants)
             return
         if rule.products is not None:
-            is_quantized = inputs[data[0]] is not None
+            is_counted = inputs[data[0]] is not None and config.activations == INT8
             spec = weight_spec(None, self.is_qat) if isinstance(config.weight, Usual) else config.weight
-            inputs |= product_specs(node, rule.products(node), data[0], spec, is_quantized)
+            inputs |= product_specs(node, rule.products(node), data[0], spec, is_counted)
         first = leader(data, config.activations)
         if rule.is_shared(node) and first is not None and inputs[first] is not None:
             for item in data:

@@ -337,13 +337,14 @@ def product_specs(
     products: Iterable[tuple[Node, Node | None]],
     first: Node,
     spec: QuantizationSpecBase | None,
-    is_quantized: bool,
+    is_counted: bool,
 ) -> dict[Node, QuantizationSpecBase | None]:
-    """Return specs of weights with one scale each, which are ``spec``, and of biases in units of their products with ``first``."""
+    """Return specs of weights with one scale each, which are ``spec``, and with ``is_counted`` of biases in units of their products
+    with ``first``."""
     specs: dict[Node, QuantizationSpecBase | None] = {}
     for weight, bias in products:
         specs[weight] = spec
-        if bias is not None and is_quantized and spec is not None:
+        if bias is not None and is_counted and spec is not None:
             specs[bias] = bias_spec(first, weight, node, per_channel=False)
     return specs
 

@@ -75,9 +75,9 @@ def _lstm(node: Node, context: Context, shape: Shape, quant: QuantParams, hidden
     biases = given["biases"] or [None] * len(of_input)
     added = [bias_of(context, bias, source, of, cells) for bias, of in zip(biases, of_input, strict=True)]
     projection = None if given["projection"] is None else _constants(context, [given["projection"]])[0]
-    sequences = shape[0 if given["batch_first"] else 1]
+    sequences, dtype = shape[0 if given["batch_first"] else 1], context.tensors[source].dtype
     if hidden is None:
-        zero = np.full(_state_shape(node, 1, (sequences, shape[-1])), quant.zero_point, np.int8)
+        zero = np.full(_state_shape(node, 1, (sequences, shape[-1])), quant.zero_point, dtype.numpy)
         hidden = context.add_constant(f"{node.name}_hidden", zero, quant)
     if cell is None:
         empty = np.zeros(_state_shape(node, 2, (sequences, cells)), np.int16)
@@ -89,7 +89,7 @@ def _lstm(node: Node, context: Context, shape: Shape, quant: QuantParams, hidden
         shape,
         quant,
         node.name,
-        context.tensors[source].dtype,
+        dtype,
         time_major=not given["batch_first"],
         intermediates=(*((GATE_SCALE, 0),) * 4, unprojected),
         backwards=given["backwards"],

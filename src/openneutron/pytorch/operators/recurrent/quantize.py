@@ -20,19 +20,27 @@ def _products(node: Node) -> Iterator[tuple[Node, Node | None]]:
 
 def _lstm_products(node: Node) -> Iterator[tuple[Node, Node | None]]:
     yield from _products(node)
-    if isinstance(node.args[4], Node):
+    if _is_projected(node):
         yield node.args[4], None
 
 
+def _is_projected(node: Node) -> bool:
+    return isinstance(node.args[4], Node)
+
+
+def _any(_node: Node) -> bool:
+    return True
+
+
 RULES = {
-    f"{layers.NAMESPACE}.lstm.default": AnnotationRule(products=_lstm_products, int8_alone=True),
+    f"{layers.NAMESPACE}.lstm.default": AnnotationRule(products=_lstm_products, int8_alone=_is_projected),
     f"{layers.NAMESPACE}.lstm_states.default": AnnotationRule(
         (0, 5),
         products=_lstm_products,
         state=5,
-        int8_alone=True,
+        int8_alone=_any,
         kept=Kept(argument=6, result=2, scale=layers.cell_scale),
     ),
-    f"{layers.NAMESPACE}.gru.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=True),
-    f"{layers.NAMESPACE}.rnn.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=True),
+    f"{layers.NAMESPACE}.gru.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=_any),
+    f"{layers.NAMESPACE}.rnn.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=_any),
 }
