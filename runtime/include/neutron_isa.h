@@ -59,6 +59,8 @@ enum {
     NEUTRON_KERNEL_unidirectional_sequence_lstm_s8 = 36,
     NEUTRON_KERNEL_recurrent_s8 = 37,
     NEUTRON_KERNEL_svdf_s8 = 38,
+    NEUTRON_KERNEL_layer_norm_s8 = 45,
+    NEUTRON_KERNEL_group_norm_s8 = 46,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_conv_2d_s16 = 65,
     NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
@@ -79,6 +81,8 @@ enum {
     NEUTRON_KERNEL_rescale_s8s16 = 105,
     NEUTRON_KERNEL_rescale_s16s8 = 106,
     NEUTRON_KERNEL_logistic_s16 = 107,
+    NEUTRON_KERNEL_layer_norm_s16 = 109,
+    NEUTRON_KERNEL_group_norm_s16 = 110,
     NEUTRON_KERNEL_average_pool_2d_s16 = 127
 };
 
@@ -520,6 +524,34 @@ typedef struct {
     uint32_t bias_offset; /* bytes; int32 for each output channel */
 } NeutronSvdfS8;
 
+/* Each line of channels, less its mean, over the root of its variance plus epsilon; then a factor and an
+ * offset for each channel, with one rounding (docs/quantization.md, normalizations). */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    int32_t channels; /* the input's and the output's channels, at most 32768 */
+    int32_t centred; /* 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t input_zero_point; /* subtracted from each element */
+    uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t epsilon_high; /* high word, below 2^30 */
+    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronLayerNormS8;
+
+/* Each group of channels of a batch, over all rows and columns, as layer_norm computes a line. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    int32_t group_channels; /* channels of a group, at most 32768 elements in all */
+    int32_t input_zero_point; /* subtracted from each element */
+    uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t epsilon_high; /* high word, below 2^30 */
+    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronGroupNormS8;
+
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;
 
@@ -731,6 +763,34 @@ typedef struct {
     uint32_t table_base; /* see bases */
     uint32_t table_offset; /* bytes, a multiple of 2; uint16 logistic function, 16 fractional bits, of 0, 1/24, 2/24 ... 255/24 */
 } NeutronLogisticS16;
+
+/* Each line of channels, less its mean, over the root of its variance plus epsilon; then a factor and an
+ * offset for each channel, with one rounding (docs/quantization.md, normalizations). */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    int32_t channels; /* the input's and the output's channels, at most 32768 */
+    int32_t centred; /* 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t input_zero_point; /* subtracted from each element */
+    uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t epsilon_high; /* high word, below 2^30 */
+    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronLayerNormS16;
+
+/* Each group of channels of a batch, over all rows and columns, as layer_norm computes a line. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    int32_t group_channels; /* channels of a group, at most 32768 elements in all */
+    int32_t input_zero_point; /* subtracted from each element */
+    uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t epsilon_high; /* high word, below 2^30 */
+    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronGroupNormS16;
 
 /* Mean over a window of at most 65534 elements, rounded half away from 0. */
 typedef NeutronMaxPool2dS16 NeutronAveragePool2dS16;

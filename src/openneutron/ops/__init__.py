@@ -12,6 +12,7 @@ from openneutron.ops import (
     indexed,
     lstm,
     matmul,
+    normalization,
     pieces,
     places,
     recurrent,
@@ -20,7 +21,10 @@ from openneutron.ops import (
 )
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
-_FAMILIES = (conv, matmul, reductions, elementwise, shape, indexed, pieces, choice, places, filled, lstm, recurrent)
+_FAMILIES = (
+    *(conv, matmul, reductions, normalization, elementwise, shape, indexed),
+    *(pieces, choice, places, filled, lstm, recurrent),
+)
 
 OPS: tuple[Op, ...] = tuple(row for family in _FAMILIES for row in family.OPS)
 BY_NAME = {op.name: op for op in OPS}

@@ -167,6 +167,15 @@ def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> C
     return Cost(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
 
 
+def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
+    # Two passes: a multiplication for the squares, then two for the result (assumed: as in _per_output one a cycle on each pipeline).
+    # The root of each line is Newton's iteration on 32 bits (assumed: as long as an exponential, each pipeline another line).
+    batches, _, cols, channels = call.views["output"].extents
+    lines = batches * rows * cols
+    roots = _groups_of(lines, target.pipelines) * int(target.costs.softmax_cycles.value)
+    return Cost(work.steps * lines * _groups_of(channels, target.pipelines) + roots, parallel=CHANNELS)
+
+
 def _recurrent(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     # A step waits for the one before it, so that its units are all that the pipelines share out. The functions of a gate are
     # polynomials and Newton steps of 16 bits, which all pipelines compute (assumed: as long as an exponential each).
@@ -205,6 +214,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.PER_COLUMN: _per_column,
     CostClass.MOVED: _moved,
     CostClass.EXPONENTIALS: _exponentials,
+    CostClass.NORMALIZED: _normalized,
     CostClass.RECURRENT: _recurrent,
     CostClass.FILTERED: _filtered,
 }

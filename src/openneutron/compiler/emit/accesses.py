@@ -85,6 +85,13 @@ def _lines(call: KernelCall, name: str, window: Window) -> Window:
     return window[0], window[1], window[2], (0, call.views[name].extents[3])
 
 
+def _groups(call: KernelCall, name: str, window: Window) -> Window:
+    """Return all rows and columns of the groups of channels."""
+    size = call.params["group_channels"]
+    _, rows, cols, _ = whole_window(call, name)
+    return window[0], rows, cols, (window[3][0] // size * size, -(-window[3][1] // size) * size)
+
+
 def _reduced(call: KernelCall, name: str, window: Window) -> Window:
     """Return all rows and columns of the same batches and channels."""
     _, rows, cols, _ = call.views[name].extents
@@ -125,6 +132,8 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (partial(_mapped, maps=1), ("resize_nearest_neighbor_s8",)),
     (partial(_mapped, maps=2), ("resize_bilinear_s8", "resize_bilinear_s16")),
     (_lines, ("softmax_s8", "softmax_s16", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
+    (_lines, ("layer_norm_s8", "layer_norm_s16")),
+    (_groups, ("group_norm_s8", "group_norm_s16")),
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_gathered, ("gather_s8",)),
     (_reduced, ("mean_s8", "reduce_max_s8", "mean_s16", "reduce_max_s16")),

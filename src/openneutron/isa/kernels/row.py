@@ -85,6 +85,7 @@ class CostClass(Enum):
     PER_COLUMN = "a step for each input, with output columns on the pipelines"
     MOVED = "so many bytes of output in a cycle"
     EXPONENTIALS = "a function of 32 bits for each output element"
+    NORMALIZED = "so many steps for each element, with channels on the pipelines, and a root of 32 bits for each line"
     FILTERED = "products of each input for each filter, then of each result that a filter keeps"
     RECURRENT = "products of each gate, unit and input in every step, then so many functions of 16 bits for each unit"
 
