@@ -8,6 +8,8 @@ import pytest
 
 from openneutron import ops
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.select.select import select_node
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
 from tests.runtime import element_calls
 from tests.support import normalized, oracle
@@ -117,3 +119,18 @@ def test_limits(op: str, attrs: dict[str, float], reason: str) -> None:
 def test_more_elements_than_share_statistics_are_refused() -> None:
     graph = graph_of("layer_norm", (1, 2**15 + 1), 1)
     assert ops.reject(graph, graph.nodes[0]) == "it normalizes 32769 elements at once; at most 32768 share statistics"
+
+
+def test_all_pipelines_share_the_functions_of_lines() -> None:
+    """Values of a softmax, channels and roots of a normalization: stripes take at least their share of the whole."""
+    for op in ("softmax", "layer_norm"):
+        attrs = {"beta": 1.0} if op == "softmax" else {"epsilon": 1e-5, "centred": True}
+        shape, quant = (1, 10, 3, 20), per_tensor(1 / 256, -128)
+        graph = oracle.graph_of(
+            [oracle.activation("x", shape)], [Node(op, ("x",), ("y",), attrs)], [Tensor("y", shape, DType.INT8, quant)]
+        )
+        (call,) = select_node(graph, graph.nodes[0])
+        whole = call_cost(call, oracle.TARGET).compute_cycles
+        # 600 values on 8 pipelines, 32 cycles each; 3 steps of 30 lines of 3 groups of channels, and the roots of 30 lines.
+        assert whole == {"softmax": 75 * 32, "layer_norm": 3 * 30 * 3 + 4 * 32}[op]
+        assert sum(call_cost(call, oracle.TARGET, rows).compute_cycles for rows in (4, 4, 2)) >= whole

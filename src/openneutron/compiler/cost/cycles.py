@@ -42,7 +42,7 @@ class Cost:
 CostRule = Callable[[KernelCall, Work, Target, int], Cost]
 """(call, its cost class, target, output rows computed) to its cost without the dispatch."""
 
-CHANNELS, COLUMNS = "output channels", "output columns"
+CHANNELS, COLUMNS, VALUES = "output channels", "output columns", "values"
 
 
 def _groups_of(count: int, lanes: int) -> int:
@@ -164,7 +164,9 @@ def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
 
 
 def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
-    return Cost(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
+    # No value waits for another but in the sum of a line: all pipelines compute, each other values (assumed).
+    values = _groups_of(_output_elements(call, rows), target.pipelines)
+    return Cost(int(values * target.costs.softmax_cycles.value), parallel=VALUES)
 
 
 def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
