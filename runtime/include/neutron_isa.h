@@ -61,6 +61,9 @@ enum {
     NEUTRON_KERNEL_svdf_s8 = 38,
     NEUTRON_KERNEL_layer_norm_s8 = 45,
     NEUTRON_KERNEL_group_norm_s8 = 46,
+    NEUTRON_KERNEL_conv_2d_1x1_lookup_s8 = 47,
+    NEUTRON_KERNEL_conv_2d_1x1_add_s8 = 48,
+    NEUTRON_KERNEL_conv_2d_1x1_mul_s8 = 49,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_conv_2d_s16 = 65,
     NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
@@ -551,6 +554,109 @@ typedef struct {
     uint32_t coefficients_base; /* see bases */
     uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
 } NeutronGroupNormS8;
+
+/* conv_2d_1x1_s8, then lookup_s8 in place: the output is its `input`. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; packed weights of the channels held */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t constant_channel0; /* first output channel that weights and requant hold, a multiple of 8 */
+    int32_t constant_channels; /* output channels that they hold */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t dilation_h; /* rows */
+    int32_t dilation_w; /* columns */
+    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_left; /* columns before the first */
+    int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t group_outputs; /* output channels of a group */
+    int32_t input_zero_point; /* the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t output_zero_point; /* added after requantization */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+    uint32_t then_table_base; /* of lookup_s8: see bases */
+    uint32_t then_table_offset; /* of lookup_s8: bytes */
+} NeutronConv2d1x1LookupS8;
+
+/* conv_2d_1x1_s8, then add_s8 in place: the output is its `input_a`. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; packed weights of the channels held */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t constant_channel0; /* first output channel that weights and requant hold, a multiple of 8 */
+    int32_t constant_channels; /* output channels that they hold */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t dilation_h; /* rows */
+    int32_t dilation_w; /* columns */
+    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_left; /* columns before the first */
+    int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t group_outputs; /* output channels of a group */
+    int32_t input_zero_point; /* the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t output_zero_point; /* added after requantization */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+    uint32_t then_input_b; /* of add_s8: int8; a pitch of 0 broadcasts */
+    int32_t then_a_zero_point; /* of add_s8: subtracted from a */
+    int32_t then_b_zero_point; /* of add_s8: subtracted from b */
+    int32_t then_a_multiplier; /* of add_s8: fixed point, 31 fractional bits */
+    int32_t then_a_shift; /* of add_s8: 0 or below: shifts right */
+    int32_t then_b_multiplier; /* of add_s8: fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted */
+    int32_t then_b_shift; /* of add_s8: 0 or below: shifts right */
+    int32_t then_output_multiplier; /* of add_s8: fixed point, 31 fractional bits */
+    int32_t then_output_shift; /* of add_s8: positive shifts left */
+    int32_t then_output_zero_point; /* of add_s8: added after requantization */
+    int32_t then_clamp_min; /* of add_s8: fused activation's lower bound, stored */
+    int32_t then_clamp_max; /* of add_s8: fused activation's upper bound, stored; not below clamp_min */
+} NeutronConv2d1x1AddS8;
+
+/* conv_2d_1x1_s8, then mul_s8 in place: the output is its `input_a`. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; packed weights of the channels held */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t constant_channel0; /* first output channel that weights and requant hold, a multiple of 8 */
+    int32_t constant_channels; /* output channels that they hold */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t dilation_h; /* rows */
+    int32_t dilation_w; /* columns */
+    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_left; /* columns before the first */
+    int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t group_outputs; /* output channels of a group */
+    int32_t input_zero_point; /* the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t output_zero_point; /* added after requantization */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+    uint32_t then_input_b; /* of mul_s8: int8; a pitch of 0 broadcasts */
+    int32_t then_a_zero_point; /* of mul_s8: subtracted from a */
+    int32_t then_b_zero_point; /* of mul_s8: subtracted from b */
+    int32_t then_output_multiplier; /* of mul_s8: fixed point, 31 fractional bits */
+    int32_t then_output_shift; /* of mul_s8: positive shifts left */
+    int32_t then_output_zero_point; /* of mul_s8: added after requantization */
+    int32_t then_clamp_min; /* of mul_s8: fused activation's lower bound, stored */
+    int32_t then_clamp_max; /* of mul_s8: fused activation's upper bound, stored; not below clamp_min */
+} NeutronConv2d1x1MulS8;
 
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;

@@ -226,7 +226,12 @@ RULES: Mapping[CostClass, CostRule] = {
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """Return the cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
-    return replace(RULES[work.kind](call, work, target, rows), issue_cycles=int(target.costs.issue_cycles.value))
+    cost = RULES[work.kind](call, work, target, rows)
+    if work.moved:
+        # The multipliers wait while the output is gone through again.
+        moved = work.moved * _moved(call, work, target, rows).compute_cycles
+        cost = replace(cost, compute_cycles=cost.compute_cycles + moved, stall_cycles=cost.stall_cycles + moved)
+    return replace(cost, issue_cycles=int(target.costs.issue_cycles.value))
 
 
 def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:

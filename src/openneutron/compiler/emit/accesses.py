@@ -51,6 +51,11 @@ def _convolution(call: KernelCall, name: str, window: Window) -> Window:
     return window[0], *_slid(call, name, window), (first * inputs, (last + 1) * inputs)
 
 
+def _joined(call: KernelCall, name: str, window: Window) -> Window:
+    """Return what the convolution reads, and of the other operand behind it the same elements."""
+    return _convolution(call, name, window) if name == "input" else window
+
+
 def _pool(call: KernelCall, name: str, window: Window) -> Window:
     return window[0], *_slid(call, name, window), window[3]
 
@@ -128,6 +133,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_same, ("lookup_s8", "copy_s8", "add_s16", "copy_s16")),
     (_same, ("mul_s16", "maximum_s16", "prelu_s16", "compare_s16")),
     (_same, ("rescale_s16", "rescale_s8s16", "rescale_s16s8", "lookup_s16", "logistic_s16")),
+    (_joined, ("conv_2d_1x1_lookup_s8", "conv_2d_1x1_add_s8", "conv_2d_1x1_mul_s8")),
     (_padded, ("pad_s8",)),
     (partial(_mapped, maps=1), ("resize_nearest_neighbor_s8",)),
     (partial(_mapped, maps=2), ("resize_bilinear_s8", "resize_bilinear_s16")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from openneutron.isa.kernels import (
     elements,
+    joined,
     normalization,
     products,
     recurrent,
@@ -15,7 +16,7 @@ from openneutron.isa.kernels import (
 )
 from openneutron.isa.kernels.row import Row
 
-_FAMILIES = (products, elements, regions, normalization, recurrent, wide_elements, wide_products, wide_regions)
+_FAMILIES = (products, elements, regions, normalization, joined, recurrent, wide_elements, wide_products, wide_regions)
 
 # Ids are the opCode of profile events; 6 stays free, since ExecuTorch's NXP delegate takes it for the end of its events.
 KERNELS: tuple[Row, ...] = tuple(

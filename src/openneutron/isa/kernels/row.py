@@ -92,13 +92,17 @@ class CostClass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A cost class with its parameters: the product of ``taps``, and ``inputs`` and ``outputs`` that go together."""
+    """A cost class with its parameters: the product of ``taps``, and ``inputs`` and ``outputs`` that go together.
+
+    ``moved``: how often the output is gone through once more behind that, as a kernel of ``MOVED`` does.
+    """
 
     kind: CostClass
     taps: tuple[str, ...] = ()
     inputs: str = ""
     outputs: str = ""
     steps: int = 1
+    moved: int = 0
 
 
 # -- a kernel's traits --------------------------------------------------------------------------------------------------
@@ -142,7 +146,7 @@ class Traits:
 
     ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
-    function of its only operand.
+    function of its only operand. ``joins``: the call is one of the first kernel, then one of the second on its output, in place.
     """
 
     operands: tuple[Operand, ...] = ()
@@ -151,6 +155,7 @@ class Traits:
     batches_apart: bool = False
     channels: Channels | None = None
     function: Function | None = None
+    joins: tuple[str, str] | None = None
 
     def access(self, name: str) -> Access:
         """Return the access pattern of an operand."""
