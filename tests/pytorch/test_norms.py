@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Normalizations: one delegate call each, LiteRT's bytes, and how near to float that is."""
+"""Normalizations: one operator each, the bytes of their definition, and how near to float that is."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from torch import nn
 from torch.fx import GraphModule
 
 from openneutron.api.pytorch import analyse
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from tests.pytorch.small_models import Compiled, assert_same_as_litert, steps_apart
-
-LAYER_NORM = "mean sub lookup mean lookup mul"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +88,50 @@ def test_norm(case: Case) -> None:
 
 
 def test_what_a_layer_norm_becomes() -> None:
-    """No transposes: scale and shift work on the last dimension as on channels."""
-    small = around(nn.LayerNorm(64), (1, 32, 64))
-    assert small.operators == f"{LAYER_NORM} reshape depthwise_conv_2d reshape".split()
-    small = around(nn.LayerNorm(64, elementwise_affine=False), (1, 32, 64))
-    assert small.operators == LAYER_NORM.split()
+    """One operator without transposes, with or without gain and bias."""
+    for layer in (nn.LayerNorm(64), nn.LayerNorm(64, elementwise_affine=False)):
+        assert around(layer, (1, 32, 64)).operators == ["layer_norm"]
+
+
+def test_more_elements_than_share_statistics_are_taken_apart() -> None:
+    small = around(nn.LayerNorm((8, 64, 65), elementwise_affine=False), (1, 8, 64, 65))
+    assert small.operators == ["mean", "sub", "lookup", "mean", "lookup", "mul"]
+    assert_same_as_litert(small.program)
+
+
+def test_a_norm_of_an_image_normalizes_it_as_it_lies() -> None:
+    """Gain and bias of each element are put in the order of the image behind a convolution; nothing is transposed."""
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.LayerNorm((4, 6, 5)), nn.GroupNorm(2, 4))
+    for value in (module[1].weight, module[1].bias):
+        nn.init.uniform_(value, -1, 1)
+    inputs = [(torch.rand(1, 3, 8, 7) * 2 - 1,) for _ in range(4)]
+    small = Compiled(analyse(module.eval(), inputs[0], calibration=inputs), inputs)
+    assert small.operators == ["conv_2d", "reshape", "layer_norm", "reshape", "group_norm"]
+    assert_same_as_litert(small.program)
+    assert sqnr(module, small) > 34
+    assert (steps_apart(small) <= 1).mean() >= 0.99
+
+
+def test_int16_norms_add_no_noise() -> None:
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.LayerNorm(32), nn.RMSNorm(32))
+    inputs = [(torch.rand(1, 20, 32) * 6 - 3,) for _ in range(4)]
+    options = QuantizationOptions(activations="int16")
+    small = Compiled(analyse(module.eval(), inputs[0], calibration=inputs, quantization=options), inputs)
+    assert small.operators == ["layer_norm", "layer_norm"]
+    assert_same_as_litert(small.program)
+    assert sqnr(module, small) > 80
+
+
+def test_a_gain_that_is_computed_stays_on_the_cpu() -> None:
+    class Adaptive(nn.Module):
+        def forward(self, x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+            return F.layer_norm(x, (16,), torch.relu(gain))
+
+    inputs = [(torch.rand(4, 16), torch.rand(16)) for _ in range(3)]
+    reasons = [item.reason for item in analyse(Adaptive(), inputs[0], calibration=inputs).delegation.on_cpu]
+    assert "its gain or bias is computed at run time; both must be constant" in reasons
 
 
 def test_an_instance_norm_that_learns_its_statistics_stays() -> None:

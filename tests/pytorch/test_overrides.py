@@ -179,7 +179,7 @@ def test_borders_of_an_operator_that_stay_float() -> None:
         (
             lambda q: q.set_operator("aten.sofmax.int", None),
             "set_operator 'aten.sofmax.int': the model has no such operator. "
-            "Did you mean 'aten.softmax.int' or 'aten.mean.dim' or 'aten.sub.Tensor'?",
+            "Did you mean 'aten.softmax.int' or 'aten.mean.dim'?",
         ),
         (
             lambda q: q.set_module_type(nn.LSTM, None),

@@ -42,7 +42,7 @@ def test_those_of_cifarnet_in_stripes(data: ReportData) -> None:
     assert amounts == sorted(amounts, reverse=True)
 
 
-def test_a_softmax_on_one_pipeline_is_named_with_its_share(data: ReportData) -> None:
+def test_a_softmax_is_named_with_its_share(data: ReportData) -> None:
     last = data.layers[-1]
     assert last.kernel == "softmax_s8"
     slow = dataclasses.replace(last, cycles=data.figures.modelled_cycles // 4, name="head.softmax")

@@ -37,7 +37,11 @@ from tests.support.convolution_calls import (
     Window,
 )
 
-KERNELS = tuple(row.name for row in rows.KERNELS if row.name not in convolution_calls.KERNELS and len(row.results) == 1)
+KERNELS = tuple(
+    row.name
+    for row in rows.KERNELS
+    if row.name not in convolution_calls.KERNELS and len(row.results) == 1 and row.traits.joins is None
+)
 SOURCES = (
     *sorted({path for name in KERNELS for path in (RUNTIME / "kernels" / name.rsplit("_", 1)[0]).glob(f"{name}*.c")}),
     RUNTIME / "kernels" / "conv_2d" / "convolution_check.c",

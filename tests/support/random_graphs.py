@@ -7,7 +7,7 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, QuantParams, Tensor, per_tensor
 from openneutron.ops.choice import COMPARISONS
-from tests.support import random_choices, random_composed, random_layers, random_movement, random_recurrent
+from tests.support import normalized, random_choices, random_composed, random_layers, random_movement, random_recurrent
 from tests.support.random_builder import Builder, Sampler
 from tests.support.random_layers import ACTIVATIONS
 from tests.support.random_transposed import transpose_conv
@@ -252,6 +252,7 @@ SAMPLERS: dict[str, Sampler] = {
     "cast": random_composed.cast,
     "bitcast": random_composed.bitcast,
     **random_recurrent.SAMPLERS,
+    **normalized.SAMPLERS,
 }
 """One sampler for each row of the operator table."""
 
@@ -287,7 +288,7 @@ def several(seed: int, least: int = 3, most: int = 12) -> Graph:
     values = [_input(b) for _ in range(b.up_to(2))]
     others: list[Tensor] = []
     count = int(b.random.integers(least, most + 1))
-    names = sorted(SAMPLERS.keys() - ALONE - random_recurrent.SAMPLERS.keys())
+    names = sorted(SAMPLERS.keys() - ALONE - random_recurrent.SAMPLERS.keys() - normalized.SAMPLERS.keys())
     while len(b.nodes) < count:
         source = values[-1 - int(b.random.integers(min(3, len(values))))]
         output = SAMPLERS[names[int(b.random.integers(len(names)))]](b, source)

@@ -193,14 +193,17 @@ def expanded(graph: Graph) -> Graph:
         return graph
     tensors, nodes = dict(graph.tensors), []
     for node in graph.nodes:
-        if node.op == "lookup":
-            nodes += _lookup(tensors, node)
-        elif node.op == "softmax_rescaled":
-            nodes += _softmax(tensors, node)
+        if node.op in _EXPANSIONS:
+            nodes += _EXPANSIONS[node.op](tensors, node)
         else:
             assert BY_NAME[node.op].litert, f"LiteRT has no operator for {node.op}"
             nodes.append(node)
     return dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes))
+
+
+def unstated(graph: Graph) -> Node | None:
+    """Return the first node that no file can state: LiteRT has neither its operator nor others that compute the same."""
+    return next((node for node in graph.nodes if not BY_NAME[node.op].litert and node.op not in _EXPANSIONS), None)
 
 
 def _lookup(tensors: dict[str, Tensor], node: Node) -> list[Node]:
@@ -249,6 +252,10 @@ def _softmax(tensors: dict[str, Tensor], node: Node) -> list[Node]:
         Node("softmax", (data,), (wide.name,), node.attrs, node.source),
         Node("quantize", (wide.name,), (name,), {}, node.source),
     ]
+
+
+_EXPANSIONS = {"lookup": _lookup, "softmax_rescaled": _softmax}
+"""The operators that a file states by several of LiteRT's with the same results."""
 
 
 def copied(model: Any) -> Any:

@@ -12,6 +12,7 @@ from openneutron.ops import (
     indexed,
     lstm,
     matmul,
+    normalization,
     pieces,
     places,
     recurrent,
@@ -22,8 +23,8 @@ from openneutron.ops import (
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 _FAMILIES = (
-    *(conv, matmul, reductions, sums, elementwise, shape, indexed, pieces),
-    *(choice, places, filled, lstm, recurrent),
+    *(conv, matmul, reductions, sums, normalization, elementwise, shape, indexed),
+    *(pieces, choice, places, filled, lstm, recurrent),
 )
 
 OPS: tuple[Op, ...] = tuple(row for family in _FAMILIES for row in family.OPS)

@@ -18,8 +18,9 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from openneutron import targets
-from openneutron.compiler.select.select import try_compile
+from openneutron.compiler.select.select import Refused, Trial, try_compile
 from openneutron.errors import InvalidOptionError
+from openneutron.litert.write import unstated
 from openneutron.options import OPEN
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
@@ -188,11 +189,16 @@ class NeutronPartitioner(Partitioner):
             tuple(pattern for pattern in self._delegate.patterns if pattern not in self._named_before),
             self._delegate.use_neutron_for_format_conversion,
             self.custom_delegation_options.allow_no_op_partitions,
-            lambda lowered: (
-                try_compile(lowered.graph, self.neutron_target_spec.neutron_target) if has_data(lowered) else None
-            ),
+            self._tried,
         )
         return partition(program.graph_module.graph, constants, options, states)
+
+    def _tried(self, lowered: Lowered) -> Refused | Trial | None:
+        """Return what the compiler makes of a partition, or the node that keeps it from being compiled."""
+        own = unstated(lowered.graph) if self._delegate.options.converter != OPEN else None
+        if own is not None:
+            return Refused(own.name, f"LiteRT has no {own.op.upper()}, and NXP's converter reads operators of LiteRT")
+        return try_compile(lowered.graph, self.neutron_target_spec.neutron_target) if has_data(lowered) else None
 
     def _hand_over(self, part: Partition, program: ExportedProgram) -> None:
         """Leave the partition's graph for the backend at the first node, where the constants are known."""

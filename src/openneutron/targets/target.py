@@ -173,7 +173,9 @@ class Costs:
     elementwise_bytes: Number = field(
         metadata=number("bytes of output of kernels that only move or rescale values", "bytes/cycle", 1, is_whole=True)
     )
-    softmax_cycles: Number = field(metadata=number("cycles of a softmax", "cycles/element"))
+    softmax_cycles: Number = field(
+        metadata=number("cycles of a pipeline for each value of a softmax", "cycles/element")
+    )
     error: Number = field(
         metadata=number("the largest difference of a modelled latency from a measured one, in parts of the latter", "%")
     )

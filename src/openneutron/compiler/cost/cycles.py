@@ -42,7 +42,7 @@ class Cost:
 CostRule = Callable[[KernelCall, Work, Target, int], Cost]
 """(call, its cost class, target, output rows computed) to its cost without the dispatch."""
 
-CHANNELS, COLUMNS = "output channels", "output columns"
+CHANNELS, COLUMNS, VALUES = "output channels", "output columns", "values"
 
 
 def _groups_of(count: int, lanes: int) -> int:
@@ -164,7 +164,18 @@ def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
 
 
 def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
-    return Cost(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
+    # No value waits for another but in the sum of a line: all pipelines compute, each other values (assumed).
+    values = _groups_of(_output_elements(call, rows), target.pipelines)
+    return Cost(int(values * target.costs.softmax_cycles.value), parallel=VALUES)
+
+
+def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
+    # Two passes: a multiplication for the squares, then two for the result (assumed: as in _per_output one a cycle on each pipeline).
+    # The root of each line is Newton's iteration on 32 bits (assumed: as long as an exponential, each pipeline another line).
+    batches, _, cols, channels = call.views["output"].extents
+    lines = batches * rows * cols
+    roots = _groups_of(lines, target.pipelines) * int(target.costs.softmax_cycles.value)
+    return Cost(work.steps * lines * _groups_of(channels, target.pipelines) + roots, parallel=CHANNELS)
 
 
 def _attention(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
@@ -176,7 +187,7 @@ def _attention(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     groups, groups_of_products = _groups_of(keys, target.pipelines), _groups_of(channels, target.pipelines)
     dots = heads * (groups * scores + groups_of_products * products)
     moved = heads * (p["tabled"] * depth + p["masked"] * keys + p["divides"] * (2 * keys + channels))
-    steps = heads * (2 * keys if p["divides"] else int(keys * target.costs.softmax_cycles.value))
+    steps = heads * (2 * keys if p["divides"] else int(groups * target.costs.softmax_cycles.value))
     stall = heads * (groups * fill + groups_of_products * fill_of_products)
     cycles = dots + steps + -(-moved // int(target.costs.elementwise_bytes.value))
     macs = heads * keys * (depth + channels)
@@ -224,6 +235,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.MOVED: _moved,
     CostClass.EXPONENTIALS: _exponentials,
     CostClass.ATTENTION: _attention,
+    CostClass.NORMALIZED: _normalized,
     CostClass.RECURRENT: _recurrent,
     CostClass.FILTERED: _filtered,
 }
@@ -233,7 +245,12 @@ RULES: Mapping[CostClass, CostRule] = {
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """Return the cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
-    return replace(RULES[work.kind](call, work, target, rows), issue_cycles=int(target.costs.issue_cycles.value))
+    cost = RULES[work.kind](call, work, target, rows)
+    if work.moved:
+        # The multipliers wait while the output is gone through again.
+        moved = work.moved * _moved(call, work, target, rows).compute_cycles
+        cost = replace(cost, compute_cycles=cost.compute_cycles + moved, stall_cycles=cost.stall_cycles + moved)
+    return replace(cost, issue_cycles=int(target.costs.issue_cycles.value))
 
 
 def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:

@@ -51,6 +51,11 @@ def _convolution(call: KernelCall, name: str, window: Window) -> Window:
     return window[0], *_slid(call, name, window), (first * inputs, (last + 1) * inputs)
 
 
+def _joined(call: KernelCall, name: str, window: Window) -> Window:
+    """Return what the convolution reads, and of the other operand behind it the same elements."""
+    return _convolution(call, name, window) if name == "input" else window
+
+
 def _pool(call: KernelCall, name: str, window: Window) -> Window:
     return window[0], *_slid(call, name, window), window[3]
 
@@ -83,6 +88,13 @@ def _mapped(call: KernelCall, name: str, window: Window, maps: int) -> Window:
 def _lines(call: KernelCall, name: str, window: Window) -> Window:
     """Return all channels of the same places."""
     return window[0], window[1], window[2], (0, call.views[name].extents[3])
+
+
+def _groups(call: KernelCall, name: str, window: Window) -> Window:
+    """Return all rows and columns of the groups of channels."""
+    size = call.params["group_channels"]
+    _, rows, cols, _ = whole_window(call, name)
+    return window[0], rows, cols, (window[3][0] // size * size, -(-window[3][1] // size) * size)
 
 
 def _reduced(call: KernelCall, name: str, window: Window) -> Window:
@@ -134,10 +146,13 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_same, ("lookup_s8", "copy_s8", "add_s16", "copy_s16")),
     (_same, ("mul_s16", "maximum_s16", "prelu_s16", "compare_s16")),
     (_same, ("rescale_s16", "rescale_s8s16", "rescale_s16s8", "lookup_s16", "logistic_s16")),
+    (_joined, ("conv_2d_1x1_lookup_s8", "conv_2d_1x1_add_s8", "conv_2d_1x1_mul_s8")),
     (_padded, ("pad_s8",)),
     (partial(_mapped, maps=1), ("resize_nearest_neighbor_s8",)),
     (partial(_mapped, maps=2), ("resize_bilinear_s8", "resize_bilinear_s16")),
     (_lines, ("softmax_s8", "softmax_s16", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
+    (_lines, ("layer_norm_s8", "layer_norm_s16")),
+    (_groups, ("group_norm_s8", "group_norm_s16")),
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_attended, ("attention_s8",)),
     (_gathered, ("gather_s8",)),

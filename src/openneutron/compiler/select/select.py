@@ -23,6 +23,7 @@ from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
+from openneutron.compiler.select.joining import join
 from openneutron.compiler.select.rules.attention import fuse_attention
 from openneutron.compiler.select.states import in_order, kept_in_place, storages_of_states, updates
 from openneutron.errors import OpenNeutronError
@@ -344,13 +345,14 @@ def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingPr
 
 
 def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> list[Selection]:
-    """Return the selections to compile: ``select_calls``, and where some of its copies can be views (copies_as_views) that too: it is
-    faster, and in cascades may take more memory. Whatever the budget, they are the same."""
+    """Return the selections to compile: ``select_calls``, and where some of its copies can be views (copies_as_views) or calls can be
+    joined that too: these are faster, and in cascades or with prefetch may take more memory. Whatever the budget, they are the same."""
     storages, calls = select_calls(legal, known)
-    fewer = copies_as_views(storages, calls)
-    if len(fewer) == len(calls):
-        return [(storages, calls)]
-    return [(storages, fewer), (storages, calls)]
+    found: list[Selection] = []
+    for each in (join(storages, copies_as_views(storages, calls)), join(storages, calls), calls):
+        if all(len(each) != len(other) for _, other in found):
+            found.append((storages, each))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

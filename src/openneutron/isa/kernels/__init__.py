@@ -6,6 +6,8 @@ from __future__ import annotations
 from openneutron.isa.kernels import (
     attention,
     elements,
+    joined,
+    normalization,
     products,
     recurrent,
     regions,
@@ -17,15 +19,8 @@ from openneutron.isa.kernels import (
 from openneutron.isa.kernels.row import Row
 
 _FAMILIES = (
-    products,
-    attention,
-    elements,
-    regions,
-    recurrent,
-    wide_elements,
-    wide_products,
-    wide_regions,
-    wide_recurrent,
+    *(products, attention, elements, regions, normalization, joined, recurrent),
+    *(wide_elements, wide_products, wide_regions, wide_recurrent),
 )
 
 # Ids are the opCode of profile events; 6 stays free, since ExecuTorch's NXP delegate takes it for the end of its events.

@@ -85,6 +85,7 @@ class CostClass(Enum):
     PER_COLUMN = "a step for each input, with output columns on the pipelines"
     MOVED = "so many bytes of output in a cycle"
     EXPONENTIALS = "a function of 32 bits for each output element"
+    NORMALIZED = "so many steps for each element, with channels on the pipelines, and a root of 32 bits for each line"
     FILTERED = "products of each input for each filter, then of each result that a filter keeps"
     ATTENTION = (
         "products of each query with each key, their softmax, products of each key's probability with its values"
@@ -94,13 +95,17 @@ class CostClass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A cost class with its parameters: the product of ``taps``, and ``inputs`` and ``outputs`` that go together."""
+    """A cost class with its parameters: the product of ``taps``, and ``inputs`` and ``outputs`` that go together.
+
+    ``moved``: how often the output is gone through once more behind that, as a kernel of ``MOVED`` does.
+    """
 
     kind: CostClass
     taps: tuple[str, ...] = ()
     inputs: str = ""
     outputs: str = ""
     steps: int = 1
+    moved: int = 0
 
 
 # -- a kernel's traits --------------------------------------------------------------------------------------------------
@@ -144,7 +149,7 @@ class Traits:
 
     ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
-    function of its only operand.
+    function of its only operand. ``joins``: the call is one of the first kernel, then one of the second on its output, in place.
     """
 
     operands: tuple[Operand, ...] = ()
@@ -153,6 +158,7 @@ class Traits:
     batches_apart: bool = False
     channels: Channels | None = None
     function: Function | None = None
+    joins: tuple[str, str] | None = None
 
     def access(self, name: str) -> Access:
         """Return the access pattern of an operand."""

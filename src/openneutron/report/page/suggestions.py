@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
+from openneutron.compiler.cost.cycles import VALUES
 from openneutron.report.fitted import short_name
 from openneutron.report.page.data import Layer, ParetoPoint, ReportData, Suggestion
 from openneutron.report.units import duration_text, plural, size_text
@@ -53,13 +54,13 @@ def _names(layers: list[Layer]) -> str:
     return names + (f" and {more} more" if more else "")
 
 
-def _on_one_pipeline(data: ReportData) -> Iterator[Suggestion]:
+def _of_functions(data: ReportData) -> Iterator[Suggestion]:
     for index, layer in enumerate(data.layers):
-        if layer.parallel != "nothing" or not _is_worth(data, layer.cycles):
+        if layer.parallel not in ("nothing", VALUES) or not _is_worth(data, layer.cycles):
             continue
         taken = (
             f"{layer.kernel} over {max(layer.output[-1], 1):,} values takes {_share(data, layer.cycles)} of the time, "
-            f"{duration_text(data.milliseconds(layer.cycles))}, on one pipeline."
+            f"{duration_text(data.milliseconds(layer.cycles))}."
         )
         if len(data.layers) - 1 - index <= AT_THE_END * len(data.layers):
             title = f"Leave '{short_name(layer.name)}' to the CPU"
@@ -253,7 +254,7 @@ def _accuracy(data: ReportData) -> Iterator[Suggestion]:
 
 
 RULES: tuple[Callable[[ReportData], Iterator[Suggestion]], ...] = (
-    _on_one_pipeline,
+    _of_functions,
     _idle,
     _dispatch,
     _copies,

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Group norm of images, for both types of activations. */
+#ifndef NEUTRON_GROUP_NORM_IMAGE_H
+#define NEUTRON_GROUP_NORM_IMAGE_H
+
+#include "../normalization.h"
+
+static NEUTRON_INLINE bool group_norm_check(const NeutronProgramView *program, const NeutronGroupNormS8 *p,
+                                            const NeutronWindowExtents *window, const int32_t element_bytes) {
+    const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);
+    const NeutronBuffer *out = neutron_window_elements(program, p->output, true, window, (uint32_t)element_bytes);
+    if (in == NULL || out == NULL || p->group_channels < 1) return false;
+    if (in->rows != out->rows || in->cols != out->cols || in->channels != out->channels) return false;
+    const int64_t places = (int64_t)in->rows * in->cols;
+    /* The groups of the window's channels. */
+    const int32_t size = p->group_channels, first = window->channel0 - window->channel0 % size;
+    const int64_t end = window->channel1 + (int64_t)size - 1;
+    const NeutronWindowExtents read = {window->batch0, window->batch1, 0, in->rows, 0, in->cols, first, (int32_t)(end - end % size)};
+    return out->channels % size == 0 && places <= MOST_NORMALIZED &&
+           places * size <= MOST_NORMALIZED &&
+           neutron_window_elements(program, p->input, false, &read, (uint32_t)element_bytes) != NULL &&
+           neutron_normalization_is_sound(program, p->coefficients_base, p->coefficients_offset, out->channels,
+                                          p->input_zero_point, p->epsilon_high, p->shift);
+}
+
+static NEUTRON_INLINE void group_norm_run(const NeutronKernelCall *call, const NeutronGroupNormS8 *p,
+                                          const int32_t element_bytes) {
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
+    const NeutronNormalization by = {
+        p->input_zero_point, p->shift, element_bytes, (uint64_t)p->epsilon_high << 32 | p->epsilon_low,
+        (const NeutronNormCoefficient *)(const void *)(neutron_base_address(call->bases, p->coefficients_base) +
+                                                       p->coefficients_offset)};
+    const int32_t size = p->group_channels;
+    for (int32_t n = w->batch0; n < w->batch1; n++) {
+        for (int32_t first = w->channel0 - w->channel0 % size; first < w->channel1; first += size) {
+            NeutronNormSums sums = {0, 0};
+            for (int32_t r = 0; r < in->rows; r++) {
+                const uint8_t *from = neutron_element_address(call->bases, in, n, r, 0, first);
+                for (int32_t c = 0; c < in->cols; c++, from += in->col_pitch) {
+                    neutron_norm_add(&sums, from, in->channel_pitch, size, by.zero_point, element_bytes);
+                }
+            }
+            const int32_t count = in->rows * in->cols * size;
+            const NeutronNormScale scale = neutron_norm_scale(sums, count, true, by.epsilon, element_bytes);
+            const int32_t begin = first > w->channel0 ? first : w->channel0;
+            const int32_t end = first + size < w->channel1 ? first + size : w->channel1;
+            for (int32_t r = w->row0; r < w->row1; r++) {
+                const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, begin);
+                uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, begin);
+                for (int32_t c = w->col0; c < w->col1; c++, from += in->col_pitch, to += out->col_pitch) {
+                    neutron_norm_line(to, out->channel_pitch, from, in->channel_pitch, begin, end - begin, &by, &scale,
+                                      element_bytes);
+                }
+            }
+        }
+    }
+}
+
+#endif

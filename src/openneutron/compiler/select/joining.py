@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Two calls as one of a kernel that runs both: a linear layer and the table, sum or product behind it.
+
+Each call costs the host's dispatch, which of small calls is longer than their work. The second kernel goes through the output in
+place, so that no bit changes and no memory is added. Calls over images stay apart: cascades and prefetch cut these in more ways.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.compiler.select.states import in_order
+from openneutron.isa import rows
+from openneutron.isa.kernels.joined import THEN
+
+JOINED: Mapping[tuple[str, str], str] = {
+    row.traits.joins: row.name for row in rows.KERNELS if row.traits.joins is not None
+}
+"""The kernels that run two others, by these."""
+
+_EXCHANGEABLE = ("zero_point", "multiplier", "shift")
+"""The numbers that a sum has of each operand."""
+
+
+def join(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
+    """Return the calls with each pair as one whose first result nothing but the second call reads."""
+    left: list[KernelCall | None] = list(calls)
+    writers: dict[str, list[int]] = {}
+    readers: dict[str, list[tuple[int, str]]] = {}
+    for place, call in enumerate(calls):
+        for name, view in call.views.items():
+            storage = storages.of[view.tensor]
+            if call.writes(name):
+                writers.setdefault(storage, []).append(place)
+            if call.reads(name):
+                readers.setdefault(storage, []).append((place, name))
+    for storage, places in writers.items():
+        uses = readers.get(storage, [])
+        if len(places) != 1 or len(uses) != 1 or not storages.storages[storage].is_scratch:
+            continue
+        (place,), ((at, operand),) = places, uses
+        first, second = left[place], left[at]
+        if first is None or second is None:
+            continue
+        joined = _joined(first, second, operand)
+        if joined is None:
+            continue
+        before = list(left)
+        left[place], left[at] = None, joined
+        if not in_order(storages, left):
+            left = before
+    return [call for call in left if call is not None]
+
+
+def _joined(first: KernelCall, second: KernelCall, operand: str) -> KernelCall | None:
+    """Return the call of both, or None; ``operand`` is what the second one reads the first one's result as."""
+    kernel = JOINED.get((first.kernel, second.kernel))
+    between = first.views["output"]
+    if kernel is None or between.extents[1] > 1:
+        return None
+    second = _seen_as(second, between)
+    if second.views[operand].place != between.place or not second.views["output"].has_dense_channels:
+        return None
+    if second.views["output"].extents != between.extents:
+        return None
+    if operand == "input_b":
+        exchanged = _exchanged(second)
+        if exchanged is None:
+            return None
+        second = exchanged
+    others = {f"{THEN}{name}": view for name, view in second.views.items() if name == "input_b"}
+    views = {**first.views, "output": second.views["output"], **others}
+    params = {**first.params, **{f"{THEN}{name}": value for name, value in second.params.items()}}
+    constants = {**first.constants, **{f"{THEN}{name}": value for name, value in second.constants.items()}}
+    return KernelCall(kernel, first.name, views, params, constants)
+
+
+def _seen_as(call: KernelCall, between: View) -> KernelCall:
+    """Return an element-by-element call whose tensors have no gaps, in the shape in which its input was written."""
+    views = call.views.values()
+    if any(math.prod(view.extents) != math.prod(between.extents) or not view.is_dense for view in views):
+        return call
+    if not between.is_dense:
+        return call
+    seen = {name: replace(view, extents=between.extents, pitches=between.pitches) for name, view in call.views.items()}
+    return replace(call, views=seen)
+
+
+def _exchanged(call: KernelCall) -> KernelCall | None:
+    """Return the same sum or product of b and a; None of a difference."""
+    if call.params.get("b_multiplier", 1) < 0:
+        return None
+    pairs = [(f"a_{name}", f"b_{name}") for name in _EXCHANGEABLE if f"a_{name}" in call.params]
+    params = dict(call.params)
+    for a, b in pairs:
+        params[a], params[b] = params[b], params[a]
+    views = {**call.views, "input_a": call.views["input_b"], "input_b": call.views["input_a"]}
+    return replace(call, views=views, params=params)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernels that normalize by statistics of their own input: a line of channels, or a group of channels over an image."""
+
+from __future__ import annotations
+
+from openneutron.isa.kernels.row import (
+    EVERYTHING,
+    INPUT_AND_OUTPUT,
+    WIDE_INPUT_AND_OUTPUT,
+    CostClass,
+    Field,
+    Row,
+    SameRow,
+    Work,
+    constant,
+    of_one_input,
+    signed,
+    unsigned,
+)
+
+_STATISTICS = (
+    signed("input_zero_point", "subtracted from each element"),
+    unsigned("epsilon_low", "low word of epsilon in units of the scaled variance, an int64"),
+    unsigned("epsilon_high", "high word, below 2^30"),
+    signed("shift", "0 to 62: bits behind the point of an output in front of its rounding"),
+    *constant(
+        "coefficients",
+        "bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset "
+        "that holds bias, zero point and half a step",
+    ),
+)
+
+_LINE = (
+    signed("channels", "the input's and the output's channels, at most 32768"),
+    signed("centred", "1: the mean is subtracted (layer norm); 0: it is not (RMS norm)"),
+    *_STATISTICS,
+)
+
+_GROUP = (signed("group_channels", "channels of a group, at most 32768 elements in all"), *_STATISTICS)
+
+_TWO_PASSES = Work(CostClass.NORMALIZED, steps=3)
+
+
+def _line(name: str, code: int, buffers: tuple[Field, ...]) -> Row:
+    return Row(
+        name,
+        "Each line of channels, less its mean, over the root of its variance plus epsilon; then a factor and an offset for each "
+        "channel, with one rounding (docs/quantization.md, normalizations).",
+        (*buffers, *_LINE),
+        code,
+        ("channels",),
+        traits=of_one_input(SameRow(), _TWO_PASSES),
+    )
+
+
+def _group(name: str, code: int, buffers: tuple[Field, ...]) -> Row:
+    return Row(
+        name,
+        "Each group of channels of a batch, over all rows and columns, as layer_norm computes a line.",
+        (*buffers, *_GROUP),
+        code,
+        ("input", "group_channels"),
+        traits=of_one_input(EVERYTHING, _TWO_PASSES),
+    )
+
+
+KERNELS = (
+    _line("layer_norm_s8", 45, INPUT_AND_OUTPUT),
+    _group("group_norm_s8", 46, INPUT_AND_OUTPUT),
+    _line("layer_norm_s16", 109, WIDE_INPUT_AND_OUTPUT),
+    _group("group_norm_s16", 110, WIDE_INPUT_AND_OUTPUT),
+)
