@@ -59,6 +59,7 @@ enum {
     NEUTRON_KERNEL_unidirectional_sequence_lstm_s8 = 36,
     NEUTRON_KERNEL_recurrent_s8 = 37,
     NEUTRON_KERNEL_svdf_s8 = 38,
+    NEUTRON_KERNEL_move_s8 = 62,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_conv_2d_s16 = 65,
     NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
@@ -96,7 +97,7 @@ typedef struct {
     uint32_t scratch_size; /* bytes of the scratch buffer */
     uint32_t profile_size; /* bytes of the profile buffer; 0 when profiling is off */
     uint32_t debug_size; /* bytes of the debug buffer, 0 */
-    uint32_t prefetch_size; /* bytes of SRAM beside the arena that FETCH copies constants to */
+    uint32_t prefetch_size; /* bytes of memory near the NPU, beside the scratch buffer, that FETCH and moves copy to */
     uint32_t input_count; /* graph inputs */
     uint32_t output_count; /* graph outputs */
     uint32_t bindings_offset; /* word offset of the bindings: inputs first, then outputs */
@@ -519,6 +520,14 @@ typedef struct {
     uint32_t bias_base; /* see bases */
     uint32_t bias_offset; /* bytes; int32 for each output channel */
 } NeutronSvdfS8;
+
+/* Starts a copy of a window between two memories on a channel; WAIT ends it. The rows of the output are
+ * those of the input. */
+typedef struct {
+    uint32_t input; /* bytes, those of a column side by side */
+    uint32_t output; /* bytes, those of a column side by side */
+    uint32_t channel; /* 0 to 15 */
+} NeutronMoveS8;
 
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Loop,
@@ -18,6 +19,7 @@ from openneutron.compiler.schedule.schedule import (
     Whole,
     calls_in,
     compute_cycles,
+    constant_operands,
     fetched_bytes,
 )
 from openneutron.compiler.select.calls import KernelCall, Storages, View
@@ -86,6 +88,24 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
         written_bytes=sum(map(view_bytes, results.values())),
         weights_bytes=fetched_bytes(call, storages),
     )
+
+
+def least_traffic_bytes(schedule: Schedule, storages: Storages) -> int:
+    """Return a lower bound of the bytes that any schedule of the calls copies between external memory and the memory of the NPU.
+
+    It has of each input the largest part that a call reads, each output, and each constant once.
+    """
+    total = sum(storage.size_bytes for storage in storages.storages.values() if storage.output is not None)
+    read: dict[str, int] = {}
+    constants: dict[object, int] = {}
+    for call in schedule.calls:
+        for name, view in call.views.items():
+            storage = storages[view.tensor]
+            if storage.input is not None and call.reads(name):
+                read[storage.name] = max(read.get(storage.name, 0), view_bytes(view))
+        for blob in (*packed(call).values(), *constant_operands(call, storages).values()):
+            constants[blob] = len(blob)
+    return total + sum(read.values()) + sum(constants.values())
 
 
 def view_bytes(view: View) -> int:

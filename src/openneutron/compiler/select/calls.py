@@ -180,6 +180,11 @@ class KernelCall:
         return rows.KERNEL_BY_NAME[self.kernel].traits
 
     @property
+    def is_transfer(self) -> bool:
+        """Return True for a copy that the copy engine makes while kernels run."""
+        return rows.KERNEL_BY_NAME[self.kernel].is_transfer
+
+    @property
     def results(self) -> tuple[str, ...]:
         """Return the buffers that the kernel writes: the output, states and scratch."""
         return rows.KERNEL_BY_NAME[self.kernel].results
@@ -244,7 +249,7 @@ def call_on_whole(
 class Storage:
     """A piece of memory: a graph input, a graph output, a constant, a state, or (none of these) scratch.
 
-    ``state``: the address in the persistent area, in bytes.
+    ``state``: the address in the persistent area, in bytes. ``external``: a tensor that was moved out of the memory of the NPU.
     """
 
     name: str
@@ -253,6 +258,7 @@ class Storage:
     output: int | None = None
     constant: bytes | None = None
     state: int | None = None
+    external: bool = False
 
     @property
     def is_border(self) -> bool:
@@ -261,7 +267,7 @@ class Storage:
 
     @property
     def is_scratch(self) -> bool:
-        return self.constant is None and self.state is None and not self.is_border
+        return self.constant is None and self.state is None and not self.is_border and not self.external
 
     @property
     def is_given(self) -> bool:
@@ -275,7 +281,7 @@ class Storage:
 
     def is_outside(self, io_outside: bool) -> bool:
         """Return True for memory beside the arena: states, and inputs and outputs with ``io_outside``."""
-        return self.state is not None or (io_outside and self.is_border)
+        return self.state is not None or self.external or (io_outside and self.is_border)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class CostClass(Enum):
     PER_INPUT = "a step for each input element, with channels on the pipelines"
     PER_COLUMN = "a step for each input, with output columns on the pipelines"
     MOVED = "so many bytes of output in a cycle"
+    TRANSFERRED = "so many bytes of output in a cycle of the copy engine, beside the kernels"
     EXPONENTIALS = "a function of 32 bits for each output element"
     FILTERED = "products of each input for each filter, then of each result that a filter keeps"
     RECURRENT = "products of each gate, unit and input in every step, then so many functions of 16 bits for each unit"
@@ -259,6 +260,11 @@ class Row:
     def results(self) -> tuple[str, ...]:
         """Return the buffers that the kernel writes, the output first."""
         return ("output", *(field.name for field in self.fields if field.written))
+
+    @property
+    def is_transfer(self) -> bool:
+        """Return True where the copy engine does the kernel's work: a call starts the work on a channel, and WAIT ends it."""
+        return self.traits.cost.kind is CostClass.TRANSFERRED
 
     def index(self, field: str) -> int:
         return next(i for i, candidate in enumerate(self.fields) if candidate.name == field)
