@@ -197,9 +197,9 @@ NeutronError neutronSetState(NeutronModelHandle handle, void *memory, size_t siz
 
 typedef struct {
     const Model *model;
+    NeutronBases bases;
     NeutronPort port; /* as it is when the run begins */
     NeutronOpened program;
-    NeutronBases bases;
     uint8_t *events; /* the caller's buffer, which may be unaligned */
     uint32_t events_left;
     uint32_t modelled_cycles;
