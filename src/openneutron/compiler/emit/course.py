@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -84,8 +83,8 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
     return Traffic(
         reads=tuple(inputs),
         writes=tuple(results),
-        read_bytes=sum(map(view_bytes, inputs.values())),
-        written_bytes=sum(map(view_bytes, results.values())),
+        read_bytes=sum(view.distinct_bytes for view in inputs.values()),
+        written_bytes=sum(view.distinct_bytes for view in results.values()),
         weights_bytes=fetched_bytes(call, storages),
     )
 
@@ -102,16 +101,10 @@ def least_traffic_bytes(schedule: Schedule, storages: Storages) -> int:
         for name, view in call.views.items():
             storage = storages[view.tensor]
             if storage.input is not None and call.reads(name):
-                read[storage.name] = max(read.get(storage.name, 0), view_bytes(view))
+                read[storage.name] = max(read.get(storage.name, 0), view.distinct_bytes)
         for blob in (*packed(call).values(), *constant_operands(call, storages).values()):
             constants[blob] = len(blob)
     return total + sum(read.values()) + sum(constants.values())
-
-
-def view_bytes(view: View) -> int:
-    """Return the bytes of a tensor that a view covers; repeated ones count once."""
-    distinct = (extent for extent, pitch in zip(view.extents, view.pitches, strict=True) if pitch)
-    return math.prod(distinct) * view.element_bytes
 
 
 def rows_held(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:

@@ -51,6 +51,12 @@ class View:
         return math.prod(self.extents) * self.element_bytes
 
     @property
+    def distinct_bytes(self) -> int:
+        """Return the bytes of all elements; one that is read again and again counts once."""
+        extents = (extent for extent, pitch in zip(self.extents, self.pitches, strict=True) if pitch)
+        return math.prod(extents) * self.element_bytes
+
+    @property
     def is_dense(self) -> bool:
         """Return whether the elements lie side by side, channels innermost."""
         return self.pitches == dense_pitches(self.extents, self.element_bytes)

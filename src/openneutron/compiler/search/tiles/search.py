@@ -9,21 +9,25 @@ are the larger of its iterations with transfers beside kernels, and of all of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from openneutron.compiler.cost.cycles import fetch_cycles, least_compute_cycles
 from openneutron.compiler.schedule.schedule import fetched_bytes
 from openneutron.compiler.search.tiles.streams import Streamed, Streams, Tiled, tiled
+from openneutron.compiler.select.calls import KernelCall
 
-KEPT = 6
+KEPT = 4
 """States of a cut that are kept."""
 
-LONGEST = 24
+LONGEST = 16
 """The most calls of a cascade."""
 
 STRIPES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 """Numbers of stripes that are tried."""
+
+ENDLESS = 1 << 60
 
 FINER = 3
 """So many of the next larger numbers are tried behind the smallest number of stripes that fits."""
@@ -62,18 +66,31 @@ class TileSearch:
     streams: Streams
     _choices: dict[tuple[int, int, frozenset[str]], _Choices] = field(default_factory=dict)
     _least: list[int] = field(init=False)
+    _read: list[dict[str, int]] = field(init=False)
     _constants: list[int] = field(init=False)
     _outside: frozenset[str] = field(init=False)
     _touched: list[frozenset[str]] = field(init=False)
 
     def __post_init__(self) -> None:
-        target, storages = self.streams.target, self.streams.storages.storages
-        self._least = [
-            least_compute_cycles(call, target, call.views["output"].extents[1]) for call in self.streams.calls
-        ]
-        self._constants = [fetched_bytes(call, self.streams.storages) for call in self.streams.calls]
-        self._outside = frozenset(name for name, each in storages.items() if each.is_border)
+        calls, target, storages = self.streams.calls, self.streams.target, self.streams.storages
+        least = (
+            least_compute_cycles(call, target, call.views["output"].extents[1]) + self.streams.base.issue_cycles
+            for call in calls
+        )
+        self._least = [0, *accumulate(least)]
+        self._constants = [0, *accumulate(fetched_bytes(call, storages) for call in calls)]
+        self._outside = frozenset(name for name, each in storages.storages.items() if each.is_border)
+        self._read = [self._bytes_read(call) for call in calls]
         self._touched = [frozenset((row.output, *row.reads)) for row in self.streams.base.calls]
+
+    def _bytes_read(self, call: KernelCall) -> dict[str, int]:
+        """Return the bytes of each storage that a call reads, of several operands the most."""
+        read: dict[str, int] = {}
+        for operand, view in call.views.items():
+            storage = self.streams.storages[view.tensor]
+            if storage.constant is None and call.reads(operand):
+                read[storage.name] = max(read.get(storage.name, 0), view.distinct_bytes)
+        return read
 
     def plan(self, budget: int) -> TilePlan | None:
         """Return the fastest plan that is found for a memory of the NPU of ``budget`` bytes, or None."""
@@ -81,11 +98,9 @@ class TileSearch:
         best: list[list[_Path]] = [[_Path(0, frozenset(), None, None)], *([] for _ in range(count))]
         for end in range(1, count + 1):
             found: dict[frozenset[str], _Path] = {}
-            for first in self._firsts(end):
+            for first in self._firsts(end, budget):
                 for path in best[first]:
-                    if self._is_hopeless(path, first, end, found):
-                        continue
-                    for stays, part in self._parts(first, end, path.stays, budget):
+                    for stays, part in self._parts(first, end, path, budget, found):
                         cycles = path.cycles + self._cycles(first, end, part[3])
                         known = found.get(stays)
                         if known is None or cycles < known.cycles:
@@ -93,12 +108,17 @@ class TileSearch:
             best[end] = sorted(found.values(), key=lambda each: (each.cycles, sorted(each.stays)))[:KEPT]
         return self._made(best[count][0]) if best[count] else None
 
-    def _is_hopeless(self, path: _Path, first: int, end: int, found: dict[frozenset[str], _Path]) -> bool:
-        """Return True where ``KEPT`` better paths to the cut are known already."""
-        if len(found) < KEPT:
-            return False
-        least = path.cycles + max(sum(self._least[first:end]), self._fetch(first, end))
-        return least >= sorted(each.cycles for each in found.values())[KEPT - 1]
+    def _least_cycles(self, first: int, end: int, external: frozenset[str] | set[str]) -> int:
+        """Return a lower bound of the cycles of a segment with these storages in external memory."""
+        pieces, moved = self.streams.base.pieces, 0
+        for name in external:
+            piece = pieces[name]
+            if first <= piece.first:
+                moved += piece.size if all(position < end for position in piece.writers) else 0
+            else:
+                moved += max(self._read[position].get(name, 0) for position in range(first, end))
+        copied = fetch_cycles(moved + self._constants[end] - self._constants[first], self.streams.target)
+        return max(self._least[end] - self._least[first], copied)
 
     def _made(self, path: _Path | None) -> TilePlan:
         assert path is not None
@@ -110,52 +130,58 @@ class TileSearch:
             path = path.earlier
         return TilePlan(tuple(reversed(parts)), cycles, frozenset(external))
 
-    def _firsts(self, end: int) -> Iterator[int]:
+    def _firsts(self, end: int, budget: int) -> Iterator[int]:
+        """Yield the first calls of the segments that may end at ``end``, the shortest first."""
         yield end - 1
         calls = self.streams.base.calls
         for first in range(end - 1, max(-1, end - LONGEST - 1), -1):
-            if not calls[first].by_rows:
+            if not calls[first].by_rows or self._constants[end] - self._constants[first] > budget:
                 return
             if first < end - 1:
                 yield first
 
-    def _fetch(self, first: int, end: int) -> int:
-        return fetch_cycles(sum(self._constants[first:end]), self.streams.target)
-
     def _cycles(self, first: int, end: int, part: Tiled) -> int:
-        return max(part.cycles, part.moving_cycles + self._fetch(first, end))
+        fetched = self._constants[end] - self._constants[first]
+        return max(part.cycles, part.moving_cycles + fetch_cycles(fetched, self.streams.target))
 
     def _parts(
-        self, first: int, end: int, stays: frozenset[str], budget: int
+        self, first: int, end: int, path: _Path, budget: int, found: Mapping[frozenset[str], _Path]
     ) -> Iterator[tuple[frozenset[str], tuple[int, int, frozenset[str], Tiled]]]:
-        """Yield the segment with each choice of defined tensors that stay: what then stays, and the segment."""
-        pieces = self.streams.base.pieces
+        """Yield the segment with each choice of defined tensors that stay: what then stays, and the segment.
+
+        ``found`` are the best paths so far: a segment that can't improve them is left out.
+        """
+        pieces, stays = self.streams.base.pieces, path.stays
         touched: frozenset[str] = frozenset().union(*self._touched[first:end])
         beside = sum(pieces[name].size for name in stays if name not in touched)
-        if beside >= budget:
-            return
-        defined = []
-        external = set()
-        for name in touched:
-            piece = pieces[name]
-            if name in self._outside:
-                external.add(name)
-            elif self.streams.storages.storages[name].state is not None:
-                continue
-            elif piece.first < first:
-                if name not in stays:
-                    external.add(name)
-            elif piece.last >= end:
-                defined.append(name)
-        defined.sort(key=lambda name: (pieces[name].size, name))
+        defined, external = self._kinds(touched, first, end, stays)
         left = frozenset(name for name in stays if pieces[name].last >= end)
+        most = sorted(each.cycles for each in found.values())[KEPT - 1] if len(found) >= KEPT else ENDLESS
         for count in range(len(defined) + 1):
-            if sum(pieces[name].size for name in defined[:count]) + beside > budget:
+            beside_and_new = beside + sum(pieces[name].size for name in defined[:count])
+            if beside_and_new > budget:
                 break
-            outside = frozenset({*external, *defined[count:]})
+            then, outside = left | frozenset(defined[:count]), external | frozenset(defined[count:])
+            limit = min(most, found[then].cycles if then in found else ENDLESS)
+            if path.cycles + self._least_cycles(first, end, outside) >= limit:
+                continue
             part = self._fastest(first, end, outside, budget - beside)
             if part is not None:
-                yield left | frozenset(defined[:count]), (first, end, outside, part)
+                yield then, (first, end, outside, part)
+
+    def _kinds(
+        self, touched: frozenset[str], first: int, end: int, stays: frozenset[str]
+    ) -> tuple[list[str], frozenset[str]]:
+        """Return the tensors that a segment defines for later ones, by size, and those that are external in any case."""
+        pieces, defined, external = self.streams.base.pieces, [], []
+        for name in touched:
+            piece = pieces[name]
+            if name in self._outside or (0 <= piece.first < first and name not in stays):
+                external.append(name)
+            elif piece.first >= first and piece.last >= end:
+                defined.append(name)
+        defined.sort(key=lambda name: (pieces[name].size, name))
+        return defined, frozenset(external)
 
     def _fastest(self, first: int, end: int, external: frozenset[str], budget: int) -> Tiled | None:
         key = first, end, external

@@ -285,8 +285,9 @@ class _Builder:
         return pieces
 
     def _other_results(self, call: CallRows) -> list[str]:
-        of = self.streams.storages.of
-        results = call.call.results if call.call.has_states else ()
+        of, results = self.streams.storages.of, call.call.results
+        if len(results) == 1:
+            return []
         return [of[call.call.views[name].tensor] for name in results if call.call.views[name].tensor in of]
 
 
