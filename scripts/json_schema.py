@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from openneutron.cli.output import SCHEMA_VERSION
 from openneutron.compiler import OperatorReport, Report
 from openneutron.compiler.emit.course import StepReport
-from openneutron.compiler.emit.emit import MemoryItem
+from openneutron.compiler.emit.report import MemoryItem
 from openneutron.diagnostics import OnCpu
 from openneutron.evaluation.results import PairResult
 from openneutron.profiling.profile import CpuProfile, OperatorProfile, Row

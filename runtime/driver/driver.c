@@ -197,15 +197,13 @@ NeutronError neutronSetState(NeutronModelHandle handle, void *memory, size_t siz
 
 typedef struct {
     const Model *model;
-    NeutronConfig config; /* as they are when the run begins */
-    NeutronPort port;
-    NeutronOpened program;
     NeutronBases bases;
+    NeutronPort port; /* as it is when the run begins */
+    NeutronOpened program;
     uint8_t *events; /* the caller's buffer, which may be unaligned */
     uint32_t events_left;
     uint32_t modelled_cycles;
     uint32_t start_seconds;
-    uint32_t channels_open; /* a bit for each channel with transfers that were not waited for */
 } Run;
 
 static uint32_t run_cycles(const Run *run) {
@@ -255,23 +253,23 @@ static void run_fetch(Run *run, const NeutronFetch *fetch) {
     uint8_t *destination = neutron_base_address(&run->bases, fetch->base) + fetch->destination;
     const uint8_t *source = run->bases.areas[NEUTRON_AREA(NEUTRON_BASE_WEIGHTS)] + fetch->source;
     if (fetch->size == 0) return;
-    if (run->config.copy != NULL) {
-        run->config.copy(destination, source, fetch->size, fetch->channel);
-        run->channels_open |= 1u << fetch->channel;
+    if (run->bases.config.copy != NULL) {
+        run->bases.config.copy(destination, source, fetch->size, fetch->channel);
+        run->bases.channels_open |= 1u << fetch->channel;
     } else {
         memcpy(destination, source, fetch->size);
     }
 }
 
 static void run_wait(Run *run, uint32_t channel) {
-    if (run->config.wait != NULL) run->config.wait(channel);
-    run->channels_open &= ~(1u << channel);
+    if (run->bases.config.wait != NULL) run->bases.config.wait(channel);
+    run->bases.channels_open &= ~(1u << channel);
 }
 
 /* No transfer outlives its run, however that ended: the caller may reuse the memory at once. */
 static void end_transfers(Run *run) {
-    for (uint32_t channel = 0; run->channels_open != 0; ++channel) {
-        if ((run->channels_open >> channel & 1u) != 0) run_wait(run, channel);
+    for (uint32_t channel = 0; run->bases.channels_open != 0; ++channel) {
+        if ((run->bases.channels_open >> channel & 1u) != 0) run_wait(run, channel);
     }
 }
 
@@ -371,7 +369,7 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
     Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
     if (settings.power != NEUTRON_ON) return ENEUTRON_STATE;
-    Run run = {.model = model, .config = settings.config, .port = settings.port};
+    Run run = {.model = model, .port = settings.port, .bases.config = settings.config};
     neutron_open(model->microcode, &run.program);
     const NeutronHeader *header = run.program.header;
     const NeutronProgramView *view = &run.program.view;

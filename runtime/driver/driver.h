@@ -29,7 +29,6 @@
 #endif
 
 #define NEUTRON_MAX_LOOP_COUNT 65535u
-#define NEUTRON_CHANNELS 16u
 
 /* First word of an operator or instruction: a code and how many words follow. */
 static inline uint32_t neutron_code_of(uint32_t word) { return word & 0xFFFFu; }

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "NeutronDriver.h"
 #include "NeutronErrors.h"
 #include "neutron_isa.h"
 
@@ -40,11 +41,15 @@ typedef struct {
 #define NEUTRON_AREA(kind) ((kind)-NEUTRON_BASE_WEIGHTS)
 #define NEUTRON_AREA_COUNT (NEUTRON_AREA(NEUTRON_BASE_STATE) + 1)
 
-/* Where the bases lie in this run. */
+#define NEUTRON_CHANNELS 16u
+
+/* Where the bases lie in this run, and the run's transfers. */
 typedef struct {
     const void *const *inputs;
     void *const *outputs;
     uint8_t *areas[NEUTRON_AREA_COUNT]; /* by NEUTRON_AREA of the base's kind; the weights are never written */
+    NeutronConfig config; /* as it is when the run begins */
+    uint32_t channels_open; /* a bit for each channel with transfers that were not waited for */
 } NeutronBases;
 
 /* What check may ask about the program. sizes are bytes. */
@@ -64,7 +69,7 @@ typedef struct {
 typedef struct {
     const void *params;
     const NeutronBuffer *buffers;
-    const NeutronBases *bases;
+    NeutronBases *bases;
     NeutronWindowExtents window;
     /* Where a kernel whose indices come with the data says that one of them names nothing: the run then ends with this
      * error. NULL: nobody asks. Every address stays inside the buffers all the same. */

@@ -9,7 +9,7 @@ import pytest
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.schedule import needs
 from openneutron.compiler.schedule.schedule import Loop, Rows
-from openneutron.compiler.search.cascade.choose import compressed
+from openneutron.compiler.search.cascade.loops import compressed
 from openneutron.errors import BudgetError
 from tests.support import oracle
 from tests.support.oracle import assert_fits_and_is_exact, least_budget

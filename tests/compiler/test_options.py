@@ -52,8 +52,8 @@ def test_unusable_values(given: dict[str, Any], said: str) -> None:
 
 
 def test_targets_are_known() -> None:
-    with pytest.raises(InvalidTargetError, match=r"^Target `imx95` is not a neutron-C target\."):
-        CompileOptions(target="imx95")
+    with pytest.raises(InvalidTargetError, match=r"^Target `imx96` is not a valid target\."):
+        CompileOptions(target="imx96")
 
 
 @pytest.mark.parametrize(

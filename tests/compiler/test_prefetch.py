@@ -37,10 +37,10 @@ from openneutron.compiler.schedule.schedule import (
     edges,
     fetched_bytes,
     fetched_sizes,
-    overlapped_cycles,
     split_calls,
     whole_schedule,
 )
+from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.select.select import select_calls
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
@@ -145,7 +145,7 @@ def test_more_memory_is_never_slower(graph: Graph) -> None:
         assert layout.scratch_bytes + schedule.prefetch_bytes == plan.size_bytes
         sizes = fetched_sizes(schedule, search.storages)
         computed = durations(schedule, oracle.TARGET)
-        assert overlapped_cycles(schedule, sizes, computed, oracle.TARGET) == plan.cycles
+        assert overlapped_cycles(schedule, sizes, oracle.TARGET) == plan.cycles
         assert plan.cycles <= sum(computed.values()) + copy_cycles(schedule, sizes, oracle.TARGET)
         _assert_in_order(schedule, layout, sizes)
     assert good_plan(search).cycles <= ENOUGH * plans[-1].cycles + 1
@@ -187,7 +187,7 @@ def test_random_trials(seed: int) -> None:
         assert max(trial.size_bytes, search.arena_bytes) <= capacity
         schedule, layout = PrefetchPlan(search, trial, capacity).laid_out(ARENA)
         sizes = fetched_sizes(schedule, search.storages)
-        assert overlapped_cycles(schedule, sizes, durations(schedule, oracle.TARGET), oracle.TARGET) == trial.cycles
+        assert overlapped_cycles(schedule, sizes, oracle.TARGET) == trial.cycles
         _assert_in_order(schedule, layout, sizes)
     assert found > 5
 

@@ -100,9 +100,9 @@ def test_without_flags_the_model_is_compiled_for_the_cpu(tmp_path: Path) -> None
             "--quantize and --delegate.",
         ),
         (
-            ["-m", "mul", "--target", "imx95"],
-            "Target `imx95` is not a neutron-C target. Only MCU targets are supported at the moment: the NPU works on a memory of its own, "
-            "and this compiler does not move tiles between DDR and that memory. Choose one of `['imxrt700', 'mcxn54x', 'mcxn94x']`.",
+            ["-m", "mul", "--target", "imx9"],
+            "Target `imx9` is not a valid target. Must be one of `['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x']`, or the "
+            "path of a .toml file. Did you mean 'imx95'?",
         ),
     ],
 )

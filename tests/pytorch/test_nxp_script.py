@@ -103,11 +103,10 @@ def test_the_whole_flow(remove_io: bool, tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_target() -> None:
     assert (SPEC.get_name(), SPEC.is_subsystem(), SPEC.get_num_units()) == ("imxrt700", False, 1)
     assert (SPEC.get_num_pipes(), SPEC.get_num_macs(), SPEC.get_hw_version()) == (8, 8, NeutronHWVersion.N3)
-    with pytest.raises(ValueError, match=r"^Target `imx95` is not a neutron-C target\. Only MCU targets are supported"):
-        NeutronTargetSpec("imx95")
+    assert NeutronTargetSpec("imx95").is_subsystem()
     with pytest.raises(
         InvalidTargetError,
-        match=r"^Target `x` is not a valid target\. Must be one of `\['imxrt700', 'mcxn54x', 'mcxn94x'\]`, or the path",
+        match=r"^Target `x` is not a valid target\. Must be one of `\['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x'\]`, or the path",
     ):
         NeutronTargetSpec("x")
 

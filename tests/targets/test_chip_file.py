@@ -22,22 +22,31 @@ def test_every_fact_of_every_chip_has_a_source() -> None:
         assert set(target.assumed) == {
             place for place, _, fact in target.facts() if fact.source.startswith("assumed: ")
         }
-    assert targets.names() == ["imxrt700", "mcxn54x", "mcxn94x"]
+    assert targets.names() == [*targets.KNOWN] == ["imx943", "imx95", "imx952", "imxrt700", "mcxn54x", "mcxn94x"]
 
 
 def test_the_c_port_of_a_chip_is_one_that_bundles_have() -> None:
     ports = {name: targets.described(name).port for name in targets.KNOWN}
     assert {port.name for port in ports.values()} <= {"", *PORTS}
-    assert {name for name, port in ports.items() if port.name} == set(targets.names())
+    assert {name for name, port in ports.items() if port.name} == {name for name in targets.names() if not targets.get(name).moves_tiles}
 
 
-def test_a_neutron_s_is_described_and_the_error_says_what_is_missing() -> None:
-    assert (targets.described("imx95").macs_per_cycle, targets.described("imx95").subsystem) == (1024, True)
+def test_a_neutron_s_works_on_a_memory_of_its_own() -> None:
+    chip = targets.get("imx95")
+    assert (chip.macs_per_cycle, chip.subsystem, chip.moves_tiles) == (1024, True, True)
+    assert (chip.arena_memory.name, chip.external_memory.name, chip.constants_memory.name) == ("tcm", "ddr", "tcm")
+    assert (chip.joined.units, chip.joined.pipelines, chip.joined.macs_per_cycle) == (1, 64, 1024)
+
+
+def test_a_neutron_s_needs_a_copy_engine_from_another_memory(tmp_path: Path) -> None:
+    text = targets.KNOWN["imx95"].read_text().replace('name = "imx95"', 'name = "changed"')
+    path = tmp_path / "changed.toml"
+    path.write_text(text.replace('source = "ddr"\ndestination', 'source = "tcm"\ndestination'))
     with pytest.raises(InvalidTargetError) as caught:
-        targets.get("imx95")
+        targets.get(str(path))
     assert str(caught.value) == (
-        "Target `imx95` is not a neutron-C target. Only MCU targets are supported at the moment: the NPU works on a memory of its "
-        "own, and this compiler does not move tiles between DDR and that memory. Choose one of `['imxrt700', 'mcxn54x', 'mcxn94x']`."
+        f"Target `{path}` has an NPU that works on a memory of its own, and no copy engine brings anything there from another memory. "
+        "Choose one of `['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x']`."
     )
 
 

@@ -16,7 +16,7 @@ from openneutron.cache.digests import LIBRARIES, Digest, add_graph, code
 from openneutron.cache.store import current
 from openneutron.compiler import Compiled, CompileOptions, OperatorReport, Prepared, Report, compile_prepared
 from openneutron.compiler.emit.course import StepReport
-from openneutron.compiler.emit.emit import MemoryItem
+from openneutron.compiler.emit.report import MemoryItem
 from openneutron.errors import InvalidProgramError
 from openneutron.ir import Graph
 from openneutron.isa import Program

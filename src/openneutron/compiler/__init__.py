@@ -3,7 +3,7 @@
 
 from openneutron.compiler.driver import Prepared, compile_graph, compile_prepared, prepared
 from openneutron.compiler.emit.compiled import Compiled
-from openneutron.compiler.emit.emit import OperatorReport, Report
+from openneutron.compiler.emit.report import OperatorReport, Report
 from openneutron.options import CompileOptions
 
 __all__ = [

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from openneutron import ops
 from openneutron.compiler.emit.compiled import Compiled, Details
-from openneutron.compiler.emit.emit import emit, report, sram_bytes
+from openneutron.compiler.emit.emit import emit
+from openneutron.compiler.emit.report import report, sram_bytes
 from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out

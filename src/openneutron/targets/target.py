@@ -220,8 +220,8 @@ class Target:
     limits: tuple[tuple[str, Number], ...] = ()
 
     # Facts of the fields above that the stages of the compiler ask for often; cycles are those of ``clock``, ``sram`` is the size of
-    # the memory that holds activations, ``copy_engine`` copies constants there, ``constants_memory`` is where the NPU
-    # reads constants that are not copied.
+    # the memory that holds activations, ``copy_engine`` copies there from ``external_memory``, ``constants_memory`` is where the NPU
+    # reads constants that are not copied, ``joined`` is the target with the pipelines of all units in one.
     subsystem: bool = field(init=False, repr=False, compare=False)
     units: int = field(init=False, repr=False, compare=False)
     pipelines: int = field(init=False, repr=False, compare=False)
@@ -230,7 +230,9 @@ class Target:
     arena_memory: Memory = field(init=False, repr=False, compare=False)
     sram: Number = field(init=False, repr=False, compare=False)
     copy_engine: CopyEngine = field(init=False, repr=False, compare=False)
+    external_memory: Memory = field(init=False, repr=False, compare=False)
     constants_memory: Memory = field(init=False, repr=False, compare=False)
+    joined: Target = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         arena = next(memory for memory in self.memories if ACTIVATIONS in memory.holds.value)
@@ -245,10 +247,20 @@ class Target:
             "arena_memory": arena,
             "sram": arena.size,
             "copy_engine": engine,
+            "external_memory": next((memory for memory in outside if memory.name == engine.source), arena),
             "constants_memory": next(filter(_serves_constants, outside), arena),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "joined", self._joined() if self.units > 1 else self)
+
+    def _joined(self) -> Target:
+        """Return the target with the pipelines of all units in one."""
+        one, pipelines = (
+            replace(fact, value=value)
+            for fact, value in ((self.npu.units, 1), (self.npu.pipelines, self.units * self.pipelines))
+        )
+        return replace(self, npu=replace(self.npu, units=one, pipelines=pipelines))
 
     @property
     def macs_per_cycle(self) -> int:
@@ -261,13 +273,15 @@ class Target:
         return self.constants_memory is not self.arena_memory
 
     @property
+    def moves_tiles(self) -> bool:
+        """Return whether kernels work on a memory of the NPU, to which a data mover copies tensors and constants."""
+        return self.subsystem
+
+    @property
     def obstacle(self) -> str | None:
         """Return the reason why this project does not compile for the chip; None: it does."""
-        if self.subsystem:
-            return (
-                "is not a neutron-C target. Only MCU targets are supported at the moment: the NPU works on a memory of its own, and "
-                "this compiler does not move tiles between DDR and that memory."
-            )
+        if self.moves_tiles and self.external_memory is self.arena_memory:
+            return "has an NPU that works on a memory of its own, and no copy engine brings anything there from another memory."
         return None
 
     def with_sram(self, size_kib: float) -> Target:

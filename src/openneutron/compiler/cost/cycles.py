@@ -163,6 +163,10 @@ def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     return Cost(-(-_output_bytes(call, rows) // int(target.costs.elementwise_bytes.value)))
 
 
+def _transferred(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
+    return Cost(int(target.external_memory.latency.value) + fetch_cycles(_output_bytes(call, rows), target))
+
+
 def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     # No value waits for another but in the sum of a line: all pipelines compute, each other values (assumed).
     values = _groups_of(_output_elements(call, rows), target.pipelines)
@@ -233,6 +237,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.PER_INPUT: _per_input,
     CostClass.PER_COLUMN: _per_column,
     CostClass.MOVED: _moved,
+    CostClass.TRANSFERRED: _transferred,
     CostClass.EXPONENTIALS: _exponentials,
     CostClass.ATTENTION: _attention,
     CostClass.NORMALIZED: _normalized,
@@ -245,12 +250,31 @@ RULES: Mapping[CostClass, CostRule] = {
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """Return the cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
-    cost = RULES[work.kind](call, work, target, rows)
+    cost = _on_units(call, work, target, rows)
     if work.moved:
         # The multipliers wait while the output is gone through again.
         moved = work.moved * _moved(call, work, target, rows).compute_cycles
         cost = replace(cost, compute_cycles=cost.compute_cycles + moved, stall_cycles=cost.stall_cycles + moved)
-    return replace(cost, issue_cycles=int(target.costs.issue_cycles.value))
+    # The copy engine takes its work from a list, which the controller writes while kernels run (assumed).
+    return replace(cost, issue_cycles=0 if call.is_transfer else int(target.costs.issue_cycles.value))
+
+
+_SHARED_OUT = {CostClass.PRODUCTS, CostClass.CHANNEL_PRODUCTS, CostClass.MATRIX_PRODUCTS, CostClass.PER_OUTPUT}
+
+
+def _on_units(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
+    """Return the cost with the work shared out among the NPU's units: each has some output channels, or some output rows.
+
+    arXiv 2509.14388 has both; the faster one counts. The units of the other cost classes are in their bytes per cycle.
+    """
+    rule = RULES[work.kind]
+    if target.units == 1 or work.kind not in _SHARED_OUT:
+        return rule(call, work, target, rows)
+    by_channels = rule(call, work, target.joined, rows)
+    by_rows = rule(call, work, target, _groups_of(rows, target.units))
+    if by_rows.compute_cycles < by_channels.compute_cycles:
+        return replace(by_rows, macs=by_channels.macs)
+    return by_channels
 
 
 def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
@@ -258,13 +282,13 @@ def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
 
     Where a stripe's rows are shared out among the pipelines, a short one may be cheaper the other way round.
     """
-    several = target.pipelines
+    several = target.pipelines * target.units
     one, lanes, whole = (call_cost(call, target, count).compute_cycles for count in (1, several, rows))
     return min(rows * one, rows * lanes // several, whole)
 
 
 def fetch_cycles(size_bytes: int, target: Target) -> int:
-    """Return the cycles of a copy from flash to SRAM."""
+    """Return the cycles of a copy from flash to SRAM, or between external memory and the memory of the NPU."""
     return int(size_bytes / target.copy_engine.rate.value)
 
 

@@ -143,7 +143,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_convolution, ("conv_2d_s16", "depthwise_conv_2d_s16")),
     (_pool, ("average_pool_2d_s8", "max_pool_2d_s8", "average_pool_2d_s16", "max_pool_2d_s16")),
     (_same, ("add_s8", "mul_s8", "maximum_s8", "prelu_s8", "squared_difference_s8", "compare_s8", "select_s8")),
-    (_same, ("lookup_s8", "copy_s8", "add_s16", "copy_s16")),
+    (_same, ("lookup_s8", "copy_s8", "move_s8", "add_s16", "copy_s16")),
     (_same, ("mul_s16", "maximum_s16", "prelu_s16", "compare_s16")),
     (_same, ("rescale_s16", "rescale_s8s16", "rescale_s16s8", "lookup_s16", "logistic_s16")),
     (_joined, ("conv_2d_1x1_lookup_s8", "conv_2d_1x1_add_s8", "conv_2d_1x1_mul_s8")),

@@ -25,6 +25,9 @@ Ids = npt.NDArray[np.int64]
 _STORAGE_BITS = 40
 MOST_FINDINGS = 20
 
+_OF_THE_NPU = ("PREFETCH", "STATE")
+"""The bases that kernels read and write where tensors are copied to a memory of the NPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class Audit:
@@ -41,6 +44,16 @@ def audit(program: Program, schedule: Schedule, storages: Storages) -> Audit:
     return _Run(decode(program), program.weights, schedule, storages).audited()
 
 
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """A copy under way: the base and the bytes where it goes, what they stand for once they are there, and where it comes from."""
+
+    word: int
+    here: Ids
+    arrived: Ids
+    source: tuple[int, Ids, Ids] | None = None
+
+
 @dataclass(slots=True)
 class _Run:
     """``tags`` say for each byte of each base what it stands for: the number of a storage in the upper bits (0: the weights) and 1
@@ -53,7 +66,7 @@ class _Run:
     storages: Storages
     tags: dict[int, Ids] = field(init=False)
     numbers: dict[str, int] = field(init=False)
-    arriving: dict[int, list[tuple[int, Ids, Ids]]] = field(default_factory=dict)
+    arriving: dict[int, list[_Transfer]] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     touched: dict[str, int] = field(default_factory=lambda: {"SCRATCH": 0, "PREFETCH": 0})
 
@@ -116,16 +129,23 @@ class _Run:
         arrived = here - instruction["destination"] + instruction["source"] + 1
         self.tags[instruction["base"]][here] = -arrived
         self._touch(instruction["base"], here)
-        self.arriving.setdefault(instruction["channel"], []).append((instruction["base"], here, arrived))
+        self.arriving.setdefault(instruction["channel"], []).append(_Transfer(instruction["base"], here, arrived))
 
     def _arrive(self, channel: int) -> None:
-        for word, here, arrived in self.arriving.pop(channel, ()):
-            others = int((self.tags[word][here] != -arrived).sum())
+        for copy in self.arriving.pop(channel, ()):
+            others = int((self.tags[copy.word][copy.here] != -copy.arrived).sum())
             if others:
                 self.findings.append(
-                    f"a copy on channel {channel}: {others} of {here.size} bytes are used before it is there"
+                    f"a copy on channel {channel}: {others} of {copy.here.size} bytes are used before it is there"
                 )
-            self.tags[word][here] = arrived
+            self.tags[copy.word][copy.here] = copy.arrived
+            if copy.source is not None:
+                word, places, tags = copy.source
+                others = int((self.tags[word][places] != tags).sum())
+                if others:
+                    self.findings.append(
+                        f"a copy on channel {channel}: {others} of {places.size} bytes are overwritten before they are copied"
+                    )
 
     def _call(self, instruction: Record, iteration: int) -> None:
         call = self.schedule.calls[instruction["operator"]]
@@ -141,6 +161,7 @@ class _Run:
         written = self._written(who, call, operator, window)
         if written is None:
             return
+        source: tuple[int, Ids, Ids] | None = None
         for name, view in call.views.items():
             if not call.reads(name):
                 continue
@@ -151,6 +172,9 @@ class _Run:
             if self._is_outside(f"{who}: {name}", word, here):
                 continue
             self._touch(word, here)
+            if not call.is_transfer and self.schedule.is_tiled and base_text(word) not in _OF_THE_NPU:
+                self.findings.append(f"{who}: {name} is in {base_text(word)}, where kernels do not read")
+            source = word, here, self.tags[word][here]
             storage = self.storages[view.tensor]
             if storage.constant is not None:
                 wanted = np.frombuffer(storage.constant, np.uint8)[within].tobytes()
@@ -162,7 +186,14 @@ class _Run:
             view = call.views[name]
             storage = self.storages[view.tensor]
             own = window if name == "output" else written_window(call, name, window)
-            self.tags[word][places] = self._ids(_new(storage), _places_in_storage(view, own))
+            ids = self._ids(_new(storage), _places_in_storage(view, own))
+            if call.is_transfer:
+                self.tags[word][places] = -ids
+                self.arriving.setdefault(operator["channel"], []).append(_Transfer(word, places, ids, source))
+            elif self.schedule.is_tiled and base_text(word) not in _OF_THE_NPU:
+                self.findings.append(f"{who}: {name} is in {base_text(word)}, where kernels do not write")
+            else:
+                self.tags[word][places] = ids
             self._touch(word, places)
 
     def _written(
@@ -219,6 +250,8 @@ class _Run:
         tag = int(there[wrong][0])
         if tag == 0:
             why = "were never written"
+        elif tag < 0:
+            why = "are still being copied"
         elif tag >> _STORAGE_BITS <= 0:
             why = "hold constants by now"
         elif tag >> _STORAGE_BITS == int(wanted[wrong][0]) >> _STORAGE_BITS:

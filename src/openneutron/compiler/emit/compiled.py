@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from openneutron.compiler.emit.emit import Report
+from openneutron.compiler.emit.report import Report
 from openneutron.compiler.memory.layout import Layout
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import Storages

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Loop,
@@ -18,6 +18,7 @@ from openneutron.compiler.schedule.schedule import (
     Whole,
     calls_in,
     compute_cycles,
+    constant_operands,
     fetched_bytes,
 )
 from openneutron.compiler.select.calls import KernelCall, Storages, View
@@ -82,16 +83,28 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
     return Traffic(
         reads=tuple(inputs),
         writes=tuple(results),
-        read_bytes=sum(map(view_bytes, inputs.values())),
-        written_bytes=sum(map(view_bytes, results.values())),
+        read_bytes=sum(view.distinct_bytes for view in inputs.values()),
+        written_bytes=sum(view.distinct_bytes for view in results.values()),
         weights_bytes=fetched_bytes(call, storages),
     )
 
 
-def view_bytes(view: View) -> int:
-    """Return the bytes of a tensor that a view covers; repeated ones count once."""
-    distinct = (extent for extent, pitch in zip(view.extents, view.pitches, strict=True) if pitch)
-    return math.prod(distinct) * view.element_bytes
+def least_traffic_bytes(schedule: Schedule, storages: Storages) -> int:
+    """Return a lower bound of the bytes that any schedule of the calls copies between external memory and the memory of the NPU.
+
+    It has of each input the largest part that a call reads, each output, and each constant once.
+    """
+    total = sum(storage.size_bytes for storage in storages.storages.values() if storage.output is not None)
+    read: dict[str, int] = {}
+    constants: dict[object, int] = {}
+    for call in schedule.calls:
+        for name, view in call.views.items():
+            storage = storages[view.tensor]
+            if storage.input is not None and call.reads(name):
+                read[storage.name] = max(read.get(storage.name, 0), view.distinct_bytes)
+        for blob in (*packed(call).values(), *constant_operands(call, storages).values()):
+            constants[blob] = len(blob)
+    return total + sum(read.values()) + sum(constants.values())
 
 
 def rows_held(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:

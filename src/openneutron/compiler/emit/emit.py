@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Schedules and layouts to programs, and the result of a compile with its facts: cycles by operator, buffers and sizes."""
+"""Schedules and layouts to programs."""
 
 from __future__ import annotations
 
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
-from openneutron.compiler.cost.cycles import bottleneck, call_cost, fetch_cycles, idle_reason
-from openneutron.compiler.emit.course import StepReport, rows_held, steps_of, traffic
+from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.emit.weights import Weights, state_record
-from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
+from openneutron.compiler.memory.layout import Layout
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Loop,
@@ -22,14 +20,9 @@ from openneutron.compiler.schedule.schedule import (
     Wait,
     Whole,
     constant_operands,
-    copy_cycles,
-    durations,
-    fetched_sizes,
-    overlapped_cycles,
     part_cycles,
     spent_on_calls,
 )
-from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.compiler.select.states import state_bytes
 from openneutron.ir import Graph
@@ -37,7 +30,6 @@ from openneutron.isa import Microcode, Program, Record, aligned, base, encode, r
 from openneutron.isa.facts import OperatorFacts, with_facts
 from openneutron.isa.kernels.row import Packing
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
-from openneutron.options import ARENA, CALLER, CompileOptions
 from openneutron.targets import Target
 
 NAME_LENGTH = 40
@@ -74,8 +66,9 @@ def emit(
     fetched = {}
     for step in schedule.steps:
         if isinstance(step, Fetch):
-            behind = step.destination - layout.scratch_bytes
-            fetched[step.call] = (base("SCRATCH"), step.destination) if behind < 0 else (base("PREFETCH"), behind)
+            behind = step.destination if schedule.is_tiled else step.destination - layout.scratch_bytes
+            in_scratch = behind < 0
+            fetched[step.call] = (base("SCRATCH"), step.destination) if in_scratch else (base("PREFETCH"), behind)
     sources: dict[int, tuple[int, int, int, int]] = {}
     for index, call in enumerate(schedule.calls):
         values = dict(call.params)
@@ -109,8 +102,8 @@ def emit(
         buffers=tuple(buffers),
         operators=tuple(operators),
         code=tuple(code),
-        scratch_size=layout.scratch_bytes,
-        prefetch_size=schedule.prefetch_bytes,
+        scratch_size=layout.external_bytes if schedule.is_tiled else layout.scratch_bytes,
+        prefetch_size=layout.scratch_bytes if schedule.is_tiled else schedule.prefetch_bytes,
         profile_size=sum(runs for runs, _ in spent_on_calls(schedule, target)) * PROFILE_EVENT_BYTES if profile else 0,
         target=zlib.crc32(target.name.encode()),
         cycles=cycles,
@@ -160,11 +153,11 @@ def _buffer(
 
 
 def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, position: int, side: str) -> Record:
-    home, offset = layout.homes[_border(storages, position, side)]
+    home, offset = layout.homes[border(storages, position, side)]
     return record(BINDING, base=home, offset=offset, size=graph[name].size_bytes)
 
 
-def _border(storages: Storages, position: int, side: str) -> str:
+def border(storages: Storages, position: int, side: str) -> str:
     """Return the name of the storage of an input or an output."""
     return next(name for name, storage in storages.storages.items() if getattr(storage, side) == position)
 
@@ -180,10 +173,11 @@ def _instructions(
         made = _stripe(step, schedule.calls[step.call], target)
         return [made], made["cycles"]
     if isinstance(step, Loop):
-        body = [_stripe(part, schedule.calls[part.call], target) for part in step.body]
-        words = sum(1 + len(item.values) for item in body)
+        body = [_instructions(part, schedule, sources, target) for part in step.body]
+        inside = [item for items, _ in body for item in items]
+        words = sum(1 + len(item.values) for item in inside)
         head = _instruction("LOOP", count=step.count, body_words=words)
-        return [head, *body], step.count * sum(item["cycles"] for item in body)
+        return [head, *inside], step.count * sum(cycles for _, cycles in body)
     if isinstance(step, Fetch):
         source, size, word, destination = sources[step.call]
         values = {"source": source, "base": word, "destination": destination, "size": size, "channel": step.channel}
@@ -199,191 +193,3 @@ def _stripe(step: Rows, call: KernelCall, target: Target) -> Record:
 
 def _instruction(name: str, **values: int) -> Record:
     return record(INSTRUCTION_BY_NAME[name], **values)
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorReport:
-    """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
-
-    ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
-    compute, whichever takes most. ``parallel``: what the pipelines share out among them. The fields behind ``stripes`` are those of
-    ``course.Traffic``.
-    """
-
-    name: str
-    kernel: str
-    output: tuple[int, ...]
-    macs: int
-    cycles: int
-    utilisation: float
-    parallel: str
-    bottleneck: str
-    idle: str
-    stripes: int
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    read_bytes: int = 0
-    written_bytes: int = 0
-    weights_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryItem:
-    """A buffer of the arena: its bytes, address, and the first and last step it is live in.
-
-    A rolling buffer holds ``rows_held`` of the ``rows`` of its tensor; both are 0 for other buffers.
-    """
-
-    name: str
-    size_bytes: int
-    offset: int
-    first: int
-    last: int
-    rows_held: int = 0
-    rows: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The facts about a compiled program. All sizes are bytes.
-
-    ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
-    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs, outputs and states,
-    ``state_bytes`` the persistent area of ``states``,
-    ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
-    highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with inputs and
-    outputs at the other place, the caller's buffers or the arena (with copies, whose places depend on that, as much as at this
-    one). ``gained_cycles``: how many ``effort`` saved, by those of a port that copies in the background (None at the default
-    effort, and where that finds nothing that fits).
-
-    ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
-    are copies. ``overlapped_cycles``: with a port that copies in the background. ``inputs`` and ``outputs`` are the storages of the
-    graph's inputs and outputs, as ``OperatorReport.reads`` names them.
-    """
-
-    target: str
-    operators: tuple[OperatorReport, ...]
-    memory: tuple[MemoryItem, ...]
-    cycles: int
-    copy_cycles: int
-    overlapped_cycles: int
-    macs: int
-    arena_bytes: int
-    bound_bytes: int
-    placement: str
-    prefetch_bytes: int
-    fetched_bytes: int
-    io_bytes: int
-    sram_bytes: int
-    other_io_sram_bytes: int
-    budget_bytes: int
-    weights_bytes: int
-    microcode_bytes: int
-    milliseconds: float
-    utilisation: float
-    used_bytes: int | None = None
-    effort: str = DEFAULT.name
-    gained_cycles: int | None = None
-    steps: tuple[StepReport, ...] = ()
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    state_bytes: int = 0
-    states: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Return the headline numbers."""
-        memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
-        memory |= {"state": self.state_bytes} if self.state_bytes else {}
-        memory |= {"fetched": self.fetched_bytes, "weights": self.weights_bytes, "microcode": self.microcode_bytes}
-        sizes = ", ".join(f"{name} {size} B" for name, size in memory.items())
-        copies = f"{self.copy_cycles} of them copies, {self.overlapped_cycles} with copies in the background"
-        return f"{sizes}\n{self.macs} MACs, {self.cycles} cycles, {copies}"
-
-
-def report(
-    graph: Graph,
-    schedule: Schedule,
-    storages: Storages,
-    layout: Layout,
-    program: Program,
-    target: Target,
-    options: CompileOptions,
-    budget: int,
-) -> Report:
-    """Return the facts of a program that was emitted from this schedule; ``budget`` is the SRAM it may take in bytes."""
-    operators = tuple(
-        _operator_report(call, *spent, target, storages)
-        for call, spent in zip(schedule.calls, spent_on_calls(schedule, target), strict=True)
-    )
-    sizes = fetched_sizes(schedule, storages)
-    fetches = [step for step in schedule.steps if isinstance(step, Fetch)]
-    header = program.header
-    cycles = header["cycles_low"] | header["cycles_high"] << 32
-    macs = sum(operator.macs for operator in operators)
-    sram = sram_bytes(graph, schedule, layout, options)
-    return Report(
-        target=target.name,
-        operators=operators,
-        memory=_memory(layout, rows_held(schedule, storages)),
-        cycles=cycles,
-        copy_cycles=copy_cycles(schedule, sizes, target),
-        overlapped_cycles=overlapped_cycles(schedule, sizes, durations(schedule, target), target),
-        macs=macs,
-        arena_bytes=layout.scratch_bytes,
-        bound_bytes=layout.placement.bound,
-        placement=layout.placement.method,
-        prefetch_bytes=schedule.prefetch_bytes,
-        fetched_bytes=sum(sizes[step.call] for step in fetches),
-        io_bytes=sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)),
-        sram_bytes=sram,
-        other_io_sram_bytes=sram if fetches else _other_io_bytes(graph, schedule, storages, layout, options),
-        budget_bytes=budget,
-        weights_bytes=len(program.weights),
-        microcode_bytes=len(program.microcode),
-        milliseconds=target.milliseconds(cycles),
-        utilisation=macs / (cycles * target.macs_per_cycle) if cycles else 0.0,
-        steps=steps_of(schedule, sizes, target),
-        inputs=tuple(_border(storages, i, "input") for i in range(len(graph.inputs))),
-        outputs=tuple(_border(storages, i, "output") for i in range(len(graph.outputs))),
-        state_bytes=state_bytes(graph),
-        states=tuple(state.tensor for state in graph.states),
-    )
-
-
-def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: CompileOptions) -> int:
-    """Return all SRAM that a run takes, in bytes: the arena, the prefetch buffer, states, and the caller's inputs and outputs."""
-    return layout.scratch_bytes + schedule.prefetch_bytes + bytes_outside(graph, options.place)
-
-
-def _other_io_bytes(
-    graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
-) -> int:
-    """Return the SRAM of the schedule with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
-    elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
-    anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
-    outer = {piece.name for piece in storages.storages.values() if piece.is_border}
-    # Patches have memory of their own, which is no tensor's.
-    ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
-    border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
-    as_it_is = layout.scratch_bytes + border if elsewhere.place == ARENA else max(ends, default=0)
-    return min(anew, as_it_is) + bytes_outside(graph, elsewhere.place)
-
-
-def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target, storages: Storages) -> OperatorReport:
-    cost = call_cost(call, target)
-    issue = stripes * cost.issue_cycles
-    cost = replace(cost, issue_cycles=issue, compute_cycles=cycles - issue)
-    utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
-    work = call.views["output"].extents, cost.macs, cost.cycles, utilisation, cost.parallel
-    reasons = bottleneck(cost), idle_reason(call, cost, target, stripes)
-    moved = traffic(call, storages)
-    sizes = moved.read_bytes, moved.written_bytes, moved.weights_bytes
-    return OperatorReport(call.name, call.kernel, *work, *reasons, stripes, moved.reads, moved.writes, *sizes)
-
-
-def _memory(layout: Layout, rows: Mapping[str, tuple[int, int]]) -> tuple[MemoryItem, ...]:
-    offsets = layout.placement.offsets
-    ordered = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
-    return tuple(
-        MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last, *rows.get(i.name, (0, 0))) for i in ordered
-    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.memory.place import EXACT_WORK, Item, Placement, live_bound, place
-from openneutron.compiler.schedule.schedule import Schedule
+from openneutron.compiler.schedule.schedule import Loop, Schedule, Wait
 from openneutron.compiler.select.calls import Storage, Storages
 from openneutron.compiler.select.states import state_bytes
 from openneutron.ir import Graph
@@ -17,11 +17,15 @@ from openneutron.options import CALLER
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``homes`` gives each non-constant storage its base word and byte offset; ``items`` are what was placed."""
+    """``homes`` gives each non-constant storage its base word and byte offset; ``items`` are what was placed.
+
+    ``external_bytes``: tensors in external memory. Where kernels work on a memory of the NPU, the arena is there.
+    """
 
     homes: Mapping[str, tuple[int, int]]
     items: tuple[Item, ...]
     placement: Placement
+    external_bytes: int = 0
 
     @property
     def scratch_bytes(self) -> int:
@@ -53,25 +57,29 @@ def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> i
 
 def lay_out(schedule: Schedule, storages: Storages, io: str, work: float = EXACT_WORK) -> Layout:
     """Return the homes of all storages that a call uses or that are inputs or outputs. ``work``: see ``place``."""
-    items, homes = _items(schedule, storages, io)
-    return _layout(items, homes, place(items, _overlaps(schedule, items), work), schedule)
+    items, homes, external = _items(schedule, storages, io)
+    return _layout(items, homes, place(items, _overlaps(schedule, items), work), schedule, external)
 
 
 def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io: str) -> Layout:
     """Return the homes of all storages at known addresses. The bound is the larger of the live bound and the proved one."""
-    items, homes = _items(schedule, storages, io)
+    items, homes, external = _items(schedule, storages, io)
     bound = max(placement.bound, live_bound(items, _overlaps(schedule, items)))
-    return _layout(items, homes, replace(placement, bound=bound), schedule)
+    return _layout(items, homes, replace(placement, bound=bound), schedule, external)
 
 
-def _layout(items: list[Item], homes: dict[str, tuple[int, int]], placement: Placement, schedule: Schedule) -> Layout:
+def _layout(
+    items: list[Item], homes: dict[str, tuple[int, int]], placement: Placement, schedule: Schedule, external: list[Item]
+) -> Layout:
     placement.verify(items, _overlaps(schedule, items))
-    scratch = base("SCRATCH")
+    outer = place(external, {}, 0.0)
+    homes.update((name, (base("SCRATCH"), offset)) for name, offset in outer.offsets.items())
+    scratch = base("PREFETCH" if schedule.is_tiled else "SCRATCH")
     homes.update((name, (scratch, offset)) for name, offset in placement.offsets.items())
     homes.update(
         (name, (scratch, homes[allocation][1] + offset)) for name, (allocation, offset) in schedule.allocations.items()
     )
-    return Layout(homes, tuple(items), placement)
+    return Layout(homes, tuple(items), placement, outer.size)
 
 
 def _overlaps(schedule: Schedule, items: list[Item]) -> dict[tuple[str, str], int]:
@@ -79,11 +87,14 @@ def _overlaps(schedule: Schedule, items: list[Item]) -> dict[tuple[str, str], in
     return {pair: furthest for pair, furthest in schedule.overlaps.items() if placed.issuperset(pair)}
 
 
-def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item], dict[str, tuple[int, int]]]:
-    """Return what is placed in the arena, and the homes of inputs and outputs in the caller's buffers."""
+def _items(
+    schedule: Schedule, storages: Storages, io: str
+) -> tuple[list[Item], dict[str, tuple[int, int]], list[Item]]:
+    """Return what is placed in the arena, the homes of inputs and outputs in the caller's buffers, and what is placed in external
+    memory."""
     touched = _steps_of_storages(schedule, storages)
     homes: dict[str, tuple[int, int]] = {}
-    items = []
+    items, external = [], []
     shared: dict[str, Item] = {}
     for name, storage in storages.storages.items():
         if storage.constant is not None:
@@ -94,6 +105,8 @@ def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item],
         last = len(schedule.steps) if storage.is_kept else last
         if home is not None:
             homes[name] = home
+        elif storage.external:
+            external.append(Item(name, aligned(storage.size_bytes), first, last))
         elif name in schedule.allocations:
             allocation, offset = schedule.allocations[name]
             size = offset + aligned(storage_bytes(storage, schedule, storages))
@@ -101,17 +114,28 @@ def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item],
             shared[allocation] = Item(allocation, max(whole.size, size), min(whole.first, first), max(whole.last, last))
         elif name in touched or storage.is_border:
             items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
-    return [*items, *shared.values()], homes
+    return [*items, *shared.values()], homes, external
 
 
 def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:
+    """Return the first and the last step that use each storage. A transfer uses its storages until its channel is waited for."""
     steps: dict[str, tuple[int, int]] = {}
+    moving: dict[int, set[str]] = {}
+
+    def use(name: str, index: int) -> None:
+        first, _ = steps.get(name, (index, index))
+        steps[name] = (first, index)
+
     for index, step in enumerate(schedule.steps):
         for call in schedule.calls_of(step):
             for view in call.views.values():
                 name = storages.of[view.tensor]
-                first, _ = steps.get(name, (index, index))
-                steps[name] = (first, index)
+                use(name, index)
+                if call.is_transfer:
+                    moving.setdefault(call.params["channel"], set()).add(name)
+        for part in step.body if isinstance(step, Loop) else (step,):
+            for name in moving.pop(part.channel, ()) if isinstance(part, Wait) else ():
+                use(name, index)
     return steps
 
 

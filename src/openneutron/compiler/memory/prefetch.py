@@ -22,6 +22,7 @@ from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
 from openneutron.compiler.memory.layout import Layout, laid_out_at
 from openneutron.compiler.memory.prefetch_trial import (
     CHANNELS,
+    CONSTANT_CHANNELS,
     LOWEST,
     ORDERS,
     CutSteps,
@@ -38,11 +39,11 @@ from openneutron.compiler.schedule.schedule import (
     Wait,
     Whole,
     calls_in,
-    durations,
     edges,
     fetched_bytes,
     split_calls,
 )
+from openneutron.compiler.schedule.timeline import Timeline
 from openneutron.compiler.select.calls import Storages
 from openneutron.isa import aligned
 from openneutron.targets import Target
@@ -70,9 +71,11 @@ class PrefetchSearch:
     layout: Layout
     storages: Storages
     target: Target
+    channels: int = field(init=False)
     compute_cycles: int = field(init=False)
     uses: tuple[ConstantUse, ...] = field(init=False)
     _spent: list[int] = field(init=False)
+    _moving: list[int] = field(init=False)
     _items: list[tuple[int, int, int, int]] = field(init=False)
     _least: list[tuple[int, int, int]] = field(init=False)
     _gaps: dict[tuple[int, int], list[Gap]] = field(default_factory=dict)
@@ -80,8 +83,9 @@ class PrefetchSearch:
     _last_cut: tuple[Mapping[int, int], CutSteps] | None = None
 
     def __post_init__(self) -> None:
-        computed = durations(self.schedule, self.target)
-        self._spent = [computed[step] for step in self.schedule.steps]
+        self.channels = CONSTANT_CHANNELS if self.schedule.is_tiled else CHANNELS
+        times = Timeline(self.schedule, {}, self.target).run()
+        self._spent, self._moving = [each.spent for each in times], [each.moving for each in times]
         self.compute_cycles = sum(self._spent)
         self.uses = tuple(_uses(self.schedule, self.storages))
         offsets = self.layout.placement.offsets
@@ -147,7 +151,7 @@ class PrefetchSearch:
         """
         if self._last_cut is None or self._last_cut[0] != counts:
             self._last_cut = counts, self._cut(counts)
-        simulation = Simulation(self._last_cut[1], self._free, capacity, order)
+        simulation = Simulation(self._last_cut[1], self._free, capacity, order, self.channels)
         if not simulation.run(limit, ahead):
             return None
         return PrefetchTrial(counts, simulation.copies, simulation.now, max(simulation.top, self.arena_bytes))
@@ -159,8 +163,8 @@ class PrefetchSearch:
         starting: dict[int, list[Step]] = {}
         ending: dict[int, list[Step]] = {}
         for index, (use, (begin, address)) in enumerate(zip(uses, trial.copies, strict=True)):
-            starting.setdefault(begin, []).append(Fetch(use.call, address, index % CHANNELS))
-            ending.setdefault(use.first, []).append(Wait(index % CHANNELS))
+            starting.setdefault(begin, []).append(Fetch(use.call, address, index % self.channels))
+            ending.setdefault(use.first, []).append(Wait(index % self.channels))
         steps: list[Step] = []
         for index, step in enumerate(cut.steps):
             steps += [*starting.get(index, ()), *ending.get(index, ()), step]
@@ -173,12 +177,14 @@ class PrefetchSearch:
             if use.call in counts
         }
         spent: list[int] = []
+        moving: list[int] = []
         origins: list[int] = []
         starts: list[int] = []
         for step, cycles in enumerate(self._spent):
             starts.append(len(spent))
             parts = [cycles for _, cycles in pieces[step]] if step in pieces else [cycles]
             spent += parts
+            moving += [self._moving[step], *[0] * (len(parts) - 1)]
             origins += [step] * len(parts)
         transfers: list[Transfer] = []
         for use in self.uses:
@@ -187,7 +193,8 @@ class PrefetchSearch:
                     transfers.append(self._transfer(size, index, index))
             else:
                 transfers.append(self._transfer(use.size, starts[use.first], starts[use.last]))
-        return CutSteps(spent, origins, transfers, sum(spent), sum(transfer.cycles for transfer in transfers))
+        copying = sum(transfer.cycles for transfer in transfers)
+        return CutSteps(spent, origins, transfers, sum(spent), copying, moving)
 
     def _transfer(self, size: int, first: int, last: int) -> Transfer:
         return Transfer(size, fetch_cycles(size, self.target), first, last)
@@ -294,7 +301,7 @@ class PrefetchPlan:
             if isinstance(step, Fetch)
         )
         for _ in places:
-            end = max([end, *(behind for start, behind in places if start < end)])
+            end = max([end, *(behind for start, behind in places if start < end or schedule.is_tiled)])
         schedule = dataclasses.replace(schedule, prefetch_bytes=max(0, self.size_bytes - end))
         layout = laid_out_at(search.layout.placement, schedule, search.storages, io)
         return schedule, dataclasses.replace(layout, placement=dataclasses.replace(layout.placement, size=end))
@@ -308,7 +315,7 @@ def good_plan(search: PrefetchSearch) -> PrefetchPlan:
     for capacity in _capacities(search, search.smallest()):
         if search.bound(capacity) >= enough:
             continue
-        found = _fastest_within(search, capacity, enough)
+        found = fastest_within(search, capacity, enough)
         if found is not None:
             return PrefetchPlan(search, found, found.size_bytes)
     return PrefetchPlan(search, best, best.size_bytes)
@@ -335,7 +342,7 @@ def fastest_plan(families: Iterable[Iterable[PrefetchSearch]], budget: int, leas
             for capacity in reversed([capacity for capacity in _capacities(search, smallest) if capacity <= budget]):
                 if search.bound(capacity) >= limit:
                     break
-                found = _fastest_within(search, capacity, limit, least_cycles)
+                found = fastest_within(search, capacity, limit, least_cycles)
                 if found is not None:
                     best, limit = PrefetchPlan(search, found, capacity), found.cycles
     return least if best is None else best
@@ -355,7 +362,7 @@ def all_plans(schedules: Iterable[PrefetchSearch], least_cycles: int = 0) -> tup
         search = each[index]
         if search.bound(capacity) >= limit:
             continue
-        trial = _fastest_within(search, capacity, limit, least_cycles)
+        trial = fastest_within(search, capacity, limit, least_cycles)
         if trial is None and len([*again]) > 1 and least_cycles <= search.smallest().cycles < limit:
             trial = search.smallest()
         if trial is not None:
@@ -377,7 +384,7 @@ def _capacities(search: PrefetchSearch, smallest: PrefetchTrial) -> list[int]:
     return found
 
 
-def _fastest_within(search: PrefetchSearch, capacity: int, limit: int, least_cycles: int = 0) -> PrefetchTrial | None:
+def fastest_within(search: PrefetchSearch, capacity: int, limit: int, least_cycles: int = 0) -> PrefetchTrial | None:
     """Return the fastest candidate in ``capacity`` bytes that takes ``least_cycles`` or more and less than ``limit``, or None."""
     best = None
     before = None

@@ -24,6 +24,9 @@ from typing import NamedTuple
 CHANNELS = 16
 """The most copies under way at a time; the driver's NEUTRON_CHANNELS."""
 
+CONSTANT_CHANNELS = 14
+"""The channels for constants where tensors are copied too, which have the last two."""
+
 ORDERS = LOWEST, HIGHEST, NEXT = ("lowest", "highest", "next")
 """The address of a constant: the lowest free one, the highest free one, or the next free one behind the constant before it."""
 
@@ -44,7 +47,8 @@ class Transfer(NamedTuple):
 class CutSteps:
     """The steps of a schedule with some calls cut in pieces, each piece a step of its own.
 
-    ``spent`` are the cycles of each step, ``origins`` the step of the uncut schedule that each one is a piece of.
+    ``spent`` are the cycles of each step, ``moving`` those of them in which tiles of tensors are copied and constants wait,
+    ``origins`` the step of the uncut schedule that each one is a piece of.
     """
 
     spent: Sequence[int]
@@ -52,6 +56,7 @@ class CutSteps:
     transfers: Sequence[Transfer]
     compute_cycles: int
     copy_cycles: int
+    moving: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ class Simulation:
     free: Callable[[int, int], Sequence[Gap]]
     capacity: int
     order: str
+    channels: int = CHANNELS
     held: list[tuple[int, int, int]] = field(default_factory=list)
     ready: dict[int, int] = field(default_factory=dict)
     waiting: list[int] = field(default_factory=list)
@@ -119,9 +125,9 @@ class Simulation:
         """Return the first step from ``begin`` on in front of which the copy can start, and its address; None without one."""
         first = transfer.first
         while begin <= first:
-            if len(self.waiting) >= CHANNELS and self.waiting[-CHANNELS] >= begin:
+            if len(self.waiting) >= self.channels and self.waiting[-self.channels] >= begin:
                 # The channel's earlier copy must have been waited for.
-                begin = min(first, self.waiting[-CHANNELS] + 1)
+                begin = min(first, self.waiting[-self.channels] + 1)
             self.held = [piece for piece in self.held if piece[2] >= begin]
             origins = self.cut.origins
             address = self._address(self.free(origins[begin], origins[transfer.last]), transfer.size)
@@ -156,11 +162,21 @@ class Simulation:
         """Compute the steps in front of ``end``, each once its constants are there. Return the cycles of the kernels alone."""
         computed = 0
         for step in range(self.step, end):
-            spent = self.cut.spent[step]
-            self.now = max(self.now, self.ready.get(step, 0)) + spent
+            spent, begun = self.cut.spent[step], max(self.now, self.ready.get(step, 0))
+            if self.cut.moving and self.cut.moving[step]:
+                self._delay(step, begun)
+            self.now = begun + spent
             computed += spent
         self.step = end
         return computed
+
+    def _delay(self, step: int, begun: int) -> None:
+        """Put off the copies that are under way when a step begins by the time of the tiles that the step copies."""
+        if self.copied > begun:
+            self.copied += self.cut.moving[step]
+            for later, there in self.ready.items():
+                if later > step and there > begun:
+                    self.ready[later] = there + self.cut.moving[step]
 
     def _start(self, transfer: Transfer, address: int) -> None:
         self.copied = max(self.now, self.copied) + transfer.cycles

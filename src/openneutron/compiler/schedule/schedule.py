@@ -44,11 +44,21 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """Waits for a channel's copies."""
+
+    channel: int = 0
+
+    def __str__(self) -> str:
+        return f"wait for channel {self.channel}"
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
     """The body, ``count`` times."""
 
     count: int
-    body: tuple[Rows, ...]
+    body: tuple[Rows | Wait, ...]
 
     def __str__(self) -> str:
         return "\n".join((f"{self.count} times", *(f"  {part}" for part in self.body)))
@@ -66,16 +76,6 @@ class Fetch:
         return f"fetch the constants of call {self.call} to 0x{self.destination:x}, channel {self.channel}"
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Waits for a channel's copies."""
-
-    channel: int = 0
-
-    def __str__(self) -> str:
-        return f"wait for channel {self.channel}"
-
-
 Step = Whole | Rows | Loop | Fetch | Wait
 
 
@@ -86,7 +86,8 @@ class Schedule:
     ``overlaps``: of two storages (made, dying), the first may start at most so many bytes behind the second's start (below 0:
     so many before it), though both are live: it is then written over bytes that are not needed any more.
     ``allocations``: storages that share an allocation, by name, each so many bytes behind its start. They are used one after the
-    other, though a loop keeps all of them live.
+    other, though a loop keeps all of them live. ``is_tiled``: kernels work on the memory of the NPU alone, which is the prefetch
+    buffer; the scratch buffer is external memory, and calls of transfers copy between the two.
     """
 
     calls: tuple[KernelCall, ...]
@@ -95,6 +96,7 @@ class Schedule:
     prefetch_bytes: int = 0
     overlaps: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
     allocations: Mapping[str, tuple[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    is_tiled: bool = False
 
     def calls_of(self, step: Step) -> Iterator[KernelCall]:
         """Return the calls a step runs."""
@@ -126,7 +128,7 @@ class Schedule:
 def calls_in(step: Step) -> tuple[int, ...]:
     """Return the numbers of the calls that a step runs."""
     if isinstance(step, Loop):
-        return tuple(part.call for part in step.body)
+        return tuple(part.call for part in step.body if isinstance(part, Rows))
     return (step.call,) if isinstance(step, Whole | Rows) else ()
 
 
@@ -165,7 +167,8 @@ def part_cycles(step: Whole | Rows, call: KernelCall, target: Target) -> int:
 def compute_cycles(step: Step, schedule: Schedule, target: Target) -> int:
     """Return the cycles of the kernel calls that a step runs."""
     if isinstance(step, Loop):
-        return step.count * sum(part_cycles(part, schedule.calls[part.call], target) for part in step.body)
+        parts = (part for part in step.body if isinstance(part, Rows))
+        return step.count * sum(part_cycles(part, schedule.calls[part.call], target) for part in parts)
     if isinstance(step, Whole | Rows):
         return part_cycles(step, schedule.calls[step.call], target)
     return 0
@@ -188,30 +191,11 @@ def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
     return list(zip(runs, cycles, strict=True))
 
 
-def overlapped_cycles(
-    schedule: Schedule, sizes: Mapping[int, int], computed: Mapping[Step, int], target: Target
-) -> int:
-    """Return the cycles of a run with a port that copies in the background, one transfer after the other.
-
-    ``sizes`` are the bytes of each call's constants, by the call's index; ``computed`` is the result of ``durations``. A copy starts
-    when its FETCH is reached and the copies before it are done; what starting one costs the host is not known and not counted.
-    """
-    now = copied = 0
-    done: dict[int, int] = {}
-    for step in schedule.steps:
-        if isinstance(step, Fetch):
-            copied = max(copied, now) + fetch_cycles(sizes[step.call], target)
-            done[step.channel] = copied
-        elif isinstance(step, Wait):
-            now = max(now, done.get(step.channel, 0))
-        else:
-            now += computed[step]
-    return now
-
-
 def copy_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) -> int:
-    """Return the cycles that all copies of a run take together."""
-    return sum(fetch_cycles(sizes[step.call], target) for step in schedule.steps if isinstance(step, Fetch))
+    """Return the cycles that all copies of a run take together, of constants and of tensors."""
+    fetched = sum(fetch_cycles(sizes[step.call], target) for step in schedule.steps if isinstance(step, Fetch))
+    spent = zip(schedule.calls, spent_on_calls(schedule, target), strict=True) if schedule.is_tiled else ()
+    return fetched + sum(cycles for call, (_, cycles) in spent if call.is_transfer)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -275,7 +259,11 @@ def split_calls(schedule: Schedule, storages: Storages, counts: Mapping[int, int
 
 def _moved(step: Step, places: dict[int, range]) -> Iterator[Step]:
     if isinstance(step, Loop):
-        yield Loop(step.count, tuple(dataclasses.replace(part, call=places[part.call][0]) for part in step.body))
+        body = (
+            dataclasses.replace(part, call=places[part.call][0]) if isinstance(part, Rows) else part
+            for part in step.body
+        )
+        yield Loop(step.count, tuple(body))
     elif isinstance(step, Whole | Rows):
         assert isinstance(step, Whole) or len(places[step.call]) == 1, "a call in stripes is not cut"
         for place in places[step.call]:

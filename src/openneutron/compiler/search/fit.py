@@ -11,10 +11,12 @@ from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.needs import in_place, merge_columns, parts_may_be_faster
-from openneutron.compiler.schedule.schedule import Schedule, durations, fetched_sizes, overlapped_cycles, whole_schedule
+from openneutron.compiler.schedule.schedule import Schedule, fetched_sizes, whole_schedule
+from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors, of_one_order
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
+from openneutron.compiler.search.tiles import fastest_tiled
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
 from openneutron.errors import BudgetError, InvalidOptionError, Suggestions
@@ -39,7 +41,7 @@ class Fitted:
     def cycles(self, target: Target) -> int:
         """Return the modelled cycles with a port that copies in the background."""
         sizes = fetched_sizes(self.schedule, self.storages)
-        return overlapped_cycles(self.schedule, sizes, durations(self.schedule, target), target)
+        return overlapped_cycles(self.schedule, sizes, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Task:
         A greater budget never gives a slower schedule. Cycles are modelled; with constant prefetch they are those of a port that
         copies in the background.
         """
+        if self.target.moves_tiles:
+            return self._in_tiles(budget)
         if self.options.prefetch_constants:
             return self._with_prefetch(budget)
         (order,) = self.orders()
@@ -153,6 +157,12 @@ class Task:
             return Infeasible(least, lambda below: min(below, least))
         schedule, layout = found.laid_out(self.options.place)
         return Fitted(schedule, layout, found.search.storages)
+
+    def _in_tiles(self, budget: int) -> Fitted | Infeasible:
+        found = fastest_tiled(self.calls, self.separate, self.target, budget)
+        if found is None:
+            return Infeasible(0, lambda below: below)
+        return Fitted(found.schedule, found.layout, found.storages)
 
     def prefetches(self) -> tuple[PrefetchPlan, list[Iterable[PrefetchSearch]]]:
         """Return the plan for whole tensors with ample memory for prefetch, and the candidates for smaller budgets.
@@ -305,7 +315,7 @@ def _others(options: CompileOptions) -> dict[str, CompileOptions]:
 def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
     """Return the fastest feasible schedule of all selections of a graph. Raises BudgetError where there is no such schedule."""
     budget = budget_bytes(options.sram_budget, target)
-    outside = bytes_outside(graph, options.place)
+    outside = bytes_outside(graph, ARENA if target.moves_tiles else options.place)
     tasks = all_tasks.of(target, options)
     found = [task.within(budget - outside) for task in tasks]
     feasible = [each for each in found if not isinstance(each, Infeasible)]

@@ -51,6 +51,12 @@ class View:
         return math.prod(self.extents) * self.element_bytes
 
     @property
+    def distinct_bytes(self) -> int:
+        """Return the bytes of all elements; one that is read again and again counts once."""
+        extents = (extent for extent, pitch in zip(self.extents, self.pitches, strict=True) if pitch)
+        return math.prod(extents) * self.element_bytes
+
+    @property
     def is_dense(self) -> bool:
         """Return whether the elements lie side by side, channels innermost."""
         return self.pitches == dense_pitches(self.extents, self.element_bytes)
@@ -180,6 +186,11 @@ class KernelCall:
         return rows.KERNEL_BY_NAME[self.kernel].traits
 
     @property
+    def is_transfer(self) -> bool:
+        """Return True for a copy that the copy engine makes while kernels run."""
+        return rows.KERNEL_BY_NAME[self.kernel].is_transfer
+
+    @property
     def results(self) -> tuple[str, ...]:
         """Return the buffers that the kernel writes: the output, states and scratch."""
         return rows.KERNEL_BY_NAME[self.kernel].results
@@ -244,7 +255,7 @@ def call_on_whole(
 class Storage:
     """A piece of memory: a graph input, a graph output, a constant, a state, or (none of these) scratch.
 
-    ``state``: the address in the persistent area, in bytes.
+    ``state``: the address in the persistent area, in bytes. ``external``: a tensor that was moved out of the memory of the NPU.
     """
 
     name: str
@@ -253,6 +264,7 @@ class Storage:
     output: int | None = None
     constant: bytes | None = None
     state: int | None = None
+    external: bool = False
 
     @property
     def is_border(self) -> bool:
@@ -261,7 +273,7 @@ class Storage:
 
     @property
     def is_scratch(self) -> bool:
-        return self.constant is None and self.state is None and not self.is_border
+        return self.constant is None and self.state is None and not self.is_border and not self.external
 
     @property
     def is_given(self) -> bool:
@@ -275,7 +287,7 @@ class Storage:
 
     def is_outside(self, io_outside: bool) -> bool:
         """Return True for memory beside the arena: states, and inputs and outputs with ``io_outside``."""
-        return self.state is not None or (io_outside and self.is_border)
+        return self.state is not None or self.external or (io_outside and self.is_border)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,9 @@ from openneutron.isa.kernels.row import (
     Work,
     buffer,
     constant,
+    of_one_input,
     signed,
+    unsigned,
 )
 
 
@@ -77,6 +79,17 @@ KERNELS = (
         INPUT_AND_OUTPUT,
         10,
         traits=IDENTITY,
+    ),
+    Row(
+        "move_s8",
+        "Starts a copy of a window between two memories on a channel; WAIT ends it. The rows of the output are those of the input.",
+        (
+            buffer("input", "bytes, those of a column side by side"),
+            buffer("output", "bytes, those of a column side by side"),
+            unsigned("channel", "0 to 15"),
+        ),
+        62,
+        traits=of_one_input(SameElement(), Work(CostClass.TRANSFERRED)),
     ),
     Row(
         "lookup_s8",

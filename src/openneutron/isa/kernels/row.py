@@ -84,6 +84,7 @@ class CostClass(Enum):
     PER_INPUT = "a step for each input element, with channels on the pipelines"
     PER_COLUMN = "a step for each input, with output columns on the pipelines"
     MOVED = "so many bytes of output in a cycle"
+    TRANSFERRED = "so many bytes of output in a cycle of the copy engine, beside the kernels"
     EXPONENTIALS = "a function of 32 bits for each output element"
     NORMALIZED = "so many steps for each element, with channels on the pipelines, and a root of 32 bits for each line"
     FILTERED = "products of each input for each filter, then of each result that a filter keeps"
@@ -275,6 +276,11 @@ class Row:
     def scratch(self) -> tuple[str, ...]:
         """Return the buffers that are scratch of each call."""
         return tuple(field.name for field in self.fields if field.scratch)
+
+    @property
+    def is_transfer(self) -> bool:
+        """Return True where the copy engine does the kernel's work: a call starts the work on a channel, and WAIT ends it."""
+        return self.traits.cost.kind is CostClass.TRANSFERRED
 
     def index(self, field: str) -> int:
         return next(i for i, candidate in enumerate(self.fields) if candidate.name == field)

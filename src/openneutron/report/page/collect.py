@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
 from openneutron.compiler.cost.cycles import MEMORY
-from openneutron.compiler.emit.emit import OperatorReport
+from openneutron.compiler.emit.report import OperatorReport
 from openneutron.compiler.search.pareto import Point
 from openneutron.report.page.connect import connected
 from openneutron.report.page.data import (

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
 from openneutron.compiler.memory.layout import Layout, laid_out_at, lay_out
@@ -17,7 +17,8 @@ from openneutron.compiler.memory.place import (
     place_near_bound,
     place_smallest,
 )
-from openneutron.compiler.schedule.schedule import Loop, Rows, Schedule, Step, Whole, calls_in
+from openneutron.compiler.schedule.schedule import Rows, Schedule, Step, Whole, calls_in
+from openneutron.compiler.search.cascade.loops import Round, compressed
 from openneutron.compiler.search.cascade.network import Network, mirrored, network
 from openneutron.compiler.search.cascade.patches import held_rows, offsets, stripe
 from openneutron.compiler.search.cascade.progress import rounds
@@ -28,11 +29,6 @@ from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.isa import aligned
 from openneutron.options import CALLER
 from openneutron.targets import Target
-
-PERIODS = (1, 2, 3, 4)
-"""The iterations that a loop's body may hold: where rows are doubled, every second iteration is alike."""
-
-Round = tuple[Rows, ...]
 
 Numbers = Mapping[int, tuple[tuple[int, ...], ...]]
 """For each position of a segment the numbers of its calls in the schedule: by piece, and in a piece by call."""
@@ -117,59 +113,6 @@ def _stripes(
         for number, (begin, end), total in zip(piece, spans, totals, strict=True):
             if begin < end:
                 yield Rows(number, total - end, total - begin) if network.backwards else Rows(number, begin, end)
-
-
-def compressed(all_rounds: Sequence[Round]) -> list[Step]:
-    """Return the same stripes in the same order, with repeated iterations as loops."""
-    steps: list[Step] = []
-    at = 0
-    while at < len(all_rounds):
-        best_saved, best = 0, (1, 1)
-        for period in PERIODS:
-            count = _repeats(all_rounds, at, period)
-            saved = sum(len(each) for each in all_rounds[at : at + (count - 1) * period])
-            if saved > best_saved:
-                best_saved, best = saved, (period, count)
-        period, count = best
-        body = [*chain.from_iterable(all_rounds[at : at + period])]
-        if count > 1:
-            after = chain.from_iterable(all_rounds[at + period : at + 2 * period])
-            steps.append(
-                Loop(
-                    count,
-                    tuple(replace(one, step=other.row0 - one.row0) for one, other in zip(body, after, strict=True)),
-                )
-            )
-        else:
-            steps += body
-        at += period * count
-    return steps
-
-
-def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
-    """Return how often the ``period`` iterations from ``at`` on are repeated, each time moved by as many rows."""
-
-    def body(index: int) -> list[Rows]:
-        start = at + index * period
-        return [*chain.from_iterable(all_rounds[start : start + period])] if start + period <= len(all_rounds) else []
-
-    first, second = body(0), body(1)
-    if not first or not _alike(first, second):
-        return 1
-    moved = [other.row0 - one.row0 for one, other in zip(first, second, strict=True)]
-    count, before = 2, second
-    while True:
-        after = body(count)
-        if not _alike(before, after) or [b.row0 - a.row0 for a, b in zip(before, after, strict=True)] != moved:
-            return count
-        count, before = count + 1, after
-
-
-def _alike(one: Sequence[Rows], other: Sequence[Rows]) -> bool:
-    """Return True for the same calls with as many rows each."""
-    return len(one) == len(other) and all(
-        a.call == b.call and a.row1 - a.row0 == b.row1 - b.row0 for a, b in zip(one, other, strict=True)
-    )
 
 
 UNLIMITED = 1 << 40

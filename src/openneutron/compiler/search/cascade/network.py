@@ -136,7 +136,7 @@ def network(
         if storage.constant is None and (name in views or storage.is_given):
             seen = views.get(name, [])
             pieces[name] = _piece(storage, seen, writers.get(name, []), readers.get(name, []), outside)
-    rows = tuple(_call_rows(call, storages, pieces, target, fetched) for call in calls)
+    rows = tuple(call_rows(call, storages, pieces, target, fetched) for call in calls)
     return Network(rows, pieces, target, int(target.costs.issue_cycles.value))
 
 
@@ -154,7 +154,7 @@ def _piece(storage: Storage, views: Sequence[View], writers: list[int], readers:
     return Piece(storage.name, size, first, last, tuple(writers), tuple(readers), pitch, rows, rolls)
 
 
-def _call_rows(
+def call_rows(
     call: KernelCall, storages: Storages, pieces: Mapping[str, Piece], target: Target, fetched: bool
 ) -> CallRows:
     output = call.views["output"]

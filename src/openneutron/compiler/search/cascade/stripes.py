@@ -80,8 +80,9 @@ def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
     held = 1
     for writer in piece.writers:
         held = max(held, *map(sub, done[writer], _still_needed(segment, piece, done, writer, False)))
-        if segment.network.backwards:
-            # The kernel writes a stripe's last rows first, as they are counted here: none may overlap another.
+        if segment.network.backwards or segment.network.calls[writer].call.is_transfer:
+            # The kernel writes a stripe's last rows first, as they are counted here, and a transfer in any order: none may overlap
+            # another.
             held = max(held, *map(sub, done[writer], (0, *done[writer])))
     return min(held, piece.rows)
 

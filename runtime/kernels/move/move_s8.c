@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Copies between two memories in the background, by the port's copy and wait: lines of bytes, each of them one transfer. */
+#include "elements.h"
+
+bool move_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
+    const NeutronMoveS8 *p = params_block;
+    const NeutronBuffer *in = neutron_window_buffer(program, p->input, false, window);
+    const NeutronBuffer *out = neutron_window_buffer(program, p->output, true, window);
+    return in != NULL && out != NULL && in->channel_pitch == 1 && out->channel_pitch == 1 && p->channel < NEUTRON_CHANNELS;
+}
+
+/* Without a copy of the port's the bytes are there at once. Damaged words can make the two lines overlap. */
+static void start_line(NeutronBases *bases, uint8_t *to, const uint8_t *from, int32_t length, uint32_t channel) {
+    if (bases->config.copy == NULL) {
+        memmove(to, from, (size_t)length);
+    } else {
+        bases->config.copy(to, from, (uint32_t)length, channel);
+        bases->channels_open |= 1u << channel;
+    }
+}
+
+void move_s8_run(const NeutronKernelCall *call) {
+    const NeutronMoveS8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
+    int32_t cols = w->col1 - w->col0, length = w->channel1 - w->channel0;
+    neutron_join_columns((const NeutronBuffer *const[]){in, out}, 2, &cols, &length);
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);
+        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+        for (int32_t c = 0; c < cols; c++) {
+            start_line(call->bases, to, from, length, p->channel);
+            from += in->col_pitch;
+            to += out->col_pitch;
+        }
+    }
+}

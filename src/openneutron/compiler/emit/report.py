@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The facts about a compiled program: cycles by operator, buffers, sizes and traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from openneutron.compiler.cost.cycles import bottleneck, call_cost, idle_reason
+from openneutron.compiler.emit.course import StepReport, least_traffic_bytes, rows_held, steps_of, traffic
+from openneutron.compiler.emit.emit import border
+from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
+from openneutron.compiler.schedule.schedule import Fetch, Schedule, copy_cycles, fetched_sizes, spent_on_calls
+from openneutron.compiler.schedule.timeline import overlapped_cycles
+from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.select.calls import KernelCall, Storages
+from openneutron.compiler.select.states import state_bytes
+from openneutron.ir import Graph
+from openneutron.isa import Program, aligned
+from openneutron.options import ARENA, CALLER, CompileOptions
+from openneutron.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
+
+    ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
+    compute, whichever takes most. ``parallel``: what the pipelines share out among them. The fields behind ``stripes`` are those of
+    ``course.Traffic``.
+    """
+
+    name: str
+    kernel: str
+    output: tuple[int, ...]
+    macs: int
+    cycles: int
+    utilisation: float
+    parallel: str
+    bottleneck: str
+    idle: str
+    stripes: int
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    read_bytes: int = 0
+    written_bytes: int = 0
+    weights_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """A buffer of the arena: its bytes, address, and the first and last step it is live in.
+
+    A rolling buffer holds ``rows_held`` of the ``rows`` of its tensor; both are 0 for other buffers.
+    """
+
+    name: str
+    size_bytes: int
+    offset: int
+    first: int
+    last: int
+    rows_held: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The facts about a compiled program. All sizes are bytes.
+
+    ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
+    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs, outputs and states,
+    ``state_bytes`` the persistent area of ``states``,
+    ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
+    highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with inputs and
+    outputs at the other place, the caller's buffers or the arena (with copies, whose places depend on that, as much as at this
+    one). ``gained_cycles``: how many ``effort`` saved, by those of a port that copies in the background (None at the default
+    effort, and where that finds nothing that fits).
+
+    ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
+    are copies. ``overlapped_cycles``: with a port that copies in the background. Where the chip's copy engine works in the background,
+    ``cycles`` are the same as these, and kernels wait in ``copy_cycles`` of them. ``engine_cycles`` are those of all copies,
+    ``moved_bytes`` what a run copies of tensors between external memory and the memory of the NPU, ``external_bytes`` the tensors that are
+    kept in external memory. ``traffic_bound_bytes``: a lower bound of what any schedule copies: what is read of the inputs, the
+    outputs and all constants once. ``inputs`` and ``outputs`` are the storages of the
+    graph's inputs and outputs, as ``OperatorReport.reads`` names them.
+    """
+
+    target: str
+    operators: tuple[OperatorReport, ...]
+    memory: tuple[MemoryItem, ...]
+    cycles: int
+    copy_cycles: int
+    overlapped_cycles: int
+    macs: int
+    arena_bytes: int
+    bound_bytes: int
+    placement: str
+    prefetch_bytes: int
+    fetched_bytes: int
+    io_bytes: int
+    sram_bytes: int
+    other_io_sram_bytes: int
+    budget_bytes: int
+    weights_bytes: int
+    microcode_bytes: int
+    milliseconds: float
+    utilisation: float
+    used_bytes: int | None = None
+    effort: str = DEFAULT.name
+    gained_cycles: int | None = None
+    steps: tuple[StepReport, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    state_bytes: int = 0
+    states: tuple[str, ...] = ()
+    engine_cycles: int = 0
+    moved_bytes: int = 0
+    external_bytes: int = 0
+    traffic_bound_bytes: int = 0
+
+    def __str__(self) -> str:
+        """Return the headline numbers."""
+        memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
+        memory |= {"state": self.state_bytes} if self.state_bytes else {}
+        memory |= {"fetched": self.fetched_bytes, "weights": self.weights_bytes, "microcode": self.microcode_bytes}
+        sizes = ", ".join(f"{name} {size} B" for name, size in memory.items())
+        copies = f"{self.copy_cycles} of them copies, {self.overlapped_cycles} with copies in the background"
+        return f"{sizes}\n{self.macs} MACs, {self.cycles} cycles, {copies}"
+
+
+def report(
+    graph: Graph,
+    schedule: Schedule,
+    storages: Storages,
+    layout: Layout,
+    program: Program,
+    target: Target,
+    options: CompileOptions,
+    budget: int,
+) -> Report:
+    """Return the facts of a program that was emitted from this schedule; ``budget`` is the SRAM it may take in bytes."""
+    operators = tuple(
+        _operator_report(call, *spent, target, storages)
+        for call, spent in zip(schedule.calls, spent_on_calls(schedule, target), strict=True)
+    )
+    sizes = fetched_sizes(schedule, storages)
+    fetches = [step for step in schedule.steps if isinstance(step, Fetch)]
+    header = program.header
+    cycles = header["cycles_low"] | header["cycles_high"] << 32
+    copying, overlapped = copy_cycles(schedule, sizes, target), overlapped_cycles(schedule, sizes, target)
+    waiting = overlapped - (cycles - copying) if schedule.is_tiled else copying
+    cycles = overlapped if schedule.is_tiled else cycles
+    macs = sum(operator.macs for operator in operators)
+    sram = sram_bytes(graph, schedule, layout, options)
+    return Report(
+        target=target.name,
+        operators=operators,
+        memory=_memory(layout, rows_held(schedule, storages)),
+        cycles=cycles,
+        copy_cycles=waiting,
+        overlapped_cycles=overlapped,
+        macs=macs,
+        arena_bytes=layout.scratch_bytes,
+        bound_bytes=layout.placement.bound,
+        placement=layout.placement.method,
+        prefetch_bytes=schedule.prefetch_bytes,
+        fetched_bytes=sum(sizes[step.call] for step in fetches),
+        io_bytes=sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)),
+        sram_bytes=sram,
+        other_io_sram_bytes=sram
+        if fetches or schedule.is_tiled
+        else _other_io_bytes(graph, schedule, storages, layout, options),
+        budget_bytes=budget,
+        weights_bytes=len(program.weights),
+        microcode_bytes=len(program.microcode),
+        milliseconds=target.milliseconds(cycles),
+        utilisation=macs / (cycles * target.macs_per_cycle) if cycles else 0.0,
+        steps=steps_of(schedule, sizes, target),
+        inputs=tuple(border(storages, i, "input") for i in range(len(graph.inputs))),
+        outputs=tuple(border(storages, i, "output") for i in range(len(graph.outputs))),
+        state_bytes=state_bytes(graph),
+        states=tuple(state.tensor for state in graph.states),
+        engine_cycles=copying,
+        moved_bytes=sum(
+            each.written_bytes for each, call in zip(operators, schedule.calls, strict=True) if call.is_transfer
+        ),
+        external_bytes=layout.external_bytes,
+        traffic_bound_bytes=least_traffic_bytes(schedule, storages) if schedule.is_tiled else 0,
+    )
+
+
+def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: CompileOptions) -> int:
+    """Return all SRAM that a run takes, in bytes: the arena, the prefetch buffer, states, and the caller's inputs and outputs."""
+    return (
+        layout.scratch_bytes
+        + schedule.prefetch_bytes
+        + bytes_outside(graph, ARENA if schedule.is_tiled else options.place)
+    )
+
+
+def _other_io_bytes(
+    graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
+) -> int:
+    """Return the SRAM of the schedule with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
+    elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
+    anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
+    outer = {piece.name for piece in storages.storages.values() if piece.is_border}
+    # Patches have memory of their own, which is no tensor's.
+    ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
+    border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
+    as_it_is = layout.scratch_bytes + border if elsewhere.place == ARENA else max(ends, default=0)
+    return min(anew, as_it_is) + bytes_outside(graph, elsewhere.place)
+
+
+def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target, storages: Storages) -> OperatorReport:
+    cost = call_cost(call, target)
+    issue = stripes * cost.issue_cycles
+    cost = replace(cost, issue_cycles=issue, compute_cycles=cycles - issue)
+    utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
+    work = call.views["output"].extents, cost.macs, cost.cycles, utilisation, cost.parallel
+    reasons = bottleneck(cost), idle_reason(call, cost, target, stripes)
+    moved = traffic(call, storages)
+    sizes = moved.read_bytes, moved.written_bytes, moved.weights_bytes
+    return OperatorReport(call.name, call.kernel, *work, *reasons, stripes, moved.reads, moved.writes, *sizes)
+
+
+def _memory(layout: Layout, rows: Mapping[str, tuple[int, int]]) -> tuple[MemoryItem, ...]:
+    offsets = layout.placement.offsets
+    ordered = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
+    return tuple(
+        MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last, *rows.get(i.name, (0, 0))) for i in ordered
+    )

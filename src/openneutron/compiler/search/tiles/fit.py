@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The schedule of a plan in tiles, with addresses, and the constants that are copied ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from openneutron.compiler.memory.layout import Layout, lay_out
+from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_within
+from openneutron.compiler.schedule.schedule import Schedule, Step
+from openneutron.compiler.search.call_lists import of_one_order
+from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
+from openneutron.compiler.search.tiles.streams import Streams, Tiled, steps_of
+from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.options import CALLER
+from openneutron.targets import Target
+
+SHARES = (1.0, 0.85, 0.7, 0.55, 0.4)
+"""Parts of the memory of the NPU that a segment may take with its constants. What is left is for constants of later segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class TiledSchedule:
+    """A schedule in tiles with addresses; ``cycles``: with copies beside kernels."""
+
+    schedule: Schedule
+    layout: Layout
+    storages: Storages
+    cycles: int
+
+
+def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int) -> TiledSchedule | None:
+    """Return the fastest schedule in tiles that is found, with a memory of the NPU of ``budget`` bytes; None without one."""
+    given = of_one_order(calls, storages)[0]
+    search = TileSearch(Streams(given.calls, given.storages, target))
+    best: TiledSchedule | None = None
+    before = None
+    for share in SHARES:
+        plan = search.plan(int(budget * share))
+        if plan is None or plan == before:
+            continue
+        before = plan
+        found = _scheduled(plan, storages, target, budget, ENDLESS if best is None else best.cycles)
+        if found is not None:
+            best = found
+    return best
+
+
+def _scheduled(plan: TilePlan, storages: Storages, target: Target, budget: int, limit: int) -> TiledSchedule | None:
+    """Return the schedule of a plan with its constants; None where it does not fit, or takes ``limit`` cycles or more."""
+    schedule, made = schedule_of(plan, storages)
+    layout = lay_out(schedule, made, CALLER)
+    if layout.scratch_bytes > budget:
+        return None
+    search = PrefetchSearch(schedule, layout, made, target)
+    trial = fastest_within(search, budget, limit)
+    if trial is None:
+        return None
+    schedule, layout = PrefetchPlan(search, trial, budget).laid_out(CALLER)
+    return TiledSchedule(schedule, layout, made, trial.cycles)
+
+
+def schedule_of(plan: TilePlan, storages: Storages) -> tuple[Schedule, Storages]:
+    """Return the schedule of a plan, without constants, and the storages with those in the memory of the NPU."""
+    calls: list[KernelCall] = []
+    steps: list[Step] = []
+    rings: dict[str, int] = {}
+    overlaps: dict[tuple[str, str], int] = {}
+    own = {
+        name: replace(each, external=True) if name in plan.external and each.is_scratch else each
+        for name, each in storages.storages.items()
+    }
+    of = dict(storages.of)
+    for index, (_, _, _, part) in enumerate(plan.parts):
+        named = {name: f"{name} {index}" for name in part.streamed.copies}
+        for name, storage in part.streamed.copies.items():
+            own[named[name]] = replace(storage, name=named[name])
+            of[named[name]] = named[name]
+        steps += _steps(part, named, calls)
+        rings |= {named.get(name, name): rows for name, rows in part.stripes.rings.items()}
+        overlaps |= {
+            (named.get(one, one), named.get(other, other)): by for (one, other), by in part.stripes.overlaps.items()
+        }
+    schedule = Schedule(tuple(calls), tuple(steps), rings, 0, overlaps, is_tiled=True)
+    return schedule, Storages(own, of)
+
+
+def _steps(part: Tiled, named: dict[str, str], calls: list[KernelCall]) -> list[Step]:
+    """Append the calls of a segment and return its steps."""
+    streamed = part.streamed
+
+    def number(call: KernelCall) -> int:
+        views = {name: _renamed(view, named) for name, view in call.views.items()}
+        calls.append(replace(call, views=views))
+        return len(calls) - 1
+
+    before = [number(call) for call in streamed.before]
+    numbers = {position: number(call.call) for position, call in enumerate(streamed.calls)}
+    behind = [number(call) for call in streamed.behind]
+    return steps_of(part, numbers, before, behind)
+
+
+def _renamed(view: View, named: dict[str, str]) -> View:
+    return replace(view, tensor=named[view.tensor]) if view.tensor in named else view

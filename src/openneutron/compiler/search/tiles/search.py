@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The segments of a schedule in tiles, and which tensors stay in the memory of the NPU between them.
+
+A tensor that is live between two segments is either there whole, or in external memory: then the segment that defines it stores it, and each
+segment that reads it loads it. As in the search for cascades, the best plan is a shortest path over cuts of the calls. A state of the
+path is a cut and the set of tensors that stay; the best ``KEPT`` states of each cut are kept, so that the search is a heuristic. The cycles of a segment
+are the larger of its iterations with transfers beside kernels, and of all of its copies together, constants included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from openneutron.compiler.cost.cycles import fetch_cycles, least_compute_cycles
+from openneutron.compiler.schedule.schedule import fetched_bytes
+from openneutron.compiler.search.tiles.streams import Streamed, Streams, Tiled, tiled
+from openneutron.compiler.select.calls import KernelCall
+
+KEPT = 4
+"""States of a cut that are kept."""
+
+LONGEST = 16
+"""The most calls of a cascade."""
+
+STRIPES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
+"""Numbers of stripes that are tried."""
+
+ENDLESS = 1 << 60
+
+FINER = 3
+"""So many of the next larger numbers are tried behind the smallest number of stripes that fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlan:
+    """Segments in order; ``cycles`` are an estimate."""
+
+    parts: tuple[tuple[int, int, frozenset[str], Tiled], ...]
+    cycles: int
+    external: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    cycles: int
+    stays: frozenset[str]
+    part: tuple[int, int, frozenset[str], Tiled] | None
+    earlier: _Path | None
+
+
+@dataclass(slots=True)
+class _Choices:
+    """A segment whose external storages are known: the stripes that were evaluated, by their number."""
+
+    forms: tuple[Streamed, ...]
+    evaluated: dict[tuple[int, int], Tiled] = field(default_factory=dict)
+    found: dict[int, Tiled | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class TileSearch:
+    """Plans in tiles for one list of calls."""
+
+    streams: Streams
+    _choices: dict[tuple[int, int, frozenset[str]], _Choices] = field(default_factory=dict)
+    _least: list[int] = field(init=False)
+    _read: list[dict[str, int]] = field(init=False)
+    _constants: list[int] = field(init=False)
+    _outside: frozenset[str] = field(init=False)
+    _touched: list[frozenset[str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        calls, target, storages = self.streams.calls, self.streams.target, self.streams.storages
+        least = (
+            least_compute_cycles(call, target, call.views["output"].extents[1]) + self.streams.base.issue_cycles
+            for call in calls
+        )
+        self._least = [0, *accumulate(least)]
+        self._constants = [0, *accumulate(fetched_bytes(call, storages) for call in calls)]
+        self._outside = frozenset(name for name, each in storages.storages.items() if each.is_border)
+        self._read = [self._bytes_read(call) for call in calls]
+        self._touched = [frozenset((row.output, *row.reads)) for row in self.streams.base.calls]
+
+    def _bytes_read(self, call: KernelCall) -> dict[str, int]:
+        """Return the bytes of each storage that a call reads, of several operands the most."""
+        read: dict[str, int] = {}
+        for operand, view in call.views.items():
+            storage = self.streams.storages[view.tensor]
+            if storage.constant is None and call.reads(operand):
+                read[storage.name] = max(read.get(storage.name, 0), view.distinct_bytes)
+        return read
+
+    def plan(self, budget: int) -> TilePlan | None:
+        """Return the fastest plan that is found for a memory of the NPU of ``budget`` bytes, or None."""
+        count = len(self.streams.calls)
+        best: list[list[_Path]] = [[_Path(0, frozenset(), None, None)], *([] for _ in range(count))]
+        for end in range(1, count + 1):
+            found: dict[frozenset[str], _Path] = {}
+            for first in self._firsts(end, budget):
+                for path in best[first]:
+                    for stays, part in self._parts(first, end, path, budget, found):
+                        cycles = path.cycles + self._cycles(first, end, part[3])
+                        known = found.get(stays)
+                        if known is None or cycles < known.cycles:
+                            found[stays] = _Path(cycles, stays, part, path)
+            best[end] = sorted(found.values(), key=lambda each: (each.cycles, sorted(each.stays)))[:KEPT]
+        return self._made(best[count][0]) if best[count] else None
+
+    def _least_cycles(self, first: int, end: int, external: frozenset[str] | set[str]) -> int:
+        """Return a lower bound of the cycles of a segment with these storages in external memory."""
+        pieces, moved = self.streams.base.pieces, 0
+        for name in external:
+            piece = pieces[name]
+            if first <= piece.first:
+                moved += piece.size if all(position < end for position in piece.writers) else 0
+            else:
+                moved += max(self._read[position].get(name, 0) for position in range(first, end))
+        copied = fetch_cycles(moved + self._constants[end] - self._constants[first], self.streams.target)
+        return max(self._least[end] - self._least[first], copied)
+
+    def _made(self, path: _Path | None) -> TilePlan:
+        assert path is not None
+        cycles, parts = path.cycles, []
+        external: set[str] = set()
+        while path is not None and path.part is not None:
+            parts.append(path.part)
+            external |= path.part[2]
+            path = path.earlier
+        return TilePlan(tuple(reversed(parts)), cycles, frozenset(external))
+
+    def _firsts(self, end: int, budget: int) -> Iterator[int]:
+        """Yield the first calls of the segments that may end at ``end``, the shortest first."""
+        yield end - 1
+        calls = self.streams.base.calls
+        for first in range(end - 1, max(-1, end - LONGEST - 1), -1):
+            if not calls[first].by_rows or self._constants[end] - self._constants[first] > budget:
+                return
+            if first < end - 1:
+                yield first
+
+    def _cycles(self, first: int, end: int, part: Tiled) -> int:
+        fetched = self._constants[end] - self._constants[first]
+        return max(part.cycles, part.moving_cycles + fetch_cycles(fetched, self.streams.target))
+
+    def _parts(
+        self, first: int, end: int, path: _Path, budget: int, found: Mapping[frozenset[str], _Path]
+    ) -> Iterator[tuple[frozenset[str], tuple[int, int, frozenset[str], Tiled]]]:
+        """Yield the segment with each choice of defined tensors that stay: what then stays, and the segment.
+
+        ``found`` are the best paths so far: a segment that can't improve them is left out.
+        """
+        pieces, stays = self.streams.base.pieces, path.stays
+        touched: frozenset[str] = frozenset().union(*self._touched[first:end])
+        beside = sum(pieces[name].size for name in stays if name not in touched)
+        defined, external = self._kinds(touched, first, end, stays)
+        left = frozenset(name for name in stays if pieces[name].last >= end)
+        most = sorted(each.cycles for each in found.values())[KEPT - 1] if len(found) >= KEPT else ENDLESS
+        for count in range(len(defined) + 1):
+            beside_and_new = beside + sum(pieces[name].size for name in defined[:count])
+            if beside_and_new > budget:
+                break
+            then, outside = left | frozenset(defined[:count]), external | frozenset(defined[count:])
+            limit = min(most, found[then].cycles if then in found else ENDLESS)
+            if path.cycles + self._least_cycles(first, end, outside) >= limit:
+                continue
+            part = self._fastest(first, end, outside, budget - beside)
+            if part is not None:
+                yield then, (first, end, outside, part)
+
+    def _kinds(
+        self, touched: frozenset[str], first: int, end: int, stays: frozenset[str]
+    ) -> tuple[list[str], frozenset[str]]:
+        """Return the tensors that a segment defines for later ones, by size, and those that are external in any case."""
+        pieces, defined, external = self.streams.base.pieces, [], []
+        for name in touched:
+            piece = pieces[name]
+            if name in self._outside or (0 <= piece.first < first and name not in stays):
+                external.append(name)
+            elif piece.first >= first and piece.last >= end:
+                defined.append(name)
+        defined.sort(key=lambda name: (pieces[name].size, name))
+        return defined, frozenset(external)
+
+    def _fastest(self, first: int, end: int, external: frozenset[str], budget: int) -> Tiled | None:
+        key = first, end, external
+        choices = self._choices.get(key)
+        if choices is None:
+            alone = end - first == 1
+            forms = [self.streams.streamed(first, end, external, True)] if alone else []
+            if self.streams.base.calls[first].by_rows and (external or not alone):
+                forms.append(self.streams.streamed(first, end, external))
+            choices = self._choices[key] = _Choices(tuple(form for form in forms if form is not None))
+        if budget not in choices.found:
+            made = [self._of_form(choices, number, budget) for number in range(len(choices.forms))]
+            choices.found[budget] = min(
+                (each for each in made if each is not None),
+                key=lambda each: (self._cycles(first, end, each), each.peak_bytes),
+                default=None,
+            )
+        return choices.found[budget]
+
+    def _of_form(self, choices: _Choices, number: int, budget: int) -> Tiled | None:
+        form = choices.forms[number]
+        found = form.segment
+        least = found.fixed_bytes + sum(min(pitch, size) for _, pitch, size in found.rolling)
+        if least > budget:
+            return None
+        rows = form.calls[form.pace].rows
+        is_alone = len(form.calls) == 1
+        heights = [*dict.fromkeys(-(-rows // n) for n in (STRIPES if not is_alone else (1,)) if n <= rows)]
+
+        def at(index: int) -> Tiled:
+            key = number, heights[index]
+            if key not in choices.evaluated:
+                choices.evaluated[key] = tiled(form, heights[index], False)
+            return choices.evaluated[key]
+
+        low, high = 0, len(heights)
+        while low < high:
+            middle = (low + high) // 2
+            if at(middle).peak_bytes <= budget:
+                high = middle
+            else:
+                low = middle + 1
+        tried = [at(index) for index in range(low, min(low + 1 + FINER, len(heights)))]
+        fits = [each for each in tried if each.peak_bytes <= budget]
+        return min(fits, key=lambda each: (each.cycles, each.peak_bytes), default=None)

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Segments whose tensors come from external memory and go there while kernels compute.
+
+A segment with streams is the cascade of its calls, with a transfer in front of it for each tensor that it loads and one behind it for
+each tensor that it stores. So rows, rolling buffers and memory follow from the rules of cascades. Loads run one iteration ahead of the
+kernels, stores one behind, and each iteration waits for its transfers: a rolling buffer then has the rows of two iterations. Example,
+with three stripes of one call::
+
+    iteration  0  1  2  3  4
+    load       a  b  c
+    kernel        a  b  c
+    store            a  b  c
+
+Where a kernel needs a whole tensor at once, or defines one out of the order of its rows, the transfer is made before the first or behind the
+last iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.schedule.schedule import Rows, Step, Wait, Whole
+from openneutron.compiler.search.cascade.loops import compressed
+from openneutron.compiler.search.cascade.network import (
+    AFTER,
+    CallRows,
+    Network,
+    Piece,
+    Segment,
+    call_rows,
+    in_row,
+    network,
+    segment,
+)
+from openneutron.compiler.search.cascade.progress import Pacing, rounds
+from openneutron.compiler.search.cascade.stripes import Stripes, evaluated
+from openneutron.compiler.search.tiles.moves import LOADS, STORES, Copied, compact, load, store
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
+from openneutron.isa import aligned
+from openneutron.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """Calls with the transfers around them. ``calls``: loads by rows, kernels, stores by rows; ``before`` and ``behind``: whole.
+
+    ``copies`` are the storages in the memory of the NPU that stand for a part of an external one.
+    """
+
+    segment: Segment
+    loads: int
+    stores: int
+    before: tuple[KernelCall, ...]
+    behind: tuple[KernelCall, ...]
+    copies: Mapping[str, Storage]
+
+    @property
+    def calls(self) -> tuple[CallRows, ...]:
+        return self.segment.network.calls
+
+    @property
+    def pace(self) -> int:
+        """Return the position of the last kernel."""
+        return len(self.calls) - self.stores - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """A segment in stripes. ``cycles``: with transfers beside kernels; ``moving_cycles``: of all transfers."""
+
+    streamed: Streamed
+    stripes: Stripes
+    done: Mapping[int, Sequence[int]]
+    cycles: int
+    moving_cycles: int
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.stripes.peak_bytes
+
+
+@dataclass(slots=True)
+class Streams:
+    """The segments of a list of calls. ``storages`` are those before ``in_place``: each tensor may be external or not."""
+
+    calls: Sequence[KernelCall]
+    storages: Storages
+    target: Target
+    base: Network = field(init=False)
+    _rows: dict[tuple[object, ...], tuple[KernelCall, CallRows]] = field(default_factory=dict)
+    _copies: dict[tuple[object, ...], tuple[Copied, KernelCall, CallRows]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.base = network(self.calls, self.storages, self.target, True, True)
+
+    def streamed(self, first: int, end: int, external: frozenset[str], whole: bool = False) -> Streamed | None:
+        """Return calls [first, end) with these storages in external memory; None where the calls can't run by rows, or need a
+        tensor whose parts are in both memories. ``whole``: all transfers are made before or behind the call, of which there is one."""
+        return _Builder(self, first, end, external).streamed(whole)
+
+    def rows_of(self, position: int, views: Mapping[str, View], pieces: Mapping[str, Piece]) -> CallRows:
+        """Return the rows of a call whose views are replaced by ``views``."""
+        if not views:
+            return self.base.calls[position]
+        key = position, *sorted((name, view.tensor, view.place) for name, view in views.items())
+        found = self._rows.get(key)
+        if found is None:
+            call = replace(self.calls[position], views={**self.calls[position].views, **views})
+            found = self._rows[key] = call, call_rows(call, self._with(views.values()), pieces, self.target, True)
+        return found[1]
+
+    def transfer(self, copied: Copied, is_load: bool, pieces: Mapping[str, Piece]) -> tuple[KernelCall, CallRows]:
+        """Return the transfer of a copy and its rows."""
+        key = is_load, copied.outer, copied.inner
+        found = self._copies.get(key)
+        if found is None:
+            call = load(copied) if is_load else store(copied)
+            made = call_rows(call, self._with([copied.inner]), pieces, self.target, True)
+            found = self._copies[key] = copied, call, made
+        return found[1], found[2]
+
+    def _with(self, views: Iterable[View]) -> Storages:
+        names = [view.tensor for view in views]
+        own = {name: Storage(name, 0) for name in names}
+        return Storages({**self.storages.storages, **own}, {**self.storages.of, **{name: name for name in names}})
+
+
+def _nowhere(name: str) -> Piece:
+    """Return a storage in external memory, as the search for cascades sees it."""
+    return Piece(name, 0, -1, AFTER, (), (), 0, 0, False)
+
+
+@dataclass(slots=True)
+class _Builder:
+    streams: Streams
+    first: int
+    end: int
+    external: frozenset[str]
+    pieces: dict[str, Piece] = field(default_factory=dict)
+    copies: dict[str, Storage] = field(default_factory=dict)
+    views: dict[int, dict[str, View]] = field(default_factory=dict)
+    loads: list[Copied] = field(default_factory=list)
+    stores: list[Copied] = field(default_factory=list)
+    _numbers: dict[tuple[object, ...], View] = field(default_factory=dict)
+
+    def streamed(self, alone: bool) -> Streamed | None:
+        base = self.streams.base
+        for position in range(self.first, self.end):
+            for name, view in self.streams.calls[position].views.items():
+                storage = self.streams.storages[view.tensor]
+                is_external = storage.constant is None and storage.name in self.external
+                if is_external and not self._copy(position, name, view, storage.name):
+                    return None
+        for name in self.external:
+            self.pieces[name] = _nowhere(name)
+        known = {**base.pieces, **self.pieces}
+        kernels = [self.streams.rows_of(p, self.views.get(p, {}), known) for p in range(self.first, self.end)]
+        loads = [(copied, *self.streams.transfer(copied, True, known)) for copied in self.loads]
+        stores = [(copied, *self.streams.transfer(copied, False, known)) for copied in self.stores]
+        ahead = [each for each in loads if not alone and self._streams_in(each, kernels)]
+        late = [each for each in stores if not alone and self._streams_out(each, kernels)]
+        rows = (*(each[2] for each in ahead), *kernels, *(each[2] for each in late))
+        before = tuple(each[1] for each in loads if each not in ahead)
+        behind = tuple(each[1] for each in stores if each not in late)
+        made = Network(rows, self._placed(rows, before, behind), base.target, base.issue_cycles)
+        found = segment(made, 0, len(rows))
+        if found is None:
+            return None
+        return Streamed(found, len(ahead), len(late), before, behind, self.copies)
+
+    def _copy(self, position: int, name: str, view: View, storage: str) -> bool:
+        """Put a copy in the place of an operand's external storage; False where the parts of the storage are in both memories."""
+        base, call = self.streams.base.pieces[storage], self.streams.calls[position]
+        written = [p for p in base.writers if self.first <= p < self.end]
+        read = [p for p in base.readers if self.first <= p < self.end]
+        if not written:
+            return self._copied(position, name, view, self.loads, f"{storage}<")
+        if not read:
+            return self._copied(position, name, view, self.stores, f"{storage}>", len(base.writers) > 1)
+        if base.first < self.first:
+            return False
+        self.views.setdefault(position, {})[name] = replace(view, tensor=f"{storage}>")
+        complete = len(written) == len(base.writers)
+        if f"{storage}>" not in self.copies:
+            self._whole(storage, base, complete)
+        return complete or not call.writes(name) or self._store_part(view, storage)
+
+    def _copied(
+        self, position: int, name: str, view: View, side: list[Copied], stem: str, partly: bool = False
+    ) -> bool:
+        key = stem, view.place
+        if key not in self._numbers:
+            copied = compact(view, f"{stem}{len(side)}")
+            if partly and copied.size_bytes != view.size_bytes:
+                return False  # bytes that others write are between its own
+            side.append(copied)
+            self._numbers[key] = copied.view
+            self._add(copied.inner.tensor, copied.size_bytes, copied.inner.pitches[1], copied.by_rows)
+        self.views.setdefault(position, {})[name] = self._numbers[key]
+        return True
+
+    def _add(self, name: str, size: int, pitch: int, rolls: bool) -> None:
+        self.copies[name] = Storage(name, size)
+        rows = size // pitch if pitch else 0
+        rolls = rolls and rows > 1
+        self.pieces[name] = Piece(
+            name, max(aligned(size), aligned(1)), 0, 0, (), (), pitch if rolls else 0, rows, rolls
+        )
+
+    def _whole(self, storage: str, base: Piece, complete: bool) -> None:
+        """Add a copy of a whole storage that the segment defines and reads, and its store where all of its parts are defined here."""
+        name, size = f"{storage}>", self.streams.storages.storages[storage].size_bytes
+        rolls = base.row_pitch > 0 and base.rows > 1 and base.rows * base.row_pitch == size and self._in_rows(base)
+        self.copies[name] = Storage(name, size)
+        self.pieces[name] = Piece(name, max(aligned(size), aligned(1)), 0, 0, (), (), base.row_pitch, base.rows, rolls)
+        if complete and base.last >= self.end:
+            rows, pitch = (base.rows, base.row_pitch) if rolls else (1, size)
+            outer = View(storage, (1, rows, 1, pitch), (size, pitch, pitch, 1))
+            inner = replace(outer, tensor=name)
+            self.stores.append(Copied(outer, inner, inner, rolls))
+
+    def _in_rows(self, base: Piece) -> bool:
+        """Return whether every call of the segment takes all rows of a storage row by row."""
+        for position in {*base.writers, *base.readers}:
+            for view in self.streams.calls[position].views.values() if self.first <= position < self.end else ():
+                if self.streams.storages.of.get(view.tensor) == base.name:
+                    offset, fits = in_row(view, base.row_pitch)
+                    if not fits or offset or view.extents[1] != base.rows:
+                        return False
+        return True
+
+    def _store_part(self, view: View, storage: str) -> bool:
+        """Add the store of a view that the segment reads too; False where bytes that others write are between its own."""
+        copied = compact(view, f"{storage}>")
+        if copied.size_bytes != view.size_bytes:
+            return False
+        inner = replace(copied.outer, tensor=f"{storage}>")
+        made = Copied(copied.outer, inner, inner, copied.by_rows and self.pieces[f"{storage}>"].can_roll)
+        if made not in self.stores:
+            self.stores.append(made)
+        return True
+
+    def _streams_in(self, made: tuple[Copied, KernelCall, CallRows], kernels: Sequence[CallRows]) -> bool:
+        copied, _, rows = made
+        readers = [kernel.reads[rows.output] for kernel in kernels if rows.output in kernel.reads]
+        return copied.by_rows and rows.by_rows and all(needs is not None for needs in readers)
+
+    def _streams_out(self, made: tuple[Copied, KernelCall, CallRows], kernels: Sequence[CallRows]) -> bool:
+        copied, _, rows = made
+        (name,) = rows.reads
+        writers = [kernel for kernel in kernels if kernel.output == name]
+        return copied.by_rows and rows.by_rows and rows.reads[name] is not None and all(w.in_rows for w in writers)
+
+    def _placed(
+        self, rows: Sequence[CallRows], before: Sequence[KernelCall], behind: Sequence[KernelCall]
+    ) -> dict[str, Piece]:
+        """Return the storages of the segment, with the positions of its own calls."""
+        writers: dict[str, list[int]] = {}
+        readers: dict[str, list[int]] = {}
+        for position, call in enumerate(rows):
+            for name in dict.fromkeys((call.output, *self._other_results(call))):
+                writers.setdefault(name, []).append(position)
+            for name in call.reads:
+                readers.setdefault(name, []).append(position)
+        loaded = {call.views["output"].tensor for call in before}
+        stored = {call.views["input"].tensor for call in behind}
+        base, pieces = self.streams.base.pieces, {}
+        for name in {**writers, **readers}:
+            if name in self.external:
+                pieces[name] = self.pieces[name]
+                continue
+            own = self.pieces.get(name) or base[name]
+            touched = [*writers.get(name, ()), *readers.get(name, ())]
+            is_before = name in loaded if name in self.copies else own.first < self.first
+            is_behind = name in stored if name in self.copies else own.last >= self.end
+            pieces[name] = replace(
+                own,
+                first=-1 if is_before else min(touched),
+                last=AFTER if is_behind else max(touched),
+                writers=tuple(writers.get(name, ())),
+                readers=tuple(readers.get(name, ())),
+            )
+        return pieces
+
+    def _other_results(self, call: CallRows) -> list[str]:
+        of, results = self.streams.storages.of, call.call.results
+        if len(results) == 1:
+            return []
+        return [of[call.call.views[name].tensor] for name in results if call.call.views[name].tensor in of]
+
+
+def tiled(streamed: Streamed, height: int, even: bool) -> Tiled:
+    """Return a segment in stripes of ``height`` rows of its last kernel."""
+    found, target = streamed.segment, streamed.segment.network.target
+    pacing = Pacing(streamed.pace, height, even)
+    done = lagged(rounds(found, *pacing), streamed)
+    count = len(next(iter(done.values())))
+    computing, moved = [0] * count, [0] * count
+    for position in found.positions:
+        call = found.network.calls[position]
+        before, into = 0, moved if call.call.is_transfer else computing
+        for index, row in enumerate(done[position]):
+            if row > before:
+                into[index] += call.cycles(before, row, target)
+                before = row
+    whole = sum(call_cost(each, target).cycles for each in (*streamed.before, *streamed.behind))
+    cycles = whole + sum(map(max, computing, moved))
+    return Tiled(streamed, evaluated(found, pacing, done, sum(computing)), done, cycles, sum(moved) + whole)
+
+
+def lagged(done: Mapping[int, Sequence[int]], streamed: Streamed) -> dict[int, list[int]]:
+    """Return the progress of all calls with loads an iteration ahead of the kernels, and stores an iteration behind them."""
+    ahead, behind = int(streamed.loads > 0), int(streamed.stores > 0)
+    count = len(streamed.calls)
+    made = {}
+    for position, progress in done.items():
+        start = 0 if position < streamed.loads else ahead + (behind if position >= count - streamed.stores else 0)
+        end = ahead + behind - start
+        made[position] = [0] * start + [*progress] + [progress[-1]] * end
+    return made
+
+
+def steps_of(made: Tiled, numbers: Mapping[int, int], before: Sequence[int], behind: Sequence[int]) -> list[Step]:
+    """Return the steps of a segment: whole loads, iterations, whole stores. The numbers are those of the calls in the schedule."""
+    streamed = made.streamed
+    steps: list[Step] = [*(Whole(number) for number in before), *([Wait(LOADS)] if before else [])]
+    count = len(streamed.calls)
+    kernels = range(streamed.loads, count - streamed.stores)
+    if made.stripes.is_whole and not streamed.loads and not streamed.stores:
+        steps.append(Whole(numbers[made.stripes.pace]))
+    else:
+        passed = dict.fromkeys(range(count), 0)
+        order = [*range(streamed.loads), *range(count - streamed.stores, count), *kernels]
+        every = []
+        for index in range(len(made.done[made.stripes.pace])):
+            parts: list[Rows | Wait] = []
+            waits: dict[int, Wait] = {}
+            for position in order:
+                row = made.done[position][index]
+                if row > passed[position]:
+                    parts.append(Rows(numbers[position], passed[position], row))
+                    passed[position] = row
+                    if position not in kernels:
+                        channel = LOADS if position < streamed.loads else STORES
+                        waits[channel] = Wait(channel)
+            every.append((*parts, *waits.values()))
+        steps += compressed(every)
+    return [*steps, *(Whole(number) for number in behind), *([Wait(STORES)] if behind else [])]

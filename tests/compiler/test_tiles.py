@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs for NPUs that work on a memory of their own: tiles that are copied to it and back while kernels compute."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+
+from openneutron import targets
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.emit.audit import audit
+from openneutron.compiler.emit.emit import emit
+from openneutron.compiler.schedule.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole
+from openneutron.compiler.schedule.timeline import CopyEngine, Timeline
+from openneutron.compiler.search.tiles.moves import compact
+from openneutron.compiler.select.calls import View
+from openneutron.errors import BudgetError
+from openneutron.ir import Graph
+from openneutron.isa import base, decode
+from scripts.published_networks import mobilenet_v1
+from tests.support import oracle
+from tests.support.random_graphs import several
+
+OPTIONS = CompileOptions(target="imx95", check=True)
+
+
+def compiled(graph: Graph, kib: float) -> Compiled:
+    return compile_graph(graph, targets.get("imx95").with_sram(kib), OPTIONS)
+
+
+@cache
+def network(kib: int) -> Compiled:
+    return compiled(mobilenet_v1(), kib)
+
+
+def assert_equal_to_litert(graph: Graph, made: Compiled, seed: int) -> None:
+    given = oracle.random_inputs(graph, seed)
+    results = oracle.simulated_outputs(made, given)
+    for result, wanted in zip(results, oracle.reference_outputs(graph, given), strict=True):
+        np.testing.assert_array_equal(result, wanted)
+
+
+@pytest.mark.parametrize("kib", [256, 1024])
+def test_a_network_moves_in_tiles_and_its_bytes_are_litert_s(kib: int) -> None:
+    made = network(kib)
+    report, code = made.report, decode(made.program)
+    assert code.prefetch_size == report.arena_bytes == report.sram_bytes <= kib * 1024
+    assert code.scratch_size == report.external_bytes
+    kernels = [operator for operator in code.operators if operator.row.name != "move_s8"]
+    bases = {code.buffers[operator[name]]["base"] for operator in kernels for name in ("input", "output")}
+    assert bases == {base("PREFETCH")}
+    assert report.traffic_bound_bytes <= report.moved_bytes + report.fetched_bytes
+    compute = report.cycles - report.copy_cycles
+    assert report.cycles == report.overlapped_cycles <= 1.15 * max(compute, report.engine_cycles)
+    assert_equal_to_litert(made.graph, made, kib)
+
+
+def test_a_tensor_that_the_memory_of_the_npu_can_not_hold_is_kept_outside() -> None:
+    small, large = (network(kib).report for kib in (256, 1024))
+    assert (small.external_bytes > 0, large.external_bytes) == (True, 0)
+    assert large.moved_bytes == large.io_bytes < small.moved_bytes
+    with pytest.raises(BudgetError):
+        compiled(mobilenet_v1(), 4)
+
+
+def test_random_graphs() -> None:
+    count = 0
+    for seed in range(24):
+        graph = several(seed)
+        for kib in (64, 2):
+            try:
+                made = compiled(graph, kib)
+            except BudgetError:
+                continue
+            assert_equal_to_litert(graph, made, seed)
+            count += 1
+    assert count > 36
+
+
+def _without_waits_in_loops(schedule: Schedule, channel: int) -> Schedule:
+    def changed(step: Step) -> Step:
+        if not isinstance(step, Loop):
+            return step
+        return dataclasses.replace(step, body=tuple(part for part in step.body if part != Wait(channel)))
+
+    return dataclasses.replace(schedule, steps=tuple(map(changed, schedule.steps)))
+
+
+@pytest.mark.parametrize(
+    ("channel", "said"), [(15, "are still being copied"), (14, "are overwritten before they are copied")]
+)
+def test_the_audit_finds_bytes_that_have_not_arrived_or_have_not_left(channel: int, said: str) -> None:
+    made = network(256)
+    wrong = _without_waits_in_loops(made.schedule, channel)
+    program = emit(made.legalized, wrong, made.storages, made.layout, targets.get("imx95"))
+    assert any(said in finding for finding in audit(program, wrong, made.storages).findings)
+
+
+def test_kernels_wait_for_their_tiles_and_constants_for_tiles() -> None:
+    engine = CopyEngine()
+    constant = engine.fetch(8)
+    assert engine.move(4) == 4
+    engine.advance(10)
+    assert (engine.fetched, engine.arrival(constant)) == (6, 12)
+
+
+def test_the_time_of_each_step_adds_up() -> None:
+    made = network(256)
+    fetched = dict.fromkeys(range(len(made.schedule.calls)), 0)
+    steps = [step for step in made.schedule.steps if not isinstance(step, Fetch)]
+    line = Timeline(dataclasses.replace(made.schedule, steps=tuple(steps)), fetched, targets.get("imx95"))
+    times = line.run()
+    assert sum(each.spent for each in times) == line.engine.now
+    assert sum(each.moving for each in times) + max(0, line.engine.moved - line.engine.now) == sum(
+        operator.cycles for operator in made.report.operators if operator.kernel == "move_s8"
+    )
+    assert all(isinstance(step, Whole | Rows | Loop | Wait) for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("view", "size", "by_rows"),
+    [
+        (View("x", (1, 4, 6, 8), (192, 48, 8, 1)), 192, True),
+        (View("x", (1, 4, 6, 3), (192, 48, 8, 1), 5), 72, True),  # some channels
+        (View("x", (1, 4, 6, 3), (72, 6, 1, 24)), 72, True),  # a planar image
+        (View("x", (1, 4, 6, 4), (192, 96, 16, 2), 0, 2), 4 * 6 * 8, True),
+        (View("x", (1, 4, 5, 16), (192, 48, 8, 1)), 3 * 48 + 4 * 8 + 16, False),  # columns that share bytes
+        (View("x", (1, 4, 3, 8), (0, 0, 8, 1)), 24, False),  # one row again and again
+        (View("x", (2, 4, 6, 8), (192, 48, 8, 1)), 384, False),
+    ],
+    ids=str,
+)
+def test_a_copy_has_the_bytes_of_its_view(view: View, size: int, by_rows: bool) -> None:
+    made = compact(view, "copy")
+    assert (made.size_bytes, made.by_rows) == (size, by_rows)
+    memory = np.arange(1 << 10, dtype=np.uint16).astype(np.uint8)
+    copy = np.zeros(size, np.uint8)
+    _seen(made.inner, copy)[:] = _seen(made.outer, memory)
+    np.testing.assert_array_equal(_seen(made.view, copy), _seen(view, memory))
+
+
+def _seen(view: View, memory: np.ndarray) -> np.ndarray:
+    data = memory[view.offset :]
+    size = view.element_bytes
+    return np.lib.stride_tricks.as_strided(data, (*view.extents, size), (*view.pitches, 1))
