@@ -54,12 +54,19 @@ enum {
     NEUTRON_KERNEL_compare_s8 = 24,
     NEUTRON_KERNEL_select_s8 = 25,
     NEUTRON_KERNEL_gather_s8 = 26,
+    NEUTRON_KERNEL_sum_s8 = 27,
     NEUTRON_KERNEL_log_softmax_s8 = 34,
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_unidirectional_sequence_lstm_s8 = 36,
     NEUTRON_KERNEL_recurrent_s8 = 37,
     NEUTRON_KERNEL_svdf_s8 = 38,
     NEUTRON_KERNEL_attention_s8 = 41,
+    NEUTRON_KERNEL_layer_norm_s8 = 45,
+    NEUTRON_KERNEL_group_norm_s8 = 46,
+    NEUTRON_KERNEL_conv_2d_1x1_lookup_s8 = 47,
+    NEUTRON_KERNEL_conv_2d_1x1_add_s8 = 48,
+    NEUTRON_KERNEL_conv_2d_1x1_mul_s8 = 49,
+    NEUTRON_KERNEL_move_s8 = 62,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_conv_2d_s16 = 65,
     NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
@@ -76,11 +83,14 @@ enum {
     NEUTRON_KERNEL_resize_bilinear_s16 = 82,
     NEUTRON_KERNEL_batch_matmul_s16 = 83,
     NEUTRON_KERNEL_compare_s16 = 88,
+    NEUTRON_KERNEL_sum_s16 = 91,
     NEUTRON_KERNEL_unidirectional_sequence_lstm_s16 = 100,
     NEUTRON_KERNEL_rescale_s16 = 104,
     NEUTRON_KERNEL_rescale_s8s16 = 105,
     NEUTRON_KERNEL_rescale_s16s8 = 106,
     NEUTRON_KERNEL_logistic_s16 = 107,
+    NEUTRON_KERNEL_layer_norm_s16 = 109,
+    NEUTRON_KERNEL_group_norm_s16 = 110,
     NEUTRON_KERNEL_average_pool_2d_s16 = 127
 };
 
@@ -98,7 +108,7 @@ typedef struct {
     uint32_t scratch_size; /* bytes of the scratch buffer */
     uint32_t profile_size; /* bytes of the profile buffer; 0 when profiling is off */
     uint32_t debug_size; /* bytes of the debug buffer, 0 */
-    uint32_t prefetch_size; /* bytes of SRAM beside the arena that FETCH copies constants to */
+    uint32_t prefetch_size; /* bytes of memory near the NPU, beside the scratch buffer, that FETCH and moves copy to */
     uint32_t input_count; /* graph inputs */
     uint32_t output_count; /* graph outputs */
     uint32_t bindings_offset; /* word offset of the bindings: inputs first, then outputs */
@@ -404,6 +414,15 @@ typedef struct {
     uint32_t output; /* int8 */
 } NeutronGatherS8;
 
+/* Sum over all rows and columns, at most 2^23 elements (LiteRT SUM); the output has one row and one column. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    int32_t scale; /* bits of a float32, 0 or above: the input's scale over the output's. The sum times the scale is rounded to float32 */
+    int32_t bias; /* bits of a float32: minus the elements' number times their zero point times the scale, added */
+    int32_t output_zero_point; /* added to the sum, which has been rounded to an integer, halves away from 0 */
+} NeutronSumS8;
+
 /* Logarithm of softmax over the channels (LiteRT LOG_SOFTMAX); output scale 1/16, zero point 127. */
 typedef struct {
     uint32_t input; /* int8 */
@@ -580,6 +599,145 @@ typedef struct {
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronAttentionS8;
 
+/* Each line of channels, less its mean, over the root of its variance plus epsilon; then a factor and an
+ * offset for each channel, with one rounding (docs/quantization.md, normalizations). */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    int32_t channels; /* the input's and the output's channels, at most 32768 */
+    int32_t centred; /* 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t input_zero_point; /* subtracted from each element */
+    uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t epsilon_high; /* high word, below 2^30 */
+    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronLayerNormS8;
+
+/* Each group of channels of a batch, over all rows and columns, as layer_norm computes a line. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    int32_t group_channels; /* channels of a group, at most 32768 elements in all */
+    int32_t input_zero_point; /* subtracted from each element */
+    uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t epsilon_high; /* high word, below 2^30 */
+    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronGroupNormS8;
+
+/* conv_2d_1x1_s8, then lookup_s8 in place: the output is its `input`. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; packed weights of the channels held */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t constant_channel0; /* first output channel that weights and requant hold, a multiple of 8 */
+    int32_t constant_channels; /* output channels that they hold */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t dilation_h; /* rows */
+    int32_t dilation_w; /* columns */
+    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_left; /* columns before the first */
+    int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t group_outputs; /* output channels of a group */
+    int32_t input_zero_point; /* the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t output_zero_point; /* added after requantization */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+    uint32_t then_table_base; /* of lookup_s8: see bases */
+    uint32_t then_table_offset; /* of lookup_s8: bytes */
+} NeutronConv2d1x1LookupS8;
+
+/* conv_2d_1x1_s8, then add_s8 in place: the output is its `input_a`. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; packed weights of the channels held */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t constant_channel0; /* first output channel that weights and requant hold, a multiple of 8 */
+    int32_t constant_channels; /* output channels that they hold */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t dilation_h; /* rows */
+    int32_t dilation_w; /* columns */
+    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_left; /* columns before the first */
+    int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t group_outputs; /* output channels of a group */
+    int32_t input_zero_point; /* the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t output_zero_point; /* added after requantization */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+    uint32_t then_input_b; /* of add_s8: int8; a pitch of 0 broadcasts */
+    int32_t then_a_zero_point; /* of add_s8: subtracted from a */
+    int32_t then_b_zero_point; /* of add_s8: subtracted from b */
+    int32_t then_a_multiplier; /* of add_s8: fixed point, 31 fractional bits */
+    int32_t then_a_shift; /* of add_s8: 0 or below: shifts right */
+    int32_t then_b_multiplier; /* of add_s8: fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted */
+    int32_t then_b_shift; /* of add_s8: 0 or below: shifts right */
+    int32_t then_output_multiplier; /* of add_s8: fixed point, 31 fractional bits */
+    int32_t then_output_shift; /* of add_s8: positive shifts left */
+    int32_t then_output_zero_point; /* of add_s8: added after requantization */
+    int32_t then_clamp_min; /* of add_s8: fused activation's lower bound, stored */
+    int32_t then_clamp_max; /* of add_s8: fused activation's upper bound, stored; not below clamp_min */
+} NeutronConv2d1x1AddS8;
+
+/* conv_2d_1x1_s8, then mul_s8 in place: the output is its `input_a`. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; packed weights of the channels held */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t constant_channel0; /* first output channel that weights and requant hold, a multiple of 8 */
+    int32_t constant_channels; /* output channels that they hold */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t dilation_h; /* rows */
+    int32_t dilation_w; /* columns */
+    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_left; /* columns before the first */
+    int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t group_outputs; /* output channels of a group */
+    int32_t input_zero_point; /* the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t output_zero_point; /* added after requantization */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+    uint32_t then_input_b; /* of mul_s8: int8; a pitch of 0 broadcasts */
+    int32_t then_a_zero_point; /* of mul_s8: subtracted from a */
+    int32_t then_b_zero_point; /* of mul_s8: subtracted from b */
+    int32_t then_output_multiplier; /* of mul_s8: fixed point, 31 fractional bits */
+    int32_t then_output_shift; /* of mul_s8: positive shifts left */
+    int32_t then_output_zero_point; /* of mul_s8: added after requantization */
+    int32_t then_clamp_min; /* of mul_s8: fused activation's lower bound, stored */
+    int32_t then_clamp_max; /* of mul_s8: fused activation's upper bound, stored; not below clamp_min */
+} NeutronConv2d1x1MulS8;
+
+/* Starts a copy of a window between two memories on a channel; WAIT ends it. The rows of the output are
+ * those of the input. */
+typedef struct {
+    uint32_t input; /* bytes, those of a column side by side */
+    uint32_t output; /* bytes, those of a column side by side */
+    uint32_t channel; /* 0 to 15 */
+} NeutronMoveS8;
+
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;
 
@@ -747,6 +905,13 @@ typedef struct {
     int32_t relation; /* of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal */
 } NeutronCompareS16;
 
+/* Sum over all rows and columns, at most 65534 elements (LiteRT SUM); the output has one row and one column. */
+typedef struct {
+    uint32_t input; /* int16 activations */
+    uint32_t output; /* int16 activations */
+    int32_t scale; /* bits of a float32, 0 or above: the input's scale over the output's. The sum times the scale is rounded to float32 */
+} NeutronSumS16;
+
 /* LSTM of int16 with int8 weights over all steps of a sequence (UNIDIRECTIONAL_SEQUENCE_LSTM of LiteRT for
  * Microcontrollers, 16x8). Gates: input, forget, cell, output. */
 typedef struct {
@@ -822,6 +987,34 @@ typedef struct {
     uint32_t table_base; /* see bases */
     uint32_t table_offset; /* bytes, a multiple of 2; uint16 logistic function, 16 fractional bits, of 0, 1/24, 2/24 ... 255/24 */
 } NeutronLogisticS16;
+
+/* Each line of channels, less its mean, over the root of its variance plus epsilon; then a factor and an
+ * offset for each channel, with one rounding (docs/quantization.md, normalizations). */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    int32_t channels; /* the input's and the output's channels, at most 32768 */
+    int32_t centred; /* 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t input_zero_point; /* subtracted from each element */
+    uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t epsilon_high; /* high word, below 2^30 */
+    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronLayerNormS16;
+
+/* Each group of channels of a batch, over all rows and columns, as layer_norm computes a line. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    int32_t group_channels; /* channels of a group, at most 32768 elements in all */
+    int32_t input_zero_point; /* subtracted from each element */
+    uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t epsilon_high; /* high word, below 2^30 */
+    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronGroupNormS16;
 
 /* Mean over a window of at most 65534 elements, rounded half away from 0. */
 typedef NeutronMaxPool2dS16 NeutronAveragePool2dS16;

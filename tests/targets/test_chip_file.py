@@ -28,7 +28,9 @@ def test_every_fact_of_every_chip_has_a_source() -> None:
 def test_the_c_port_of_a_chip_is_one_that_bundles_have() -> None:
     ports = {name: targets.described(name).port for name in targets.KNOWN}
     assert {port.name for port in ports.values()} <= {"", *PORTS}
-    assert {name for name, port in ports.items() if port.name} == {name for name in targets.names() if not targets.get(name).moves_tiles}
+    assert {name for name, port in ports.items() if port.name} == {
+        name for name in targets.names() if not targets.get(name).moves_tiles
+    }
 
 
 def test_a_neutron_s_works_on_a_memory_of_its_own() -> None:
