@@ -79,7 +79,7 @@ def logits_of_all(
     found: dict[str, list[torch.Tensor]] = {FLOAT: [], INT8: [], NPU: []}
     for text in texts:
         found[FLOAT].append(read(model, text))
-        found[INT8].append(real(program, read(program.quantized, text)))
+        found[INT8].append(read(program.quantized, text))
         found[NPU].append(real(program, read(in_executorch(program), text)))
     return found
 

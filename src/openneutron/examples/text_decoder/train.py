@@ -15,6 +15,10 @@ LEARNING_RATE = 1e-2
 STEPS = 3000
 """About 75 seconds of one core of 2024. After half as many steps, the perplexity is 6 in place of 4.6."""
 
+WEIGHT_DECAY = 0.3
+"""Keeps the scores of the attention and the sums from block to block small. With PyTorch's 0.01 some of their values become so large that
+int8 has few steps for the others."""
+
 LARGEST_GRADIENT = 1.0
 """The norm that gradients are clipped to."""
 
@@ -28,7 +32,7 @@ def train(
     """
     generator = torch.Generator().manual_seed(seed)
     length = model.positions.num_embeddings
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, steps, pct_start=0.1)
     model.train()
     for step in range(steps):
