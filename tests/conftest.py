@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from openneutron import targets
 from tests.support import stock, tools
 from tests.support.made_networks import TRAINED_MODELS, models_folder
 
@@ -43,7 +44,29 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(line, yellow=True)
 
 
+CHIP = "--chip"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the tests that compare with LiteRT compile for another chip, where one is asked for."""
+    if name := config.getoption(CHIP):
+        from tests.support import oracle
+
+        oracle.TARGET = targets.get(str(name))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that state figures of i.MX RT700, where the tests run for another chip."""
+    if config.getoption(CHIP):
+        left_out = [item for item in items if item.get_closest_marker("imxrt700")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        CHIP, help="compile for another chip than imxrt700, such as mcxn94x, where a test compares with LiteRT"
+    )
     parser.addoption("--update-golden", action="store_true", help="write the golden texts anew instead of comparing")
 
 

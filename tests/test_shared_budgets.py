@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from openneutron import litert
+from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
@@ -25,6 +25,7 @@ LEAST_KIB = {
 """The limits of the smallest budgets, input and output included."""
 
 BUDGETS = 12
+OF_MCXN = 4
 
 
 @pytest.mark.parametrize("model", LEAST_KIB)
@@ -38,14 +39,34 @@ def test_budgets_of_cifarnet() -> None:
     check(graph, litert.write(graph), 6.25)
 
 
-def check(graph: Graph, file: bytes, least_kib: float) -> None:
-    """At ``BUDGETS`` budgets from the least to whole tensors; bytes at three of them."""
+@pytest.mark.parametrize("model", [name for name in LEAST_KIB if not name.startswith("mobilenet_v2")])
+def test_budgets_of_mcxn94x(model: str, shared_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least memory is the same on all chips; the pace of the operators in between is not."""
+    monkeypatch.setattr(oracle, "TARGET", targets.get("mcxn94x"))
+    path = shared_models / f"{model}.tflite"
+    check(litert.read(path).graph, path.read_bytes(), LEAST_KIB[model], OF_MCXN)
+
+
+def test_mobilenet_v2_in_the_memory_of_mcxn94x(shared_models: Path) -> None:
+    """Whole tensors of 1,470 KiB take 416 KiB without a budget, and LiteRT's bytes come out."""
+    chip = targets.get("mcxn94x")
+    path = shared_models / "mobilenet_v2_224_random_int8.tflite"
+    graph = litert.read(path).graph
+    compiled = compile_graph(graph, chip)
+    assert compiled.report.sram_bytes <= chip.sram.value * 1024
+    inputs = oracle.random_inputs(graph, 4)
+    (got,), (want,) = oracle.simulated_outputs(compiled, inputs), oracle.reference_outputs(path.read_bytes(), inputs)
+    np.testing.assert_array_equal(got, want)
+
+
+def check(graph: Graph, file: bytes, least_kib: float, count: int = BUDGETS) -> None:
+    """At ``count`` budgets from the least to whole tensors; bytes at three of them."""
     unlimited = compile_graph(graph, oracle.TARGET).report
     with pytest.raises(BudgetError) as caught:
         compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=1))
     least = caught.value.least_bytes
     assert least <= least_kib * 1024
-    budgets = np.linspace(least, unlimited.sram_bytes, BUDGETS).astype(int).tolist()
+    budgets = np.linspace(least, unlimited.sram_bytes, count).astype(int).tolist()
     compiled = {budget: compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=budget)) for budget in budgets}
     assert all(made.report.sram_bytes <= budget for budget, made in compiled.items())
     cycles = [compiled[budget].report.cycles for budget in budgets]
@@ -53,6 +74,6 @@ def check(graph: Graph, file: bytes, least_kib: float) -> None:
     assert cycles[-1] == unlimited.cycles
     inputs = oracle.random_inputs(graph, 3)
     want = oracle.reference_outputs(file, inputs)
-    for budget in (budgets[0], budgets[BUDGETS // 4], budgets[BUDGETS // 2]):
+    for budget in (budgets[0], budgets[count // 4], budgets[count // 2]):
         for got, expected in zip(oracle.simulated_outputs(compiled[budget], inputs), want, strict=True):
             np.testing.assert_array_equal(got, expected, f"{graph.name} at {budget} bytes")

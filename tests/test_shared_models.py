@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from openneutron import litert
+from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.select.calls import View
 from openneutron.mixed import compile_file
@@ -32,11 +32,11 @@ RANDOM_INPUTS = 20
 
 
 class Case:
-    """A shared model, compiled, beside LiteRT's interpreter of it."""
+    """A shared model, compiled for a chip, beside LiteRT's interpreter of it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, target: targets.Target) -> None:
         self.file = litert.read(path)
-        self.compiled: Compiled = compile_graph(self.file.graph, TARGET, CompileOptions(io_place="arena"))
+        self.compiled: Compiled = compile_graph(self.file.graph, target, CompileOptions(io_place="arena"))
         self.simulator = Simulator(self.compiled.program)
         self.interpreter = Interpreter(
             str(path),
@@ -55,9 +55,15 @@ class Case:
         return self.interpreter.get_tensor(self.file.tensor_index[tensor])
 
 
-@pytest.fixture(scope="module", params=list(MODELS))
+SMALL = [name for name in MODELS if MODELS[name] < targets.get("mcxn94x").sram.value * KIB]
+CASES = [*((name, TARGET.name) for name in MODELS), *((name, "mcxn94x") for name in SMALL)]
+"""Model and chip; MCX N takes those that its memory holds whole."""
+
+
+@pytest.fixture(scope="module", params=CASES, ids=" for ".join)
 def case(request: pytest.FixtureRequest, shared_models: Path) -> Case:
-    return Case(shared_models / f"{request.param}.tflite")
+    model, chip = request.param
+    return Case(shared_models / f"{model}.tflite", targets.get(chip))
 
 
 def test_it_compiles_whole_and_outputs_are_byte_equal(case: Case) -> None:
@@ -97,4 +103,4 @@ def test_every_intermediate_tensor_is_byte_equal(case: Case) -> None:
 
 def test_the_arena_is_the_least_possible(case: Case, request: pytest.FixtureRequest) -> None:
     report = case.compiled.report
-    assert report.arena_bytes == report.bound_bytes == MODELS[request.node.callspec.params["case"]]
+    assert report.arena_bytes == report.bound_bytes == MODELS[request.node.callspec.params["case"][0]]

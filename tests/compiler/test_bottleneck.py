@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
+
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost, losses
 from openneutron.compiler.schedule.schedule import spent_on_calls
@@ -21,6 +23,7 @@ def test_every_call_with_few_multipliers_at_work_says_why() -> None:
             assert bool(call.idle) == (call.macs > 0 and call.utilisation < 0.5), call
 
 
+@pytest.mark.imxrt700
 def test_reasons_stand_with_the_largest_loss_first() -> None:
     depthwise = next(
         call for call in compile_graph(mobilenet_v1(), TARGET).report.operators if call.kernel == "depthwise_conv_2d_s8"
@@ -41,6 +44,7 @@ def test_reasons_stand_with_the_largest_loss_first() -> None:
     )
 
 
+@pytest.mark.imxrt700
 def test_a_latency_has_its_band() -> None:
     """A millisecond, between 16 % more than what is measured and 16 % less."""
     low, high = TARGET.band(324_000)
@@ -78,6 +82,7 @@ def test_the_causes_account_for_every_idle_multiplier() -> None:
     assert checked > 100
 
 
+@pytest.mark.imxrt700
 def test_stripes_and_merged_columns_are_named() -> None:
     graph = Chain("stripes", (1, 96, 96, 3)).conv(8, 3, 2).conv(8, 3).graph()
     middle, right, _ = compile_graph(graph, TARGET).report.operators
@@ -92,6 +97,7 @@ def test_stripes_and_merged_columns_are_named() -> None:
     assert first.idle == f"{causes}; multipliers wait for their operands"
 
 
+@pytest.mark.imxrt700
 def test_computing_rows_twice_is_a_cause() -> None:
     (call,) = compile_graph(Chain("one", (1, 32, 32, 8)).conv(8, 3).graph(), TARGET).schedule.calls
     cost = call_cost(call, TARGET)

@@ -53,6 +53,7 @@ def test_padding_below_zero(first: int) -> None:
     assert below
 
 
+@pytest.mark.imxrt700
 def test_first_layers_are_merged_where_that_is_faster() -> None:
     for graph in (cifarnet(), mobilenet_v1()):
         _, calls = select_calls(legalize(graph))

@@ -15,7 +15,7 @@ from openneutron.errors import BudgetError
 from scripts.published_networks import Chain, cifarnet
 from tests.support import oracle, random_graphs
 from tests.support.chip_files import changed_chip
-from tests.support.made_networks import TRAINED_MODELS
+from tests.support.made_networks import NETWORKS
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def test_random_graphs_on_random_targets(seed: int, tmp_path: Path, monkeypatch:
     oracle.assert_bit_exact(random_graphs.several(100 + seed), (seed,))
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in TRAINED_MODELS.glob("mlperf_tiny_*.tflite")))
-def test_trained_networks_on_another_chip(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name.startswith("mlperf_tiny")])
+def test_networks_on_another_chip(name: str, shared_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole tensors, and the least budget with constants copied from flash, of the MCX N."""
     monkeypatch.setattr(oracle, "TARGET", targets.get("mcxn94x"))
-    graph = litert.read(TRAINED_MODELS / f"{name}.tflite").graph
+    graph = litert.read(shared_models / f"{name}.tflite").graph
     oracle.assert_bit_exact(graph, (0,))
     with pytest.raises(BudgetError) as caught:
         compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=1, prefetch_constants=True))
@@ -57,6 +57,7 @@ def test_trained_networks_on_another_chip(name: str, monkeypatch: pytest.MonkeyP
     oracle.assert_bit_exact(graph, (1,), least)
 
 
+@pytest.mark.imxrt700
 def test_cycles_follow_its_pipelines_and_the_budget_its_memory(wide: targets.Target) -> None:
     graph = Chain("one", (1, 8, 8, 16)).conv(16, 3).graph()
     ours, others = (compile_graph(graph, target).report.operators[0] for target in (oracle.TARGET, wide))

@@ -19,7 +19,8 @@ from tests.support.oracle import TARGET
 from tests.support.refusals import REFUSALS, Refusal
 
 OF_STATES = {"NO_STATE", "STATE_SIZE", "RUNNING"}
-BEYOND_PREPARE = {"NULL", "ALIGNMENT", "HANDLE", "MEMORY", "STATE", "TIMEOUT", "INDEX", *OF_STATES}
+OF_THE_QUEUE = {"QUEUE_FULL", "NO_JOB", "NESTED_WAIT"}
+BEYOND_PREPARE = {"NULL", "ALIGNMENT", "HANDLE", "MEMORY", "STATE", "TIMEOUT", "INDEX", *OF_STATES, *OF_THE_QUEUE}
 """Errors that no change to a program leads to."""
 
 
