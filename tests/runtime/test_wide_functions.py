@@ -210,14 +210,23 @@ def test_a_cascade_of_both_types_fits_a_budget() -> None:
         oracle.assert_bit_exact(graph, (1,), CompileOptions(sram_budget=budget))
 
 
+def assert_every_value_is_exact(op: str, scale: float, result: float, **attrs: AttrValue) -> None:
+    x, y = oracle.wide_activation("x", (2**16,), scale), oracle.wide_activation("y", (2**16,), result)
+    graph = oracle.graph_of([x], [Node(op, ("x",), ("y",), attrs)], [y])
+    inputs = [np.arange(-(2**15), 2**15).astype(np.int16)]
+    (got,) = oracle.simulated_outputs(compile_graph(graph, oracle.TARGET), inputs)
+    np.testing.assert_array_equal(got, oracle.reference_outputs(graph, inputs)[0])
+
+
+@pytest.mark.parametrize("scale", [1e-4, 3e-3, 0.25, 7.0])
+def test_every_negative_is_litert_s(scale: float) -> None:
+    assert_every_value_is_exact("neg", scale, scale)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_every_value_of_a_negative_slope_is_litert_s(seed: int) -> None:
     random = np.random.default_rng(seed)
     scale = float(random.uniform(1e-4, 1e-2))
     alpha = -float(np.float32(random.choice([0.25, 0.5, 1.0, 2.0]) if seed % 2 else random.uniform(0.01, 3.0)))
     result = scale * (2.0 if seed % 2 else float(np.exp(random.uniform(-2, 3))))
-    x, y = oracle.wide_activation("x", (2**16,), scale), oracle.wide_activation("y", (2**16,), result)
-    graph = oracle.graph_of([x], [Node("leaky_relu", ("x",), ("y",), {"alpha": alpha})], [y])
-    inputs = [np.arange(-(2**15), 2**15).astype(np.int16)]
-    (got,) = oracle.simulated_outputs(compile_graph(graph, oracle.TARGET), inputs)
-    np.testing.assert_array_equal(got, oracle.reference_outputs(graph, inputs)[0])
+    assert_every_value_is_exact("leaky_relu", scale, result, alpha=alpha)

@@ -115,7 +115,7 @@ def prelu(b: Builder, source: Tensor) -> Tensor | None:
 def _function(op: str) -> Sampler:
     def sample(b: Builder, source: Tensor) -> Tensor | None:
         quant = per_tensor(2.0**-15, 0) if BY_NAME[op].fixed_output else None
-        attrs = {"alpha": float(np.float32(b.random.uniform(0.0, 1.5)))} if op == "leaky_relu" else {}
+        attrs = {"alpha": float(np.float32(b.random.uniform(-1.0, 1.5)))} if op == "leaky_relu" else {}
         attrs |= {"beta": b.choice(1.0, 0.5, 2.0)} if op == "softmax" else {}
         attrs |= {"approximate": b.choice(True, False)} if op == "gelu" else {}
         if op == "rsqrt":  # LiteRT refuses values below 0.

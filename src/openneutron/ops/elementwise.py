@@ -34,7 +34,9 @@ from openneutron.ops.wide_elements import (
     INT8_SLOPES,
     SIGMOID_SCALE,
     has_falling_slope,
+    is_wide,
     magnitude_of_rising_slope,
+    wrapped_negative,
 )
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
@@ -290,11 +292,14 @@ OPS = (
     _wide_table(
         "tanh", kernels=_BY_SIGMOID, doc="Hyperbolic tangent.", fixed_output=(1 / 128, 0), limits=(SIGMOID_SCALE,)
     ),
-    _table(
+    _wide_table(
         "neg",
-        doc="-x.",
+        kernels=("lookup_s8", "add_s16", "compare_s16", "select_s8"),
+        doc="-x; of the lowest stored value itself.",
         unsigned=False,
         version=1,
+        made_of=wrapped_negative,
+        composed=is_wide,
         limits=(limit("input and output of one scale, with zero points of opposite sign", _negated_quantization),),
     ),
     _wide_table(

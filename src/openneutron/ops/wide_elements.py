@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.limits import limit
 from openneutron.ops.rescaling import quant_of, result_quant
@@ -57,6 +59,22 @@ def magnitude_of_rising_slope(parts: Parts, graph: Graph, node: Node) -> None:
     (source, result) = (str(node.inputs[0]), node.name)
     rising = parts.new(graph[result].shape, DType.INT16, graph[result].quant)
     parts.add("abs", [parts.add("leaky_relu", [source], rising, alpha=-node["alpha"])], result)
+
+
+def is_wide(graph: Graph, node: Node) -> bool:
+    """Return whether a node's output is int16."""
+    return graph[node.name].dtype is DType.INT16
+
+
+def wrapped_negative(parts: Parts, graph: Graph, node: Node) -> None:
+    """Subtract from 0, which saturates, and take the lowest value as it is: LiteRT's NEG wraps around."""
+    (source, result) = (str(node.inputs[0]), node.name)
+    quant, shape = graph[source].quant, graph[source].shape
+    zero, lowest = (parts.constant(np.full(1, value, np.int16), quant) for value in (0, -(2**15)))
+    difference = parts.new(shape, DType.INT16, quant)
+    parts.add("sub", [zero, source], difference, activation="NONE", pot_scale_int16=False)
+    is_lowest = parts.add("less_equal", [source, lowest], parts.new(shape, DType.BOOL, None))
+    parts.add("select_v2", [is_lowest, source, difference], result)
 
 
 def narrowing_reason(graph: Graph, node: Node) -> str | None:
