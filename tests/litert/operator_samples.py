@@ -12,7 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.litert.write import pack
 from tests.support.litert_files import BUILTIN, FileBuilder
-from tests.support.recurrent_files import Svdf, lstm_file, svdf_file
+from tests.support.recurrent_files import BidirectionalFile, Lstm, Svdf, lstm_file, svdf_file
 
 OPTIONS = {name for name in vars(schema.BuiltinOptions) if not name.startswith("_")}
 OPTIONS_2 = {name for name in vars(schema.BuiltinOptions2) if not name.startswith("_")}
@@ -342,6 +342,8 @@ def _stateful() -> Iterator[Sample]:
     yield Sample("READ_VARIABLE", (i32(),), (A,))
     yield Sample("ASSIGN_VARIABLE", (i32(), A), ())
     yield Sample("UNIDIRECTIONAL_SEQUENCE_LSTM", (), (), content=lstm_file(0))
+    content = BidirectionalFile(Lstm(), 0).bytes(as_one=True)
+    yield Sample("BIDIRECTIONAL_SEQUENCE_LSTM", (), (), content=content)
     yield Sample("SVDF", (), (), content=svdf_file(Svdf(), 0))
 
 

@@ -88,10 +88,14 @@ WITHOUT_KERNEL = {"DIV", "FLOOR_DIV", "FLOOR_MOD", "LSH_PROJECTION", "REDUCE_PRO
 """Operators that LiteRT takes for int8 and for which the only reason is that there is no kernel."""
 
 
+ONLY_HERE = {"BIDIRECTIONAL_SEQUENCE_LSTM"}
+"""Operators with a row that LiteRT computes on float32 activations alone."""
+
+
 def test_every_operator_that_litert_takes_has_a_row_or_a_reason() -> None:
     taken = {sample.operator for sample, _ in _taken()}
     assert taken - {*ops.BY_LITERT, *ops.ON_CPU} <= WITHOUT_KERNEL
-    assert set(ops.BY_LITERT) <= taken, "a row without a sample"
+    assert set(ops.BY_LITERT) - taken == ONLY_HERE, "a row without a sample"
     assert WITHOUT_KERNEL.isdisjoint({*ops.BY_LITERT, *ops.ON_CPU})
 
 
@@ -116,7 +120,7 @@ def test_every_row_compiles_a_sample_that_litert_takes_to_the_same_bytes() -> No
         for got, expected in zip(oracle.simulated_outputs(program, inputs), want, strict=True):
             np.testing.assert_array_equal(got, expected, sample.operator)
         compiled.add(sample.operator)
-    assert sorted(set(ops.BY_LITERT) - compiled) == []
+    assert set(ops.BY_LITERT) - compiled == ONLY_HERE
 
 
 @pytest.mark.parametrize("operator", ["TOPK_V2", "DIV", "LSH_PROJECTION"])

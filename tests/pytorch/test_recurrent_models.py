@@ -40,6 +40,7 @@ NETWORKS = {
     "lstm_kws": Expected(1, 2),
     "noise_suppression": Expected(3, 19, ("voice_state", "noise_state", "gain_state")),
     "streaming_tcn": Expected(0, 34, RINGS),
+    "wake_word": Expected(0, 13, tuple(f"layers.{layer}.1.ring" for layer in range(3))),
 }
 FRAMES = 32
 LEAST_WITHIN_ONE_STEP = 0.99

@@ -9,8 +9,8 @@ from openneutron.ir import DType, Tensor, per_tensor
 from openneutron.ops.recurrent import GRU_GATES
 from tests.support.random_builder import Builder, Sampler
 
-WITHOUT_REFERENCE = frozenset(("gru", "rnn"))
-"""Layers that LiteRT has no operator for."""
+WITHOUT_REFERENCE = frozenset(("gru", "rnn", "bidirectional_sequence_lstm"))
+"""Layers that LiteRT has no operator for, or none that computes on int8."""
 
 
 def _sequence(b: Builder, source: Tensor) -> Tensor:
@@ -42,19 +42,39 @@ def _states(b: Builder, y: Tensor, units: int, time_major: bool, cell_scale: flo
     return [hidden, b.const(np.zeros((sequences, units), np.int16), per_tensor(cell_scale, 0))]
 
 
+def _direction(b: Builder, gates: int, inputs: int, units: int) -> list[Tensor | None]:
+    """Return the weights and biases of an LSTM in one direction."""
+    absent: list[Tensor | None] = [None] * (4 - gates)
+    operands: list[Tensor | None] = []
+    for columns in (inputs, units):
+        operands += [*absent, *(_weights(b, units, columns) for _ in range(gates))]
+    return [*operands, None, None, None, *absent, *(_bias(b, units) for _ in range(gates)), None, None]
+
+
+def bidirectional(b: Builder, source: Tensor) -> Tensor | None:
+    """An LSTM in both directions, of three or four gates."""
+    if source.dtype is not DType.INT8:
+        return None
+    x, units, time_major = _sequence(b, source), b.up_to(12), bool(b.choice(False, True))
+    operands: list[Tensor | None] = [x]
+    for _ in range(2):
+        operands += _direction(b, b.choice(3, 4), x.shape[-1], units)
+    y = _result(b, x, 2 * units)
+    for _ in range(2):
+        operands += _states(b, y, units, time_major, 2.0 ** -b.choice(9, 11, 15))
+    attrs = {"activation": "TANH", "cell_clip": b.choice(0.0, 0.5), "proj_clip": 0.0, "merge_outputs": True}
+    return b.node("bidirectional_sequence_lstm", operands, y, **attrs, time_major=time_major)
+
+
 def lstm(b: Builder, source: Tensor) -> Tensor | None:
     """An LSTM without peepholes, normalization and projection, of three or four gates."""
     if source.dtype is not DType.INT8:
         return None
     x, units, time_major = _sequence(b, source), b.up_to(12), bool(b.choice(False, True))
     gates = b.choice(3, 4)
-    absent: list[Tensor | None] = [None] * (4 - gates)
     y = _result(b, x, units)
     assert y.quant is not None
-    operands: list[Tensor | None] = [x]
-    for columns in (x.shape[-1], units):
-        operands += [*absent, *(_weights(b, units, columns) for _ in range(gates))]
-    operands += [None, None, None, *absent, *(_bias(b, units) for _ in range(gates)), None, None]
+    operands: list[Tensor | None] = [x, *_direction(b, gates, x.shape[-1], units)]
     operands += _states(b, y, units, time_major, 2.0 ** -b.choice(9, 11, 15))
     attrs = {"activation": "TANH", "cell_clip": b.choice(0.0, 0.5), "proj_clip": 0.0, "time_major": time_major}
     intermediates = (*((2.0**-12, 0),) * 4, (y.quant.scale, y.quant.zero_point))
@@ -99,6 +119,7 @@ def svdf(b: Builder, source: Tensor) -> Tensor | None:
 
 SAMPLERS: dict[str, Sampler] = {
     "unidirectional_sequence_lstm": lstm,
+    "bidirectional_sequence_lstm": bidirectional,
     "gru": gated("gru"),
     "rnn": gated("rnn"),
     "svdf": svdf,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops import (
+    bidirectional,
     choice,
     conv,
     elementwise,
@@ -24,7 +25,7 @@ from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 _FAMILIES = (
     *(conv, matmul, reductions, sums, normalization, elementwise, shape, indexed),
-    *(pieces, choice, places, filled, lstm, recurrent),
+    *(pieces, choice, places, filled, lstm, bidirectional, recurrent),
 )
 
 OPS: tuple[Op, ...] = tuple(row for family in _FAMILIES for row in family.OPS)
@@ -58,9 +59,6 @@ ON_CPU: dict[str, str] = {
     **dict.fromkeys(("BITWISE_XOR", "RIGHT_SHIFT", "STABLEHLO_AND", "STABLEHLO_SHIFT_LEFT"), _STORED),
     **dict.fromkeys(("STABLEHLO_ADD", "STABLEHLO_MULTIPLY"), _STORED),
     **dict.fromkeys(("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"), _EXTREMA),
-    "BIDIRECTIONAL_SEQUENCE_LSTM": (
-        "LiteRT has it for float32 activations alone. Use two UNIDIRECTIONAL_SEQUENCE_LSTM, one on the reversed sequence"
-    ),
     **dict.fromkeys(("DEQUANTIZE", "EMBEDDING_LOOKUP_SPARSE"), _FLOAT),
     **dict.fromkeys(("UNIQUE", "WHERE"), _UNKNOWN_SIZE),
     **dict.fromkeys(("STABLEHLO_GATHER", "STABLEHLO_PAD", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER"), _POSITIONS),

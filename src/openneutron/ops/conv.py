@@ -21,6 +21,7 @@ from openneutron.ops.limits import (
     window_numbers,
 )
 from openneutron.ops.rescaling import (
+    MOST_WIDE_SUM,
     WIDE_SUM_EXPONENT,
     fitted_for_single_rounding,
     fused_activation,
@@ -166,9 +167,6 @@ def _products_in_range(graph: Graph, node: Node) -> str | None:
 
 
 MOST_PRODUCT = 2.0**31 - 1
-
-MOST_WIDE_SUM = 2.0**47
-"""LiteRT's rescaling of int64 accumulators takes no larger ones (MultiplyByQuantizedMultiplier of common.cc)."""
 
 
 def _sums_in_range(data: int, weights: int, bias: int, channel_axis: int = 0) -> Limit:

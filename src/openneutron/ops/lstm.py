@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node, Tensor
-from openneutron.ops.limits import attr_among, int8_reason, limit, rank
-from openneutron.ops.rescaling import WIDE_SUM_EXPONENT, rescales
+from openneutron.ops.limits import STORED, attr_among, int8_reason, limit, rank
+from openneutron.ops.rescaling import MOST_WIDE_SUM, WIDE_SUM_EXPONENT, rescales
 from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role
 
 GATES = ("input", "forget", "cell", "output")
@@ -179,7 +179,7 @@ def _constants(graph: Graph, node: Node) -> str | None:
             return f"it has no {what}, which a layer of its form needs"
         if tensor.data is None or tensor.dtype not in types or tensor.shape != shape:
             state = "constant" if tensor.is_constant else "computed at run time"
-            wanted = f"constant {types[0]}{list(shape)}"
+            wanted = f"constant {types[0]}{list(shape)}" + (" with int16 activations" if is_wide(graph, node) else "")
             return f"its {what} '{tensor.name}' is {state} {tensor.dtype}{list(tensor.shape)}; it must be {wanted}"
         if types[0] in (DType.INT8, DType.INT16) and not is_symmetric(tensor):
             return f"its {what} '{tensor.name}' must be quantized per tensor with a zero point of 0"
@@ -199,18 +199,23 @@ def is_symmetric(tensor: Tensor) -> bool:
 
 
 def _states(graph: Graph, node: Node) -> str | None:
-    types = (graph.given(node, 0).dtype,)
-    hidden, cell = graph.given(node, HIDDEN), graph.given(node, CELL)
-    reason = int8_reason(graph[node.outputs[0]], "output", types) or int8_reason(hidden, "hidden state", types)
+    data, hidden, cell = (graph.given(node, place) for place in (0, HIDDEN, CELL))
+    for tensor, what in ((graph[node.outputs[0]], "output"), (hidden, "hidden state")):
+        if tensor.dtype is not data.dtype:
+            return f"its {what} '{tensor.name}' is {tensor.dtype}, and its input '{data.name}' {data.dtype}; both must have one type"
+        reason = int8_reason(tensor, what, STORED)
+        if reason is not None:
+            return reason
+    if cell.dtype is not DType.INT16:
+        return f"its cell state '{cell.name}' is {cell.dtype}; it must be int16"
+    reason = int8_reason(cell, "cell state", STORED)
     if reason is not None:
         return reason
-    if cell.dtype is not DType.INT16 or not is_symmetric(cell):
-        return f"its cell state '{cell.name}' is {cell.dtype}; it must be int16 with a zero point of 0"
     assert cell.quant is not None
     fraction, exponent = math.frexp(cell.quant.scale)
-    lowest = LOWEST_CELL_BITS[types[0]]
+    lowest = LOWEST_CELL_BITS[data.dtype]
     if fraction != 0.5 or not lowest <= 1 - exponent <= HIGHEST_CELL_BITS:
-        bounds = f"a power of two from 2^-{HIGHEST_CELL_BITS} to 2^-{lowest}"
+        bounds = f"a power of two from 2^{-HIGHEST_CELL_BITS} to 2^{-lowest}"
         return f"its cell state has scale {cell.quant.scale:.6g}; it must be {bounds}"
     sequences = steps_and_sequences(graph, node)[1]
     cells, outputs = graph.given(node, FIRST_HIDDEN_WEIGHTS + 3).shape
@@ -236,6 +241,21 @@ def _wide_form(graph: Graph, node: Node) -> str | None:
         f"it has {found}; LiteRT for Microcontrollers, whose int16 LSTM the NPU computes, has none of them. "
         "Quantize the layer with int8 activations"
     )
+
+
+def _sums(graph: Graph, node: Node) -> str | None:
+    if not is_wide(graph, node):
+        return None
+    largest = 0.0
+    for first, biased in ((FIRST_INPUT_WEIGHTS, True), (FIRST_HIDDEN_WEIGHTS, False)):
+        for gate in range(len(GATES)):
+            sums = np.abs(np.asarray(graph.given(node, first + gate).data, np.float64)).sum(axis=1) * 2.0**15
+            if biased:
+                sums += np.abs(np.asarray(graph.given(node, FIRST_BIAS + gate).data, np.float64))
+            largest = max(largest, float(sums.max()))
+    if largest < MOST_WIDE_SUM:
+        return None
+    return f"its accumulator may reach {largest:.6g}; with int16 activations LiteRT rescales those below 2^47"
 
 
 def _intermediates(graph: Graph, node: Node) -> str | None:
@@ -271,7 +291,7 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = Op(
     ),
     shape=_lstm_shape,
     kernels=("unidirectional_sequence_lstm_s8", "unidirectional_sequence_lstm_s16"),
-    types=(DType.INT8, DType.INT16),
+    types=STORED,
     options="UnidirectionalSequenceLSTMOptions",
     attributes=(
         Attribute("activation", "fusedActivationFunction", "TANH", {0: "NONE", 1: "RELU", 3: "RELU6", 4: "TANH"}),
@@ -291,6 +311,7 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = Op(
             _states,
         ),
         limit("constant weights, peepholes and normalizations, each for all gates or none", _constants),
+        limit("int16 activations: accumulators below 2^47", _sums),
         limit("int8 activations: the quantization of 5 intermediate tensors", _intermediates),
         rescales(_factors, wide=WIDE_SUM_EXPONENT),
     ),

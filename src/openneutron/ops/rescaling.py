@@ -23,6 +23,9 @@ LARGEST_SHIFT = 30
 WIDE_SUM_EXPONENT = 7
 """LiteRT rescales int64 accumulators by factors below 2^7 (MultiplyByQuantizedMultiplier of common.cc)."""
 
+MOST_WIDE_SUM = 2.0**47
+"""LiteRT's rescaling of int64 accumulators takes no larger ones (the same function)."""
+
 _FRACTION_BITS = 31
 _LOW_BITS = 20
 _WIDE_BITS = _FRACTION_BITS + _LOW_BITS

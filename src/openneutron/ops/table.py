@@ -143,8 +143,14 @@ class Parts:
 
     def add(self, op: str, inputs: Sequence[str], output: str, **attrs: AttrValue) -> str:
         """Add a node that computes ``output``."""
-        self._nodes.append(Node(op, tuple(inputs), (output,), attrs, self._node.source))
-        return output
+        return self.add_several(op, inputs, (output,), attrs)
+
+    def add_several(
+        self, op: str, inputs: Sequence[str | None], outputs: Sequence[str], attrs: Mapping[str, AttrValue]
+    ) -> str:
+        """Add a node that computes these tensors; return the first one."""
+        self._nodes.append(Node(op, tuple(inputs), tuple(outputs), attrs, self._node.source))
+        return outputs[0]
 
     def _result(self, output: str | None, shape: Sequence[int], source: str) -> str:
         return output or self.new(shape, self[source].dtype, self[source].quant)

@@ -20,7 +20,7 @@ from torch.fx import Graph, Node
 from openneutron import targets
 from openneutron.compiler.select.select import Refused, Trial, try_compile
 from openneutron.errors import InvalidOptionError
-from openneutron.litert.write import unstated
+from openneutron.litert.expand import unstated
 from openneutron.options import OPEN
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions

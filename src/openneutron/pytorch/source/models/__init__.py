@@ -23,7 +23,7 @@ from torch import nn
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.source.models.decoder import TextDecoder, random_text
 from openneutron.pytorch.source.models.mobilenets import MobileNetV1, MobileNetV2, MobileNetV3
-from openneutron.pytorch.source.models.recurrent import CRNN, KeywordSpotter, NoiseSuppressor
+from openneutron.pytorch.source.models.recurrent import CRNN, KeywordSpotter, NoiseSuppressor, WakeWord
 from openneutron.pytorch.source.models.small import (
     DSCNN,
     TCN,
@@ -198,6 +198,9 @@ _MODELS = {
     ),
     "vww": BuiltIn(
         partial(MobileNetV1, 2, 0.25, True), (1, 3, 96, 96), "MLPerf Tiny visual wake words, MobileNetV1 0.25, 96x96"
+    ),
+    "wake_word": BuiltIn(
+        WakeWord, (1, 40, 1), "wake words frame by frame: three SVDF layers, rank 2, that remember 10 frames", frames=2
     ),
 }
 

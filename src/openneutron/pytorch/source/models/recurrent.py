@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Networks with recurrent layers: keyword spotters of one layer, a noise suppressor whose state lasts between runs, and a reader of
-text."""
+"""Networks with recurrent layers or filters that remember: keyword spotters of one layer, a noise suppressor and a detector of wake
+words whose states last between runs, and a reader of text."""
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
+
+from openneutron.pytorch.source.models.small import CausalConv1d, RingConv1d
 
 
 class KeywordSpotter(nn.Module):
@@ -53,6 +57,40 @@ class NoiseSuppressor(nn.Module):
         gain, state = self.gain(torch.cat([voice, noise, x], 2), self.gain_state)
         self.gain_state.copy_(state)
         return torch.sigmoid(self.gains(gain)), torch.sigmoid(self.is_voice(voice))
+
+
+class Svdf(nn.Sequential):
+    """A layer of filters of low rank (Nakkiran et al., "Compressing deep neural networks using a rank-constrained topology",
+    Interspeech 2015): the features of each frame, and for each unit the weighted sum of the last ``memory`` features of its
+    ``rank`` filters. Input [N, inputs, frames], output [N, units, frames]. ``streaming``: N is 1, and a call continues the call
+    before."""
+
+    def __init__(self, inputs: int, units: int, memory: int, rank: int, streaming: bool) -> None:
+        convolution = RingConv1d if streaming else CausalConv1d
+        features = nn.Conv1d(inputs, units * rank, 1, bias=False)
+        super().__init__(features, convolution(units * rank, units, memory, groups=units), nn.ReLU())
+
+
+class WakeWord(nn.Module):
+    """A detector of wake words frame by frame, of SVDF layers. Input [N, features, frames], output [N, classes, frames]; for
+    ``streaming`` see ``Svdf``."""
+
+    def __init__(
+        self,
+        features: int = 40,
+        units: int = 32,
+        memory: int = 10,
+        layers: int = 3,
+        classes: int = 4,
+        streaming: bool = True,
+    ) -> None:
+        super().__init__()
+        widths = [features, *(units for _ in range(layers))]
+        self.layers = nn.Sequential(*(Svdf(*pair, memory, 2, streaming) for pair in itertools.pairwise(widths)))
+        self.head = nn.Conv1d(units, classes, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers(x))
 
 
 class CRNN(nn.Module):

@@ -135,8 +135,8 @@ class RingConv1d(nn.Conv1d):
 
     ring: torch.Tensor
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1) -> None:
-        super().__init__(inputs, outputs, kernel, dilation=dilation)
+    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, groups: int = 1) -> None:
+        super().__init__(inputs, outputs, kernel, dilation=dilation, groups=groups)
         self.register_buffer("ring", torch.zeros(1, inputs, (kernel - 1) * dilation))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
