@@ -142,7 +142,8 @@ class Channels:
 class Traits:
     """The facts about one kernel.
 
-    ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
+    ``columns_apart``: each column of the output is computed by itself, from the same column of an operand, or of an operand with fewer
+    columns from the one that it shares with its neighbours; columns may then be parts of a row's channels, as heads are. ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
     function of its only operand.
     """
@@ -153,6 +154,7 @@ class Traits:
     batches_apart: bool = False
     channels: Channels | None = None
     function: Function | None = None
+    columns_apart: bool = False
 
     def access(self, name: str) -> Access:
         """Return the access pattern of an operand."""
