@@ -69,17 +69,22 @@ def attention(seed: int, division_last: bool | None = None, spy: bool = False) -
     return b.graph(outputs)
 
 
-def block(seed: int, batches: int, tokens: int, heads: int, depth: int, joined: bool = False) -> Graph:
-    """Return linear layers, attention of several heads, a linear layer and the sum with the input; ``joined``: one layer makes queries, keys
-    and values."""
+def block(
+    seed: int, batches: int, tokens: int, heads: int, depth: int, joined: bool = False, normalized: bool = False
+) -> Graph:
+    """Return linear layers, attention of several heads, three linear layers and the sum with the input; ``joined``: one layer makes
+    queries, keys and values; ``normalized``: of the input's lines of channels, each divided by its length."""
     b = Builder(seed)
     channels = heads * depth
     x = b.input((batches, tokens, channels), b.quant(0.05))
+    line = (
+        b.node("l2_normalization", [x], b.new(x.shape, per_tensor(1 / 128, 0)), activation="NONE") if normalized else x
+    )
     if joined:
-        made = _linear(b, x, 3 * channels)
+        made = _linear(b, line, 3 * channels)
         parts = [_slice(b, made, place * channels, channels) for place in range(3)]
     else:
-        parts = [_linear(b, x, channels) for _ in range(3)]
+        parts = [_linear(b, line, channels) for _ in range(3)]
     query, key, value = (_heads(b, part, heads) for part in parts)
     scores = _scores(b, query, key)
     weights = b.node("softmax", [scores], b.new(scores.shape, per_tensor(1 / 256, -128)), beta=1.0)

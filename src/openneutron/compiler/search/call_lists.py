@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from openneutron.compiler.memory.layout import lay_out
+from openneutron.compiler.schedule.again import computed_again
 from openneutron.compiler.schedule.batches import CallList, batch_by_batch
 from openneutron.compiler.schedule.heads import heads_apart
 from openneutron.compiler.schedule.positions import with_rows_of_neighbours
@@ -325,11 +326,19 @@ def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tu
         found += [order_by_depth(flow)] if any(call.traits.columns_apart for call in calls) else []
     ordered = [tuple(calls[number] for number in order) for order in dict.fromkeys(found)]
     lists = [one for each in ordered for one in of_one_order(each, storages)]
+    return (*lists, *_by_heads(calls, storages))
+
+
+def _by_heads(calls: Sequence[KernelCall], storages: Storages) -> list[CallList]:
+    """Return the lists in which attention has its layers in front of it, for all heads and for each; where a call makes something again
+    for each of its readers, also with that."""
+    found = []
     for all_heads in (False, True):
         cut = heads_apart(with_rows_of_neighbours(calls, storages), storages, all_heads)
         if cut is not None:
-            lists.append(replace(cut, calls=by_rows(cut.calls)))
-    return tuple(lists)
+            by_heads = replace(cut, calls=by_rows(cut.calls))
+            found += [by_heads, computed_again(by_heads)]
+    return [each for each in found if each is not None]
 
 
 def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallList, ...]:
@@ -340,8 +349,7 @@ def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallL
         turned = CallList(by_rows(calls), storages)
         found = [turned] if apart(calls, storages) else [given, turned]
     if any(call.traits.columns_apart for call in calls):
-        stated = by_rows(with_rows_of_neighbours(calls, storages))
-        found += [CallList(stated, storages)] if stated != found[-1].calls else []
+        found = [given, CallList(by_rows(with_rows_of_neighbours(calls, storages)), storages)]
     cut = batch_by_batch(found[-1].calls, storages)
     return tuple(found) if cut is None else (*found, cut)
 
