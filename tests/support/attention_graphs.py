@@ -69,6 +69,48 @@ def attention(seed: int, division_last: bool | None = None, spy: bool = False) -
     return b.graph(outputs)
 
 
+def block(
+    seed: int, batches: int, tokens: int, heads: int, depth: int, joined: bool = False, normalized: bool = False
+) -> Graph:
+    """Return linear layers, attention of several heads, three linear layers and the sum with the input; ``joined``: one layer makes
+    queries, keys and values; ``normalized``: of the input's lines of channels, each divided by its length."""
+    b = Builder(seed)
+    channels = heads * depth
+    x = b.input((batches, tokens, channels), b.quant(0.05))
+    line = (
+        b.node("l2_normalization", [x], b.new(x.shape, per_tensor(1 / 128, 0)), activation="NONE") if normalized else x
+    )
+    if joined:
+        made = _linear(b, line, 3 * channels)
+        parts = [_slice(b, made, place * channels, channels) for place in range(3)]
+    else:
+        parts = [_linear(b, line, channels) for _ in range(3)]
+    query, key, value = (_heads(b, part, heads) for part in parts)
+    scores = _scores(b, query, key)
+    weights = b.node("softmax", [scores], b.new(scores.shape, per_tensor(1 / 256, -128)), beta=1.0)
+    out = b.new((batches, heads, tokens, depth), b.quant(0.02))
+    b.node("batch_matmul", [weights, value], out, adj_x=False, adj_y=False)
+    back = _linear(b, _reshape(b, _transpose(b, out, (0, 2, 1, 3)), (batches, tokens, channels)), channels)
+    wide = _linear(b, back, 4 * channels)
+    narrow = _linear(b, b.node("logistic", [wide], b.new(wide.shape, per_tensor(1 / 256, -128))), channels)
+    return b.graph([b.node("add", [x, narrow], b.new(x.shape), activation="NONE", pot_scale_int16=True)])
+
+
+def _linear(b: Builder, source: Tensor, outputs: int) -> Tensor:
+    assert source.quant is not None
+    weights = b.const(b.random.integers(-127, 128, (outputs, source.shape[-1])).astype(np.int8), per_tensor(0.01, 0))
+    bias = b.const(b.random.integers(-900, 900, outputs).astype(np.int32), per_tensor(0.01 * source.quant.scale, 0))
+    shape = (*source.shape[:-1], outputs)
+    return b.node(
+        "fully_connected",
+        [source, weights, bias],
+        b.new(shape, b.quant(0.05)),
+        activation="NONE",
+        keep_num_dims=True,
+        weights_format="DEFAULT",
+    )
+
+
 def _reshape(b: Builder, source: Tensor, shape: Shape) -> Tensor:
     if source.shape == shape:
         return source

@@ -254,6 +254,11 @@ static NEUTRON_INLINE void attend(const Attention *of, int32_t n, int32_t r, int
 
 NEUTRON_FOR_AVX2(attend, (const Attention *of, int32_t n, int32_t r, int32_t head), (of, n, r, head))
 
+/* Entries by a stored value; NULL where the call has none, which check knows nothing about. */
+static const int8_t *entries(const NeutronKernelCall *call, int32_t any, uint32_t base, uint32_t offset) {
+    return any != 0 ? (const int8_t *)(neutron_base_address(call->bases, base) + offset) : NULL;
+}
+
 static Attention attention_of(const NeutronKernelCall *call) {
     const NeutronAttentionS8 *p = call->params;
     const NeutronBuffer *scratch = &call->buffers[p->scores];
@@ -265,8 +270,8 @@ static Attention attention_of(const NeutronKernelCall *call) {
         .value = &call->buffers[p->value],
         .mask = &call->buffers[p->mask],
         .out = &call->buffers[p->output],
-        .table = (const int8_t *)(neutron_base_address(call->bases, p->table_base) + p->table_offset),
-        .reciprocal = (const int8_t *)(neutron_base_address(call->bases, p->reciprocal_base) + p->reciprocal_offset),
+        .table = entries(call, p->tabled, p->table_base, p->table_offset),
+        .reciprocal = entries(call, p->divides, p->reciprocal_base, p->reciprocal_offset),
         .exponentials = neutron_base_address(call->bases, p->exp_base) + p->exp_offset,
         .query = memory,
         .scores = memory + p->depth,

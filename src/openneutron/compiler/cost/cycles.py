@@ -183,7 +183,8 @@ def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost
 
 
 def _attention(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
-    # The sum of the calls whose place it takes, without their dispatches: products, a softmax, or its parts.
+    # The sum of the calls whose place it takes, without their dispatches: products, a softmax, or its parts. All pipelines share the
+    # scores of a row, in its exponentials as in its largest value and its sum (assumed).
     batches, _, heads, channels = call.views["output"].extents
     keys, depth, p = call.views["key"].extents[1], call.params[work.inputs], call.params
     scores, fill = _dot_cycles(call, target, 1, depth)
@@ -191,7 +192,11 @@ def _attention(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     groups, groups_of_products = _groups_of(keys, target.pipelines), _groups_of(channels, target.pipelines)
     dots = heads * (groups * scores + groups_of_products * products)
     moved = heads * (p["tabled"] * depth + p["masked"] * keys + p["divides"] * (2 * keys + channels))
-    steps = heads * (2 * keys if p["divides"] else int(groups * target.costs.softmax_cycles.value))
+    steps = (
+        heads * groups * 2
+        if p["divides"]
+        else int(_groups_of(heads * keys, target.pipelines) * target.costs.softmax_cycles.value)
+    )
     stall = heads * (groups * fill + groups_of_products * fill_of_products)
     cycles = dots + steps + -(-moved // int(target.costs.elementwise_bytes.value))
     macs = heads * keys * (depth + channels)

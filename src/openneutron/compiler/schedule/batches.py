@@ -40,7 +40,10 @@ def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> CallList 
         for batch in range(count):
             starts.append(len(made))
             for call in run if count > 1 else ():
-                views = {name: _one_batch(view, batch, storages, parts) for name, view in call.views.items()}
+                views = {
+                    name: view if call.is_scratch(name) else _one_batch(view, batch, storages, parts)
+                    for name, view in call.views.items()
+                }
                 made.append(replace(call, name=f"{call.name}/{batch}", views=views))
             made += run if count == 1 else ()
     kept = {name: storage for name, storage in storages.storages.items() if name not in parts}
@@ -52,7 +55,7 @@ def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> CallList 
 
 def _batches_apart(call: KernelCall) -> int:
     """Return how many batches the call computes independently; 1 where it has one, or where its tensors differ in them."""
-    counts = {view.extents[0] for view in call.views.values()}
+    counts = {view.extents[0] for name, view in call.views.items() if not call.is_scratch(name)}
     return counts.pop() if len(counts) == 1 and call.traits.batches_apart else 1
 
 

@@ -27,7 +27,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from openneutron.compiler.memory.layout import lay_out
+from openneutron.compiler.schedule.again import computed_again
 from openneutron.compiler.schedule.batches import CallList, batch_by_batch
+from openneutron.compiler.schedule.heads import heads_apart
+from openneutron.compiler.schedule.positions import with_rows_of_neighbours
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.compiler.select.constants import exchanged
@@ -166,6 +169,32 @@ def order_of_least_sum(flow: Flow, peak_bytes: int) -> tuple[int, ...] | None:
     return _search(flow, peak_bytes, by_peak=False)
 
 
+def order_by_depth(flow: Flow) -> tuple[int, ...]:
+    """Return an order in which each call comes right in front of the first one that needs it, after the longest chain that this one needs.
+
+    Short branches of a long network, such as the features that a segmentation head joins at the end, are finished when all are needed.
+    """
+    depth: list[int] = []
+    for needed in flow.before:
+        depth.append(1 + max((depth[earlier] for earlier in bits(needed)), default=0))
+    order: list[int] = []
+    done = 0
+    last_first = sorted(range(len(depth)), key=lambda number: (-depth[number], number))
+    stack = list(reversed(last_first))
+    while stack:
+        number = stack[-1]
+        missing = flow.before[number] & ~done
+        if done >> number & 1:
+            stack.pop()
+        elif missing:
+            stack += sorted(bits(missing), key=lambda earlier: (depth[earlier], -earlier))
+        else:
+            stack.pop()
+            order.append(number)
+            done |= 1 << number
+    return tuple(order)
+
+
 _Key = tuple[int, ...]
 """The quantity that is minimized: (peak, sum) or (sum,) of the bytes live."""
 
@@ -294,8 +323,22 @@ def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tu
         least = order_of_least_peak(flow)
         closest = order_of_least_sum(flow, flow.peak_bytes(least))
         found += [least] if closest is None else [least, closest]
+        found += [order_by_depth(flow)] if any(call.traits.columns_apart for call in calls) else []
     ordered = [tuple(calls[number] for number in order) for order in dict.fromkeys(found)]
-    return tuple(one for each in ordered for one in of_one_order(each, storages))
+    lists = [one for each in ordered for one in of_one_order(each, storages)]
+    return (*lists, *_by_heads(calls, storages))
+
+
+def _by_heads(calls: Sequence[KernelCall], storages: Storages) -> list[CallList]:
+    """Return the lists in which attention has its layers in front of it, for all heads and for each; where a call makes something again
+    for each of its readers, also with that."""
+    found = []
+    for all_heads in (False, True):
+        cut = heads_apart(with_rows_of_neighbours(calls, storages), storages, all_heads)
+        if cut is not None:
+            by_heads = replace(cut, calls=by_rows(cut.calls))
+            found += [by_heads, computed_again(by_heads)]
+    return [each for each in found if each is not None]
 
 
 def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallList, ...]:
@@ -305,6 +348,8 @@ def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallL
     if any(map(is_sequence, calls)):
         turned = CallList(by_rows(calls), storages)
         found = [turned] if apart(calls, storages) else [given, turned]
+    if any(call.traits.columns_apart for call in calls):
+        found = [given, CallList(by_rows(with_rows_of_neighbours(calls, storages)), storages)]
     cut = batch_by_batch(found[-1].calls, storages)
     return tuple(found) if cut is None else (*found, cut)
 

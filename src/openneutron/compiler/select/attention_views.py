@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.axes import Axes, Axis, Way, split_alike
-from openneutron.compiler.select.calls import Extents, View
+from openneutron.compiler.select.axes import Axes, Axis, Way, split_alike, view_of
+from openneutron.compiler.select.calls import View
 from openneutron.compiler.select.uses import Uses
 from openneutron.isa.kernels.row import Function
 
@@ -157,7 +157,9 @@ def _views(ways: Mapping[str, Way]) -> dict[str, View] | None:
         if name in _RESIDENT:
             heads, (rows, row) = heads // shape.group, inner[0]
         channels, channel = inner[-1]
-        found[name] = _view(way, (shape.batches, rows, heads, channels), (batch, row, head, channel))
+        found[name] = view_of(
+            way.tensor, (shape.batches, rows, heads, channels), (batch, row, head, channel), way.offset
+        )
     found.setdefault("mask", found["query"])
     return found
 
@@ -189,14 +191,3 @@ def _shape(places: Mapping[str, Axes]) -> _Shape | None:
 def _is_shared(axis: Mapping[str, Axis]) -> bool:
     """Return whether keys and values are the same all along an axis."""
     return all(axis[name][1] == 0 for name in _RESIDENT)
-
-
-def _view(way: Way, extents: Extents, pitches: Extents) -> View:
-    """Return a view with the pitches that axes of one element have in a tensor without gaps."""
-    inner = 1
-    found: list[int] = []
-    for extent, pitch in zip(reversed(extents), reversed(pitches), strict=True):
-        found.insert(0, inner if extent == 1 else pitch)
-        inner = max(inner, found[0] * extent)
-    batch, row, head, channel = found
-    return View(way.tensor, extents, (batch, row, head, channel), way.offset)

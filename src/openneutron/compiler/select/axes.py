@@ -9,10 +9,11 @@ through several, and is split then.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from openneutron.compiler.select.calls import View
+from openneutron.compiler.select.calls import Extents, View
 
 Axis = tuple[int, int]
 """Extent, and pitch in bytes."""
@@ -102,6 +103,28 @@ def split_alike(ways: Mapping[str, Axes]) -> dict[str, Axes] | None:
             for axes in split.values():
                 axes[place - 1 : place + 1] = [(axes[place - 1][0] * axes[place][0], axes[place][1])]
     return {name: tuple(axes) for name, axes in split.items()}
+
+
+def reshaped(axes: Axes, extents: Sequence[int]) -> list[int] | None:
+    """Return the pitches of axes of these extents that take the same steps; None where no pitches do. Axes of one element have pitch 0."""
+    (joined,) = (split_alike({"": axes}) or {"": ()}).values()
+    steps = list(itertools.accumulate(reversed(extents), operator.mul))
+    ends = sorted({step for step in steps if step > 1})
+    if not set(_ends(joined)) <= set(ends) or any(end % start for start, end in itertools.pairwise(ends)):
+        return None
+    pitches = [pitch for _, pitch in _split(joined, ends)]
+    return [pitches.pop(0) if extent > 1 else 0 for extent in extents]
+
+
+def view_of(tensor: str, extents: Extents, pitches: Extents, offset: int, element_bytes: int = 1) -> View:
+    """Return a view whose axes of one element have the pitch that they have in a tensor without gaps."""
+    inner = element_bytes
+    found: list[int] = []
+    for extent, pitch in zip(reversed(extents), reversed(pitches), strict=True):
+        found.insert(0, inner if extent == 1 else pitch)
+        inner = max(inner, found[0] * extent)
+    batch, row, col, channel = found
+    return View(tensor, extents, (batch, row, col, channel), offset, element_bytes)
 
 
 def _ends(axes: Axes) -> list[int]:

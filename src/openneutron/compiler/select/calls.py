@@ -201,7 +201,11 @@ class KernelCall:
 
     def reads(self, name: str) -> bool:
         """Return whether the kernel may read what this buffer holds before the call: all but the output and scratch."""
-        return name != "output" and name not in rows.KERNEL_BY_NAME[self.kernel].scratch
+        return name != "output" and not self.is_scratch(name)
+
+    def is_scratch(self, name: str) -> bool:
+        """Return whether this buffer holds nothing before the call and after it."""
+        return name in rows.KERNEL_BY_NAME[self.kernel].scratch
 
     @property
     def has_states(self) -> bool:

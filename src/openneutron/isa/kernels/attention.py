@@ -97,6 +97,7 @@ KERNELS = (
             ),
             cost=Work(CostClass.ATTENTION, inputs="depth"),
             batches_apart=True,
+            columns_apart=True,
         ),
     ),
 )

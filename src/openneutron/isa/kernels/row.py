@@ -148,6 +148,8 @@ class Channels:
 class Traits:
     """The facts about one kernel.
 
+    ``columns_apart``: each column of the output is computed by itself, from the same column of an operand, or of an operand with fewer
+    columns from the one that it shares with its neighbours; columns may then be parts of a row's channels, as heads are.
     ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
     function of its only operand. ``joins``: the call is one of the first kernel, then one of the second on its output, in place.
@@ -160,6 +162,7 @@ class Traits:
     channels: Channels | None = None
     function: Function | None = None
     joins: tuple[str, str] | None = None
+    columns_apart: bool = False
 
     def access(self, name: str) -> Access:
         """Return the access pattern of an operand."""

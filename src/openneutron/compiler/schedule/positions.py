@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls that go through a tensor position by position, with the batches and rows of the calls around them.
+
+A linear layer reads all tokens of a tensor as columns of one row, [1, 1, tokens, channels]. The attention behind it has batches and
+rows, [windows, tokens of a window, heads, channels]. In memory both are the same bytes. Where the layer is stated with the batches and
+rows of its neighbours, cascades go through both, and batches can be computed one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from openneutron.compiler.select.axes import reshaped, view_of
+from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.isa.kernels.row import SameElement, SameRow, Window
+
+Rows = tuple[int, int]
+"""Batches, and rows of each."""
+
+
+def with_rows_of_neighbours(calls: Sequence[KernelCall], storages: Storages) -> tuple[KernelCall, ...]:
+    """Return the calls, each that goes position by position with batches and rows that another call gives its output or an input."""
+    made = list(calls)
+    known: dict[str, Rows] = {}
+    free = [place for place, call in enumerate(calls) if goes_by_position(call)]
+    for place in sorted(set(range(len(calls))) - set(free)):
+        _note(known, calls[place], storages)
+    while True:
+        left = []
+        for place in free:
+            stated = _stated(made[place], storages, known)
+            if stated is None:
+                left.append(place)
+            else:
+                made[place] = stated
+                _note(known, stated, storages)
+        if len(left) == len(free):
+            return tuple(made)
+        free = left
+
+
+def goes_by_position(call: KernelCall) -> bool:
+    """Return whether each position of the output needs the same position of each input alone, whatever its row and column.
+
+    Where rows and columns may be exchanged, the same row is the same column too.
+    """
+    positions = {math.prod(view.extents[:3]) for view in call.views.values()}
+    return (
+        call.traits.exchanged is not None
+        and len(positions) == 1
+        and all(
+            isinstance(operand.access, SameElement | SameRow)
+            or (isinstance(operand.access, Window) and _sees_one_position(call, operand.access))
+            for operand in call.traits.operands
+        )
+    )
+
+
+def _sees_one_position(call: KernelCall, window: Window) -> bool:
+    ones = {call.params[name] for name in (*window.kernel, *window.stride)}
+    return ones == {1} and not any(call.params[name] for name in window.pad)
+
+
+def _note(known: dict[str, Rows], call: KernelCall, storages: Storages) -> None:
+    """Note the batches and rows of each storage that the call goes through by rows, where no other call has given them."""
+    for name, view in call.views.items():
+        storage = storages[view.tensor]
+        rows = _rows_of(view, storage.size_bytes)
+        if (
+            rows is not None
+            and storage.constant is None
+            and name in ("output", *(each.name for each in call.traits.operands))
+        ):
+            known.setdefault(storage.name, rows)
+
+
+def _rows_of(view: View, size_bytes: int) -> Rows | None:
+    """Return the batches and rows of a tensor whose rows a view goes through; None where it has one row, or skips some."""
+    batches, rows = view.extents[:2]
+    part = size_bytes // batches
+    fits = batches == 1 or view.pitches[0] == part
+    whole = (
+        size_bytes % batches == 0 and view.pitches[1] * rows == part and view.offset + view.reach(2) <= view.pitches[1]
+    )
+    return (batches, rows) if rows > 1 and fits and whole else None
+
+
+def _stated(call: KernelCall, storages: Storages, known: dict[str, Rows]) -> KernelCall | None:
+    """Return the call with the batches and rows of its output, or else of an input; None where none are known that divide it."""
+    count = math.prod(call.views["output"].extents[:3])
+    names = ["output", *(operand.name for operand in call.traits.operands)]
+    for name in names:
+        batches, rows = known.get(storages.of[call.views[name].tensor], (1, 1))
+        if rows == 1 or count % (batches * rows):
+            continue
+        places = batches, rows, count // (batches * rows)
+        views: dict[str, View] = {}
+        for field, view in call.views.items():
+            pitches = reshaped(tuple(zip(view.extents[:3], view.pitches[:3], strict=True)), places)
+            if pitches is None:
+                break
+            batch, row, col = pitches
+            extents = (*places, view.extents[3])
+            views[field] = view_of(
+                view.tensor, extents, (batch, row, col, view.pitches[3]), view.offset, view.element_bytes
+            )
+        if len(views) == len(call.views):
+            return replace(call, views=views)
+    return None

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention head by head, with its layers in front of it: the order of calls, and budgets that this makes feasible."""
+
+from __future__ import annotations
+
+import pytest
+
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.schedule.heads import heads_apart
+from openneutron.compiler.search.call_lists import Flow, order_by_depth
+from openneutron.compiler.select.select import select_calls
+from tests.support import oracle
+from tests.support.attention_graphs import attention, block
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_queries_come_last(joined: bool) -> None:
+    storages, calls = select_calls(block(0, 1, 12, 2, 8, joined))
+    cut = heads_apart(calls, storages, False)
+    assert cut is not None
+    first = [call.views["output"] for call in cut.calls[:3]]
+    found = next(call for call in cut.calls if call.traits.columns_apart)
+    assert [view.tensor for view in first] == [found.views[name].tensor for name in ("key", "value", "query")]
+    assert all(view.extents == (1, 1, 12, 16) for view in first)
+    assert len(cut.calls) == len(calls) + 2 * joined
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_heads_one_after_the_other(joined: bool) -> None:
+    storages, calls = select_calls(block(0, 1, 12, 2, 8, joined))
+    cut = heads_apart(calls, storages, True)
+    assert cut is not None
+    found = [call for call in cut.calls if call.traits.columns_apart]
+    assert [call.views["output"].offset for call in found] == [0, 8]
+    assert all(view.extents[2] == 1 for call in found for view in call.views.values())
+    assert sum(storage.size_bytes == 12 * 8 for storage in cut.storages.storages.values()) == 6
+
+
+def test_operands_that_are_no_layers_stay_as_they_are() -> None:
+    storages, calls = select_calls(attention(0))
+    assert heads_apart(calls, storages, True) is None
+
+
+@pytest.mark.parametrize(("joined", "seed"), [(False, 4), (True, 5)])
+def test_heads_within_budgets_have_litert_s_bytes(joined: bool, seed: int) -> None:
+    """Beside the input and the result of all heads, the keys and values of one head are in memory."""
+    graph = block(seed, 1, 64, 4, 8, joined)
+    tensor = 64 * 32
+    least = oracle.least_budget(graph)
+    assert compile_graph(graph, oracle.TARGET).report.sram_bytes >= 5 * tensor
+    assert least < 3 * tensor
+    for budget in (least, 3 * tensor, 4 * tensor):
+        oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=budget))
+
+
+def test_short_branches_are_computed_where_they_are_needed() -> None:
+    """Call 1 is a branch of call 0 beside the chain of 2, 3 and 4; call 5 joins both."""
+    before = (0, 0b1, 0b1, 0b100, 0b1000, 0b10010)
+    flow = Flow(before, ((),) * len(before), (), (), ())
+    assert order_by_depth(flow) == (0, 2, 3, 4, 1, 5)
