@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from openneutron.api.pytorch import analyse
 from openneutron.options import QuantizationOptions
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.constants import MOST_ELEMENTS, FoldConstants
 from openneutron.pytorch.quantizer.passes.exported_forms import InlineWrappers
 from tests.pytorch.side_by_side import assert_delegated
@@ -144,3 +145,20 @@ def test_a_constant_above_the_limit_is_left_to_the_run() -> None:
     shapes = [tuple(node.meta["val"].shape) for node in module.graph.find_nodes(op="get_attr")]
     assert shapes == [(1, 8)]
     assert "aten.full.default" in [str(node.target) for node in module.graph.nodes]
+
+
+def test_a_mask_of_ones_costs_nothing() -> None:
+    """A tensor of ones in the shape of another is a constant, sums of it too, and products with it are the other factor."""
+
+    class MaskedMean(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            mask = torch.ones_like(x)
+            return (x * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+
+    exported = torch.export.export(MaskedMean(), (torch.randn(1, 6, 4),)).module(check_guards=False)
+    assert isinstance(exported, GraphModule)
+    changed = NeutronQuantizer().transform_for_annotation(exported)
+    operators = [str(node.target) for node in changed.graph.nodes if node.op == "call_function"]
+    assert operators == ["aten.sum.dim_IntList", "aten.mul.Tensor"]
+    x = torch.randn(1, 6, 4)
+    torch.testing.assert_close(changed(x), MaskedMean()(x))

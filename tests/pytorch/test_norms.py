@@ -113,6 +113,33 @@ def test_a_norm_of_an_image_normalizes_it_as_it_lies() -> None:
     assert (steps_apart(small) <= 1).mean() >= 0.99
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_written_rms_norm_is_one_operator(weighted: bool) -> None:
+    class Written(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(32))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            normal = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+            return self.weight * normal if weighted else normal
+
+    module = Written()
+    small = around(module, (1, 20, 32))
+    assert small.operators == ["layer_norm"]
+    assert_same_as_litert(small.program)
+    assert sqnr(module, small) > 38
+
+
+def test_a_written_norm_whose_root_is_read_stays_apart() -> None:
+    class Root(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            root = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+            return x * root, root
+
+    assert "layer_norm" not in around(Root(), (1, 20, 32)).operators
+
+
 def test_int16_norms_add_no_noise() -> None:
     torch.manual_seed(1)
     module = nn.Sequential(nn.LayerNorm(32), nn.RMSNorm(32))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* conv_2d_1x1_s8, then lookup_s8 on its output in place. */
-#include "conv_2d_1x1_then/then.h"
+#include "conv_2d_1x1/then.h"
 
 static NeutronLookupS8 second_of(const NeutronConv2d1x1LookupS8 *p) {
     NeutronLookupS8 second = {.input = p->output, .output = p->output};

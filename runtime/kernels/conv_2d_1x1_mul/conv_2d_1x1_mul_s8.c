@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* conv_2d_1x1_s8, then mul_s8 on its output in place. */
-#include "conv_2d_1x1_then/then.h"
+#include "conv_2d_1x1/then.h"
 
 static NeutronMulS8 second_of(const NeutronConv2d1x1MulS8 *p) {
     NeutronMulS8 second = {.input_a = p->output, .input_b = p->then_input_b, .output = p->output};

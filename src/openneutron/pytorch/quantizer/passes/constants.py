@@ -54,7 +54,7 @@ class FoldConstants:
                 {str(node.target): value.numel()} if isinstance(value, torch.Tensor) and node.op == "get_attr" else {}
             )
             for source in node.all_input_nodes:
-                sizes[node] = {**sizes[node], **sizes[source]}
+                sizes[node] = {**sizes[node], **sizes.get(source, {})}
         changed = False
         for node in reversed(list(module.graph.nodes)):
             if node.op != "call_function" or node not in known or all(user in known for user in node.users):
@@ -75,7 +75,11 @@ class FoldConstants:
 def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
     """Return the result of a call whose tensors are all known; None where one is unknown, or the call is no plain
     function of them."""
-    if node.op != "call_function" or any(source not in known for source in node.all_input_nodes):
+    if node.op != "call_function":
+        return None
+    if node.target in _FILLED_ALIKE:
+        return _filled_alike(node)
+    if any(source not in known for source in node.all_input_nodes):
         return None
     args, kwargs = (map_arg(item, known.__getitem__) for item in (node.args, node.kwargs))
     if node.target is operator.getitem:
@@ -94,6 +98,17 @@ def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
     if isinstance(value, torch.Tensor):
         return value.detach()
     return tuple(item.detach() for item in value) if isinstance(value, (list, tuple)) else None
+
+
+def _filled_alike(node: Node) -> torch.Tensor | None:
+    """Return a tensor of one number in the shape of another tensor, whose values do not matter."""
+    value, given = node.meta.get("val"), arguments_of(node)
+    if not isinstance(value, torch.Tensor) or any(not isinstance(extent, int) for extent in value.shape):
+        return None
+    number = given.get("fill_value", _FILLED_ALIKE[node.target])
+    if value.numel() > MOST_ELEMENTS or not isinstance(number, (int, float)):
+        return None
+    return torch.full(tuple(value.shape), number, dtype=value.dtype)
 
 
 def _is_function(node: Node, overload: torch._ops.OpOverload) -> bool:
@@ -120,6 +135,9 @@ def _without_repeats(node: Node, value: torch.Tensor) -> torch.Tensor:
 
 
 _aten = torch.ops.aten
+_FILLED_ALIKE = {_aten.ones_like.default: 1, _aten.zeros_like.default: 0, _aten.full_like.default: None}
+"""Operators whose result has the shape of a tensor and one number as its values, by this number; None: an argument."""
+
 _ARITHMETIC = (_aten.add.Tensor, _aten.sub.Tensor, _aten.mul.Tensor, _aten.div.Tensor)
 _TURNED = (_aten.rsub.Scalar, _aten.rsub.Tensor)
 _EXTREMA = {_aten.maximum.default: "min", _aten.minimum.default: "max"}
@@ -132,6 +150,24 @@ _SCALAR_FORMS = {
 
 Known = Callable[[object], torch.Tensor | None]
 """The tensor that a node holds, where it is a constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropUnitFactors(NodePass):
+    """Replace products with a constant of ones, such as a mask of which every value counts, by the other factor."""
+
+    targets = (_aten.mul.Tensor,)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        for data, factor in (node.args[:2], node.args[1::-1]):
+            known = constant_of(module, factor)
+            if known is None or not isinstance(data, Node) or not bool((known == 1).all()):
+                continue
+            value, result = data.meta.get("val"), node.meta["val"]
+            if isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (result.shape, result.dtype):
+                node.replace_all_uses_with(data)
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
-from openneutron.pytorch.quantizer.passes.constants import FoldConstants, ScalarsToTensors
+from openneutron.pytorch.quantizer.passes.constants import DropUnitFactors, FoldConstants, ScalarsToTensors
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.exported_forms import (
     CastRows,
@@ -24,6 +24,7 @@ from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
 from openneutron.pytorch.quantizer.passes.recurrent import WholeLayers
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
+from openneutron.pytorch.quantizer.passes.written_norms import WrittenNorms
 
 AtenPass = Callable[[GraphModule], PassResult | None]
 """A function that changes a graph module, in place or not. A pass of ours is a frozen dataclass."""
@@ -51,6 +52,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         FoldConstants(),
         FoldBatchNorm(),
         WholeLayers(keep),
+        WrittenNorms(keep),
         Decompose(keep),
         PlainCasts(),
         DropExpands(),
@@ -58,6 +60,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         MaskedFills(),
         WrittenAttention(keep),
         FoldConstants(),
+        DropUnitFactors(),
         CastRows(),
         ScalarsToTensors(),
         ProductsToLinear(),
