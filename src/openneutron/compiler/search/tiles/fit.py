@@ -14,6 +14,7 @@ from openneutron.compiler.search.tiles.groups import in_groups
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.streams import Streams, Tiled, steps_of
 from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.isa import aligned
 from openneutron.options import CALLER
 from openneutron.targets import Target
 
@@ -32,6 +33,18 @@ class TiledSchedule:
     layout: Layout
     storages: Storages
     cycles: int
+
+
+def least_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, above: int, below: int) -> int:
+    """Return a memory of the NPU, larger than ``above``, for which there is a schedule, or ``below`` where that is smaller.
+
+    The memory is at most a fourth larger than the smallest one for which ``fastest_tiled`` finds a schedule.
+    """
+    size = above
+    while (size := aligned(size + size // 4 + 1)) < below:
+        if fastest_tiled(calls, storages, target, size) is not None:
+            return size
+    return below
 
 
 def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int) -> TiledSchedule | None:
