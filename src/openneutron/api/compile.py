@@ -153,7 +153,7 @@ def compile(
     if folder is not None:
         files.check_folder(folder)
     if outputs.kernel_selection is not None:
-        kernel_selections.check(Path(outputs.kernel_selection), options.converter)
+        kernel_selections.check(Path(outputs.kernel_selection), options.converter, options.target)
     path = _model_file(model) if isinstance(model, (str, os.PathLike)) else None
     for option in changed(loading) if path is None or path.suffix != ".pt2" else ():
         which = "the model is in memory" if path is None else f"'{path.name}' is not one"

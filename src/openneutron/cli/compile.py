@@ -223,7 +223,7 @@ def _results(asked: GivenModel, wanted: Wanted) -> tuple[Path, OutputOptions]:
     if selection is None and wanted.dump_kernel_selection:
         selection = kernel_selections.default_path(path)
     if selection is not None:
-        kernel_selections.check(selection, asked.options.converter)
+        kernel_selections.check(selection, asked.options.converter, asked.options.target)
         files.check(selection)
     if wanted.intermediates is not None:
         files.check_folder(wanted.intermediates)

@@ -11,7 +11,7 @@ from openneutron.cache import programs
 from openneutron.compiler import Compiled, Prepared, prepared
 from openneutron.compiler.search.fit import budget_bytes
 from openneutron.compiler.select.select import Trial
-from openneutron.converter.kernel_selections import selection_of
+from openneutron.converter.kernel_selections import check_target, selection_of
 from openneutron.flags import check_choice
 from openneutron.ir import Graph
 from openneutron.isa import Program
@@ -77,6 +77,9 @@ class OpenConverter:
         trial: Trial | Prepared | None = None,
     ) -> Conversion:
         """Compile the graph. Raises as ``compile_graph`` does."""
+
+        if kernel_selection:
+            check_target(options.target)
 
         def first_stages() -> Prepared:
             return trial if isinstance(trial, Prepared) else prepared(graph, trial)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from openneutron import __version__
+from openneutron import __version__, targets
 from openneutron.errors import InvalidOptionError, InvalidProgramError
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels, merge, parse
 from openneutron.isa.microcode import Program
@@ -28,8 +28,18 @@ def default_path(result: Path) -> Path:
     return result.with_name(f"{result.stem}{SUFFIX}")
 
 
-def check(path: Path, converter: str) -> None:
-    """Raise InvalidOptionError where a model's selection can't be called so, or is not for us to write."""
+def check_target(name: str) -> None:
+    """Raise InvalidOptionError for a target whose host links no kernels."""
+    if targets.get(name).moves_tiles:
+        raise InvalidOptionError(
+            f"kernel selection: {name} needs none. The NPU of a Neutron-S has a controller, and the kernels that it runs travel with "
+            "the microcode; the host core links no kernel. Leave the kernel selection out."
+        )
+
+
+def check(path: Path, converter: str, target: str) -> None:
+    """Raise InvalidOptionError where a model's selection can't be called so, is not for us to write, or the target needs none."""
+    check_target(target)
     if converter == EIQ:
         raise InvalidOptionError(
             f"kernel selection: with converter '{converter}' the kernels are NXP's. dump_kernel_selection_code of "

@@ -101,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     spec = NeutronTargetSpec(args.target)
+    if args.dump_kernel_selection_code:
+        kernel_selections.check_target(args.target)
     if args.use_qat and not args.quantize:
         raise InvalidOptionError("--use_qat: it is a way to quantize; give --quantize too.")
     if args.so_library is not None:

@@ -21,7 +21,7 @@ THREADS = {track: number for number, track in enumerate(Track, 1)}
 def chrome_trace(title: str, slices: Sequence[Slice], target: Target) -> bytes:
     """Return the trace of a run. A slice's arguments have its exact cycles; its times are rounded to nanoseconds."""
     events = [
-        *_names(f"{title}, modelled on {target.title}"),
+        *_names(f"{title}, modelled on {target.title}", target),
         *(_event(item, target) for item in slices if item.cycles),
     ]
     facts = {"target": target.name, "clock_mhz": target.clock.value}
@@ -29,9 +29,11 @@ def chrome_trace(title: str, slices: Sequence[Slice], target: Target) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
 
-def _names(title: str) -> Iterable[dict[str, Any]]:
+def _names(title: str, target: Target) -> Iterable[dict[str, Any]]:
     yield {"ph": "M", "pid": PROCESS, "name": "process_name", "args": {"name": title}}
     for track, thread in THREADS.items():
+        if track is Track.DATA_MOVER and not target.moves_tiles:
+            continue
         place = {"ph": "M", "pid": PROCESS, "tid": thread}
         yield {**place, "name": "thread_name", "args": {"name": track.value}}
         yield {**place, "name": "thread_sort_index", "args": {"sort_index": thread}}

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.schedule.timeline import CopyEngine
 from openneutron.isa import Microcode, Record
 from openneutron.isa.steps import CallStep, CopyStep, steps
 from openneutron.targets import Target
@@ -20,6 +21,7 @@ class Track(Enum):
     NPU = "NPU"
     COPY_ENGINE = "Copy engine"
     HOST = "Host core"
+    DATA_MOVER = "Data mover"
 
 
 class Kind(Enum):
@@ -54,31 +56,38 @@ class Slice:
 def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start: int = 0) -> list[Slice]:
     """Return the slices of a run that begins in cycle ``start``, with a port that copies in the background.
 
-    ``layers`` are the operators' names. One transfer follows the other, and a copy begins when its FETCH is reached. The last
-    slice of the host or the NPU ends with the cycles that a summary calls overlapped.
+    ``layers`` are the operators' names. One transfer follows the other, and a copy begins when its FETCH is reached. Tiles of tensors go
+    before constants, whose slices are then longer than their copies (compiler/schedule/timeline.py). The last slice of the host or the NPU ends with the cycles that a summary calls overlapped.
     """
     issue = int(target.costs.issue_cycles.value)
     made: list[Slice] = []
-    now = copied = start
-    done: dict[int, int] = {}
+    engine = CopyEngine(start, start)
+    tiles: dict[int, int] = {}
+    constants: dict[int, int] = {}
     for step in steps(microcode):
         if isinstance(step, CallStep):
-            layer, operator = layers[step.operator], microcode.operators[step.operator]
+            layer, operator, now = layers[step.operator], microcode.operators[step.operator], engine.now
             details = {"operator": step.operator, "kernel": operator.row.name, "rows": f"{step.rows[0]}:{step.rows[1]}"}
+            if operator.row.is_transfer:
+                end = tiles[operator["channel"]] = engine.move(step.cycles)
+                made.append(Slice(Track.DATA_MOVER, Kind.COPY, layer, end - step.cycles, end, details))
+                continue
             issued = now + min(issue, step.cycles)
             made.append(Slice(Track.HOST, Kind.DISPATCH, layer, now, issued, details))
             made.append(Slice(Track.NPU, Kind.KERNEL, layer, issued, now + step.cycles, details))
-            now += step.cycles
+            engine.advance(now + step.cycles)
         elif isinstance(step, CopyStep):
-            begun = max(copied, now)
-            copied = begun + fetch_cycles(step.size_bytes, target)
-            done[step.channel] = copied
+            begun = engine.arrival(engine.asked)
+            constants[step.channel] = engine.fetch(fetch_cycles(step.size_bytes, target))
+            copied = engine.arrival(constants[step.channel])
             name = f"constants of {layers[index]}" if (index := _reader(microcode, step)) is not None else "constants"
             details = {"bytes": step.size_bytes, "channel": step.channel}
             made.append(Slice(Track.COPY_ENGINE, Kind.COPY, name, begun, copied, details))
-        elif done.get(step.channel, 0) > now:
-            made.append(Slice(Track.HOST, Kind.WAIT, f"wait for channel {step.channel}", now, done[step.channel]))
-            now = done[step.channel]
+        else:
+            done = max(tiles.pop(step.channel, 0), engine.arrival(constants.get(step.channel, 0)))
+            if done > engine.now:
+                made.append(Slice(Track.HOST, Kind.WAIT, f"wait for channel {step.channel}", engine.now, done))
+                engine.advance(done)
     return made
 
 

@@ -17,6 +17,7 @@ from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.options import DEFAULT_EFFORT
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.report.summary import PartitionSummary, Summary, folded
+from openneutron.report.traffic import copies_text, traffic_text
 from openneutron.report.units import count_text, duration_text, plural, size_text
 from openneutron.targets import Target
 from openneutron.timings import Timings
@@ -108,7 +109,8 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             ),
             ("Time on", _split_text(summary)),
             ("Assumed", _assumed_text(summary.target)),
-            ("Copies", _copies_text(summary)),
+            ("Copies", copies_text(summary)),
+            ("Traffic", traffic_text(summary)),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Bound by", _bound_text(summary)),
             ("Peak SRAM", _sram_text(summary)),
@@ -172,20 +174,6 @@ def _stripes_text(summary: Summary) -> str:
     return f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
 
 
-def _copies_text(summary: Summary) -> str:
-    """Return the time that copies of constants take, and that with a port that copies in the background."""
-    if not summary.weights_fit:
-        taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
-        there = size_text(int(summary.target.sram.value * 1024))
-        said = f"{taken} of it from flash: the chip's {there} of SRAM do not hold weights and run together"
-        return f"{said}. Compile with --prefetch-constants"
-    if not summary.copy_cycles:
-        return ""
-    copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
-    said = f"{duration_text(copies)} of it from flash"
-    return f"{said}; {duration_text(hidden)} in all with a port that copies in the background"
-
-
 def _effort_text(summary: Summary) -> str:
     """Return the gain of an effort beyond the default one."""
     reports = [part.report for part in summary.partitions if part.report.effort != DEFAULT_EFFORT]
@@ -218,11 +206,14 @@ def _sram_text(summary: Summary) -> str:
     outside = largest.sram_bytes - largest.arena_bytes - largest.prefetch_bytes - largest.state_bytes
     if summary.state_bytes:
         parts.append(f"state {size_text(summary.state_bytes)}")
-    parts.append(f"input and output {size_text(outside)}" if outside else "input and output inside")
+    if summary.target.moves_tiles:
+        parts.append(f"input and output in {summary.target.external_memory.name}")
+    else:
+        parts.append(f"input and output {size_text(outside)}" if outside else "input and output inside")
     saved = largest.other_io_sram_bytes - largest.sram_bytes
     if outside and saved < 0:
         parts[-1] += f" ({size_text(-saved)} less in all inside the arena: --io-place arena)"
-    elif not outside and saved > 0:
+    elif not outside and saved > 0 and not summary.target.moves_tiles:
         parts[-1] += f" ({size_text(saved)} less than in the caller's buffers)"
     used = _share(summary.sram_bytes / summary.budget_bytes)
     return f"{size_text(summary.sram_bytes)} of {size_text(summary.budget_bytes)} ({used}): {', '.join(parts)}"
@@ -241,7 +232,7 @@ def _weights_text(summary: Summary) -> str:
     """Return the place of the constants: the budget counts the memory that they are fetched to, and none otherwise."""
     size = summary.weights_bytes
     if any(part.report.fetched_bytes for part in summary.partitions):
-        return f"{size_text(size)} in flash, fetched ahead of use"
+        return f"{size_text(size)} in {summary.target.external_memory.name}, fetched ahead of use"
     if not summary.weights_fit:
         return f"{size_text(size)} in flash, since they do not fit the chip's SRAM"
     return f"{size_text(size)} beside the budget, in memory that the NPU reads"

@@ -17,7 +17,7 @@ from openneutron.compat.eiq_neutron_sdk.conversion_log import conversion_log
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import unchanged_operand
 from openneutron.compiler.graph.partition import extract
-from openneutron.converter.kernel_selections import selection_of
+from openneutron.converter.kernel_selections import check_target, selection_of
 from openneutron.diagnostics import OnCpu
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidTargetError, OpenNeutronError
 from openneutron.ir import Graph
@@ -192,6 +192,7 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
             _log.warning("%s", item)
         programs, data = [part.program for part in compiled.parts], compiled.to_bytes()
     if given.dumpKernelSelectionCode:
+        check_target(chip.name)
         selection = replace(selection_of(programs), kinds=True)
         files.write({Path(KERNEL_SELECTION): selection.text().encode()})
     return data, on_cpu, len(programs) + len(on_cpu)

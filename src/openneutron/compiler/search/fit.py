@@ -16,7 +16,7 @@ from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors, of_one_order
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
-from openneutron.compiler.search.tiles import fastest_tiled
+from openneutron.compiler.search.tiles import fastest_tiled, least_tiled
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
 from openneutron.errors import BudgetError, InvalidOptionError, Suggestions
@@ -161,7 +161,7 @@ class Task:
     def _in_tiles(self, budget: int) -> Fitted | Infeasible:
         found = fastest_tiled(self.calls, self.separate, self.target, budget)
         if found is None:
-            return Infeasible(0, lambda below: below)
+            return Infeasible(budget, lambda below: least_tiled(self.calls, self.separate, self.target, budget, below))
         return Fitted(found.schedule, found.layout, found.storages)
 
     def prefetches(self) -> tuple[PrefetchPlan, list[Iterable[PrefetchSearch]]]:
@@ -328,5 +328,5 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
         least = infeasible[index][0].least_bytes(*(() if best is None else (best[0] + 1,)))
         best = (least, index) if best is None else min(best, (least, index))
     assert best is not None
-    others = suggestions(graph, infeasible[best[1]][1], budget)
+    others = {} if target.moves_tiles else suggestions(graph, infeasible[best[1]][1], budget)
     raise over_budget(graph.name, [Shortfall(best[0] + outside, others)], 1, budget)

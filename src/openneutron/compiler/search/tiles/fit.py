@@ -10,13 +10,18 @@ from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_within
 from openneutron.compiler.schedule.schedule import Schedule, Step
 from openneutron.compiler.search.call_lists import of_one_order
+from openneutron.compiler.search.tiles.groups import in_groups
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.streams import Streams, Tiled, steps_of
 from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.isa import aligned
 from openneutron.options import CALLER
 from openneutron.targets import Target
 
-SHARES = (1.0, 0.85, 0.7, 0.55, 0.4)
+GROUPED = 0.84
+"""The part of the memory of the NPU for which calls are divided, so that there is a plan for this part of it."""
+
+SHARES = (1.0, 0.92, 0.84, 0.7, 0.5)
 """Parts of the memory of the NPU that a segment may take with its constants. What is left is for constants of later segments."""
 
 
@@ -30,10 +35,24 @@ class TiledSchedule:
     cycles: int
 
 
+def least_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, above: int, below: int) -> int:
+    """Return a memory of the NPU, larger than ``above``, for which there is a schedule, or ``below`` where that is smaller.
+
+    The memory is at most a fourth larger than the smallest one for which ``fastest_tiled`` finds a schedule.
+    """
+    size = above
+    while (size := aligned(size + size // 4 + 1)) < below:
+        if fastest_tiled(calls, storages, target, size) is not None:
+            return size
+    return below
+
+
 def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int) -> TiledSchedule | None:
     """Return the fastest schedule in tiles that is found, with a memory of the NPU of ``budget`` bytes; None without one."""
-    given = of_one_order(calls, storages)[0]
-    search = TileSearch(Streams(given.calls, given.storages, target))
+    # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
+    given = of_one_order(calls, storages)[-1]
+    divided = in_groups(given.calls, given.storages, int(budget * GROUPED))
+    search = TileSearch(Streams(divided, given.storages, target), given.cuts if divided == given.calls else frozenset())
     best: TiledSchedule | None = None
     before = None
     for share in SHARES:
@@ -41,7 +60,7 @@ def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Targe
         if plan is None or plan == before:
             continue
         before = plan
-        found = _scheduled(plan, storages, target, budget, ENDLESS if best is None else best.cycles)
+        found = _scheduled(plan, given.storages, target, budget, ENDLESS if best is None else best.cycles)
         if found is not None:
             best = found
     return best

@@ -25,7 +25,10 @@ LONGEST = 16
 """The most calls of a cascade."""
 
 STRIPES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-"""Numbers of stripes that are tried."""
+"""Numbers of stripes that are tried, beside one for each row."""
+
+MOST_STRIPES = 4096
+"""The most iterations of a segment."""
 
 ENDLESS = 1 << 60
 
@@ -61,9 +64,10 @@ class _Choices:
 
 @dataclass(slots=True)
 class TileSearch:
-    """Plans in tiles for one list of calls."""
+    """Plans in tiles for one list of calls. ``cuts``: no cascade continues from before such a call into it."""
 
     streams: Streams
+    cuts: frozenset[int] = frozenset()
     _choices: dict[tuple[int, int, frozenset[str]], _Choices] = field(default_factory=dict)
     _least: list[int] = field(init=False)
     _read: list[dict[str, int]] = field(init=False)
@@ -139,6 +143,8 @@ class TileSearch:
                 return
             if first < end - 1:
                 yield first
+            if first in self.cuts:
+                return
 
     def _cycles(self, first: int, end: int, part: Tiled) -> int:
         fetched = self._constants[end] - self._constants[first]
@@ -208,8 +214,8 @@ class TileSearch:
         if least > budget:
             return None
         rows = form.calls[form.pace].rows
-        is_alone = len(form.calls) == 1
-        heights = [*dict.fromkeys(-(-rows // n) for n in (STRIPES if not is_alone else (1,)) if n <= rows)]
+        numbers = (1,) if len(form.calls) == 1 else (*STRIPES, min(rows, MOST_STRIPES))
+        heights = [*dict.fromkeys(-(-rows // n) for n in numbers if n <= rows)]
 
         def at(index: int) -> Tiled:
             key = number, heights[index]

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls in parts, where the memory of the NPU holds neither a call's tensors nor its constants.
+
+A convolution is divided by output channels. Elementwise calls whose tensors are not in the order of rows, such as the transposition at an
+output, are divided along their longest axis. Calls of few long rows are stated with rows for columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from openneutron.compiler.schedule.schedule import Cuttable, edges, fetched_bytes
+from openneutron.compiler.search.call_lists import turned
+from openneutron.compiler.search.tiles.moves import compact
+from openneutron.compiler.select.calls import KernelCall, Storages, View, four
+from openneutron.isa.kernels.row import SameElement
+
+MOST_CONSTANTS = 0.4
+"""The part of the memory of the NPU that the constants of a group may take. The rest is for stripes of its tensors."""
+
+
+MOST_OF_A_ROW = 1 / 8
+"""The part of the memory of the NPU that a row of a tensor may take, so that it holds several rows of several tensors."""
+
+MOST_OF_A_PART = 1 / 4
+"""The part that the tensors of a part of an elementwise call may take."""
+
+
+def in_groups(calls: Sequence[KernelCall], storages: Storages, budget: int) -> tuple[KernelCall, ...]:
+    """Return the calls, with those in parts that a memory of ``budget`` bytes could not run otherwise.
+
+    A call in stripes has all of its constants in memory, a whole call all of its tensors. Where neither fits, each group of channels is
+    a call of its own, which reads the input anew.
+    """
+    return tuple(part for call in calls for part in _parts(_by_short_rows(call, budget), storages, budget))
+
+
+def _by_short_rows(call: KernelCall, budget: int) -> KernelCall:
+    """Return the call with rows for columns where its rows are few and long, and its kernel permits that."""
+    _, rows, cols, channels = call.views["output"].extents
+    long = cols * channels > MOST_OF_A_ROW * budget or any(
+        view.extents[2] * view.extents[3] * view.element_bytes > MOST_OF_A_ROW * budget for view in call.views.values()
+    )
+    return turned(call) if long and cols > rows and call.traits.exchanged is not None else call
+
+
+def _parts(call: KernelCall, storages: Storages, budget: int) -> Iterator[KernelCall]:
+    tensors = sum(view.distinct_bytes for view in call.views.values())
+    if (
+        tensors > budget
+        and not all(compact(view, "").by_rows for view in call.views.values())
+        and _is_elementwise(call)
+    ):
+        yield from _along_longest(call, -(-tensors // int(MOST_OF_A_PART * budget)))
+    else:
+        yield from _groups(call, storages, budget, tensors)
+
+
+def _is_elementwise(call: KernelCall) -> bool:
+    """Return whether each element of the output needs the element at the same place of each operand alone."""
+    names = [name for name in call.views if name != "output"]
+    extents = call.views["output"].extents
+    same = all(isinstance(call.traits.access(name), SameElement) for name in names)
+    return same and not call.has_states and all(call.views[name].extents == extents for name in names)
+
+
+def _along_longest(call: KernelCall, count: int) -> Iterator[KernelCall]:
+    extents = call.views["output"].extents
+    axis = max((1, 2, 3), key=lambda each: (extents[each], each))
+    for number, (first, last) in enumerate(edges(extents[axis], min(count, extents[axis]))):
+        views = {name: _cut(view, axis, first, last) for name, view in call.views.items()}
+        yield replace(call, name=f"{call.name}/{number}", views=views)
+
+
+def _cut(view: View, axis: int, first: int, last: int) -> View:
+    extents = four([last - first if each == axis else extent for each, extent in enumerate(view.extents)])
+    return replace(view, extents=extents, offset=view.offset + first * view.pitches[axis])
+
+
+def _groups(call: KernelCall, storages: Storages, budget: int, tensors: int) -> Iterator[KernelCall]:
+    constants = fetched_bytes(call, storages)
+    cuttable = Cuttable(call, storages)
+    if constants <= MOST_CONSTANTS * budget or cuttable.blocks == 1:
+        yield call
+        return
+    if tensors + 2 * cuttable.piece_bytes(1) <= budget:
+        yield call
+        return
+    count = min(cuttable.blocks, -(-constants // int(MOST_CONSTANTS * budget)))
+    for number, (first, last) in enumerate(edges(cuttable.blocks, count)):
+        yield cuttable.piece(first, last, f"{call.name}/{number}")
