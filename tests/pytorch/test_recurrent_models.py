@@ -36,6 +36,7 @@ NETWORKS = {
     "gru_kws": Expected(1, 2),
     "lstm_kws": Expected(1, 2),
     "noise_suppression": Expected(3, 19, ("voice_state", "noise_state", "gain_state")),
+    "streaming_lstm_kws": Expected(1, 2, ("hidden", "cell")),
     "streaming_tcn": Expected(0, 34, RINGS),
 }
 FRAMES = 32

@@ -13,7 +13,8 @@ from torch.fx import Node
 from openneutron.ir import DType, QuantParams, Tensor, per_tensor
 from openneutron.ops.lstm import CELL, GATE_SCALE, HIDDEN
 from openneutron.ops.recurrent import MOST_STATE_BITS
-from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, results_of, shape_of
+from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
+from openneutron.pytorch.graph.rewriting import results_of
 from openneutron.pytorch.operators.convolution.lower import bias_of
 from openneutron.pytorch.operators.recurrent import layers
 from openneutron.pytorch.operators.recurrent.layers import cell_scale
@@ -59,15 +60,13 @@ def lstm_states(node: Node, context: Context) -> Value | Reject:
         for stem, shape, like in zip(("hidden", "cell"), shapes[1:], own, strict=True)
     ]
     context.nodes[-1] = replace(made, outputs=(name, *after))
-    for place, tensor in enumerate((name, *after)):
-        for result in results.get(place, ()):
-            context.values[result] = plain(tensor, shapes[place])
+    for number, tensor in enumerate((name, *after)):
+        for result in results.get(number, ()):
+            context.values[result] = plain(tensor, shapes[number])
     return plain(name, shapes[0])
 
 
-def _lstm(
-    node: Node, context: Context, shape: Shape, quant: QuantParams, hidden: str | None, cell: str | None
-) -> str:
+def _lstm(node: Node, context: Context, shape: Shape, quant: QuantParams, hidden: str | None, cell: str | None) -> str:
     """Add the layer and return its output. ``hidden`` and ``cell``: the tensors before the first step; None means 0."""
     given = arguments_of(node)
     value = context.value(given["x"])
