@@ -25,8 +25,10 @@ from bench import (
     fit_cost,
     module_to_pte,
     prefetch,
+    reference_networks,
     row_stream,
     simulator_speed,
+    trained_networks,
     utilisation,
 )
 
@@ -46,6 +48,8 @@ SECTIONS = {
     "cached": cached,
     "calibration": calibration,
     "cortex_m33": cortex_m33,
+    "reference_networks": reference_networks,
+    "trained_networks": trained_networks,
 }
 RESULTS = Path(__file__).parent / "results"
 
