@@ -26,8 +26,10 @@ from bench import (
     module_to_pte,
     neutron_s,
     prefetch,
+    reference_networks,
     row_stream,
     simulator_speed,
+    trained_networks,
     utilisation,
 )
 
@@ -48,6 +50,8 @@ SECTIONS = {
     "cached": cached,
     "calibration": calibration,
     "cortex_m33": cortex_m33,
+    "reference_networks": reference_networks,
+    "trained_networks": trained_networks,
 }
 RESULTS = Path(__file__).parent / "results"
 

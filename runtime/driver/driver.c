@@ -375,10 +375,8 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
     const NeutronProgramView *view = &run.program.view;
     NeutronError error = check_data(header, view, data);
     if (error != ENONE) return error;
-    if (view->state_size > 0) { /* others may be in several runs at once */
-        if (model->obstacle != ENONE) return model->obstacle;
-        model->obstacle = ENEUTRON_RUNNING;
-    }
+    if (view->state_size > 0 && model->obstacle != ENONE) return model->obstacle;
+    if (view->state_size > 0) model->obstacle = ENEUTRON_RUNNING; /* others may be in several runs at once */
     run.bases.inputs = data->inputs;
     run.bases.outputs = data->outputs;
     run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_WEIGHTS)] = (uint8_t *)(uintptr_t)model->weights;

@@ -126,7 +126,7 @@ def test_faults_of_the_user(refused: Callable[..., str], nets: Path) -> None:
     assert refused("compile", "cifarnett", "-q") == (
         "there is no built-in model 'cifarnett'. Did you mean 'cifarnet'? There are autoencoder, cifarnet, crnn, "
         "ds_cnn, gru_kws, lstm_kws, mobilenet_v1, mobilenet_v2, mobilenet_v3_small, noise_suppression, resnet8, "
-        "speech_enhancement, streaming_tcn, tcn, text_decoder, unet, transformer_encoder, vww, wake_word."
+        "speech_enhancement, streaming_lstm_kws, streaming_tcn, tcn, text_decoder, unet, transformer_encoder, vww, wake_word."
     )
     misspelled = ("--operators-not-to-delegate", "aten::convoluton")
     assert refused("compile", "nets.py:net", "-q", "--calibration", "set", *misspelled).startswith(

@@ -99,8 +99,8 @@ def test_an_unknown_built_in_model_names_the_nearest() -> None:
     assert str(caught.value) == (
         "there is no built-in model 'mobilnet-v2'. Did you mean 'mobilenet_v2' or 'mobilenet_v1'? There are "
         "autoencoder, cifarnet, crnn, ds_cnn, gru_kws, lstm_kws, mobilenet_v1, mobilenet_v2, mobilenet_v3_small, "
-        "noise_suppression, resnet8, speech_enhancement, streaming_tcn, tcn, text_decoder, unet, transformer_encoder, vww, "
-        "wake_word."
+        "noise_suppression, resnet8, speech_enhancement, streaming_lstm_kws, streaming_tcn, tcn, text_decoder, unet, "
+        "transformer_encoder, vww, wake_word."
     )
 
 

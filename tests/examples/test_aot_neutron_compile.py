@@ -82,7 +82,7 @@ def test_without_flags_the_model_is_compiled_for_the_cpu(tmp_path: Path) -> None
             ["-m", "cifar100"],
             "--model_name: there is no model 'cifar100'; there are cifar10, mobilenetv2, autoencoder, crnn, ds_cnn, "
             "gru_kws, lstm_kws, mobilenet_v1, mobilenet_v3_small, noise_suppression, resnet8, speech_enhancement, "
-            "streaming_tcn, tcn, text_decoder, unet, transformer_encoder, vww, wake_word, and those of "
+            "streaming_lstm_kws, streaming_tcn, tcn, text_decoder, unet, transformer_encoder, vww, wake_word, and those of "
             "executorch.examples.models.",
         ),
         (["-m", "cifar10", "--use_qat"], "--use_qat: it is a way to quantize; give --quantize too."),

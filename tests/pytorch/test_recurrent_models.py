@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
 import openneutron
@@ -18,7 +17,6 @@ from openneutron import litert
 from openneutron.api.pytorch import CompiledModel
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
-from openneutron.pytorch.source.models.recurrent import KeywordSpotter
 from openneutron.pytorch.source.models.small import TCN
 from tests.pytorch.small_models import outputs_of
 from tests.support import micro, oracle
@@ -39,13 +37,12 @@ NETWORKS = {
     "gru_kws": Expected(1, 2),
     "lstm_kws": Expected(1, 2),
     "noise_suppression": Expected(3, 19, ("voice_state", "noise_state", "gain_state")),
+    "streaming_lstm_kws": Expected(1, 2, ("hidden", "cell")),
     "streaming_tcn": Expected(0, 34, RINGS),
     "wake_word": Expected(0, 13, tuple(f"layers.{layer}.1.ring" for layer in range(3))),
 }
 FRAMES = 32
 LEAST_WITHIN_ONE_STEP = 0.99
-TRAINED, EPOCHS = 1297, 16
-"""Digits of 1,797 that train the network, and how often."""
 WITH_INT16 = QuantizationOptions(activations="int16")
 
 
@@ -111,33 +108,6 @@ def test_frame_by_frame_a_tcn_computes_what_it_computes_at_once() -> None:
     with torch.no_grad():
         found = torch.cat([streaming(frame) for frame in frames], 2)
         torch.testing.assert_close(found, whole(torch.cat(frames, 2)))
-
-
-def test_a_trained_lstm_reads_digits_by_rows_as_well_in_int8() -> None:
-    """Digits are 8 rows of 8 values, a row for each step."""
-    digits = load_digits()
-    rows, labels = torch.tensor(digits.images / 16, dtype=torch.float32), torch.tensor(digits.target)
-    torch.manual_seed(0)
-    order = torch.randperm(len(rows))
-    trained, tested = order[:TRAINED], order[TRAINED:]
-    model = KeywordSpotter(nn.LSTM, features=8, classes=10)
-    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
-    for _ in range(EPOCHS):
-        for batch in trained[torch.randperm(TRAINED)].split(64):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(rows[batch]), labels[batch]).backward()
-            optimizer.step()
-    model.eval()
-    calibration = [(each,) for each in rows[trained[:32]].split(1)]
-    program = openneutron.compile(model, calibration[0], calibration=calibration)
-    assert program.delegation.on_cpu == ()
-    with torch.no_grad():
-        classes = model(rows[tested]).argmax(1)
-    on_npu = torch.cat([program.run(each)[0] for each in rows[tested].split(1)]).argmax(1)
-    accuracy, accuracy_on_npu = (100 * float((found == labels[tested]).float().mean()) for found in (classes, on_npu))
-    print(f"{accuracy:.1f} % in float, {accuracy_on_npu:.1f} % on the NPU")
-    assert accuracy >= 90
-    assert abs(accuracy - accuracy_on_npu) <= 0.5
 
 
 WIDE = {"crnn": (0, {"unidirectional_sequence_lstm_s16": 2}), "noise_suppression": (5, {"recurrent_s8": 3})}

@@ -15,8 +15,8 @@ from openneutron.python_function import PythonFunction
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
 BUILT_IN = (
     "autoencoder", "cifarnet", "crnn", "ds_cnn", "gru_kws", "lstm_kws", "mobilenet_v1", "mobilenet_v2",
-    "mobilenet_v3_small", "noise_suppression", "resnet8", "speech_enhancement", "streaming_tcn", "tcn", "text_decoder",
-    "unet", "transformer_encoder", "vww", "wake_word",
+    "mobilenet_v3_small", "noise_suppression", "resnet8", "speech_enhancement", "streaming_lstm_kws", "streaming_tcn",
+    "tcn", "text_decoder", "unet", "transformer_encoder", "vww", "wake_word",
 )  # fmt: skip
 """The names in openneutron.pytorch.source.models, repeated here because importing that module takes PyTorch."""
 

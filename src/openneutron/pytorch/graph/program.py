@@ -141,15 +141,6 @@ def is_getitem(node: Node) -> bool:
     return node.target is operator.getitem
 
 
-def results_of(node: Node) -> dict[int, list[Node]]:
-    """Return the nodes that take single results of a call with several, by the place of the result."""
-    found: dict[int, list[Node]] = {}
-    for user in node.users:
-        if is_getitem(user) and user.users:
-            found.setdefault(int(str(user.args[1])), []).append(user)
-    return found
-
-
 def is_delegate_call(node: Node) -> bool:
     """Return whether the node calls what was delegated before."""
     return node.target is executorch_call_delegate

@@ -12,7 +12,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.program import STAYS_WHOLE, WRITTEN_AS, is_dequantize
+from openneutron.pytorch.graph.program import STAYS_WHOLE, WRITTEN_AS, is_dequantize, is_getitem
 
 
 def add_call(module: GraphModule, before: Node, target: torch._ops.OpOverload, *args: object) -> Node:
@@ -106,6 +106,15 @@ def hand_over(module: GraphModule, node: Node, result: Any) -> None:
     else:
         node.replace_all_uses_with(result)
     module.graph.erase_node(node)
+
+
+def results_of(node: Node) -> dict[int, list[Node]]:
+    """Return the nodes that take single results of a call with several, by the place of the result."""
+    found: dict[int, list[Node]] = {}
+    for user in node.users:
+        if is_getitem(user) and user.users:
+            found.setdefault(int(str(user.args[1])), []).append(user)
+    return found
 
 
 def constant_of(module: GraphModule, node: object) -> torch.Tensor | None:

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.ops import BY_NAME
-from openneutron.pytorch.graph.program import results_of
+from openneutron.pytorch.graph.rewriting import results_of
 from openneutron.pytorch.operators.families import modules
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS
 

@@ -32,12 +32,12 @@ from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_cl
 from openneutron.pytorch.quantizer import settings
 from openneutron.pytorch.quantizer.observers import fixed_parameters
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
+from openneutron.pytorch.quantizer.passes.kept_states import annotate_results, share_states
 from openneutron.pytorch.quantizer.settings import Choice, Overrides, QuantizationConfig, Usual
 from openneutron.pytorch.quantizer.specs import (
     ChosenSpec,
     act_qspec,
     activation_spec,
-    annotate_results,
     bias_spec,
     decided,
     filled_spec,
@@ -51,7 +51,6 @@ from openneutron.pytorch.quantizer.specs import (
     root_spec,
     row_dimension,
     row_spec,
-    share_states,
     shares,
     type_of,
     weight_spec,
@@ -274,11 +273,9 @@ class NeutronQuantizer(Quantizer):
                 if item is not first and shares(item, first, config.activations):
                     inputs[item] = SharedQuantizationSpec((first, node))
         output = self._output_spec(node, rule, first, inputs, config)
-        if rule.kept is not None:
-            annotate_results(node, rule.kept, inputs, output)
-            return
         last = self._tail(node) if rule.fuses else node
         node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(inputs, output, _annotated=True)
+        annotate_results(node, rule.kept)
         if last is not node:
             node.meta[Q_ANNOTATION_KEY].output_qspec = None
             inner = _only_user(node)

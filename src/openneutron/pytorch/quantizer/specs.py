@@ -6,18 +6,17 @@ Biases of layers on int16 activations are not quantized here: lowering stores th
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 from torchao.quantization.pt2e import MovingAverageMinMaxObserver
 from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
 from torchao.quantization.pt2e.quantizer import (
     DerivedQuantizationSpec,
     FixedQParamsQuantizationSpec,
-    QuantizationAnnotation,
     QuantizationSpec,
     QuantizationSpecBase,
     SharedQuantizationSpec,
@@ -26,8 +25,7 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.ops.reductions import MOST_EXPONENTIALS
 from openneutron.options import INT8, INT16
-from openneutron.pytorch.graph.program import results_of
-from openneutron.pytorch.operators.annotations import SOFTMAX, Kept, argument
+from openneutron.pytorch.operators.annotations import SOFTMAX
 from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
     LEAST_WIDE_SCALE,
@@ -318,8 +316,14 @@ Place: TypeAlias = Node | tuple[Node, Node]
 """The result of a node, or the value that a node takes from another one: (source, reader)."""
 
 
-def _spec_at(place: Place) -> QuantizationSpecBase | None:
-    annotation = _owner(place).meta.get(Q_ANNOTATION_KEY)
+def owner_of(place: Place) -> Node:
+    """Return the node whose annotation states the quantization of a place."""
+    return place if isinstance(place, Node) else place[1]
+
+
+def spec_at(place: Place) -> QuantizationSpecBase | None:
+    """Return the quantization that is noted for a place."""
+    annotation = owner_of(place).meta.get(Q_ANNOTATION_KEY)
     if annotation is None:
         return None
     return annotation.output_qspec if isinstance(place, Node) else annotation.input_qspec_map.get(place[0])
@@ -327,7 +331,7 @@ def _spec_at(place: Place) -> QuantizationSpecBase | None:
 
 def root_spec(place: Place) -> tuple[Place, QuantizationSpecBase | None]:
     """Return the place where the shared spec of a place begins, and the spec there."""
-    while isinstance(spec := _spec_at(place), SharedQuantizationSpec):
+    while isinstance(spec := spec_at(place), SharedQuantizationSpec):
         place = spec.edge_or_node
     return place, spec
 
@@ -347,70 +351,3 @@ def product_specs(
         if bias is not None and is_counted and spec is not None:
             specs[bias] = bias_spec(first, weight, node, per_channel=False)
     return specs
-
-
-def annotate_results(
-    node: Node,
-    kept: Kept,
-    inputs: dict[Node, QuantizationSpecBase | None],
-    output: QuantizationSpecBase | None,
-) -> None:
-    """Note the quantization of a call with several results: ``output`` for the first that is read and shared by the others, int16
-    for the state that the call keeps, and ``inputs`` for the call itself."""
-    wide = fixed_spec(kept.scale(node), 0, torch.int16) if output is not None else None
-    state = argument(node, kept.argument)
-    if isinstance(state, Node):
-        inputs[state] = wide
-    node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(inputs, None, _annotated=True)
-    spec = output
-    for place, results in sorted(results_of(node).items()):
-        for result in results:
-            own = wide if place == kept.result else spec
-            result.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, own, _annotated=True)
-            if place != kept.result and spec is output and not isinstance(spec, SharedQuantizationSpec):
-                spec = SharedQuantizationSpec(result)
-
-
-def share_states(model: GraphModule) -> None:
-    """Give the old and the new value of each buffer that the model changes one quantization, so that it can be kept as int8.
-
-    Where both have a quantization that operators fix, and another one, they keep these.
-    """
-    order = {node: place for place, node in enumerate(model.graph.nodes)}
-    for write in model.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
-        state, source = write.args[:2]
-        if not isinstance(state, Node) or state.op != "get_attr" or not isinstance(source, Node):
-            continue
-        value: Place = source if _spec_at((source, write)) is None else (source, write)
-        reads: list[tuple[Node, Node]] = [(state, user) for user in state.users if _spec_at((state, user)) is not None]
-        if reads and root_spec(source)[1] is None and Q_ANNOTATION_KEY not in write.meta:
-            write.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(
-                {value: SharedQuantizationSpec(reads[0])}, _annotated=True
-            )
-        for read in reads:
-            _join(read, value, order)
-
-
-def _join(one: Place, other: Place, order: Mapping[Node, int]) -> None:
-    """Give two places one spec. A shared spec refers to a place that comes before it in the graph."""
-    (first, spec), (second, other_spec) = sorted(
-        (root_spec(one), root_spec(other)), key=lambda each: order[_owner(each[0])]
-    )
-    if first == second or spec is None or other_spec is None:
-        return
-    if not isinstance(other_spec, FixedQParamsQuantizationSpec):
-        _set_spec(second, SharedQuantizationSpec(first))
-    elif not isinstance(spec, FixedQParamsQuantizationSpec):
-        _set_spec(first, other_spec)
-
-
-def _owner(place: Place) -> Node:
-    return place if isinstance(place, Node) else place[1]
-
-
-def _set_spec(place: Place, spec: QuantizationSpecBase) -> None:
-    annotation = _owner(place).meta[Q_ANNOTATION_KEY]
-    if isinstance(place, Node):
-        annotation.output_qspec = spec
-    else:
-        annotation.input_qspec_map[place[0]] = spec

@@ -13,7 +13,8 @@ from torch.fx import Node
 from openneutron.ir import DType, QuantParams, Tensor, per_tensor
 from openneutron.ops.lstm import CELL, GATE_SCALE, HIDDEN
 from openneutron.ops.recurrent import MOST_STATE_BITS
-from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, results_of, shape_of
+from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
+from openneutron.pytorch.graph.rewriting import results_of
 from openneutron.pytorch.operators.convolution.lower import bias_of
 from openneutron.pytorch.operators.recurrent import layers
 from openneutron.pytorch.operators.recurrent.layers import cell_scale

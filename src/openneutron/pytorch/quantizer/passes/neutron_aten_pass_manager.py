@@ -10,6 +10,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
+from openneutron.pytorch.quantizer.passes.cell_loops import CellLoops
 from openneutron.pytorch.quantizer.passes.constants import DropUnitFactors, FoldConstants, ScalarsToTensors
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.exported_forms import (
@@ -51,6 +52,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         PlainCasts(),
         FoldConstants(),
         FoldBatchNorm(),
+        CellLoops(keep),
         WholeLayers(keep),
         WrittenNorms(keep),
         Decompose(keep),

@@ -23,7 +23,13 @@ from torch import nn
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.source.models.decoder import TextDecoder, random_text
 from openneutron.pytorch.source.models.mobilenets import MobileNetV1, MobileNetV2, MobileNetV3
-from openneutron.pytorch.source.models.recurrent import CRNN, KeywordSpotter, NoiseSuppressor, WakeWord
+from openneutron.pytorch.source.models.recurrent import (
+    CRNN,
+    KeywordSpotter,
+    NoiseSuppressor,
+    StreamingKeywordSpotter,
+    WakeWord,
+)
 from openneutron.pytorch.source.models.small import (
     DSCNN,
     TCN,
@@ -184,6 +190,9 @@ _MODELS = {
     "resnet8": BuiltIn(ResNet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
     "speech_enhancement": BuiltIn(
         SpeechEnhancement, (1, 1, 1024), "speech enhancement: a U-Net of 1d convolutions, for int16 activations", True
+    ),
+    "streaming_lstm_kws": BuiltIn(
+        StreamingKeywordSpotter, (1, 1, 40), "lstm_kws frame by frame, with its states in the program", frames=1
     ),
     "streaming_tcn": BuiltIn(
         partial(TCN, streaming=True), (1, 8, 1), "tcn frame by frame, with rings of the last frames", frames=2

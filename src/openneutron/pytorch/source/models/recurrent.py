@@ -28,6 +28,25 @@ class KeywordSpotter(nn.Module):
         return self.fc(outputs[:, -1])
 
 
+class StreamingKeywordSpotter(KeywordSpotter):
+    """The keyword spotter of an LSTM, frame by frame, whose hidden state and cell state are buffers. Input [1, frames, features],
+    output [1, frames, classes]."""
+
+    hidden: torch.Tensor
+    cell: torch.Tensor
+
+    def __init__(self, features: int = 40, units: int = 64, classes: int = 12) -> None:
+        super().__init__(nn.LSTM, features, units, classes)
+        self.register_buffer("hidden", torch.zeros(1, 1, units))
+        self.register_buffer("cell", torch.zeros(1, 1, units))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs, (hidden, cell) = self.layer(x, (self.hidden, self.cell))
+        self.hidden.copy_(hidden)
+        self.cell.copy_(cell)
+        return self.fc(outputs)
+
+
 class NoiseSuppressor(nn.Module):
     """A noise suppressor in the manner of RNNoise (Valin, arXiv 1709.08243): from the features of a frame the gains of 22
     bands and the probability of a voice, by three GRUs, whose states are buffers. Input [1, frames, features], outputs
