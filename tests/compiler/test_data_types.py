@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from openneutron import targets
+import numpy as np
+import pytest
+
+from openneutron import litert, targets
+from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.select.calls import dense_pitches
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import DType
+from openneutron.ops.recurrent import state_operands
 from scripts.published_networks import Chain
+from tests.support import oracle
+from tests.support.recurrent_files import random_lstm, random_svdf
 
 
 def test_int16_is_refused_for_a_chip_with_int8_alone() -> None:
@@ -24,6 +32,20 @@ def test_int16_is_refused_for_a_chip_with_int8_alone() -> None:
     assert type_reason(wide, node, targets.get("imxrt700")) is None
     assert type_reason(wide, node, None) is None
     assert type_reason(graph, node, targets.get("mcxn94x")) is None
+
+
+@pytest.mark.parametrize("made", [random_lstm, random_svdf])
+def test_a_state_of_int16_is_no_activation(made: Callable[[int], bytes]) -> None:
+    """A chip with int8 alone runs LSTMs and SVDFs, whose states are of int16, with LiteRT's bytes."""
+    for seed in range(4):
+        content = made(seed)
+        graph = litert.read(content).graph
+        assert DType.INT16 in [graph[name].dtype for name in state_operands(graph.nodes[0])]
+        compiled = compile_graph(graph, targets.get("mcxn94x"), CompileOptions(check=True))
+        inputs = oracle.random_inputs(graph, seed)
+        want = oracle.reference_outputs(content, inputs)
+        for one, other in zip(oracle.simulated_outputs(compiled, inputs), want, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_an_int16_activation_takes_twice_the_cycles_of_its_products() -> None:

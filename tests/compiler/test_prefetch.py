@@ -218,6 +218,7 @@ def _assert_in_order(schedule: Schedule, layout: Layout, sizes: Mapping[int, int
     assert not under_way
 
 
+@pytest.mark.imxrt700
 def test_a_dma_hides_nearly_all_copies_of_mobilenet_v1() -> None:
     report = compile_graph(mobilenet_v1(), oracle.TARGET, FETCH).report
     compute = report.cycles - report.copy_cycles

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from openneutron.ir import DType, Graph, Node
+from openneutron.ops.recurrent import state_operands
 from openneutron.targets import Target
 from openneutron.targets.target import INT16
 
@@ -11,11 +12,18 @@ from openneutron.targets.target import INT16
 def type_reason(graph: Graph, node: Node, target: Target | None) -> str | None:
     """Return the reason why a node computes on activations of a type that the target does not have, or None.
 
-    The table of operators states what kernels compute on; all chips run int8. Without a target no type is refused.
+    The table of operators states what kernels compute on; all chips run int8. The states of a recurrent layer are no activations: an
+    LSTM's cell and an SVDF's kept results are of int16 beside int8 activations, and their products of 16 by 16 bits are those of
+    no chip's multipliers. Without a target no type is refused.
     """
     if target is None or INT16 in target.npu.data_types.value:
         return None
+    states = set(state_operands(node))
+    if states:
+        states.update(node.outputs[1:])
     for name in (*node.inputs, *node.outputs):
+        if name in states:
+            continue
         tensor = graph.tensors.get(name) if name is not None else None
         if tensor is None or tensor.is_constant or tensor.quant is None:
             continue
