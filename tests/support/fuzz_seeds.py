@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from openneutron import targets
+from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.ir import Graph
@@ -15,6 +15,7 @@ from openneutron.isa import Program, Record, decode, encode
 from tests.support import programs, random_graphs, random_wide
 from tests.support.attention_graphs import attention
 from tests.support.hand_made_cascade import compiled_with, three_operators
+from tests.support.recurrent_files import random_wide_lstm
 from tests.support.stateful_graphs import delayed, streaming_convolution
 from tests.support.widened import widened
 
@@ -70,6 +71,7 @@ def seeds() -> tuple[Program, ...]:
     graphs += [random_wide.several(seed) for seed in range(40)]
     graphs += [widened(random_graphs.single("sum", 0)), *stateful()]
     graphs += [attention(seed) for seed in range(6)]
+    graphs += [litert.read(random_wide_lstm(seed)).graph for seed in range(6)]
     for number, graph in enumerate(graphs):
         options = CompileOptions(io_place=("arena", "caller")[number % 2], prefetch_constants=number % 3 == 0)
         program = compile_graph(graph, target, options).program
