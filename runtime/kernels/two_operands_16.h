@@ -14,43 +14,44 @@ static inline bool neutron_two_operands_16_are_sound(const NeutronProgramView *p
            neutron_window_elements(program, output, true, window, 2) != NULL;
 }
 
-/* `size` elements of both operands to the result. */
+/* `size` elements of both operands, or of a alone, to the result. */
 typedef void (*NeutronTwoOperandBlock16)(const void *numbers, const int16_t *a, const int16_t *b, int16_t *out,
                                          int32_t size);
 
 static NEUTRON_INLINE int32_t neutron_blocks_of_16(const void *numbers, const NeutronTwoOperandRow *row, int32_t c,
-                                                   int32_t done, NeutronTwoOperandBlock16 block, const int32_t b_bytes,
-                                                   const int32_t out_bytes, const int32_t size) {
+                                                   int32_t done, NeutronTwoOperandBlock16 block, const int32_t a_bytes,
+                                                   const int32_t b_bytes, const int32_t out_bytes, const int32_t size) {
     const uint8_t *a_line = row->a + (ptrdiff_t)c * row->a_col_pitch;
     const uint8_t *b_line = row->b + (ptrdiff_t)c * row->b_col_pitch;
     uint8_t *out_line = row->out + (ptrdiff_t)c * row->out_col_pitch;
     int16_t a[NEUTRON_BLOCK], b[NEUTRON_BLOCK], out[NEUTRON_BLOCK];
     for (; done <= row->length - size; done += size) {
-        neutron_load_block_16(a, a_line + (ptrdiff_t)done * row->a_pitch, row->a_pitch, size);
-        neutron_load_block_of(b, b_line + (ptrdiff_t)done * row->b_pitch, row->b_pitch, size, b_bytes);
-        block(numbers, a, b, out, size);
+        neutron_load_block_of(a, a_line + (ptrdiff_t)done * row->a_pitch, row->a_pitch, size, a_bytes);
+        if (b_bytes > 0) neutron_load_block_of(b, b_line + (ptrdiff_t)done * row->b_pitch, row->b_pitch, size, b_bytes);
+        block(numbers, a, b_bytes > 0 ? b : NULL, out, size);
         neutron_store_block_of(out_line + (ptrdiff_t)done * row->out_pitch, row->out_pitch, out, size, out_bytes);
     }
     return done;
 }
 
-/* block() for all elements of a row. Inlined with it, so that the sizes are constants there too. */
+/* block() for all elements of a row, where b has no bytes for a alone. Inlined with it, so that the sizes are constants there
+ * too. */
 static NEUTRON_INLINE void neutron_for_each_block_16(const void *numbers, const NeutronTwoOperandRow *row,
-                                                     NeutronTwoOperandBlock16 block, const int32_t b_bytes,
-                                                     const int32_t out_bytes) {
+                                                     NeutronTwoOperandBlock16 block, const int32_t a_bytes,
+                                                     const int32_t b_bytes, const int32_t out_bytes) {
     for (int32_t c = 0; c < row->cols; c++) {
         int32_t done = 0;
         if (NEUTRON_BLOCK > 1) {
-            done = neutron_blocks_of_16(numbers, row, c, 0, block, b_bytes, out_bytes, NEUTRON_BLOCK);
+            done = neutron_blocks_of_16(numbers, row, c, 0, block, a_bytes, b_bytes, out_bytes, NEUTRON_BLOCK);
         }
-        neutron_blocks_of_16(numbers, row, c, done, block, b_bytes, out_bytes, 1);
+        neutron_blocks_of_16(numbers, row, c, done, block, a_bytes, b_bytes, out_bytes, 1);
     }
 }
 
 /* name_row() for name_block() with elements of b and of the output of these bytes, and the same for AVX2. */
 #define NEUTRON_ROWS_OF_BLOCKS_OF(name, b_bytes, out_bytes)                                                      \
     static NEUTRON_INLINE void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                \
-        neutron_for_each_block_16(numbers, row, name##_block, b_bytes, out_bytes);                               \
+        neutron_for_each_block_16(numbers, row, name##_block, 2, b_bytes, out_bytes);                            \
     }                                                                                                            \
     NEUTRON_FOR_AVX2(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
 

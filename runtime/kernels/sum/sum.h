@@ -14,8 +14,8 @@ typedef struct {
 
 enum { NEUTRON_SINGLE_BITS = 24, NEUTRON_SINGLE_BIAS = 150, NEUTRON_SINGLE_SPECIAL = 255 };
 
-/* The float32 nearest to a number, halves to even; without the limits of a float32's exponent. */
-static inline NeutronSingle neutron_single(int64_t number, int32_t exponent) {
+/* The float32 nearest to a number, halves to even; without the limits of a float32's exponent. Not inlined: each result has four. */
+static __attribute__((noinline)) NeutronSingle neutron_single(int64_t number, int32_t exponent) {
     if (number == 0) return (NeutronSingle){0, 0};
     uint64_t magnitude = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
     const int32_t dropped = 64 - __builtin_clzll(magnitude) - NEUTRON_SINGLE_BITS;
