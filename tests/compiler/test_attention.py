@@ -29,6 +29,11 @@ def test_attention_is_one_call_with_litert_s_bytes(seed: int) -> None:
     assert kernels(oracle.assert_bit_exact(attention(seed))) == (["attention_s8"] if seed != 34 else UNFUSED)
 
 
+@pytest.mark.parametrize("seed", range(200, 212))
+def test_heads_may_be_in_front(seed: int) -> None:
+    assert kernels(oracle.assert_bit_exact(attention(seed, heads_first=True))) == ["attention_s8"]
+
+
 UNFUSED = [
     *("copy_s8", "batch_matmul_s8", "reduce_max_s8", "add_s8", "lookup_s8"),
     *("mean_s8", "lookup_s8", "batch_matmul_s8", "mul_s8", "copy_s8"),

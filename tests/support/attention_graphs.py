@@ -11,10 +11,11 @@ from tests.support.random_builder import Builder
 Shape = tuple[int, ...]
 
 
-def attention(seed: int, division_last: bool | None = None, spy: bool = False) -> Graph:
+def attention(seed: int, division_last: bool | None = None, spy: bool = False, heads_first: bool = False) -> Graph:
     """Return attention with or without a mask, with heads that share keys, or queries of other lengths than keys.
 
     ``division_last``: the product is divided by the sum of the exponentials. ``spy``: another operator reads the probabilities.
+    ``heads_first``: the inputs and the output are [batch, head, row, channel], otherwise [batch, row, heads * channels].
     """
     b = Builder(seed)
     divides = bool(b.choice(True, False)) if division_last is None else division_last
@@ -22,14 +23,14 @@ def attention(seed: int, division_last: bool | None = None, spy: bool = False) -
         int(b.choice(*options)) for options in ((1, 1, 2), (1, 2, 3), (1, 1, 2), (4, 9, 16))
     )
     queries, keys = b.up_to(40), b.up_to(40)
-    fused = b.random.random() < 0.4 and shared == 1
+    fused = b.random.random() < 0.4 and shared == 1 and not heads_first
     if fused:
         queries = keys
         joined = b.input((batches, keys, 3 * groups * depth))
         q, k, v = (_slice(b, joined, place * groups * depth, groups * depth) for place in range(3))
     else:
         q, k, v = (
-            b.input((batches, length, heads * depth))
+            b.input((batches, heads, length, depth) if heads_first else (batches, length, heads * depth))
             for length, heads in ((queries, groups * shared), (keys, groups), (keys, groups))
         )
     if b.random.random() < 0.4:
@@ -64,6 +65,8 @@ def attention(seed: int, division_last: bool | None = None, spy: bool = False) -
         made = b.node(
             "mul", [made, by] if seed % 2 else [by, made], b.new(made.shape, b.quant(0.02)), activation="NONE"
         )
+    if heads_first:
+        return b.graph([*outputs, made])
     back = _transpose(b, made, (0, 2, 1, 3))
     outputs.append(_reshape(b, back, (batches, queries, groups * shared * depth)))
     return b.graph(outputs)
@@ -128,6 +131,8 @@ def _slice(b: Builder, source: Tensor, first: int, count: int) -> Tensor:
 
 
 def _heads(b: Builder, source: Tensor, heads: int) -> Tensor:
+    if len(source.shape) == 4:
+        return source
     batches, length, channels = source.shape
     return _transpose(b, _reshape(b, source, (batches, length, heads, channels // heads)), (0, 2, 1, 3))
 

@@ -182,7 +182,7 @@ def _shape(places: Mapping[str, Axes]) -> _Shape | None:
     if len(axes) > 1:
         return None
     batches = axes[0] if axes else one
-    if not axes and heads["output"][1] >= rows["output"][0] * rows["output"][1] > 0:
+    if not axes and count == heads["output"][0] and heads["output"][1] >= rows["output"][0] * rows["output"][1] > 0:
         batches, heads, count, group = heads, one, 1, 1
     pitches = {name: (batches[name][1], rows[name][1], heads[name][1]) for name in places}
     return _Shape(batches["output"][0], rows["output"][0], count, group, pitches)
