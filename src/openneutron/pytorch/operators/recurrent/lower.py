@@ -40,7 +40,7 @@ def lstm(node: Node, context: Context) -> Value | Reject:
 
 @lowers(f"{layers.NAMESPACE}.lstm_states.default", preserve=always, layout=Layout.OWN)
 def lstm_states(node: Node, context: Context) -> Value | Reject:
-    """The results are the values of the ``getitem`` nodes behind the call."""
+    # The results are the values of the getitem nodes behind the call.
     given, results = arguments_of(node), results_of(node)
     quant = _hidden_quant(node, context)
     states: list[str | None] = []

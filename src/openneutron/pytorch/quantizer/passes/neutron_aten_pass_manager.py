@@ -40,6 +40,8 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
             InlineWrappers(training=True),
             MakeFunctional(),
             PlainCasts(),
+            CellLoops(keep),
+            WholeLayers(keep, training=True),
             Decompose(keep),
             PlainCasts(),
             DropExpands(),

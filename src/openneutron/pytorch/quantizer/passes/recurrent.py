@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
@@ -25,28 +25,36 @@ CELLS = (_aten.lstm_cell.default, _aten.gru_cell.default, _aten.rnn_tanh_cell.de
 """Cells: layers of one step, whose input and state have no axis of steps."""
 
 
+Param: TypeAlias = torch.Tensor | Node
+"""A parameter of a layer: its value, or in training the node that reads it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
-    """The constants of one direction of one layer: weights, the sum of the biases or both, and the projection."""
+    """The parameters of one direction of one layer: weights, both biases, and the projection."""
 
-    of_input: torch.Tensor
-    of_hidden: torch.Tensor
-    biases: tuple[torch.Tensor, torch.Tensor] | None
-    projection: torch.Tensor | None
+    of_input: Param
+    of_hidden: Param
+    biases: tuple[Param, Param] | None
+    projection: Param | None
 
 
 @dataclass(frozen=True, slots=True)
 class WholeLayers(NodePass):
-    """Replace each recurrent layer with constant weights by an operator for each direction of each layer. keep: calls to leave alone."""
+    """Replace each recurrent layer with constant weights by an operator for each direction of each layer. keep: calls to leave alone.
+
+    training: the weights of gates are parts of the layer's parameters, which are trained.
+    """
 
     keep: Callable[[Node], bool] | None = None
+    training: bool = False
 
     targets = (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input, *CELLS)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
         if self.keep is not None and self.keep(node):
             return False
-        call = _Call.of(module, node)
+        call = _Call.of(module, node, self.training)
         if call is None:
             return False
         call.replace()
@@ -65,20 +73,20 @@ class _Call:
     """The hidden state before the first step, and the cell state of an LSTM; None where it is 0."""
 
     @classmethod
-    def of(cls, module: GraphModule, node: Node) -> _Call | None:
+    def of(cls, module: GraphModule, node: Node, training: bool) -> _Call | None:
         """Return a call that can be replaced, or None."""
         given = _as_layer(arguments_of(node)) if node.target in CELLS else arguments_of(node)
         x = given["input"].meta.get("val")
         states = given["hx"] if isinstance(given["hx"], (list, tuple)) else [given["hx"]]
         found = [constant_of(module, param) for param in given["params"]]
-        params = [param for param in found if param is not None]
-        if len(params) < len(found) or not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
+        if any(param is None for param in found) or not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
             return None
         fixed = all(isinstance(extent, int) and extent > 0 for extent in x.shape)
         if not fixed or (given["train"] and given["dropout"] > 0):
             return None
         widths = {state.meta["val"].shape[-1] for state in states}
         initial = tuple(None if _is_zero(module, state) else state for state in states)
+        params = given["params"] if training else found
         return cls(module, node, given, _directions(params, given["has_biases"], len(widths) > 1), initial)
 
     def _add(self, target: Any, *args: object) -> Node:
@@ -89,6 +97,14 @@ class _Call:
             add_constant(self.module, self.node, f"{self.node.name}_{stem}{number}", value.contiguous())
             for number, value in enumerate(values)
         ]
+
+    def _gates(self, stem: str, param: Param, gates: int) -> list[Node]:
+        """Return the part of a parameter that is each gate's."""
+        if not isinstance(param, Node):
+            return self._constants(stem, param.chunk(gates))
+        rows = param.meta["val"].shape[0] // gates
+        places = [(gate * rows, (gate + 1) * rows) for gate in range(gates)]
+        return [self._add(_aten.slice.Tensor, param, 0, first, end) for first, end in places]
 
     def replace(self) -> None:
         """Put the operators in the place of the call."""
@@ -147,13 +163,13 @@ class _Call:
         """Return the hidden state after each step; of an LSTM whose states are given or read also both states after the last one."""
         kind = str(self.node.target).split(".")[1].removesuffix("_cell")
         gates = {"lstm": 4, "gru": 3}.get(kind, 1)
-        of_input = self._constants(f"{number}_w", direction.of_input.chunk(gates))
-        of_hidden = self._constants(f"{number}_r", direction.of_hidden.chunk(gates))
+        of_input = self._gates(f"{number}_w", direction.of_input, gates)
+        of_hidden = self._gates(f"{number}_r", direction.of_hidden, gates)
         added, hidden_added = self._biases(f"{number}_b", direction, kind, gates)
         operands: list[object] = [x, of_input, of_hidden, added]
         if kind == "lstm":
             projected = direction.projection
-            operands.append(None if projected is None else self._constants(f"{number}_p", [projected])[0])
+            operands.append(None if projected is None else self._gates(f"{number}_p", projected, 1)[0])
             is_cell = self.node.target is _aten.lstm_cell.default
             if is_cell or self._reads(2) or any(state is not None for state in self.initial):
                 states = [self._of_direction(state, number) for state in self.initial]
@@ -187,12 +203,23 @@ class _Call:
         if direction.biases is None:
             return [], []
         one, other = direction.biases
+        if isinstance(one, Node) or isinstance(other, Node):
+            return self._trained_biases(stem, self._gates(stem, one, gates), self._gates(stem, other, gates), kind)
         if kind != "gru":
             return self._constants(stem, (one + other).chunk(gates)), []
         alone = other.clone()
         alone[: -one.numel() // gates] = 0
         added, hidden = (one + other - alone).chunk(gates), alone.chunk(gates)
         return self._constants(stem, added), self._constants(f"{stem}_hidden", hidden)
+
+    def _trained_biases(
+        self, stem: str, ones: list[Node], others: list[Node], kind: str
+    ) -> tuple[list[Node], list[Node]]:
+        added = [self._add(_aten.add.Tensor, *pair) for pair in zip(ones, others, strict=True)]
+        if kind != "gru":
+            return added, []
+        zeros = self._constants(f"{stem}_hidden", [torch.zeros(ones[0].meta["val"].shape)] * 2)
+        return [*added[:2], ones[2]], [*zeros, others[2]]
 
     def _last(self, results: tuple[Node, ...], batch_first: bool, number: int, both: int) -> Node:
         """Return the hidden state of a direction after the last step as [1, sequence, unit]."""
@@ -214,11 +241,13 @@ def _as_layer(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_zero(module: GraphModule, node: Node) -> bool:
+    if node.target is _aten.zeros.default:
+        return True
     value = constant_of(module, node)
     return value is not None and not bool(value.any())
 
 
-def _directions(params: Sequence[torch.Tensor], has_biases: bool, has_projection: bool) -> list[_Direction]:
+def _directions(params: Sequence[Any], has_biases: bool, has_projection: bool) -> list[_Direction]:
     each = (4 if has_biases else 2) + has_projection
     found = []
     for place in range(0, len(params), each):
