@@ -20,7 +20,7 @@ from openneutron.compiler.select.calls import View
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import base, decode
-from scripts.published_networks import mobilenet_v1
+from scripts.published_networks import Chain, mobilenet_v1
 from tests.support import oracle
 from tests.support.random_graphs import several
 
@@ -64,6 +64,24 @@ def test_a_tensor_that_the_memory_of_the_npu_can_not_hold_is_kept_outside() -> N
     assert large.moved_bytes == large.io_bytes < small.moved_bytes
     with pytest.raises(BudgetError):
         compiled(mobilenet_v1(), 4)
+
+
+def test_a_convolution_whose_tensors_and_constants_do_not_fit_is_divided_by_channels() -> None:
+    graph = Chain("wide", (1, 8, 8, 64)).conv(128, 3).graph()
+    made = compiled(graph, 16)
+    parts = [call for call in made.schedule.calls if not call.is_transfer]
+    assert len(parts) > 4 and all(call.views["output"].extents[3] < 128 for call in parts)
+    assert made.report.sram_bytes <= 16 * 1024
+    assert_equal_to_litert(graph, made, 0)
+
+
+def test_the_error_names_a_memory_that_suffices() -> None:
+    graph = Chain("wide", (1, 8, 8, 64)).conv(128, 3).graph()
+    with pytest.raises(BudgetError) as caught:
+        compiled(graph, 4)
+    assert str(caught.value).startswith("'wide': it needs ")
+    least = caught.value.least_bytes
+    assert 4096 < compiled(graph, least / 1024).report.sram_bytes <= least
 
 
 def test_random_graphs() -> None:
