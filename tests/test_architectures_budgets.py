@@ -24,6 +24,7 @@ LEAST_KIB = {
     "super_resolution": 8.0,
     "tcn": 1.1,
     "unet_bilinear": 14.5,
+    "vit": 4.2,
 }
 """The limits of the smallest budgets, input and output included; images have their channels outermost."""
 
