@@ -86,7 +86,9 @@ FAULTS: tuple[tuple[str, Change, str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("activations", "change", "reason"), FAULTS, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("activations", "change", "reason"), FAULTS, ids=lambda value: "" if callable(value) else str(value)[:60]
+)
 def test_a_fault_has_one_reason(activations: str, change: Change, reason: str) -> None:
     file = LstmFile(Lstm(activations=activations), 0)
     file.bytes()
