@@ -21,6 +21,9 @@ from openneutron.targets import Target
 GROUPED = 0.84
 """The part of the memory of the NPU for which calls are divided, so that there is a plan for this part of it."""
 
+ENOUGH = 1.01
+"""A schedule whose cycles are within this ratio of the first plan's estimate ends the search: later plans have less memory."""
+
 SHARES = (1.0, 0.92, 0.84, 0.7, 0.5)
 """Parts of the memory of the NPU that a segment may take with its constants. What is left is for constants of later segments."""
 
@@ -55,11 +58,15 @@ def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Targe
     search = TileSearch(Streams(divided, given.storages, target), given.cuts if divided == given.calls else frozenset())
     best: TiledSchedule | None = None
     before = None
+    enough = 0.0
     for share in SHARES:
+        if best is not None and best.cycles <= enough:
+            break
         plan = search.plan(int(budget * share))
         if plan is None or plan == before:
             continue
         before = plan
+        enough = max(enough, plan.cycles * ENOUGH) if share == SHARES[0] else enough
         found = _scheduled(plan, given.storages, target, budget, ENDLESS if best is None else best.cycles)
         if found is not None:
             best = found
