@@ -551,7 +551,7 @@ typedef struct {
     uint32_t value; /* int8; columns and rows as the keys; held whole */
     uint32_t mask; /* int8; rows and columns as the output, a channel for each key; any buffer where `masked` is 0 */
     uint32_t scores; /* int8; a channel for each channel of a query and for each key, side by side */
-    int32_t work; /* multiply-accumulates for each output channel, rounded up */
+    int32_t work; /* multiply-accumulates for each output channel of a window, rounded up */
     int32_t depth; /* channels of a query and of a key that are taken, at most 32768 */
     int32_t group; /* heads of the query that share a head of the keys and values */
     int32_t tabled; /* 1: each value of the query becomes its entry in `table` */

@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 6; i++) memory[i] = filled(sizes[i]);
         const void *const inputs[] = {memory[0], memory[1]};
         void *const outputs[] = {memory[2]};
-        const NeutronBases bases = {inputs, outputs, {memory[3], memory[4], memory[5], NULL}};
+        NeutronBases bases = {inputs, outputs, {memory[3], memory[4], memory[5], NULL}};
         const NeutronKernelCall call = {params, buffers, &bases, window, NULL};
         kernel->run(&call);
         for (int i = 0; i < 6; i++) free(memory[i]);

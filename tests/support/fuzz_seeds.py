@@ -15,6 +15,7 @@ from openneutron.isa import Program, Record, decode, encode
 from tests.support import programs, random_graphs, random_wide
 from tests.support.attention_graphs import attention
 from tests.support.hand_made_cascade import compiled_with, three_operators
+from tests.support.joined_graphs import graph_of
 from tests.support.recurrent_files import random_wide_lstm
 from tests.support.stateful_graphs import delayed, streaming_convolution
 from tests.support.widened import widened
@@ -53,6 +54,12 @@ def stateful() -> list[Graph]:
     return [streaming_convolution(), *(graph for graph in made if graph is not None)]
 
 
+def in_tiles() -> list[Program]:
+    """Programs that copy tiles between external memory and a memory of the NPU's own."""
+    target = targets.get("imx95").with_sram(8)
+    return [compile_graph(random_graphs.several(seed), target).program for seed in range(3)]
+
+
 @functools.cache
 def seeds() -> tuple[Program, ...]:
     """Hand-made programs and compiled ones, which call every kernel between them."""
@@ -69,11 +76,14 @@ def seeds() -> tuple[Program, ...]:
     graphs = [random_graphs.single(op, seed) for op in sorted(random_graphs.SAMPLERS) for seed in (0, 1)]
     graphs += [random_graphs.several(seed) for seed in range(40)]
     graphs += [random_wide.several(seed) for seed in range(40)]
-    graphs += [widened(random_graphs.single("sum", 0)), *stateful()]
+    graphs += [widened(random_graphs.single(op, 0)) for op in ("sum", "layer_norm", "group_norm")]
+    graphs += [graph_of(op, shape=(5, 9)) for op in ("gelu", "add", "mul")]
+    graphs += stateful()
     graphs += [attention(seed) for seed in range(6)]
     graphs += [litert.read(random_wide_lstm(seed)).graph for seed in range(6)]
     for number, graph in enumerate(graphs):
         options = CompileOptions(io_place=("arena", "caller")[number % 2], prefetch_constants=number % 3 == 0)
         program = compile_graph(graph, target, options).program
         made.append((program, rewritten(program, as_window), rewritten(program, as_stripes))[number % 3])
+    made += in_tiles()
     return tuple(made)

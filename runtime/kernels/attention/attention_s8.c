@@ -73,7 +73,9 @@ bool attention_s8_check(const NeutronProgramView *program, const void *params_bl
     if (query == NULL || key == NULL || value == NULL || mask == NULL || scores == NULL || out == NULL) return false;
     const int32_t keys = key->rows;
     if (p->depth < 1 || p->depth > MOST_SUMMED || keys > MOST_SUMMED || p->group < 1 || value->rows != keys) return false;
-    if ((int64_t)p->work * out->channels < (int64_t)keys * ((int64_t)p->depth + out->channels)) return false;
+    /* A window of some channels computes all scores too. */
+    const int64_t channels = (int64_t)window->channel1 - window->channel0;
+    if (p->work * channels < keys * (p->depth + channels)) return false;
     if (window->batch1 > query->batches || window->row1 > query->rows ||
         !neutron_buffer_holds(query, window->col0, window->col1, 0, p->depth) ||
         !is_held(key, window, p->group, 0, p->depth) ||

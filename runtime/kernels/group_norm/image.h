@@ -9,15 +9,14 @@ static NEUTRON_INLINE bool group_norm_check(const NeutronProgramView *program, c
                                             const NeutronWindowExtents *window, const int32_t element_bytes) {
     const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);
     const NeutronBuffer *out = neutron_window_elements(program, p->output, true, window, (uint32_t)element_bytes);
-    if (in == NULL || out == NULL || p->group_channels < 1) return false;
+    if (in == NULL || out == NULL || p->group_channels < 1 || out->channels % p->group_channels != 0) return false;
     if (in->rows != out->rows || in->cols != out->cols || in->channels != out->channels) return false;
     const int64_t places = (int64_t)in->rows * in->cols;
     /* The groups of the window's channels. */
     const int32_t size = p->group_channels, first = window->channel0 - window->channel0 % size;
-    const int64_t end = window->channel1 + (int64_t)size - 1;
-    const NeutronWindowExtents read = {window->batch0, window->batch1, 0, in->rows, 0, in->cols, first, (int32_t)(end - end % size)};
-    return out->channels % size == 0 && places <= MOST_NORMALIZED &&
-           places * size <= MOST_NORMALIZED &&
+    const int32_t over = window->channel1 % size, end = over == 0 ? window->channel1 : window->channel1 - over + size;
+    const NeutronWindowExtents read = {window->batch0, window->batch1, 0, in->rows, 0, in->cols, first, end};
+    return places <= MOST_NORMALIZED && places * size <= MOST_NORMALIZED &&
            neutron_window_elements(program, p->input, false, &read, (uint32_t)element_bytes) != NULL &&
            neutron_normalization_is_sound(program, p->coefficients_base, p->coefficients_offset, out->channels,
                                           p->input_zero_point, p->epsilon_high, p->shift);

@@ -6,10 +6,12 @@ bool move_s8_check(const NeutronProgramView *program, const void *params_block, 
     const NeutronMoveS8 *p = params_block;
     const NeutronBuffer *in = neutron_window_buffer(program, p->input, false, window);
     const NeutronBuffer *out = neutron_window_buffer(program, p->output, true, window);
-    return in != NULL && out != NULL && in->channel_pitch == 1 && out->channel_pitch == 1 && p->channel < NEUTRON_CHANNELS;
+    /* Two bases are two memories, so that no transfer overlaps itself: the port's copy may be memcpy. */
+    return in != NULL && out != NULL && in->base != out->base && in->channel_pitch == 1 && out->channel_pitch == 1 &&
+           p->channel < NEUTRON_CHANNELS;
 }
 
-/* Without a copy of the port's the bytes are there at once. Damaged words can make the two lines overlap. */
+/* Without a copy of the port's the bytes are there at once. The caller's buffers may share memory. */
 static void start_line(NeutronBases *bases, uint8_t *to, const uint8_t *from, int32_t length, uint32_t channel) {
     if (bases->config.copy == NULL) {
         memmove(to, from, (size_t)length);

@@ -56,7 +56,7 @@ KERNELS = (
                 "mask", "int8; rows and columns as the output, a channel for each key; any buffer where `masked` is 0"
             ),
             scratch("scores", "int8; a channel for each channel of a query and for each key, side by side"),
-            signed("work", "multiply-accumulates for each output channel, rounded up"),
+            signed("work", "multiply-accumulates for each output channel of a window, rounded up"),
             signed("depth", "channels of a query and of a key that are taken, at most 32768"),
             signed("group", "heads of the query that share a head of the keys and values"),
             signed("tabled", "1: each value of the query becomes its entry in `table`"),
