@@ -44,8 +44,8 @@ Made by `python -m bench.quantization_quality --write`.
 TAIL = """
 ## How blocks were chosen
 
-Scale and shift behind a normalization that is taken apart have three possible forms: a product and a sum; a factor inside 1/sqrt(variance), and a sum; or a
-depthwise 1x1 convolution, which rounds once and has weights with a scale per channel. Fake-quantized float, uniform data:
+Scale and shift behind a decomposed normalization have three possible forms: a product and a sum; a factor inside 1/sqrt(variance), and a
+sum; or a depthwise 1x1 convolution, which rounds once and has weights with a scale per channel. Fake-quantized float, uniform data:
 
 | affine part | layer norm over 16 | layer norm over 64 | instance norm |
 | --- | --- | --- | --- |
