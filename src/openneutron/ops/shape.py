@@ -249,7 +249,7 @@ OPS = (
         limits=(
             rank(0, 1, 5),
             limit("strides that are not 0", has_usable_steps),
-            limit(f"at most one ellipsis, at most {MOST_AXES} axes with new ones", has_one_ellipsis),
+            limit(f"at most one ellipsis, at most {MOST_AXES} axes, new ones included", has_one_ellipsis),
             limit("positions of the input where an axis goes", _dropped_inside),
         ),
         version=2,

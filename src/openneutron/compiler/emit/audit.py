@@ -26,7 +26,7 @@ _STORAGE_BITS = 40
 MOST_FINDINGS = 20
 
 _OF_THE_NPU = ("PREFETCH", "STATE")
-"""The bases that kernels read and write where tensors are copied to a memory of the NPU."""
+"""Kernels read and write these bases where tensors are copied to a memory of the NPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def audit(program: Program, schedule: Schedule, storages: Storages) -> Audit:
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """A copy under way: the base and the bytes where it goes, what they stand for once they are there, and where it comes from."""
+    """A copy under way has a destination (base and bytes), the meaning of these bytes after the copy, and a source."""
 
     word: int
     here: Ids

@@ -26,7 +26,7 @@ class OperatorReport:
     """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
 
     ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
-    compute, whichever takes most. ``parallel``: what the pipelines share out among them. The fields behind ``stripes`` are those of
+    compute, whichever takes most. ``parallel``: the dimension that is divided among the pipelines. The fields behind ``stripes`` are those of
     ``course.Traffic``.
     """
 
@@ -67,14 +67,13 @@ class MemoryItem:
 class Report:
     """The facts about a compiled program. All sizes are bytes.
 
-    ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
-    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs, outputs and states,
+    ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` a
+    lower bound of the arena for these buffers, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs, outputs and states,
     ``state_bytes`` the persistent area of ``states``,
     ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
-    highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with inputs and
-    outputs at the other place, the caller's buffers or the arena (with copies, whose places depend on that, as much as at this
-    one). ``gained_cycles``: how many ``effort`` saved, by those of a port that copies in the background (None at the default
-    effort, and where that finds nothing that fits).
+    highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: the SRAM of the same schedule with inputs and
+    outputs at the other place, the caller's buffers or the arena (with prefetch, whose addresses depend on this, the same as here). ``gained_cycles``: the cycles that ``effort`` saved with a port that copies in the background (None at the default
+    effort, and where the default effort finds no feasible schedule).
 
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
     are copies. ``overlapped_cycles``: with a port that copies in the background. Where the chip's copy engine works in the background,

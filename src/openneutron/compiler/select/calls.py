@@ -187,7 +187,7 @@ class KernelCall:
 
     @property
     def is_transfer(self) -> bool:
-        """Return True for a copy that the copy engine makes while kernels run."""
+        """Return whether the call is a copy that the copy engine makes while kernels run."""
         return rows.KERNEL_BY_NAME[self.kernel].is_transfer
 
     @property
@@ -259,7 +259,7 @@ def call_on_whole(
 class Storage:
     """A piece of memory: a graph input, a graph output, a constant, a state, or (none of these) scratch.
 
-    ``state``: the address in the persistent area, in bytes. ``external``: a tensor that was moved out of the memory of the NPU.
+    ``state``: the address in the persistent area, in bytes. ``external``: the tensor is in external memory, not in the memory of the NPU.
     """
 
     name: str

@@ -322,7 +322,7 @@ def owner_of(place: Place) -> Node:
 
 
 def spec_at(place: Place) -> QuantizationSpecBase | None:
-    """Return the quantization that is noted for a place."""
+    """Return the quantization in the annotation of a place."""
     annotation = owner_of(place).meta.get(Q_ANNOTATION_KEY)
     if annotation is None:
         return None
