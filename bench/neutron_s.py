@@ -14,7 +14,7 @@ from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from scripts.published_networks import mobilenet_v1
 
-TITLE = "Tiles on i.MX 95: modelled cycles and traffic with a memory of the NPU of so many KiB"
+TITLE = "Tiles on i.MX 95: modelled cycles and traffic by the size of the NPU's memory in KiB"
 
 TARGET = "imx95"
 KIB = (256, 512, 1024)

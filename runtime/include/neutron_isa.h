@@ -186,7 +186,7 @@ typedef struct {
     int32_t stride_w; /* columns */
     int32_t dilation_h; /* rows */
     int32_t dilation_w; /* columns */
-    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
     int32_t pad_left; /* columns before the first */
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */
@@ -643,7 +643,7 @@ typedef struct {
     int32_t stride_w; /* columns */
     int32_t dilation_h; /* rows */
     int32_t dilation_w; /* columns */
-    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
     int32_t pad_left; /* columns before the first */
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */
@@ -672,7 +672,7 @@ typedef struct {
     int32_t stride_w; /* columns */
     int32_t dilation_h; /* rows */
     int32_t dilation_w; /* columns */
-    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
     int32_t pad_left; /* columns before the first */
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */
@@ -711,7 +711,7 @@ typedef struct {
     int32_t stride_w; /* columns */
     int32_t dilation_h; /* rows */
     int32_t dilation_w; /* columns */
-    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
     int32_t pad_left; /* columns before the first */
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */
@@ -757,7 +757,7 @@ typedef struct {
     int32_t stride_w; /* columns */
     int32_t dilation_h; /* rows */
     int32_t dilation_w; /* columns */
-    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
     int32_t pad_left; /* columns before the first */
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""STRIDED_SLICE: positions that drop an axis, an ellipsis, new axes, and steps backwards."""
+"""STRIDED_SLICE: positions that drop an axis, an ellipsis, new axes, and negative steps."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ OPS = (
         types=STORED,
         attributes=(_EPSILON, Attribute("centred", "centred", True)),
         limits=(rank(0, 1, 8), *_LIMITS),
-        doc="(x - mean) / sqrt(variance + epsilon) over the last axis, of an RMS norm x / sqrt(mean(x^2) + epsilon); times a gain and plus "
+        doc="(x - mean) / sqrt(variance + epsilon) over the last axis, or x / sqrt(mean(x^2) + epsilon) (RMS norm); times a gain and plus "
         "a bias for each channel, with one rounding.",
     ),
     Op(

@@ -253,7 +253,7 @@ OPS = (
             limit("positions of the input where an axis goes", _dropped_inside),
         ),
         version=2,
-        doc="Every so many elements of a box of the input, forwards or backwards.",
+        doc="Elements of a box of the input at constant steps, forwards or backwards.",
         made_of=rearranged,
         composed=is_rearranged,
     ),

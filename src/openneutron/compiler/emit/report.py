@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The facts about a compiled program: cycles by operator, buffers, sizes and traffic."""
+"""Report the facts about a compiled program: cycles by operator, buffers, sizes and traffic."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class Report:
     ``state_bytes`` the persistent area of ``states``,
     ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
     highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: the SRAM of the same schedule with inputs and
-    outputs at the other place, the caller's buffers or the arena (with prefetch, whose addresses depend on this, the same as here). ``gained_cycles``: the cycles that ``effort`` saved with a port that copies in the background (None at the default
+    outputs at the other place, the caller's buffers or the arena (with prefetch, whose addresses depend on this, the same as here).
+    ``gained_cycles``: the cycles that ``effort`` saved with a port that copies in the background (None at the default
     effort, and where the default effort finds no feasible schedule).
 
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
@@ -200,11 +201,11 @@ def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: Compil
 def _other_io_bytes(
     graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
 ) -> int:
-    """Return the SRAM of the schedule with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
+    """Return the SRAM of the schedule with inputs and outputs at the other place, in bytes: the smaller of a new layout and this one."""
     elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
     anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
     outer = {piece.name for piece in storages.storages.values() if piece.is_border}
-    # Patches have memory of their own, which is no tensor's.
+    # The buffers of patches belong to no tensor.
     ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
     border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
     as_it_is = layout.scratch_bytes + border if elsewhere.place == ARENA else max(ends, default=0)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reorder the layers around attention: head by head, and each layer of queries directly in front of its attention.
 
-The keys and values of attention are in memory whole while rows of queries go through it. So their layers come first, and the layer of
-queries last: one cascade then computes some queries, attends and continues with the results. A layer of queries, keys and values together
-is divided into three. Heads can also be computed one after the other: only the keys and values of these heads are then in memory, beside
-the attention's input and its result. Each layer is divided by output channels, so that no work is repeated.
+The keys and values of attention are in memory whole while rows of queries are computed. So the layers of keys and values come first, and
+the layer of queries last: one cascade then computes some queries, their attention, and the calls behind it. A layer that computes queries,
+keys and values together is divided into three. Heads can also be computed one after the other: only the keys and values of one group of
+heads are then in memory, beside the attention's input and its result. Each layer is divided by output channels, so that no work is
+repeated.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _note(known: dict[str, Rows], call: KernelCall, storages: Storages) -> None:
 
 
 def _rows_of(view: View, size_bytes: int) -> Rows | None:
-    """Return the batches and rows of a tensor whose rows a view goes through; None where it has one row, or skips some."""
+    """Return the batches and rows of a tensor that a view accesses row by row; None where the view has one row, or skips rows."""
     batches, rows = view.extents[:2]
     part = size_bytes // batches
     fits = batches == 1 or view.pitches[0] == part

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Join a linear layer and the table, sum or product behind it to one call of a kernel that runs both.
 
-Each call has a dispatch overhead on the host, which is longer than the work of a small call. The second kernel goes through the output in
-place, so that no bit changes and no memory is added. Calls over images are not joined: cascades and prefetch can divide single calls in more ways.
+Each call has a dispatch overhead on the host, which is longer than the work of a small call. The second kernel computes in place,
+so that no bit changes and no memory is added. Calls over images are not joined: cascades and prefetch can divide single calls in more
+ways.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def trained(texts: Corpus, steps: int, seed: int) -> TextDecoder:
 
 
 def pieces(text: torch.Tensor, count: int, length: int) -> list[torch.Tensor]:
-    """Return so many pieces of a text, at equal distances."""
+    """Return ``count`` pieces of a text, at equal distances."""
     return [text[begin : begin + length] for begin in range(0, len(text) - length, len(text) // count)][:count]
 
 

@@ -2,9 +2,10 @@
 """Search the segments of a schedule in tiles, and the tensors that stay in the memory of the NPU between segments.
 
 A tensor that is live between two segments is in the memory of the NPU whole, or in external memory. The segment that defines an external
-tensor stores it, and each segment that reads it loads it. As in the search for cascades, the best plan is a shortest path over cuts of the calls. A state of the
-path is a cut and the set of tensors that stay; the best ``KEPT`` states of each cut are kept, so that the search is a heuristic. The cycles of a segment
-are the larger of two sums: its iterations with transfers in parallel to kernels, and all of its copies, constants included.
+tensor stores it, and each segment that reads it loads it. As in the search for cascades, the best plan is a shortest path over cuts of
+the calls. A state of the path is a cut and the set of tensors that stay; the best ``KEPT`` states of each cut are kept, so that the search
+is a heuristic. The cycles of a segment are the larger of two sums: its iterations with transfers in parallel to kernels, and all of its
+copies, constants included.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
 A segment with streams is the cascade of its calls, with a transfer in front of it for each tensor that it loads and one behind it for
 each tensor that it stores. Rows, rolling buffers and memory therefore follow from the rules of cascades. Loads run one iteration ahead of the
-kernels, stores one behind, and each iteration waits for its transfers (double buffering): a rolling buffer has the rows of two iterations. Example,
-with three stripes of one call::
+kernels, stores one behind, and each iteration waits for its transfers (double buffering): a rolling buffer has the rows of two
+iterations. Example, with three stripes of one call::
 
     iteration  0  1  2  3  4
     load       a  b  c

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Decompose normalizations over more elements than one kernel call takes, and normalizations by given statistics.
+"""Normalizations over more elements than one kernel call takes, and normalizations by given statistics.
 
 Such a normalization is x - mean, its square, the mean of that, the root's reciprocal, and one product; every intermediate result
 gets a scale of its own, and only three of them have the input's size. The difference comes first: x * r - mean * r would

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lower each normalization by statistics of its input to one operator."""
+"""Normalizations by statistics of the input, as one operator each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _lines(node: Node, context: Context, centred: bool) -> Value:
 
 @lowers("aten.group_norm.default", preserve=always, layout=Layout.NHWC)
 def group_norm(node: Node, context: Context) -> Value | Reject:
-    """Return group_norm of an image, whose rows and columns are the dimensions behind the channels, in any order."""
+    """Rows and columns of the image are the dimensions behind the channels, in any order."""
     given, shape = arguments_of(node), shape_of(node)
     data = context.settled(context.value(given["input"]))
     order = (0, *(axis for axis in data.order if axis > 1), 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Decompose logarithms of sums of exponentials, variances, and norms.
+"""Logarithms of sums of exponentials, variances, and norms.
 
 The largest exponential is factored out: the remaining sum is between 0 and the number of terms, so int8 resolves it at any
 magnitude of the terms.
