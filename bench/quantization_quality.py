@@ -143,7 +143,7 @@ def measure(wanted: Sequence[Case]) -> list[Quality]:
 
 
 def sqnr(real: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    """10 log10 of the signal's energy over that of its difference from ``other``."""
+    """Return 10 log10 of the signal's energy over that of its difference from ``other``."""
     signal = sum(float((x.double() ** 2).sum()) for x in real)
     noise = sum(float(((x.double() - y.double()) ** 2).sum()) for x, y in zip(real, other, strict=True))
     return 10 * float(torch.log10(torch.tensor(signal / max(noise, 1e-30))))
@@ -175,7 +175,7 @@ class _Border:
 
 
 def lines(found: Sequence[Quality]) -> list[str]:
-    """The table's lines, as Markdown."""
+    """Return the table's lines, as Markdown."""
     return [
         f"| {item.case.name}{' (partly on the CPU: ' + ', '.join(item.on_cpu) + ')' if item.on_cpu else ''} "
         f"| {item.ours:.1f} | {item.exact:.1f} | {'' if item.case.least is None else f'{item.case.least:g}'} |"

@@ -229,7 +229,7 @@ def _dequantized(quantize: Node, stored: torch.Tensor) -> torch.Tensor:
 def _plan(
     quantized: GraphModule, parts: Sequence[Observed], constants: Values, layers: Sequence[Layer]
 ) -> tuple[Node | Observed, ...]:
-    """Return what has to be run for all layers and results: a delegate call for the tensors inside of it, and the rest node by
+    """Return the nodes to run for all layers and results: a delegate call for the tensors inside of it, and the rest node by
     node."""
     inside = {place.quantize: part for part in parts for place in part.places}
 

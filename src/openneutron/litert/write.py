@@ -24,8 +24,8 @@ DESCRIPTION = b"OpenNeutron"
 
 
 def write(graph: Graph) -> bytes:
-    """Return the graph as a ``.tflite`` file. Every node must be a row of the operator table; what LiteRT does not have
-    is said with several of its operators. States are further inputs, and their new values further outputs.
+    """Return the graph as a ``.tflite`` file. Every node must be a row of the operator table; an operator that LiteRT does not have
+    is stated with several of LiteRT's. States are further inputs, and their new values further outputs.
 
     The same graph gives the same bytes.
     """

@@ -108,7 +108,7 @@ def _constants(microcode: Microcode, operator: Record) -> Iterator[tuple[int, in
 
 
 def overlap_cycles(slices: Iterable[Slice]) -> int:
-    """Return the cycles of copies during which a kernel call goes on."""
+    """Return the cycles of copies during which a kernel call runs."""
     slices = list(slices)
     computing = sorted((item.start, item.end) for item in slices if item.kind in COMPUTE)
     copying = [(item.start, item.end) for item in slices if item.kind is Kind.COPY]

@@ -79,9 +79,9 @@ class Report:
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
     are copies. ``overlapped_cycles``: with a port that copies in the background. Where the chip's copy engine works in the background,
     ``cycles`` are the same as these, and kernels wait in ``copy_cycles`` of them. ``engine_cycles`` are those of all copies,
-    ``moved_bytes`` what a run copies of tensors between external memory and the memory of the NPU, ``external_bytes`` the tensors that are
-    kept in external memory. ``traffic_bound_bytes``: a lower bound of what any schedule copies: what is read of the inputs, the
-    outputs and all constants once. ``inputs`` and ``outputs`` are the storages of the
+    ``moved_bytes`` the bytes of tensors that a run copies between external memory and the memory of the NPU, ``external_bytes`` the tensors that are
+    kept in external memory. ``traffic_bound_bytes``: a lower bound of the bytes that any schedule copies: the accessed parts of
+    the inputs, the outputs and all constants once. ``inputs`` and ``outputs`` are the storages of the
     graph's inputs and outputs, as ``OperatorReport.reads`` names them.
     """
 

@@ -58,16 +58,16 @@ class View:
 
     @property
     def is_dense(self) -> bool:
-        """Return whether the elements lie side by side, channels innermost."""
+        """Return whether the elements are contiguous, channels innermost."""
         return self.pitches == dense_pitches(self.extents, self.element_bytes)
 
     @property
     def has_dense_channels(self) -> bool:
-        """Return whether the channels of a column lie side by side."""
+        """Return whether the channels of a column are contiguous."""
         return self.pitches[3] == self.element_bytes
 
     def in_bytes(self) -> View:
-        """Return the same bytes, with a channel for each; the channels lie side by side."""
+        """Return the same bytes, with a channel for each; the channels are contiguous."""
         assert self.has_dense_channels
         batches, rows, cols, channels = self.extents
         size = self.element_bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m openneutron.examples.text_decoder`` trains a decoder of text, compiles it, and prints what it writes and how well."""
+"""``python -m openneutron.examples.text_decoder`` trains a text decoder, compiles it, and prints the generated text with its quality."""
 
 from __future__ import annotations
 

@@ -290,32 +290,32 @@ class Row:
 
 
 def unsigned(name: str, doc: str) -> Field:
-    """A word from 0 up."""
+    """Return a word for a number from 0 up."""
     return Field(name, doc, signed=False)
 
 
 def signed(name: str, doc: str) -> Field:
-    """A word that may be below 0."""
+    """Return a word for a number that may be below 0."""
     return Field(name, doc)
 
 
 def buffer(name: str, doc: str, element_bytes: int = 1) -> Field:
-    """A buffer's number in the table."""
+    """Return a word for a buffer's number in the table."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes)
 
 
 def state(name: str, doc: str, element_bytes: int = 1) -> Field:
-    """The number of a buffer that the kernel reads and writes."""
+    """Return a word for the number of a buffer that the kernel reads and writes."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes, written=True)
 
 
 def scratch(name: str, doc: str, element_bytes: int = 1) -> Field:
-    """The number of a buffer of which the kernel reads only what the same call has written."""
+    """Return a word for the number of a buffer of which the kernel reads only bytes that the same call has written."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes, written=True, scratch=True)
 
 
 def constant(name: str, doc: str) -> tuple[Field, Field]:
-    """The words of a constant."""
+    """Return the words of a constant."""
     return unsigned(f"{name}_base", "see bases"), unsigned(f"{name}_offset", doc)
 
 

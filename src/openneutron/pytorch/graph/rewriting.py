@@ -183,7 +183,7 @@ def duplicate_dequantize(graph: Graph) -> bool:
 
 
 def constant_nodes(model: GraphModule) -> Set[Node]:
-    """Return the constants of a graph and what is made of them alone."""
+    """Return the constants of a graph and the nodes that depend on constants alone."""
     found: set[Node] = set()
     for node in model.graph.nodes:
         sources = node.all_input_nodes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The annotation rules: one row per ATen operator, which says how the operator is quantized.
+"""The annotation rules: one row per ATen operator, which states the quantization of the operator.
 
 Families whose rules look at a call's arguments, convolutions and pools, have their rows in a ``quantize.py`` of their folder.
 """

@@ -155,7 +155,7 @@ _QUIET = _Quiet()
 
 @contextmanager
 def _without_stderr() -> Iterator[None]:
-    """Drop the output of ExecuTorch's libraries on stderr: after a failure, ``Runner`` says why."""
+    """Drop the output of ExecuTorch's libraries on stderr: after a failure, ``Runner`` states the reason."""
     _QUIET.enter()
     try:
         yield
