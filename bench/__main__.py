@@ -83,7 +83,7 @@ def main(wanted: list[str]) -> int:
 
 
 def machine() -> dict[str, str | int]:
-    """The conditions that the figures depend on."""
+    """Return the conditions that the figures depend on."""
     return {
         "processor": processor(),
         "cores": os.cpu_count() or 1,
@@ -93,7 +93,7 @@ def machine() -> dict[str, str | int]:
 
 
 def processor() -> str:
-    """The processor's name, where Linux tells it."""
+    """Return the processor's name, where Linux states it."""
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text().splitlines():

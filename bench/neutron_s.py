@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Networks in tiles on a Neutron-S: modelled time and traffic against their lower bounds, for several sizes of the NPU's memory."""
+"""Compare modelled time and traffic of networks in tiles on a Neutron-S with lower bounds, for several sizes of the NPU's memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from scripts.published_networks import mobilenet_v1
 
-TITLE = "Tiles on i.MX 95: modelled cycles and traffic with a memory of the NPU of so many KiB"
+TITLE = "Tiles on i.MX 95: modelled cycles and traffic by the size of the NPU's memory in KiB"
 
 TARGET = "imx95"
 KIB = (256, 512, 1024)
@@ -48,7 +48,7 @@ def _graph(module: Any, size: int) -> Graph:
 
     torch.manual_seed(0)
     given = (torch.randn(1, 3, size, size),)
-    # For i.MX RT700 with whatever memory it takes: the graph is the same.
+    # Compiled for i.MX RT700 without a budget: the graph is the same.
     made = openneutron.compile(
         module.eval(), given, calibration=[given], options=CompileOptions(target=TARGET), name="net"
     )

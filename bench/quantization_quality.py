@@ -44,8 +44,8 @@ Made by `python -m bench.quantization_quality --write`.
 TAIL = """
 ## How blocks were chosen
 
-Scale and shift behind a normalization that is taken apart have three possible forms: a product and a sum; a factor inside 1/sqrt(variance), and a sum; or a
-depthwise 1x1 convolution, which rounds once and has weights with a scale per channel. Fake-quantized float, uniform data:
+Scale and shift behind a decomposed normalization have three possible forms: a product and a sum; a factor inside 1/sqrt(variance), and a
+sum; or a depthwise 1x1 convolution, which rounds once and has weights with a scale per channel. Fake-quantized float, uniform data:
 
 | affine part | layer norm over 16 | layer norm over 64 | instance norm |
 | --- | --- | --- | --- |
@@ -143,7 +143,7 @@ def measure(wanted: Sequence[Case]) -> list[Quality]:
 
 
 def sqnr(real: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    """10 log10 of the signal's energy over that of its difference from ``other``."""
+    """Return 10 log10 of the signal's energy over that of its difference from ``other``."""
     signal = sum(float((x.double() ** 2).sum()) for x in real)
     noise = sum(float(((x.double() - y.double()) ** 2).sum()) for x, y in zip(real, other, strict=True))
     return 10 * float(torch.log10(torch.tensor(signal / max(noise, 1e-30))))
@@ -175,7 +175,7 @@ class _Border:
 
 
 def lines(found: Sequence[Quality]) -> list[str]:
-    """The table's lines, as Markdown."""
+    """Return the table's lines, as Markdown."""
     return [
         f"| {item.case.name}{' (partly on the CPU: ' + ', '.join(item.on_cpu) + ')' if item.on_cpu else ''} "
         f"| {item.ours:.1f} | {item.exact:.1f} | {'' if item.case.least is None else f'{item.case.least:g}'} |"

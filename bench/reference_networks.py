@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The built-in networks with recurrent layers, with states or for int16 activations: their calls, modelled time, memory and noise.
+"""Measure calls, modelled time, memory and noise of the built-in networks with recurrent layers, states or int16 activations.
 
 A run of a network with state takes one frame. Noise is measured on a stream of frames, or on as many inputs, against PyTorch in float
 with its own states.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The accuracy of recurrent networks that are trained here: scikit-learn's handwritten digits, read row by row.
+"""Train recurrent networks on scikit-learn's handwritten digits, read row by row, and measure their accuracy.
 
 Digits have 8 rows of 8 values, a row for each step. Everything is seeded: the same packages give the same figures.
 """
@@ -16,7 +16,7 @@ from torch import nn
 from openneutron.api.pytorch import analyse
 from openneutron.pytorch.source.models.recurrent import KeywordSpotter
 
-TITLE = "Accuracy on digits that are read row by row, 500 that have not trained"
+TITLE = "Accuracy on 500 digits outside the training set, read row by row"
 LAYERS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"LSTM": nn.LSTM, "GRU": nn.GRU}
 TRAINED, EPOCHS, CALIBRATION = 1297, 16, 32
 
@@ -50,7 +50,7 @@ def trained(layer: type[nn.LSTM] | type[nn.GRU], epochs: int = EPOCHS) -> tuple[
 
 
 def accuracy(layer: type[nn.LSTM] | type[nn.GRU], epochs: int = EPOCHS) -> Accuracy:
-    """Train a network and return its accuracy on the digits that have not trained it."""
+    """Train a network and return its accuracy on the digits outside the training set."""
     model, rows, labels = trained(layer, epochs)
     calibration = [(each,) for each in rows[:CALIBRATION].split(1)]
     tests, wanted = rows[TRAINED:].split(1), labels[TRAINED:]

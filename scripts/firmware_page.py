@@ -38,7 +38,7 @@ TARGET = "imxrt700"
 
 
 def autoencoder() -> Graph:
-    """MLPerf Tiny's anomaly detection: ten fully connected layers, 640 - 128 x 4 - 8 - 128 x 4 - 640."""
+    """Return MLPerf Tiny's anomaly detection: ten fully connected layers, 640 - 128 x 4 - 8 - 128 x 4 - 640."""
     chain = Chain("autoencoder", (1, 640))
     for outputs in (*(128,) * 4, 8, *(128,) * 4, 640):
         chain.fully_connected(outputs)
@@ -63,7 +63,7 @@ class Measured:
 
 
 def selection_of(graph: Graph) -> KernelSelection:
-    """The kernels that a graph's program calls."""
+    """Return the kernels that a graph's program calls."""
     program = compile_graph(graph, targets.get(TARGET)).program
     return KernelSelection(f"OpenNeutron {openneutron.__version__}", called_kernels([program]))
 
@@ -75,7 +75,7 @@ def api() -> list[str]:
 
 
 def network_selections() -> dict[str, str]:
-    """The kernel selection of each network, as C."""
+    """Return the kernel selection of each network, as C."""
     return {name: selection_of(make()).text() for name, make in NETWORKS.items()}
 
 
@@ -100,7 +100,7 @@ def _head(first: str, *more: str) -> str:
 
 
 def part_of(library: Library, member: str) -> str:
-    """The row of a table that an object counts in: its folder in runtime/kernels, or what it is."""
+    """Return the row of the table in which an object counts: a folder of runtime/kernels, or another part of the library."""
     source = library.sources.get(member)
     if source is None:
         return "table of kernels" if member.endswith("_kernel_selection.o") else "C library"
@@ -122,7 +122,7 @@ def sizes(library: Library, image: Image, *prefixes: str) -> dict[str, int]:
 
 
 def flash(image: Image) -> int:
-    """Everything in an image that lies in flash: code, constants, and what the linker needs to unwind nothing."""
+    """Everything in an image that is in flash: code, constants, and what the linker needs to unwind nothing."""
     return image.bytes_of(".text", ".rodata", ".ARM.ex", ".data")
 
 
@@ -235,7 +235,7 @@ def _library_bytes(measured: dict[Build, Measured]) -> tuple[int, int]:
 
 
 def fill(values: dict[str, str]) -> str:
-    """The page with these in the places of its marks."""
+    """Return the page with its marks replaced by these figures."""
     text = TEXT.read_text()
     names = re.findall(r"@([A-Z]+)@", text)
     assert set(names) == values.keys(), (names, values.keys())
@@ -243,7 +243,7 @@ def fill(values: dict[str, str]) -> str:
 
 
 def made_with(page: str) -> str:
-    """The compilers that a page says it was made with; empty where it does not."""
+    """Return the compilers that a page names as its own; empty where the page names none."""
     found = re.search(r"^Made with (.*)\.$", page, re.MULTILINE)
     return found[1] if found else ""
 
@@ -260,7 +260,7 @@ def obstacle(page: str) -> str | None:
 
 
 def text() -> str:
-    """docs/firmware.md: as it is, and a line on stderr that says why, where other compilers than its own are here."""
+    """Return docs/firmware.md. Where other compilers are installed, the page stays as it is, and a line on stderr states the reason."""
     page = PAGE.read_text() if PAGE.exists() else ""
     why = obstacle(page)
     if why is not None:
@@ -272,7 +272,7 @@ def text() -> str:
 
 
 def made() -> str:
-    """docs/firmware.md of the compilers that are here. Raises MissingToolError where one is missing."""
+    """Return docs/firmware.md of the installed compilers. Raises MissingToolError where one is missing."""
     selections = network_selections()
     measured = {build: measure(library, selections) for build, library in libraries().items()}
     alone, whole = _library_bytes(measured)

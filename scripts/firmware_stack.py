@@ -25,7 +25,7 @@ class UnboundedStackError(ValueError):
 
 @dataclass(slots=True, eq=False)
 class Function:
-    """A function as it lies in an object."""
+    """A function in an object."""
 
     name: str
     object: str
@@ -62,15 +62,15 @@ class CallGraph:
     """The driver's objects."""
 
     def runs(self) -> dict[str, str]:
-        """The run functions that the library's kernel table points to, each with its object."""
+        """Return the run functions that the library's kernel table points to, each with its object."""
         return {name: self.find(TABLE, name).object for name in sorted(self.addressed[TABLE]) if "_run" in name}
 
     def checks(self) -> set[str]:
-        """The check functions that the library's kernel table points to."""
+        """Return the check functions that the library's kernel table points to."""
         return {name for name in self.addressed[TABLE] if name.endswith("_check")}
 
     def find(self, place: str, name: str) -> Function:
-        """The function that an object means by a name: its own, or the one that has it in the whole library."""
+        """Return the function that a name refers to in an object: the object's own, or that of the whole library."""
         own = self.functions.get((place, name))
         if own is not None:
             return own
@@ -80,7 +80,7 @@ class CallGraph:
         return self.functions[others[0]]
 
     def depth(self, root: str, runs: Collection[str] = (), checks: Collection[str] | None = None) -> Depth:
-        """The deepest chain below ``root`` where the driver calls these of the kernels' run functions, and these
+        """Return the deepest chain below ``root`` where the driver calls these of the kernels' run functions, and these
         of their checks: without ``checks``, any.
 
         Raises UnboundedStackError where there is a recursion.
@@ -127,7 +127,7 @@ class CallGraph:
 
 
 def call_graph(library: Library) -> CallGraph:
-    """The call graph of a library with the C library's functions that it needs."""
+    """Return the call graph of a library with the C library's functions that it needs."""
     functions: dict[tuple[str, str], Function] = {}
     addressed: dict[str, frozenset[str]] = {}
     for path in (*library.objects, _c_library(library)):
@@ -154,7 +154,7 @@ def _c_library(library: Library) -> Path:
 
 
 def _frames(path: Path) -> dict[str, int]:
-    """Bytes of each function's frame, by name, from a .su file; empty where there is none."""
+    """Return the bytes of each function's frame, by name, from a .su file; empty without such a file."""
     frames = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         where, size, kind = line.split("\t")
@@ -179,7 +179,7 @@ def _aliases(listing: str) -> dict[str, set[str]]:
 
 
 def _functions(place: str, listing: str, frames: Mapping[str, int]) -> Iterator[Function]:
-    """The functions of a disassembled object."""
+    """Return the functions of a disassembled object."""
     function: Function | None = None
     stated: int | None = None
     for line in listing.splitlines():
@@ -202,7 +202,7 @@ def _functions(place: str, listing: str, frames: Mapping[str, int]) -> Iterator[
 
 
 def _stated(name: str, frames: Mapping[str, int]) -> int | None:
-    """The frame in a .su file of a function, which may be a compiler's copy of it (name.constprop.0)."""
+    """Return the frame in a .su file of a function, which may be a compiler's copy of it (name.constprop.0)."""
     while name not in frames and "." in name:
         name = name.rpartition(".")[0]
     return frames.get(name)

@@ -40,7 +40,7 @@
 #endif
 
 #if defined(NEUTRON_QUEUE) && defined(NEUTRON_NPU_POWER_GATING)
-#error "A run that ends would take the power from the next one in the queue."
+#error "NEUTRON_NPU_POWER_GATING and NEUTRON_QUEUE exclude each other: the end of a run would suspend the next run of the queue."
 #endif
 
 namespace openneutron {

@@ -198,7 +198,7 @@ NeutronError neutronSetState(NeutronModelHandle handle, void *memory, size_t siz
 typedef struct {
     const Model *model;
     NeutronBases bases;
-    NeutronPort port; /* as it is when the run begins */
+    NeutronPort port; /* a copy, made when the run begins */
     NeutronOpened program;
     uint8_t *events; /* the caller's buffer, which may be unaligned */
     uint32_t events_left;

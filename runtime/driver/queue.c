@@ -3,7 +3,7 @@
  * allocates. An application that calls none of these functions does not link this file. */
 #include "NeutronDriver.h"
 
-/* Jobs that are queued, run, or wait for neutronWait. */
+/* The capacity in jobs that are queued, run, or done and not waited for. */
 #ifndef NEUTRON_QUEUE_JOBS
 #define NEUTRON_QUEUE_JOBS 16u
 #endif
@@ -19,10 +19,10 @@ typedef struct {
     NeutronError error; /* of a job that is done */
 } Job;
 
-/* The port is set while nobody uses the queue; all else is read and written between lock and unlock. */
+/* The port is set while no thread uses the queue; all other fields are read and written between lock and unlock. */
 static struct {
     NeutronQueuePort port;
-    bool is_deferred; /* there is a port: a run waits for a server, a poll or neutronWait */
+    bool is_deferred; /* a port is set: a run waits for neutronServe, neutronPoll or neutronWait */
     bool is_stopping;
     bool is_running;
     uint32_t servers;
@@ -68,7 +68,7 @@ static Job *add(NeutronModelHandle handle, const NeutronDataConfig *data) {
     return NULL;
 }
 
-/* The oldest job of this model and data that nobody waits for. */
+/* The oldest job of this model and data without a waiting caller. */
 static Job *find(NeutronModelHandle handle, const NeutronDataConfig *data) {
     Job *found = NULL;
     for (uint32_t i = 0; i < NEUTRON_QUEUE_JOBS; ++i) {
@@ -79,7 +79,7 @@ static Job *find(NeutronModelHandle handle, const NeutronDataConfig *data) {
     return found;
 }
 
-/* Runs the oldest queued job, without the lock meanwhile; false where none is queued or another one runs. */
+/* Runs the oldest queued job, with the lock released; false where no job is queued or another one runs. */
 static bool run_next(void) {
     if (queue.is_running || queue.begun == queue.added) return false;
     Job *job = queue.jobs;
@@ -97,7 +97,7 @@ static bool run_next(void) {
     return true;
 }
 
-/* Runs a job, or waits until the queue has changed; false where nothing will ever change: the caller is a hook of a queued
+/* Runs a job, or waits until the queue has changed; false where no change is possible: the caller is a hook of a queued
  * run on the only thread. */
 static bool advance(void) {
     if (queue.servers == 0 && run_next()) return true;
@@ -181,7 +181,7 @@ NeutronError neutronServe(void) {
         if (!run_next()) queue.port.wait(queue.port.user);
     }
     --queue.servers;
-    signal_all(); /* from here on, whoever waits runs the jobs */
+    signal_all(); /* from here on, the threads that wait run the jobs */
     unlock();
     return ENONE;
 }

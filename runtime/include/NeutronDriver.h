@@ -152,9 +152,9 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
  * Several threads and models share one NPU through a queue: one job runs at a time, in the order in which the jobs were added.
  * The functions of the queue may be called from several threads at once, where the port has a lock. */
 
-/* Ours. What the queue takes from an operating system. lock and unlock: mutual exclusion. wait is called with the lock held:
- * it gives the lock back, sleeps until signal is called, and takes the lock again; it may return earlier. signal wakes all that
- * wait, and is called with the lock held. Each gets user. All may be NULL for a single thread. */
+/* Ours. The functions of an operating system that the queue calls. lock and unlock: mutual exclusion. wait is called with the lock held:
+ * it gives the lock back, sleeps until signal is called, and takes the lock again; it may return earlier. signal wakes all waiting
+ * threads, and is called with the lock held. Each gets user. All may be NULL for a single thread. */
 typedef struct {
     void (*lock)(void *user);
     void (*unlock)(void *user);
@@ -169,9 +169,9 @@ NeutronError neutronSetQueue(const NeutronQueuePort *port);
 
 /* Adds a run to the queue and returns. The memory that data points to, *data included, stays as it is until neutronWait has returned;
  * each job needs one neutronWait. ENEUTRON_QUEUE_FULL: NEUTRON_QUEUE_JOBS jobs (16, unless the driver was built with another number) are
- * queued, or done and not waited for. What neutronRunBlocking refuses is the result of neutronWait. */
+ * queued, or done and not waited for. neutronWait returns the errors with which neutronRunBlocking refuses a run. */
 NeutronError neutronRunNonBlocking(NeutronModelHandle handle, const NeutronDataConfig *data);
-/* Returns the result of the oldest job of this handle and data that nobody waits for, after it has run. Where no thread serves the
+/* Returns the result of the oldest job of this handle and data without a waiting caller, after the job has run. Where no thread serves the
  * queue, the caller runs the jobs in front of it and then the job. timeoutSeconds counts from the beginning of the job's run.
  * ENEUTRON_NO_JOB: there is no such job. ENEUTRON_NESTED_WAIT: the caller is a hook or callback of a queued run, and the port has
  * no wait; the job stays in the queue. With a port that waits, such a call would never return. */
@@ -179,12 +179,12 @@ NeutronError neutronWait(NeutronModelHandle handle, const NeutronDataConfig *dat
 /* Sets *isReady: no job of this handle is queued or runs. It runs no job. */
 NeutronError neutronIsReady(NeutronModelHandle handle, bool *isReady);
 
-/* Ours. neutronRunNonBlocking and neutronWait in one, which waits for space in a full queue. */
+/* Ours. neutronRunNonBlocking and neutronWait in one call, which waits for space in a full queue. */
 NeutronError neutronRunQueued(NeutronModelHandle handle, const NeutronDataConfig *data);
-/* Ours. Runs the oldest queued job, for an application without threads that works from a loop; false where no job is queued, or one
+/* Ours. Runs the oldest queued job, for an application with a main loop and no threads; false where no job is queued, or one
  * runs already. */
 bool neutronPoll(void);
-/* Ours. Runs jobs as they are added, until neutronStopServing; for a thread of the application's, of which one is enough.
+/* Ours. Runs jobs as they are added, until neutronStopServing; for a thread of the application; one such thread is enough.
  * ENEUTRON_NULL: the port has no wait. */
 NeutronError neutronServe(void);
 /* Ours. Lets every neutronServe return, after the job that it runs; later ones return at once, until neutronSetQueue. */

@@ -65,7 +65,7 @@ const char *getNeutronErrorCategory(NeutronError error);
 #define ENEUTRON_NO_STATE NEUTRON_DRIVER_ERROR(INVALID, 19)   /* a model that keeps a state has no memory for it */
 #define ENEUTRON_STATE_SIZE NEUTRON_DRIVER_ERROR(INVALID, 20) /* the memory for a model's state is too small */
 #define ENEUTRON_RUNNING NEUTRON_DRIVER_ERROR(GENERIC, 21)    /* a model that keeps a state is in a run */
-#define ENEUTRON_QUEUE_FULL NEUTRON_DRIVER_ERROR(GENERIC, 22) /* jobs that nobody has waited for fill the queue */
+#define ENEUTRON_QUEUE_FULL NEUTRON_DRIVER_ERROR(GENERIC, 22) /* the queue is full */
 #define ENEUTRON_NO_JOB NEUTRON_DRIVER_ERROR(INVALID, 23)     /* no job of this handle and data is left to wait for */
 #define ENEUTRON_NESTED_WAIT NEUTRON_DRIVER_ERROR(GENERIC, 24) /* a wait inside the queued run that it waits for */
 

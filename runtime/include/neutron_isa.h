@@ -108,7 +108,7 @@ typedef struct {
     uint32_t scratch_size; /* bytes of the scratch buffer */
     uint32_t profile_size; /* bytes of the profile buffer; 0 when profiling is off */
     uint32_t debug_size; /* bytes of the debug buffer, 0 */
-    uint32_t prefetch_size; /* bytes of memory near the NPU, beside the scratch buffer, that FETCH and moves copy to */
+    uint32_t prefetch_size; /* bytes of the memory that FETCH and move_s8 copy to, apart from the scratch buffer */
     uint32_t input_count; /* graph inputs */
     uint32_t output_count; /* graph outputs */
     uint32_t bindings_offset; /* word offset of the bindings: inputs first, then outputs */
@@ -186,7 +186,7 @@ typedef struct {
     int32_t stride_w; /* columns */
     int32_t dilation_h; /* rows */
     int32_t dilation_w; /* columns */
-    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
     int32_t pad_left; /* columns before the first */
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */
@@ -419,8 +419,8 @@ typedef struct {
     uint32_t input; /* int8 */
     uint32_t output; /* int8 */
     int32_t scale; /* bits of a float32, 0 or above: the input's scale over the output's. The sum times the scale is rounded to float32 */
-    int32_t bias; /* bits of a float32: minus the elements' number times their zero point times the scale, added */
-    int32_t output_zero_point; /* added to the sum, which has been rounded to an integer, halves away from 0 */
+    int32_t bias; /* bits of a float32: -(number of elements * zero point * scale), added to the product */
+    int32_t output_zero_point; /* added to the result, which is rounded to an integer before, halves away from 0 */
 } NeutronSumS8;
 
 /* Logarithm of softmax over the channels (LiteRT LOG_SOFTMAX); output scale 1/16, zero point 127. */
@@ -590,7 +590,7 @@ typedef struct {
     int32_t mean_zero_point; /* added to the mean */
     int32_t quotient_a_zero_point; /* subtracted from a product */
     int32_t quotient_b_zero_point; /* subtracted from the mean's entry in `reciprocal` */
-    int32_t quotient_multiplier; /* of the two multiplied, as in mul_s8 */
+    int32_t quotient_multiplier; /* of the product of both, as in mul_s8 */
     int32_t quotient_shift; /* positive shifts left */
     int32_t quotient_zero_point; /* added to it */
     uint32_t reciprocal_base; /* see bases */
@@ -599,8 +599,8 @@ typedef struct {
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronAttentionS8;
 
-/* Each line of channels, less its mean, over the root of its variance plus epsilon; then a factor and an
- * offset for each channel, with one rounding (docs/quantization.md, normalizations). */
+/* (x - mean) / sqrt(variance + epsilon) of each line of channels; then a factor and an offset for each
+ * channel, with one rounding (docs/quantization.md, normalizations). */
 typedef struct {
     uint32_t input; /* int8 */
     uint32_t output; /* int8 */
@@ -609,7 +609,7 @@ typedef struct {
     int32_t input_zero_point; /* subtracted from each element */
     uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
     uint32_t epsilon_high; /* high word, below 2^30 */
-    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    int32_t shift; /* 0 to 62: fractional bits of an output before its rounding */
     uint32_t coefficients_base; /* see bases */
     uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
 } NeutronLayerNormS8;
@@ -622,7 +622,7 @@ typedef struct {
     int32_t input_zero_point; /* subtracted from each element */
     uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
     uint32_t epsilon_high; /* high word, below 2^30 */
-    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    int32_t shift; /* 0 to 62: fractional bits of an output before its rounding */
     uint32_t coefficients_base; /* see bases */
     uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
 } NeutronGroupNormS8;
@@ -643,7 +643,7 @@ typedef struct {
     int32_t stride_w; /* columns */
     int32_t dilation_h; /* rows */
     int32_t dilation_w; /* columns */
-    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
     int32_t pad_left; /* columns before the first */
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */
@@ -672,7 +672,7 @@ typedef struct {
     int32_t stride_w; /* columns */
     int32_t dilation_h; /* rows */
     int32_t dilation_w; /* columns */
-    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
     int32_t pad_left; /* columns before the first */
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */
@@ -711,7 +711,7 @@ typedef struct {
     int32_t stride_w; /* columns */
     int32_t dilation_h; /* rows */
     int32_t dilation_w; /* columns */
-    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
     int32_t pad_left; /* columns before the first */
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */
@@ -757,7 +757,7 @@ typedef struct {
     int32_t stride_w; /* columns */
     int32_t dilation_h; /* rows */
     int32_t dilation_w; /* columns */
-    int32_t pad_top; /* rows before the first; what lies below and to the right follows from the output's extents */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
     int32_t pad_left; /* columns before the first */
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */
@@ -988,8 +988,8 @@ typedef struct {
     uint32_t table_offset; /* bytes, a multiple of 2; uint16 logistic function, 16 fractional bits, of 0, 1/24, 2/24 ... 255/24 */
 } NeutronLogisticS16;
 
-/* Each line of channels, less its mean, over the root of its variance plus epsilon; then a factor and an
- * offset for each channel, with one rounding (docs/quantization.md, normalizations). */
+/* (x - mean) / sqrt(variance + epsilon) of each line of channels; then a factor and an offset for each
+ * channel, with one rounding (docs/quantization.md, normalizations). */
 typedef struct {
     uint32_t input; /* int16 */
     uint32_t output; /* int16 */
@@ -998,7 +998,7 @@ typedef struct {
     int32_t input_zero_point; /* subtracted from each element */
     uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
     uint32_t epsilon_high; /* high word, below 2^30 */
-    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    int32_t shift; /* 0 to 62: fractional bits of an output before its rounding */
     uint32_t coefficients_base; /* see bases */
     uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
 } NeutronLayerNormS16;
@@ -1011,7 +1011,7 @@ typedef struct {
     int32_t input_zero_point; /* subtracted from each element */
     uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
     uint32_t epsilon_high; /* high word, below 2^30 */
-    int32_t shift; /* 0 to 62: bits behind the point of an output in front of its rounding */
+    int32_t shift; /* 0 to 62: fractional bits of an output before its rounding */
     uint32_t coefficients_base; /* see bases */
     uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
 } NeutronGroupNormS16;

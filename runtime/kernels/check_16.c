@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Apart from check.c, so that an application of int8 kernels does not link it. */
+/* A file apart from check.c, so that an application of int8 kernels does not link these checks. */
 #include "check_16.h"
 
 bool neutron_elements_are_sound(const NeutronProgramView *program, const NeutronBuffer *buffer, bool writable,

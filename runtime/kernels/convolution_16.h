@@ -69,7 +69,7 @@ static inline void neutron_store_accumulators_16(const NeutronConv2dS16 *p, cons
 
 /* ---- products ------------------------------------------------------------------------------------------------------- */
 
-/* Adds the products of one tap; 8 of them fit 32 bits by far. */
+/* Adds the products of one tap; 8 products of 16 by 8 bits fit 32 bits. */
 static NEUTRON_INLINE void neutron_multiply_pixel_16(uint64_t *accumulators, const int8_t *weights, const uint8_t *pixel,
                                                      int32_t pitch, int32_t inputs) {
     for (; inputs > 0; inputs -= NEUTRON_LANES, weights += NEUTRON_LANES * NEUTRON_LANES) {

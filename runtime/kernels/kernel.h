@@ -43,12 +43,12 @@ typedef struct {
 
 #define NEUTRON_CHANNELS 16u
 
-/* Where the bases lie in this run, and the run's transfers. */
+/* The addresses of the bases in this run, and the run's transfers. */
 typedef struct {
     const void *const *inputs;
     void *const *outputs;
     uint8_t *areas[NEUTRON_AREA_COUNT]; /* by NEUTRON_AREA of the base's kind; the weights are never written */
-    NeutronConfig config; /* as it is when the run begins */
+    NeutronConfig config; /* a copy, made when the run begins */
     uint32_t channels_open; /* a bit for each channel with transfers that were not waited for */
 } NeutronBases;
 

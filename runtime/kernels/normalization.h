@@ -8,7 +8,7 @@
 
 #include "elements_16.h"
 
-/* The most elements that share statistics; fractional bits of a normalized value, and those of the scaled variance. */
+/* The most elements that share statistics, and the fractional bits of a normalized value and of the scaled variance. */
 enum { MOST_NORMALIZED = 32768, NORMAL_BITS = 20, VARIANCE_BITS_S8 = 8, VARIANCE_BITS_S16 = 0 };
 
 /* The factor and the words of the offset of a channel. */
@@ -24,12 +24,12 @@ typedef struct {
     const NeutronNormCoefficient *coefficients;
 } NeutronNormalization;
 
-/* Of n stored values less their zero point. */
+/* The sums of n stored values less their zero point. */
 typedef struct {
     int64_t sum, squares;
 } NeutronNormSums;
 
-/* Normalized, a value p is (n * p - centre) * root / 2^right, with NORMAL_BITS fractional bits. */
+/* The normalized value of p is (n * p - centre) * root / 2^right, with NORMAL_BITS fractional bits. */
 typedef struct {
     int64_t count, centre, root;
     int32_t right;
@@ -69,7 +69,7 @@ static inline uint64_t neutron_norm_root(uint64_t x) {
     return y;
 }
 
-/* What n elements with these sums are multiplied by. */
+/* The centre and the root for n elements with these sums. */
 static NEUTRON_INLINE NeutronNormScale neutron_norm_scale(NeutronNormSums sums, int32_t count, bool centred, uint64_t epsilon,
                                                           const int32_t element_bytes) {
     const int32_t bits = element_bytes == 2 ? VARIANCE_BITS_S16 : VARIANCE_BITS_S8;
@@ -83,7 +83,7 @@ static NEUTRON_INLINE NeutronNormScale neutron_norm_scale(NeutronNormSums sums, 
     return (NeutronNormScale){count, centre, (int64_t)neutron_norm_root(mantissa), 46 - NORMAL_BITS - bits / 2 + pairs};
 }
 
-/* A line of elements from channel `first` on, normalized, times each channel's factor, plus its offset; rounded once. */
+/* Writes a line of elements from channel `first` on: normalized, times each channel's factor, plus its offset, rounded once. */
 static NEUTRON_INLINE void neutron_norm_line(uint8_t *to, ptrdiff_t to_pitch, const uint8_t *from, ptrdiff_t from_pitch,
                                              int32_t first, int32_t count, const NeutronNormalization *by,
                                              const NeutronNormScale *scale, const int32_t element_bytes) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the recurrent kernels for any type share: the steps of a sequence, and the checks of their words and buffers. Buffers of
+/* The code that recurrent kernels of all types share: the steps of a sequence, and the checks of words and buffers. Buffers of
  * elements of two bytes may begin at any address. */
 #ifndef NEUTRON_SEQUENCES_H
 #define NEUTRON_SEQUENCES_H
@@ -14,8 +14,8 @@ typedef struct {
     int32_t work, inputs, cells, outputs, backwards, starts, first_hidden;
 } NeutronSequence;
 
-/* A step of a sequence: its input and the hidden state before it, the cell state, which it changes, and where the hidden state
- * behind it goes. */
+/* A step of a sequence: its input and the hidden state before it, the cell state, which it changes, and the address of the hidden
+ * state after it. */
 typedef struct {
     const NeutronKernelCall *call;
     const NeutronSequence *p;

@@ -5,14 +5,14 @@
 
 #include "softmax.h"
 
-/* How a row's exponentials become results: times `scale`, then shifted right. */
+/* The rescaling of a row's exponentials to results: times `scale`, then shifted right. */
 typedef struct {
     int32_t scale, exponent;
 } SoftmaxDivision;
 
-/* By the sum of all exponentials, to probabilities of this many fractional bits. */
+/* Returns the rescaling by the sum of all exponentials, to probabilities of this many fractional bits. */
 static inline SoftmaxDivision softmax_division_by(int64_t sum, int32_t result_bits) {
-    /* With 8 bits LiteRT gives up at 512 times the largest exponential; a sum that large makes every result 0. */
+    /* With 8 bits LiteRT fails at a sum of 512 times the largest exponential; such a sum makes every result 0 here. */
     const uint32_t bounded = sum < 1 ? 1 : (sum > INT32_MAX ? INT32_MAX : (uint32_t)sum);
     const int32_t headroom = softmax_leading_zeros(bounded);
     const SoftmaxDivision by = {softmax_reciprocal_above_one((int32_t)((bounded << headroom) - (UINT32_C(1) << 31))),

@@ -34,8 +34,8 @@ static NEUTRON_INLINE int32_t neutron_blocks_of_16(const void *numbers, const Ne
     return done;
 }
 
-/* block() for all elements of a row, where b has no bytes for a alone. Inlined with it, so that the sizes are constants there
- * too. */
+/* block() for all elements of a row; b has no bytes where the function reads a alone. Inlined together with block(), so that the
+ * sizes are constants there too. */
 static NEUTRON_INLINE void neutron_for_each_block_16(const void *numbers, const NeutronTwoOperandRow *row,
                                                      NeutronTwoOperandBlock16 block, const int32_t a_bytes,
                                                      const int32_t b_bytes, const int32_t out_bytes) {

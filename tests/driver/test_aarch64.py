@@ -133,7 +133,7 @@ def test_networks_give_the_same_bytes(name: str, run: Run) -> None:
 
 @pytest.fixture(scope="module")
 def delegate(library: Built) -> Path:
-    """The delegate, linked with a stand-in for ExecuTorch's library, of which there is none for aarch64 on this computer."""
+    """The delegate, linked with a stand-in for ExecuTorch's library, which this computer does not have for aarch64."""
     spec = find_spec("executorch")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("executorch is not installed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""STRIDED_SLICE: positions that drop an axis, an ellipsis, new axes, and steps backwards."""
+"""STRIDED_SLICE: positions that drop an axis, an ellipsis, new axes, and negative steps."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ def test_masks_and_steps_backwards_are_litert_s(graph: Graph, shape: tuple[int, 
 @pytest.mark.parametrize(
     ("graph", "reason"),
     [
-        (slice_of((4, 5), [0], [2], [-1], shrink_axis_mask=1), "its steps are [-1]; that of an axis that goes must be above 0"),
-        (slice_of((4, 5), [0, 0, 0], [2, 2, 2], [1, 1, 1]), "it states 3 axes, for which its input of rank 2 has too few"),
+        (slice_of((4, 5), [0], [2], [-1], shrink_axis_mask=1), "its steps are [-1]; the step of a dropped axis must be above 0"),
+        (slice_of((4, 5), [0, 0, 0], [2, 2, 2], [1, 1, 1]), "it states 3 axes; its input has only rank 2"),
         (slice_of((4, 5), [0, 0], [2, 2], [1, 1], ellipsis_mask=3), "its ellipsis_mask is 3; at most one bit may be set"),
-        (slice_of((4,), [0] * 6, [1] * 6, [1] * 6, new_axis_mask=31), "it has 6 axes with new ones; at most 5"),
+        (slice_of((4,), [0] * 6, [1] * 6, [1] * 6, new_axis_mask=31), "it has 6 axes, new ones included; at most 5"),
     ],
 )  # fmt: skip
 def test_other_slices_are_refused(graph: Graph, reason: str) -> None:

@@ -24,7 +24,7 @@ from openneutron.simulator import Simulator
 OPTIONS = CompileOptions(target="imx95", sram_budget=16 * 1024, check=True)
 
 NEEDS_NONE = (
-    "kernel selection: imx95 needs none. The NPU of a Neutron-S has a controller, and the kernels that it runs travel with the "
+    "kernel selection: imx95 does not use one. The controller of a Neutron-S runs kernels that are loaded with the "
     "microcode; the host core links no kernel. Leave the kernel selection out."
 )
 

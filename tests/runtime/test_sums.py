@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""SUM of int8 and int16: every sum that the elements can have, against LiteRT's optimized kernel, which multiplies in float32."""
+"""SUM of int8 and int16: every possible sum against LiteRT's optimized kernel, which multiplies in float32."""
 
 from __future__ import annotations
 

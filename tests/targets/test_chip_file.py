@@ -47,7 +47,7 @@ def test_a_neutron_s_needs_a_copy_engine_from_another_memory(tmp_path: Path) -> 
     with pytest.raises(InvalidTargetError) as caught:
         targets.get(str(path))
     assert str(caught.value) == (
-        f"Target `{path}` has an NPU that works on a memory of its own, and no copy engine brings anything there from another memory. "
+        f"Target `{path}` has an NPU with a memory of its own, and no copy engine copies to this memory from another one. "
         "Choose one of `['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x']`."
     )
 

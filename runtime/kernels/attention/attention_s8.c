@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Attention of each row of the queries to all keys: the bytes of LiteRT's BATCH_MATMUL, ADD, SOFTMAX and BATCH_MATMUL one after
- * the other, with the scores of one row and head alone in memory. The scratch holds a query, then the scores, which become
- * probabilities where they are. */
+ * the other, with only the scores of one row and head in memory. The scratch holds a query, then the scores, which become
+ * probabilities in place. */
 #include "softmax_8.h"
 #include "sum.h"
 
-/* As many products of two differences of stored values fit 32 bits. */
+/* So many products of two differences of stored values fit 32 bits. */
 enum { MOST_SUMMED = 1 << 15 };
 
-/* Of what a probability of 16 fractional bits is multiplied by: keeps the product below 2^25. */
+/* The bound of the left shift of a probability of 16 fractional bits, which keeps the product below 2^25. */
 enum { LARGEST_SHIFT = 9 };
 
 enum { ENTRIES = 256 };
@@ -21,7 +21,7 @@ typedef struct {
     const NeutronBuffer *key, *value, *mask, *out;
     const int8_t *table, *reciprocal;
     const void *exponentials;
-    uint8_t *query, *scores; /* of the row and head at hand */
+    uint8_t *query, *scores; /* of the current row and head */
     int32_t keys;
     Numbers sum;
     NeutronResult quotient;
@@ -102,7 +102,7 @@ static NEUTRON_INLINE void add_block(const void *numbers, const int8_t *a, const
 static void add_row(const void *numbers, const NeutronTwoOperandRow *row) { neutron_for_each_block(numbers, row, add_block); }
 NEUTRON_ROWS_X86(add, neutron_sum)
 
-/* The query to the scratch: side by side, and by the table. */
+/* Copies the query to the scratch, contiguous and mapped by the table. */
 static NEUTRON_INLINE void take_query(const Attention *of, const uint8_t *from, int32_t pitch) {
     const NeutronAttentionS8 *p = of->p;
     if (p->tabled == 0) {
@@ -125,7 +125,7 @@ static NEUTRON_INLINE int32_t dot(const uint8_t *a, int32_t a_zero_point, const 
     return sum;
 }
 
-/* Scores from `done` on, by blocks of this size. */
+/* Computes scores from `done` on, in blocks of this size. */
 static NEUTRON_INLINE int32_t score_blocks(const Attention *of, const uint8_t *keys, int32_t done, const int32_t size) {
     const NeutronAttentionS8 *p = of->p;
     const int32_t pitch = of->key->channel_pitch;
@@ -147,7 +147,7 @@ static NEUTRON_INLINE int32_t score_blocks(const Attention *of, const uint8_t *k
     return done;
 }
 
-/* The scores to probabilities. */
+/* Turns the scores into probabilities. */
 static NEUTRON_INLINE void softmax(const Attention *of, int32_t largest) {
     const NeutronAttentionS8 *p = of->p;
     const int32_t *table = of->exponentials;
@@ -168,7 +168,7 @@ static NEUTRON_INLINE void softmax(const Attention *of, int32_t largest) {
     for (int32_t k = 0; k < of->keys; k++) of->scores[k] = results[(uint8_t)(largest - (int8_t)of->scores[k])];
 }
 
-/* The scores to exponentials; the number that divides the products. */
+/* Turns the scores into exponentials, and returns the divisor of the products. */
 static NEUTRON_INLINE int32_t exponentials(const Attention *of, int32_t largest) {
     const NeutronAttentionS8 *p = of->p;
     const int8_t *table = of->exponentials;
@@ -185,7 +185,7 @@ static NEUTRON_INLINE int32_t exponentials(const Attention *of, int32_t largest)
     return of->reciprocal[mean + p->mean_zero_point - INT8_MIN] - p->quotient_b_zero_point;
 }
 
-/* Channels [done, channels) of one row, by blocks of this size, of which `to` holds the first. */
+/* Computes channels [done, channels) of one row, in blocks of this size; `to` points to channel 0. */
 static NEUTRON_INLINE int32_t product_blocks(const Attention *of, const uint8_t *values, uint8_t *to, int32_t channels,
                                              int32_t divisor, int32_t done, const int32_t size) {
     const NeutronAttentionS8 *p = of->p;
@@ -216,7 +216,7 @@ static NEUTRON_INLINE int32_t product_blocks(const Attention *of, const uint8_t 
     return done;
 }
 
-/* One row of one head. */
+/* Computes one row of one head. */
 static NEUTRON_INLINE void attend(const Attention *of, int32_t n, int32_t r, int32_t head) {
     const NeutronAttentionS8 *p = of->p;
     const NeutronKernelCall *call = of->call;
@@ -256,7 +256,7 @@ static NEUTRON_INLINE void attend(const Attention *of, int32_t n, int32_t r, int
 
 NEUTRON_FOR_AVX2(attend, (const Attention *of, int32_t n, int32_t r, int32_t head), (of, n, r, head))
 
-/* Entries by a stored value; NULL where the call has none, which check knows nothing about. */
+/* Entries by a stored value; NULL where the call has no table, whose words are then not checked. */
 static const int8_t *entries(const NeutronKernelCall *call, int32_t any, uint32_t base, uint32_t offset) {
     return any != 0 ? (const int8_t *)(neutron_base_address(call->bases, base) + offset) : NULL;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A pointwise convolution and an operator of its result in one call: the two kernels one after the other on one window, the
+/* A pointwise convolution and an operator of its result in one call: both kernels run on one window, one after the other, the
  * second one in place. */
 #ifndef NEUTRON_CONV_2D_1X1_THEN_H
 #define NEUTRON_CONV_2D_1X1_THEN_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies between two memories in the background, by the port's copy and wait: lines of bytes, each of them one transfer. */
+/* Copies between two memories in the background, with the port's copy and wait; each line of bytes is one transfer. */
 #include "elements.h"
 
 bool move_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
@@ -11,7 +11,7 @@ bool move_s8_check(const NeutronProgramView *program, const void *params_block, 
            p->channel < NEUTRON_CHANNELS;
 }
 
-/* Without a copy of the port's the bytes are there at once. The caller's buffers may share memory. */
+/* Without a copy callback of the port, the bytes are copied at once. The buffers of the caller may share memory. */
 static void start_line(NeutronBases *bases, uint8_t *to, const uint8_t *from, int32_t length, uint32_t channel) {
     if (bases->config.copy == NULL) {
         memmove(to, from, (size_t)length);

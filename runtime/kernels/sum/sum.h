@@ -14,7 +14,7 @@ typedef struct {
 
 enum { NEUTRON_SINGLE_BITS = 24, NEUTRON_SINGLE_BIAS = 150, NEUTRON_SINGLE_SPECIAL = 255 };
 
-/* The float32 nearest to a number, halves to even; without the limits of a float32's exponent. Not inlined: each result has four. */
+/* The float32 nearest to a number, halves to even; without the limits of a float32's exponent. Not inlined: each result has four calls. */
 static __attribute__((noinline)) NeutronSingle neutron_single(int64_t number, int32_t exponent) {
     if (number == 0) return (NeutronSingle){0, 0};
     uint64_t magnitude = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
@@ -43,7 +43,7 @@ static inline NeutronSingle neutron_single_product(NeutronSingle a, NeutronSingl
 }
 
 static inline NeutronSingle neutron_single_sum(NeutronSingle a, NeutronSingle b) {
-    /* Beyond this distance the smaller number is below a quarter of the larger one's last bit. */
+    /* Beyond this difference of exponents the smaller number is below a quarter of the larger one's last bit. */
     enum { MOST_DISTANCE = 38 };
     if (a.mantissa == 0) return b;
     if (b.mantissa == 0) return a;

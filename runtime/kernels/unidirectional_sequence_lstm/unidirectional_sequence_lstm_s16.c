@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* LSTM on int16 with int8 weights as LiteRT for Microcontrollers has it (lstm_eval.h, 16x8): all steps of each sequence.
+/* LSTM on int16 with int8 weights as in LiteRT for Microcontrollers (lstm_eval.h, 16x8): all steps of each sequence.
  *
- * Products are rescaled and bounded as in FULLY_CONNECTED, with int64 sums. Products of gates are rescaled twice rounded, as in MUL.
+ * Products are rescaled and bounded as in FULLY_CONNECTED, with int64 sums. Products of gates are rescaled with two roundings, as in MUL.
  * The functions of gates are LOGISTIC and TANH, with their table. */
 #include "convolution_16.h"
 #include "logistic/logistic_16.h"
@@ -65,7 +65,7 @@ static void multiply_rows(int32_t *results, const Matrix *matrix, size_t block) 
     }
 }
 
-/* All gates in front of their functions, with 12 fractional bits. */
+/* Computes all gates before their functions, with 12 fractional bits. */
 static void multiply_gates(const Layer *layer) {
     const int32_t rows = GATES * layer->p->cells;
     for (int32_t first = 0; first < rows; first += NEUTRON_LANES) {
@@ -86,7 +86,7 @@ static int32_t logistic_of(const Layer *layer, int gate, ptrdiff_t unit) {
     return neutron_table_logistic_16(gate_of(layer, gate, unit), layer->sigmoid);
 }
 
-/* The tanh of a cell. A scale below 2^-12 has fractional bits that its function rounds off. */
+/* The tanh of a cell. The function rounds off the fractional bits of a scale below 2^-12. */
 static int32_t tanh_of(const Layer *layer, int32_t cell) {
     const int32_t left = 12 + layer->p->cell_shift, right = left < 0 ? -left : 0;
     const int32_t exact = 3 * cell * (left > 0 ? 1 << left : 1);

@@ -12,10 +12,10 @@ extern "C" {
 /* The port for neutronSetQueue. Without a thread that serves the queue, those that wait run the jobs. */
 const NeutronQueuePort *neutron_host_queue(void);
 
-/* Sets this port, and starts a thread that serves the queue; false where it is served already or jobs are in it. Both functions are
+/* Sets this port, and starts a thread that serves the queue; false where a thread serves it already or jobs are in it. Both functions are
  * for one thread. */
 bool neutron_host_queue_start(void);
-/* Ends the thread after the job that it runs. Those that wait run the jobs from then on. */
+/* Ends the thread after the job that it runs. The threads that wait run the jobs from then on. */
 void neutron_host_queue_stop(void);
 
 #ifdef __cplusplus

@@ -38,7 +38,7 @@ class Conversion:
 
 
 class Converter(Protocol):
-    """Takes what LiteRT's int8 operators can say and gives exactly one NeutronGraph for it."""
+    """A converter takes a graph of LiteRT's int8 operators and gives exactly one NeutronGraph for it."""
 
     name: str
 

@@ -32,13 +32,13 @@ def check_target(name: str) -> None:
     """Raise InvalidOptionError for a target whose host links no kernels."""
     if targets.get(name).moves_tiles:
         raise InvalidOptionError(
-            f"kernel selection: {name} needs none. The NPU of a Neutron-S has a controller, and the kernels that it runs travel with "
+            f"kernel selection: {name} does not use one. The controller of a Neutron-S runs kernels that are loaded with "
             "the microcode; the host core links no kernel. Leave the kernel selection out."
         )
 
 
 def check(path: Path, converter: str, target: str) -> None:
-    """Raise InvalidOptionError where a model's selection can't be called so, is not for us to write, or the target needs none."""
+    """Raise InvalidOptionError where the file's name is unusable, another converter writes the file, or the target uses no selection."""
     check_target(target)
     if converter == EIQ:
         raise InvalidOptionError(

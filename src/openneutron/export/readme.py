@@ -29,7 +29,7 @@ class Port:
     next_step: str
     """The command to type next; ``{folder}`` is the bundle's."""
     includes: tuple[str, ...] = ()
-    """Other ports whose files are part of the bundle; a file of this port takes the place of theirs."""
+    """Other ports whose files are part of the bundle; a file of this port replaces theirs."""
 
 
 CORTEX_M33 = Port(

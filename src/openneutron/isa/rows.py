@@ -40,9 +40,7 @@ HEADER = Row(
         unsigned("scratch_size", "bytes of the scratch buffer"),
         unsigned("profile_size", "bytes of the profile buffer; 0 when profiling is off"),
         unsigned("debug_size", "bytes of the debug buffer, 0"),
-        unsigned(
-            "prefetch_size", "bytes of memory near the NPU, beside the scratch buffer, that FETCH and moves copy to"
-        ),
+        unsigned("prefetch_size", "bytes of the memory that FETCH and move_s8 copy to, apart from the scratch buffer"),
         unsigned("input_count", "graph inputs"),
         unsigned("output_count", "graph outputs"),
         unsigned("bindings_offset", "word offset of the bindings: inputs first, then outputs"),

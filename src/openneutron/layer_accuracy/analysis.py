@@ -40,7 +40,7 @@ class Analysis:
     first_signal: float = 0.0
     """The signal of the first samples, whose results are computed with each layer alone quantized."""
     states: tuple[State, State] = field(init=False, repr=False)
-    """The states before the next sample, in float and quantized."""
+    """The states before the next sample, in float and in int8."""
 
     def __post_init__(self) -> None:
         self.sums = {layer: Sums() for layer in self.lanes.layers}

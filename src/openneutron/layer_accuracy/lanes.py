@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values of one run of a model: in float, with one layer quantized at a time, and as the compiled program computes them.
+"""Compute the values of one run of a model in float, with one layer quantized at a time, and as in the compiled program.
 
-A model that changes its buffers goes through the samples as through a stream, with a state of its own in float and in int8. The state
-of a delegate call is in its simulator.
+A model that changes its buffers takes the samples as a stream, with separate states in float and in int8. The simulator keeps the state
+of a delegate call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ State = Mapping[str, torch.Tensor]
 """The values of the buffers that a model changes, by name."""
 
 COPY = torch.ops.aten.copy_.default
-"""The operator at the end of a graph that changes a buffer."""
+"""This operator at the end of a graph changes a buffer."""
 
 
 def computed(node: Node, values: Values) -> Any:
@@ -44,7 +44,7 @@ def given(module: GraphModule, call: ModelInputs) -> dict[Node, Any]:
 
 
 def calls_of(module: GraphModule) -> Iterator[Node]:
-    """Yield the calls of a module but those that change its buffers."""
+    """Yield the calls of a module, except those that change its buffers."""
     return (node for node in module.graph.nodes if node.op == "call_function" and node.target != COPY)
 
 
@@ -65,7 +65,7 @@ def state_after(module: GraphModule, values: Values, state: State) -> dict[str, 
 
 
 def constants_of(module: GraphModule, state: State) -> dict[Node, Any]:
-    """Return the tensors of a module, and all that is computed of them alone. Buffers of the state are no constants."""
+    """Return the constants of a module, and all values that depend on constants alone. Buffers of the state are not constants."""
     found: dict[Node, Any] = {}
     with torch.no_grad():
         for node in module.graph.nodes:
@@ -229,7 +229,7 @@ def _dequantized(quantize: Node, stored: torch.Tensor) -> torch.Tensor:
 def _plan(
     quantized: GraphModule, parts: Sequence[Observed], constants: Values, layers: Sequence[Layer]
 ) -> tuple[Node | Observed, ...]:
-    """Return what has to be run for all layers and results: a delegate call for the tensors inside of it, and the rest node by
+    """Return the nodes to run for all layers and results: a delegate call for the tensors inside of it, and the rest node by
     node."""
     inside = {place.quantize: part for part in parts for place in part.places}
 

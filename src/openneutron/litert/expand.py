@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs of LiteRT's operators alone: operators and forms that LiteRT does not have, stated with those it has."""
+"""Replace operators and forms that LiteRT does not have by LiteRT's operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openneutron.ops.reductions import WIDE
 
 
 def expanded(graph: Graph) -> Graph:
-    """Return the graph with LiteRT's operators alone; the same graph where it has no others."""
+    """Return the graph in LiteRT's operators alone; a graph without other operators stays the same object."""
     if all(BY_NAME[node.op].litert and not node.attrs.get("backwards") for node in graph.nodes):
         return graph
     tensors, nodes = dict(graph.tensors), []
@@ -30,7 +30,7 @@ def expanded(graph: Graph) -> Graph:
 
 
 def unstated(graph: Graph) -> Node | None:
-    """Return the first node that no file can state: LiteRT has neither its operator nor others that compute the same."""
+    """Return the first node that no file can state: LiteRT has neither its operator nor an equal composition."""
     return next((node for node in graph.nodes if not BY_NAME[node.op].litert and node.op not in _EXPANSIONS), None)
 
 
@@ -83,7 +83,7 @@ def _softmax(tensors: dict[str, Tensor], node: Node) -> list[Node]:
 
 
 def _backwards(tensors: dict[str, Tensor], node: Node) -> list[Node]:
-    """Lower a recurrent layer from the last step to the first one to the layer between two REVERSE_V2."""
+    """Lower a backward recurrent layer to a forward layer between two REVERSE_V2."""
     data, name = node.inputs[0], node.outputs[0]
     assert data is not None
     axis = constant(f"{name}/time", np.array([0 if node["time_major"] else 1], np.int32))
@@ -101,4 +101,4 @@ def _backwards(tensors: dict[str, Tensor], node: Node) -> list[Node]:
 
 
 _EXPANSIONS = {"lookup": _lookup, "softmax_rescaled": _softmax}
-"""The operators that a file states by several of LiteRT's with the same results."""
+"""A file states each of these operators by several of LiteRT's with the same results."""

@@ -24,8 +24,8 @@ DESCRIPTION = b"OpenNeutron"
 
 
 def write(graph: Graph) -> bytes:
-    """Return the graph as a ``.tflite`` file. Every node must be a row of the operator table; what LiteRT does not have
-    is said with several of its operators. States are further inputs, and their new values further outputs.
+    """Return the graph as a ``.tflite`` file. Every node must be a row of the operator table; an operator that LiteRT does not have
+    is stated with several of LiteRT's. States are further inputs, and their new values further outputs.
 
     The same graph gives the same bytes.
     """
@@ -127,7 +127,7 @@ def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, in
     while given and given[-1] is None:
         given.pop()
     if row.intermediates:
-        # LiteRT for Microcontrollers counts the operands of an LSTM, the absent ones too.
+        # LiteRT for Microcontrollers checks the number of an LSTM's operands, absent ones included.
         given += [None] * (len(row.operands) - len(given))
     operator.inputs = np.array([-1 if name is None else index[name] for name in given], np.int32)
     outputs = node.outputs[:1] if any(operand.role is Role.STATE for operand in row.operands) else node.outputs

@@ -33,7 +33,10 @@ BY_NAME = {op.name: op for op in OPS}
 BY_LITERT = {op.litert: op for op in OPS if op.litert}
 
 
-_STATE = "it keeps state from one run to the next; a program of the NPU keeps none"
+_STATE = (
+    "it keeps state from one run to the next in a form that no program of the NPU has. Only variables that CALL_ONCE sets, and that are "
+    "read once and then written, become states of a program"
+)
 _SUBGRAPH = "it runs another subgraph of the file; a program of the NPU is one sequence of operators without branches"
 _RECURRENT = (
     "it runs over a sequence step by step with several gates in int16; no kernel computes that. "

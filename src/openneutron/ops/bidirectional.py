@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LSTM over a sequence in both directions: two layers, each with the arithmetic of UNIDIRECTIONAL_SEQUENCE_LSTM.
+"""Compose an LSTM in both directions of two layers, each with the arithmetic of UNIDIRECTIONAL_SEQUENCE_LSTM.
 
 No interpreter of LiteRT computes BIDIRECTIONAL_SEQUENCE_LSTM on quantized activations (bidirectional_sequence_lstm.cc: float32, and
 weights of int8 for activations of float32).
@@ -13,16 +13,16 @@ from openneutron.ops.lstm import GATE_SCALE, GATES, SEEING, value_operand
 from openneutron.ops.table import INPUT, Attribute, Op, Operand, Parts, Role
 
 FIRST = (1, 18)
-"""The places of the first weights of both directions."""
+"""The indices of the first weights of both directions."""
 
 VALUES = 17
 """The weights, peepholes and biases of a direction, the projection and its bias behind them."""
 
 STATES = (35, 37)
-"""The places of the hidden states, each with the cell state behind it."""
+"""The indices of the hidden states; the cell state follows each of them."""
 
 AUXILIARY = 39
-"""The place of the first operand of stacked layers."""
+"""The index of the first operand of stacked layers."""
 
 DIRECTIONS = ("forward", "backward")
 

@@ -295,7 +295,7 @@ OPS = (
     _wide_table(
         "neg",
         kernels=("lookup_s8", "add_s16", "compare_s16", "select_s8"),
-        doc="-x; of the lowest stored value itself.",
+        doc="-x; the lowest stored value stays as it is.",
         unsigned=False,
         version=1,
         made_of=wrapped_negative,

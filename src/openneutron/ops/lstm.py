@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LSTM over a sequence: on int8 with an int16 cell state as LiteRT computes it, on int16 as LiteRT for Microcontrollers does."""
+"""Declare the LSTM over a sequence: on int8 with an int16 cell state as in LiteRT, on int16 as in LiteRT for Microcontrollers."""
 
 from __future__ import annotations
 

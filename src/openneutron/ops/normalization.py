@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Normalizations by statistics of the input itself: layer norm, RMS norm and group norm, which LiteRT does not have.
+"""Declare normalizations by statistics of the input: layer norm, RMS norm and group norm, which LiteRT does not have.
 
-docs/quantization.md states their arithmetic.
+docs/quantization.md states the arithmetic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role
 GAIN, BIAS = 1, 2
 
 MOST_NORMALIZED = 2**15
-"""The most elements that share statistics: their scaled variance has 62 bits."""
+"""The most elements that share statistics, so that the scaled variance has 62 bits."""
 
 NORMAL_BITS = 20
 """Fractional bits of a normalized value."""
@@ -31,12 +31,12 @@ VARIANCE_BITS = {DType.INT8: 8, DType.INT16: 0}
 MOST_EPSILON_BITS = 62
 
 _FACTOR_BITS, _OFFSET_BITS, _MOST_FRACTION = 31, 61, 42
-"""A channel's factor, its offset, and the fractional bits of an output before its rounding are below 2 to the power of these, or
-at most the last."""
+"""The magnitude of a channel's factor is below 2 to the power of the first, of its offset of the second; an output has at most
+the third number of fractional bits before rounding."""
 
 
 def elements_normalized(graph: Graph, node: Node) -> int:
-    """Return how many elements share statistics."""
+    """Return the number of elements that share statistics."""
     shape = graph.given(node, 0).shape
     if node.op == "layer_norm":
         return shape[-1]
@@ -52,7 +52,7 @@ def scaled_epsilon(graph: Graph, node: Node) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coefficients:
-    """A factor (int32) and an offset (int64) for each channel, and the bits behind the point of their sums."""
+    """A factor (int32) and an offset (int64) for each channel, and the fractional bits of their sums."""
 
     factors: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
@@ -140,7 +140,7 @@ OPS = (
         types=STORED,
         attributes=(_EPSILON, Attribute("centred", "centred", True)),
         limits=(rank(0, 1, 8), *_LIMITS),
-        doc="x, less its mean along the last axis where it is centred, over the root of its variance plus epsilon; times a gain and plus "
+        doc="(x - mean) / sqrt(variance + epsilon) over the last axis, or x / sqrt(mean(x^2) + epsilon) (RMS norm); times a gain and plus "
         "a bias for each channel, with one rounding.",
     ),
     Op(
@@ -151,7 +151,7 @@ OPS = (
         types=STORED,
         attributes=(_EPSILON, Attribute("groups", "groups", 1)),
         limits=(rank(0, 4, 4), *_LIMITS),
-        doc="x, less the mean of its batch and group of channels, over the root of their variance plus epsilon; times a gain and plus a "
-        "bias for each channel, with one rounding.",
+        doc="(x - mean) / sqrt(variance + epsilon) over each group of channels of a batch; times a gain and plus a bias for each channel, "
+        "with one rounding.",
     ),
 )

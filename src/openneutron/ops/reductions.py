@@ -95,7 +95,7 @@ RUNS_OF_AXES = limit(f"at most {MOST_RUNS} runs of reduced and kept axes", _redu
 
 
 def added(graph: Graph, node: Node) -> int:
-    """Return the number of elements that a reduction adds to one."""
+    """Return the number of elements that a reduction combines into one."""
     shape = shape_of(graph, node)
     return math.prod(shape[axis] for axis in reduced_axes(graph, node))
 

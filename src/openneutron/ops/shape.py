@@ -249,11 +249,11 @@ OPS = (
         limits=(
             rank(0, 1, 5),
             limit("strides that are not 0", has_usable_steps),
-            limit(f"at most one ellipsis, at most {MOST_AXES} axes with new ones", has_one_ellipsis),
+            limit(f"at most one ellipsis, at most {MOST_AXES} axes, new ones included", has_one_ellipsis),
             limit("positions of the input where an axis goes", _dropped_inside),
         ),
         version=2,
-        doc="Every so many elements of a box of the input, forwards or backwards.",
+        doc="Elements of a box of the input at constant steps, forwards or backwards.",
         made_of=rearranged,
         composed=is_rearranged,
     ),

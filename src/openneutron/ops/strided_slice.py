@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The positions that STRIDED_SLICE takes, as LiteRT reads its masks (strided_slice.cc, strided_slice_logic.h)."""
+"""Compute the positions that STRIDED_SLICE takes, as LiteRT reads its masks (strided_slice.cc, strided_slice_logic.h)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openneutron.ops.table import Parts, constant_values, shape_of
 
 @dataclass(frozen=True, slots=True)
 class StridedWindow:
-    """First index, step and count along each axis of the input, and which axes the output does not have."""
+    """First index, step and count along each axis of the input, and the axes that the output drops."""
 
     first: tuple[int, ...]
     step: tuple[int, ...]
@@ -20,11 +20,11 @@ class StridedWindow:
 
 
 _WHOLE, _NEW = -1, -2
-"""Axes without a place in begin, end and strides of their own: taken whole, or new with an extent of 1."""
+"""Axes without an entry in begin, end and strides are taken whole, or are new with an extent of 1."""
 
 
 def _places(graph: Graph, node: Node) -> list[int]:
-    """Return the place in begin, end and strides of each axis of the input and each new axis, in order."""
+    """Return the index in begin, end and strides of each axis of the input and each new axis, in order."""
     stated, own = len(constant_values(graph, node, 1)), len(shape_of(graph, node))
     ellipsis, new = node["ellipsis_mask"], node["new_axis_mask"] & ~node["ellipsis_mask"]
     axes = own + sum(new >> place & 1 for place in range(stated))
@@ -51,9 +51,9 @@ def strided_window(graph: Graph, node: Node) -> StridedWindow:
 
 
 def _taken(graph: Graph, node: Node, place: int, extent: int) -> tuple[int, int, int, bool]:
-    """Return the first position of an axis, that behind the last, the step, and whether the output drops the axis."""
+    """Return the first position of an axis, the exclusive end, the step, and whether the output drops the axis."""
     begin, end, step = (constant_values(graph, node, index)[place] for index in (1, 2, 3))
-    # Backwards, the positions that an index is bounded by are one lower.
+    # With a negative step the bounds of an index are one lower.
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
     masked = node["begin_mask"] >> place & 1
     begins = (0 if step > 0 else extent - 1) if masked else _index(begin, extent, low, high)
@@ -88,7 +88,7 @@ def has_usable_steps(graph: Graph, node: Node) -> str | None:
     if 0 in steps:
         return f"its steps are {list(steps)}; none may be 0"
     if any(step < 0 and node["shrink_axis_mask"] >> place & 1 for place, step in enumerate(steps)):
-        return f"its steps are {list(steps)}; that of an axis that goes must be above 0"
+        return f"its steps are {list(steps)}; the step of a dropped axis must be above 0"
     if node["offset"] and (any(value < 0 for value in end) or any(step < 0 for step in steps)):
         return f"its ends are {list(end)}, counted from the begin, its steps {list(steps)}; none may be negative"
     return None
@@ -100,17 +100,17 @@ def has_one_ellipsis(graph: Graph, node: Node) -> str | None:
         return f"its ellipsis_mask is {node['ellipsis_mask']}; at most one bit may be set"
     places = _places(graph, node)
     if len(places) > MOST_AXES:
-        return f"it has {len(places)} axes with new ones; at most {MOST_AXES}"
+        return f"it has {len(places)} axes, new ones included; at most {MOST_AXES}"
     stated, own = len(constant_values(graph, node, 1)), len(shape_of(graph, node))
     if len(places) - places.count(_NEW) != own or (not node["ellipsis_mask"] and len(places) < stated):
-        return f"it states {stated} axes, for which its input of rank {own} has too few"
+        return f"it states {stated} axes; its input has only rank {own}"
     if node["ellipsis_mask"] and stated > len(places):
-        return "its ellipsis stands for no axis; LiteRT takes it for one"
+        return "its ellipsis stands for 0 axes; LiteRT counts 1 axis for it"
     return None
 
 
 MOST_AXES = 5
-"""The axes of LiteRT's STRIDED_SLICE, with new ones."""
+"""The most axes of LiteRT's STRIDED_SLICE, new axes included."""
 
 
 def is_rearranged(graph: Graph, node: Node) -> bool:
@@ -120,7 +120,7 @@ def is_rearranged(graph: Graph, node: Node) -> bool:
 
 
 def rearranged(parts: Parts, graph: Graph, node: Node) -> None:
-    """Take the same positions forwards, then turn the axes with negative steps, and make the output's axes."""
+    """Take the same positions with positive steps, then reverse the axes with negative steps, and reshape to the output."""
     source, (result,) = str(node.inputs[0]), node.outputs
     window = strided_window(graph, node)
     axes = range(len(window.step))

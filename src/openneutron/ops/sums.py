@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""SUM, which LiteRT computes in float32."""
+"""Declare SUM, which LiteRT computes in float32."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openneutron.ops.table import INT8_OR_INT16, Parts, shape_of
 
 
 def sum_singles(graph: Graph, node: Node) -> tuple[np.float32, np.float32]:
-    """Return a SUM's scale, and its bias for the zero points, as LiteRT's optimized kernel has them in float32 (reduce.h)."""
+    """Return a SUM's scale and its bias for the zero points in float32, as in LiteRT's optimized kernel (reduce.h)."""
     source = quant_of(graph, node, 0)
     count = added(graph, node)
     with np.errstate(all="ignore"):
@@ -32,7 +32,7 @@ def _castable(graph: Graph, node: Node) -> str | None:
 
 
 LARGEST_CAST = 2.0**31 - 2.0**9
-"""A bound of sums in steps of the output that a cast to int32 holds, after two roundings to float32."""
+"""Sums below this bound, in steps of the output, fit int32 after two roundings to float32."""
 
 
 def _has_many_runs(graph: Graph, node: Node) -> bool:
@@ -40,7 +40,7 @@ def _has_many_runs(graph: Graph, node: Node) -> bool:
 
 
 def _in_lines(parts: Parts, graph: Graph, node: Node) -> None:
-    """Bring the summed elements of each result side by side, and add these lines."""
+    """Transpose so that the summed elements of each result are contiguous, and sum these lines."""
     (result,) = node.outputs
     source = str(node.inputs[0])
     axes = reduced_axes(graph, node)

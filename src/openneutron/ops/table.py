@@ -148,7 +148,7 @@ class Parts:
     def add_several(
         self, op: str, inputs: Sequence[str | None], outputs: Sequence[str], attrs: Mapping[str, AttrValue]
     ) -> str:
-        """Add a node that computes these tensors; return the first one."""
+        """Add a node that computes these tensors, and return the first tensor."""
         self._nodes.append(Node(op, tuple(inputs), tuple(outputs), attrs, self._node.source))
         return outputs[0]
 
@@ -305,7 +305,7 @@ class Op:
     made_of: Compose | None = None
     """The composition that replaces an operator without a rule in kernel selection."""
     composed: Callable[[Graph, Node], bool] | None = None
-    """The nodes that the composition replaces, where the operator has a rule in kernel selection for others; None: all."""
+    """A predicate of the nodes that the composition replaces, where kernel selection has a rule for the others; None: all nodes."""
 
     def __post_init__(self) -> None:
         if self.fixed_output is not None:

@@ -51,10 +51,10 @@ def has_falling_slope(graph: Graph, node: Node) -> bool:
 
 
 def magnitude_of_rising_slope(parts: Parts, graph: Graph, node: Node) -> None:
-    """Take the magnitude of LEAKY_RELU with the slope of the other sign.
+    """Compose LEAKY_RELU with a negative slope as the magnitude of LEAKY_RELU with the opposite slope.
 
-    LiteRT rescales the magnitude of negative values and turns the sign of the result. No factor of one call does: a negative factor
-    rounds halves the other way. A magnitude at one scale changes no positive value and rounds nothing.
+    LiteRT rescales the magnitude of negative values and negates the result. One call with a negative factor would round halves in the
+    other direction. A magnitude at one scale changes no positive value and rounds nothing.
     """
     (source, result) = (str(node.inputs[0]), node.name)
     rising = parts.new(graph[result].shape, DType.INT16, graph[result].quant)
@@ -67,7 +67,7 @@ def is_wide(graph: Graph, node: Node) -> bool:
 
 
 def wrapped_negative(parts: Parts, graph: Graph, node: Node) -> None:
-    """Subtract from 0, which saturates, and take the lowest value as it is: LiteRT's NEG wraps around."""
+    """Compose NEG of a saturating subtraction from 0; the lowest value stays as it is, since LiteRT's NEG wraps around."""
     (source, result) = (str(node.inputs[0]), node.name)
     quant, shape = graph[source].quant, graph[source].shape
     zero, lowest = (parts.constant(np.full(1, value, np.int16), quant) for value in (0, -(2**15)))

@@ -56,8 +56,8 @@ class Slice:
 def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start: int = 0) -> list[Slice]:
     """Return the slices of a run that begins in cycle ``start``, with a port that copies in the background.
 
-    ``layers`` are the operators' names. One transfer follows the other, and a copy begins when its FETCH is reached. Tiles of tensors go
-    before constants, whose slices are then longer than their copies (compiler/schedule/timeline.py). The last slice of the host or the NPU ends with the cycles that a summary calls overlapped.
+    ``layers`` are the operators' names. Transfers are sequential, and a copy begins when its FETCH is reached. Tiles of tensors have
+    priority over constants, whose slices are then longer than their copies (compiler/schedule/timeline.py). The last slice of the host or the NPU ends with the cycles that a summary calls overlapped.
     """
     issue = int(target.costs.issue_cycles.value)
     made: list[Slice] = []
@@ -108,7 +108,7 @@ def _constants(microcode: Microcode, operator: Record) -> Iterator[tuple[int, in
 
 
 def overlap_cycles(slices: Iterable[Slice]) -> int:
-    """Return the cycles of copies during which a kernel call goes on."""
+    """Return the cycles of copies during which a kernel call runs."""
     slices = list(slices)
     computing = sorted((item.start, item.end) for item in slices if item.kind in COMPUTE)
     copying = [(item.start, item.end) for item in slices if item.kind is Kind.COPY]

@@ -194,7 +194,7 @@ class NeutronPartitioner(Partitioner):
         return partition(program.graph_module.graph, constants, options, states)
 
     def _tried(self, lowered: Lowered) -> Refused | Trial | None:
-        """Return what the compiler makes of a partition, or the node that keeps it from being compiled."""
+        """Return the compiled program of a partition, or the node that prevents compilation, with a reason."""
         own = unstated(lowered.graph) if self._delegate.options.converter != OPEN else None
         if own is not None:
             return Refused(own.name, f"LiteRT has no {own.op.upper()}, and NXP's converter reads operators of LiteRT")

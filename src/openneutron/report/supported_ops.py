@@ -23,12 +23,14 @@ PAGE = """<!-- Generated: python -m openneutron.report.supported_ops > docs/supp
 This page is generated from the tables of the compiler. `openneutron explain MODEL` applies these tables to a model: it names every
 operator that stays on the CPU, with the limit that the operator exceeds.
 
-Every operator computes the same bits as LiteRT's int8 or int16 reference kernel.
+Every operator that LiteRT has computes the same bits as LiteRT's int8 or int16 [reference
+kernel](design.md#literts-reference-kernels-are-the-specification). Operators in lower case are this project's own: PyTorch operators are
+lowered to them, and no `.tflite` has them.
 
 ## LiteRT operators
 
 A `.tflite` may have these operators, and PyTorch operators are lowered to them: the last column has those whose lowering can emit the
-operator, by itself or among others. "Quantization" relates the output's scale and zero
+operator, alone or among others. "Quantization" relates the output's scale and zero
 point to the input's. Limits of all operators: activations are int8, quantized per tensor, with static shapes; any batch size is
 possible. Where the limits begin with "int8 or int16", the activations of an operator may instead all be int16 with zero point 0
 (LiteRT's 16x8 quantization).

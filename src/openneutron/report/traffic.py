@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The copies of a run in words: constants from flash, and tiles between external memory and the memory of the NPU."""
+"""Describe the copies of a run: constants from flash, and tiles between external memory and the memory of the NPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def copies_text(summary: Summary) -> str:
     if summary.target.moves_tiles:
         engine = sum(part.report.engine_cycles for part in summary.partitions)
         busy, waits = (duration_text(summary.target.milliseconds(item)) for item in (engine, summary.copy_cycles))
-        return f"{busy} beside the kernels, which wait for them for {waits}"
+        return f"{busy} in parallel to the kernels, which wait {waits} for them"
     copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
     said = f"{duration_text(copies)} of it from flash"
     return f"{said}; {duration_text(hidden)} in all with a port that copies in the background"
@@ -36,4 +36,4 @@ def traffic_text(summary: Summary) -> str:
     name = summary.target.external_memory.name.upper()
     said = f"{size_text(moved + fetched)} between {name} and the NPU's memory in each inference, of which {size_text(fetched)} are constants"
     said += f"; at least {size_text(bound)} in any schedule"
-    return f"{said}; {size_text(kept)} of {name} for tensors between" if kept else said
+    return f"{said}; {size_text(kept)} of {name} for intermediate tensors" if kept else said

@@ -281,7 +281,7 @@ class Target:
     def obstacle(self) -> str | None:
         """Return the reason why this project does not compile for the chip; None: it does."""
         if self.moves_tiles and self.external_memory is self.arena_memory:
-            return "has an NPU that works on a memory of its own, and no copy engine brings anything there from another memory."
+            return "has an NPU with a memory of its own, and no copy engine copies to this memory from another one."
         return None
 
     def with_sram(self, size_kib: float) -> Target:

@@ -168,7 +168,7 @@ def _transferred(call: KernelCall, _work: Work, target: Target, rows: int) -> Co
 
 
 def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
-    # No value waits for another but in the sum of a line: all pipelines compute, each other values (assumed).
+    # Values depend on each other only in the sum of a line: all pipelines compute, each of them other values (assumed).
     values = _groups_of(_output_elements(call, rows), target.pipelines)
     return Cost(int(values * target.costs.softmax_cycles.value), parallel=VALUES)
 
@@ -183,7 +183,7 @@ def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost
 
 
 def _attention(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
-    # The sum of the calls whose place it takes, without their dispatches: products, a softmax, or its parts. All pipelines share the
+    # The sum of the calls that attention replaces, without their dispatches: products, a softmax, or its parts. All pipelines share the
     # scores of a row, in its exponentials as in its largest value and its sum (assumed).
     batches, _, heads, channels = call.views["output"].extents
     keys, depth, p = call.views["key"].extents[1], call.params[work.inputs], call.params
@@ -257,7 +257,7 @@ def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
     cost = _on_units(call, work, target, rows)
     if work.moved:
-        # The multipliers wait while the output is gone through again.
+        # The multipliers are idle during the second pass over the output.
         moved = work.moved * _moved(call, work, target, rows).compute_cycles
         cost = replace(cost, compute_cycles=cost.compute_cycles + moved, stall_cycles=cost.stall_cycles + moved)
     # The copy engine takes its work from a list, which the controller writes while kernels run (assumed).

@@ -52,7 +52,7 @@ def _convolution(call: KernelCall, name: str, window: Window) -> Window:
 
 
 def _joined(call: KernelCall, name: str, window: Window) -> Window:
-    """Return what the convolution reads, and of the other operand behind it the same elements."""
+    """Return the accesses of the convolution, and of the other operand those of the joined kernel: the same elements as its output."""
     return _convolution(call, name, window) if name == "input" else window
 
 
@@ -126,7 +126,7 @@ def _sequence(call: KernelCall, name: str, window: Window) -> Window:
 
 
 def _attended(call: KernelCall, name: str, window: Window) -> Window:
-    """Return the same rows of queries and their mask; all keys, and the output's channels of all values, of the heads' groups."""
+    """Return the reads of attention: the output's rows of queries and mask; of the heads' groups all keys, and all values' output channels."""
     batches, rows, heads, channels = window
     depth, (_, keys, _, _) = (0, call.params["depth"]), call.views["key"].extents
     if name == "query" or (name == "mask" and not call.params["masked"]):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program gone through instruction by instruction, with what every byte of memory stands for instead of its value.
+"""Audit a program instruction by instruction, with the meaning of every byte of memory instead of its value.
 
-It finds what a run with data may hide: bytes that are read before they are written, buffers that overlap while both are needed, rows
+The audit finds faults that a run with data may hide: bytes that are read before they are written, buffers that overlap while both are needed, rows
 that have left their rolling buffer, constants that have not arrived, and outputs that are not complete.
 """
 
@@ -26,7 +26,7 @@ _STORAGE_BITS = 40
 MOST_FINDINGS = 20
 
 _OF_THE_NPU = ("PREFETCH", "STATE")
-"""The bases that kernels read and write where tensors are copied to a memory of the NPU."""
+"""Kernels read and write these bases where tensors are copied to a memory of the NPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def audit(program: Program, schedule: Schedule, storages: Storages) -> Audit:
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """A copy under way: the base and the bytes where it goes, what they stand for once they are there, and where it comes from."""
+    """A copy under way has a destination (base and bytes), the meaning of these bytes after the copy, and a source."""
 
     word: int
     here: Ids
@@ -56,9 +56,9 @@ class _Transfer:
 
 @dataclass(slots=True)
 class _Run:
-    """``tags`` say for each byte of each base what it stands for: the number of a storage in the upper bits (0: the weights) and 1
-    more than the byte's place in it in the lower ones; of what is fetched negative until it is there. A state has two numbers, one
-    for its value at the start of the run and one for the new one."""
+    """``tags`` states the meaning of each byte of each base: the upper bits are the number of a storage (0: the weights), the lower bits
+    1 more than the byte's offset in this storage; the tags of a copy are negative until the copy is done. A state has two numbers, one
+    for its value at the start of the run and one for the new value."""
 
     microcode: Microcode
     weights: bytes
@@ -279,7 +279,7 @@ class _Run:
 
 
 def _new(storage: Storage) -> str:
-    """Return the name of what a call writes to a storage: of a state, its new value."""
+    """Return the name of the value that a call writes to a storage; a state's is its new value."""
     return storage.name if storage.state is None else f"the new {storage.name}"
 
 

@@ -92,7 +92,7 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
 def least_traffic_bytes(schedule: Schedule, storages: Storages) -> int:
     """Return a lower bound of the bytes that any schedule of the calls copies between external memory and the memory of the NPU.
 
-    It has of each input the largest part that a call reads, each output, and each constant once.
+    The bound counts the largest part of each input that a call reads, each output once, and each constant once.
     """
     total = sum(storage.size_bytes for storage in storages.storages.values() if storage.output is not None)
     read: dict[str, int] = {}

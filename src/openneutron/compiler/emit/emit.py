@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Schedules and layouts to programs."""
+"""Emit programs from schedules and layouts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The facts about a compiled program: cycles by operator, buffers, sizes and traffic."""
+"""Report the facts about a compiled program: cycles by operator, buffers, sizes and traffic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OperatorReport:
     """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
 
     ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
-    compute, whichever takes most. ``parallel``: what the pipelines share out among them. The fields behind ``stripes`` are those of
+    compute, whichever takes most. ``parallel``: the dimension that is divided among the pipelines. The fields behind ``stripes`` are those of
     ``course.Traffic``.
     """
 
@@ -67,21 +67,21 @@ class MemoryItem:
 class Report:
     """The facts about a compiled program. All sizes are bytes.
 
-    ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
-    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs, outputs and states,
+    ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` a
+    lower bound of the arena for these buffers, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs, outputs and states,
     ``state_bytes`` the persistent area of ``states``,
     ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
-    highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with inputs and
-    outputs at the other place, the caller's buffers or the arena (with copies, whose places depend on that, as much as at this
-    one). ``gained_cycles``: how many ``effort`` saved, by those of a port that copies in the background (None at the default
-    effort, and where that finds nothing that fits).
+    highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: the SRAM of the same schedule with inputs and
+    outputs at the other place, the caller's buffers or the arena (with prefetch, whose addresses depend on this, the same as here).
+    ``gained_cycles``: the cycles that ``effort`` saved with a port that copies in the background (None at the default
+    effort, and where the default effort finds no feasible schedule).
 
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
     are copies. ``overlapped_cycles``: with a port that copies in the background. Where the chip's copy engine works in the background,
     ``cycles`` are the same as these, and kernels wait in ``copy_cycles`` of them. ``engine_cycles`` are those of all copies,
-    ``moved_bytes`` what a run copies of tensors between external memory and the memory of the NPU, ``external_bytes`` the tensors that are
-    kept in external memory. ``traffic_bound_bytes``: a lower bound of what any schedule copies: what is read of the inputs, the
-    outputs and all constants once. ``inputs`` and ``outputs`` are the storages of the
+    ``moved_bytes`` the bytes of tensors that a run copies between external memory and the memory of the NPU, ``external_bytes`` the tensors that are
+    kept in external memory. ``traffic_bound_bytes``: a lower bound of the bytes that any schedule copies: the accessed parts of
+    the inputs, the outputs and all constants once. ``inputs`` and ``outputs`` are the storages of the
     graph's inputs and outputs, as ``OperatorReport.reads`` names them.
     """
 
@@ -201,11 +201,11 @@ def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: Compil
 def _other_io_bytes(
     graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
 ) -> int:
-    """Return the SRAM of the schedule with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
+    """Return the SRAM of the schedule with inputs and outputs at the other place, in bytes: the smaller of a new layout and this one."""
     elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
     anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
     outer = {piece.name for piece in storages.storages.values() if piece.is_border}
-    # Patches have memory of their own, which is no tensor's.
+    # The buffers of patches belong to no tensor.
     ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
     border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
     as_it_is = layout.scratch_bytes + border if elsewhere.place == ARENA else max(ends, default=0)

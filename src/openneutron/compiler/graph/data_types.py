@@ -12,9 +12,9 @@ from openneutron.targets.target import INT16
 def type_reason(graph: Graph, node: Node, target: Target | None) -> str | None:
     """Return the reason why a node computes on activations of a type that the target does not have, or None.
 
-    The table of operators states what kernels compute on; all chips run int8. The states of a recurrent layer are no activations: an
-    LSTM's cell and an SVDF's kept results are of int16 beside int8 activations, and their products of 16 by 16 bits are those of
-    no chip's multipliers. Without a target no type is refused.
+    The table of operators states the types of kernels; all chips run int8. The states of a recurrent layer do not count as activations:
+    an LSTM's cell and an SVDF's kept results are int16 with int8 activations, and no chip's multipliers compute their products of 16 by
+    16 bits. Without a target no type is refused.
     """
     if target is None or INT16 in target.npu.data_types.value:
         return None

@@ -179,7 +179,7 @@ def add_states(graph: Graph) -> Graph:
 def read_single_steps(graph: Graph) -> Graph:
     """Return the graph in which the new hidden state of an LSTM of one step is read from the layer's output, which has the same bytes.
 
-    So nothing but the next run reads the state, which the layer then changes in its place (``select/states.py``).
+    Only the next run then reads the state, and the layer updates the state in place (``select/states.py``).
     """
     readers, kept = graph.consumers(), {state.update for state in graph.states}
     other_name: dict[str, str] = {}

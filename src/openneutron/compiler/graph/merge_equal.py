@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Equal nodes as one: the one-hot row of a position with which a model writes several caches, the mask of several layers."""
+"""Merge equal nodes, such as the one-hot row of a position with which a model writes several caches, or the mask of several layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key = tuple[object, ...]
 
 
 def merge_equal(graph: Graph) -> Graph:
-    """Return the graph with one node in the place of those with the same operator, attributes, operands and type of result.
+    """Return the graph with one node for all nodes of the same operator, attributes, operands and type of result.
 
     Constant operands are the same where their values are. A node whose result leaves the graph, or is the new value of a state,
     stays, and so does a node with several results.
@@ -38,7 +38,7 @@ def merge_equal(graph: Graph) -> Graph:
 
 
 def _key(graph: Graph, node: Node) -> Key:
-    """Return what two equal nodes have in common, apart from the values of their constants."""
+    """Return a key that equal nodes share, apart from the values of their constants."""
     operands = tuple(None if name is None else _constant_type(graph[name]) or name for name in node.inputs)
     return node.op, repr(sorted(node.attrs.items())), operands, _type(graph[node.name])
 
@@ -57,7 +57,7 @@ def _same_constants(graph: Graph, node: Node, other: Node) -> bool:
 
 
 def _same_values(a: Tensor, b: Tensor) -> bool:
-    """Return whether two constants hold the same values. Of data without strides only the shape is known."""
+    """Return whether two constants hold the same values. Only the shape of data without strides is known."""
     if a.data is None or b.data is None:
         return False
     known = all(data.size == 1 or any(data.strides) for data in (a.data, b.data))

@@ -19,7 +19,7 @@ from openneutron.options import CALLER
 class Layout:
     """``homes`` gives each non-constant storage its base word and byte offset; ``items`` are what was placed.
 
-    ``external_bytes``: tensors in external memory. Where kernels work on a memory of the NPU, the arena is there.
+    ``external_bytes``: the size of tensors in external memory. Where kernels work on a memory of the NPU, the arena is in that memory.
     """
 
     homes: Mapping[str, tuple[int, int]]
@@ -90,7 +90,7 @@ def _overlaps(schedule: Schedule, items: list[Item]) -> dict[tuple[str, str], in
 def _items(
     schedule: Schedule, storages: Storages, io: str
 ) -> tuple[list[Item], dict[str, tuple[int, int]], list[Item]]:
-    """Return what is placed in the arena, the homes of inputs and outputs in the caller's buffers, and what is placed in external
+    """Return the buffers of the arena, the homes of inputs and outputs in the caller's buffers, and the buffers of external
     memory."""
     touched = _steps_of_storages(schedule, storages)
     homes: dict[str, tuple[int, int]] = {}

@@ -25,7 +25,7 @@ CHANNELS = 16
 """The most copies under way at a time; the driver's NEUTRON_CHANNELS."""
 
 CONSTANT_CHANNELS = 14
-"""The channels for constants where tensors are copied too, which have the last two."""
+"""Constants have these channels where tensors are copied too; tensors have the last two."""
 
 ORDERS = LOWEST, HIGHEST, NEXT = ("lowest", "highest", "next")
 """The address of a constant: the lowest free one, the highest free one, or the next free one behind the constant before it."""
@@ -45,7 +45,7 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CutSteps:
-    """The steps of a schedule with some calls cut in pieces, each piece a step of its own.
+    """A schedule's steps, with some calls divided into pieces; each piece is a step.
 
     ``spent`` are the cycles of each step, ``moving`` those of them in which tiles of tensors are copied and constants wait,
     ``origins`` the step of the uncut schedule that each one is a piece of.
@@ -171,7 +171,7 @@ class Simulation:
         return computed
 
     def _delay(self, step: int, begun: int) -> None:
-        """Put off the copies that are under way when a step begins by the time of the tiles that the step copies."""
+        """Delay the copies that are under way at the beginning of a step by the time of the tiles that the step copies."""
         if self.copied > begun:
             self.copied += self.cut.moving[step]
             for later, there in self.ready.items():

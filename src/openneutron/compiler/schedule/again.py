@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that are computed again for each reader of their result, so that nobody holds the result whole.
+"""Recompute calls for each reader of their result, so that the result is never in memory whole.
 
 A normalization in front of attention is read by the layers of keys, values and queries. Its result is as large as its input, which the
-sum behind the attention still needs. With a call of its own in the cascade of each layer, only rows of the result are in memory.
+sum behind the attention still needs. Where the normalization is recomputed in the cascade of each layer, only rows of the result are in
+memory.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from openneutron.compiler.select.uses import Use, Uses
 
 
 def computed_again(given: CallList) -> CallList | None:
-    """Return the calls with each that goes position by position, without weights, in front of every group of its readers; None where no
-    such call has several groups, and an input that is in memory until the last of them."""
+    """Return the calls with each pointwise call without weights repeated in front of every group of its readers; None where no such call
+    has several groups, and an input that is live until the last group."""
     uses = Uses.of(given.storages, given.calls)
     ahead: dict[int, KernelCall] = {}
     renamed: dict[Use, str] = {}
@@ -53,8 +54,8 @@ def computed_again(given: CallList) -> CallList | None:
 
 
 def _groups(uses: Uses, place: int) -> list[list[Use]]:
-    """Return the readers of a call's result, those together of which each makes something that others need whole; none where the call
-    can't be computed again, or nothing is gained."""
+    """Return the groups of readers of a call's result; the readers of one group end in a result that is needed whole. The list is empty
+    where the call can't be recomputed, or nothing is gained."""
     call = uses[place]
     readers = sorted(uses.readers_of_result(place))
     if not readers or call.traits.channels is not None or not goes_by_position(call):

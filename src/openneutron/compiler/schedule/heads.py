@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention head by head, and each layer of queries directly in front of its attention.
+"""Reorder the layers around attention: head by head, and each layer of queries directly in front of its attention.
 
-The keys and values of attention are in memory whole while rows of queries go through it. So their layers come first, and the layer of
-queries last: one cascade then makes some queries, attends and goes on with the results. Where one layer makes queries, keys and values,
-it is cut into these. Heads can also be computed one after the other: the keys and values of some heads alone are in memory then, beside
-the attention's input and its result. Each layer is cut by output channels, so that only calls are added.
+The keys and values of attention are in memory whole while rows of queries are computed. So the layers of keys and values come first, and
+the layer of queries last: one cascade then computes some queries, their attention, and the calls behind it. A layer that computes queries,
+keys and values together is divided into three. Heads can also be computed one after the other: only the keys and values of one group of
+heads are then in memory, beside the attention's input and its result. Each layer is divided by output channels, so that no work is
+repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from openneutron.isa.rows import LANES
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An operand of attention that one layer makes for it: the place of the layer, and the channels of its output in a head."""
+    """An operand of attention that one layer computes: the index of the layer, and the channels of its output in a head."""
 
     name: str
     layer: int
@@ -72,7 +73,7 @@ def heads_apart(calls: Sequence[KernelCall], storages: Storages, all_heads: bool
 
 
 def _sources(uses: Uses, place: int) -> list[_Source] | None:
-    """Return the operands that layers make for the attention alone, those it needs whole first; None where one of them is no such."""
+    """Return the operands that layers compute for the attention alone, those that it needs whole first; None where another operand is found."""
     call = uses[place]
     found: list[_Source] = []
     operands = sorted(call.traits.operands, key=lambda each: isinstance(each.access, SameRow))

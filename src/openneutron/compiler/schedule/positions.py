@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that go through a tensor position by position, with the batches and rows of the calls around them.
+"""State pointwise calls with the batches and rows of the calls around them.
 
 A linear layer reads all tokens of a tensor as columns of one row, [1, 1, tokens, channels]. The attention behind it has batches and
 rows, [windows, tokens of a window, heads, channels]. In memory both are the same bytes. Where the layer is stated with the batches and
-rows of its neighbours, cascades go through both, and batches can be computed one after the other.
+rows of its neighbours, cascades include both, and batches can be computed one after the other.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.isa.kernels.row import SameElement, SameRow, Window
 
 Rows = tuple[int, int]
-"""Batches, and rows of each."""
+"""A number of batches, and the rows of each."""
 
 
 def with_rows_of_neighbours(calls: Sequence[KernelCall], storages: Storages) -> tuple[KernelCall, ...]:
-    """Return the calls, each that goes position by position with batches and rows that another call gives its output or an input."""
+    """Return the calls, with each pointwise call stated with the batches and rows that another call gives its output or an input."""
     made = list(calls)
     known: dict[str, Rows] = {}
     free = [place for place, call in enumerate(calls) if goes_by_position(call)]
@@ -44,7 +44,7 @@ def with_rows_of_neighbours(calls: Sequence[KernelCall], storages: Storages) -> 
 def goes_by_position(call: KernelCall) -> bool:
     """Return whether each position of the output needs the same position of each input alone, whatever its row and column.
 
-    Where rows and columns may be exchanged, the same row is the same column too.
+    A kernel whose rows and columns may be exchanged needs the same column wherever it needs the same row.
     """
     positions = {math.prod(view.extents[:3]) for view in call.views.values()}
     return (
@@ -64,7 +64,7 @@ def _sees_one_position(call: KernelCall, window: Window) -> bool:
 
 
 def _note(known: dict[str, Rows], call: KernelCall, storages: Storages) -> None:
-    """Note the batches and rows of each storage that the call goes through by rows, where no other call has given them."""
+    """Record the batches and rows of each storage that the call accesses by rows, where no other call has given them."""
     for name, view in call.views.items():
         storage = storages[view.tensor]
         rows = _rows_of(view, storage.size_bytes)
@@ -77,7 +77,7 @@ def _note(known: dict[str, Rows], call: KernelCall, storages: Storages) -> None:
 
 
 def _rows_of(view: View, size_bytes: int) -> Rows | None:
-    """Return the batches and rows of a tensor whose rows a view goes through; None where it has one row, or skips some."""
+    """Return the batches and rows of a tensor that a view accesses row by row; None where the view has one row, or skips rows."""
     batches, rows = view.extents[:2]
     part = size_bytes // batches
     fits = batches == 1 or view.pitches[0] == part

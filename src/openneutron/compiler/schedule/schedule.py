@@ -45,7 +45,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Waits for a channel's copies."""
+    """Wait for a channel's copies."""
 
     channel: int = 0
 
@@ -83,11 +83,11 @@ Step = Whole | Rows | Loop | Fetch | Wait
 class Schedule:
     """Calls, the steps that run them, and how many rows are held of the tensors that are not held whole.
 
-    ``overlaps``: of two storages (made, dying), the first may start at most so many bytes behind the second's start (below 0:
-    so many before it), though both are live: it is then written over bytes that are not needed any more.
+    ``overlaps``: a pair of storages (defined, last used) may overlap though both are live, because the first is written over bytes that
+    are not needed any more: it may start at most so many bytes behind the second's start (below 0: before it).
     ``allocations``: storages that share an allocation, by name, each so many bytes behind its start. They are used one after the
-    other, though a loop keeps all of them live. ``is_tiled``: kernels work on the memory of the NPU alone, which is the prefetch
-    buffer; the scratch buffer is external memory, and calls of transfers copy between the two.
+    other, though a loop keeps all of them live. ``is_tiled``: kernels access only the memory of the NPU, which is the prefetch
+    buffer; the scratch buffer is in external memory, and transfers copy between the two.
     """
 
     calls: tuple[KernelCall, ...]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The modelled course of a run whose copies go on while kernels compute.
+"""Model the time of a run whose copies run in parallel to kernels.
 
-One copy engine makes all copies, one byte after the other. Tiles of tensors (calls of transfers) go before constants: a tile's copy
-starts when its call is reached and the tiles before it are done. Constants arrive in the order of their FETCH, in the time that tiles
-leave. The order of precedence is assumed. Example: a step of 10 cycles runs beside a tile of 4 cycles and a constant of 8; the constant
+One copy engine makes all copies, one byte after the other. Tiles of tensors (calls of transfers) have priority over constants: a tile's copy
+starts when its call is reached and the tiles before it are done. Constants are copied in the order of their FETCH while no tile is
+copied. The priority is assumed. Example: a step of 10 cycles runs beside a tile of 4 cycles and a constant of 8; the constant
 has 6 of its 8 cycles at the end of the step, and a WAIT for it takes the other 2.
 """
 
@@ -19,7 +19,7 @@ from openneutron.targets import Target
 
 @dataclass(slots=True)
 class CopyEngine:
-    """The copies at a time ``now``: tiles end at ``moved``; of ``asked`` cycles of constants ``fetched`` are done."""
+    """The state of the copies at a time ``now``: tiles end at ``moved``; of ``asked`` cycles of constants ``fetched`` are done."""
 
     now: int = 0
     moved: int = 0
@@ -27,7 +27,7 @@ class CopyEngine:
     fetched: int = 0
 
     def advance(self, now: int) -> None:
-        """Go on to a later time."""
+        """Advance to a later time."""
         free = now - max(self.now, self.moved)
         if free > 0:
             self.fetched = min(self.asked, self.fetched + free)
@@ -44,7 +44,7 @@ class CopyEngine:
         return self.asked
 
     def arrival(self, asked: int) -> int:
-        """Return the time at which a constant is there, unless tiles start before."""
+        """Return the time at which a constant is copied, if no tile starts before this time."""
         if asked <= self.fetched:
             return self.now
         return max(self.now, self.moved) + asked - self.fetched
@@ -52,7 +52,7 @@ class CopyEngine:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The cycles from the end of the step before to the end of this one, and those of them in which tiles are copied."""
+    """The cycles from the end of the previous step to the end of this one, and the part of these cycles in which tiles are copied."""
 
     spent: int
     moving: int
@@ -60,7 +60,7 @@ class StepTime:
 
 @dataclass(slots=True)
 class Timeline:
-    """A run in the making. ``sizes`` are the bytes of each call's constants, by the call's index."""
+    """A run, modelled step by step. ``sizes`` are the bytes of each call's constants, by the call's index."""
 
     schedule: Schedule
     sizes: Mapping[int, int]
@@ -72,7 +72,7 @@ class Timeline:
     _cycles: dict[Rows | Whole, int] = field(default_factory=dict)
 
     def run(self) -> list[StepTime]:
-        """Return the time of each step. What starting a copy costs is not known and not counted."""
+        """Return the time of each step. The cost of starting a copy is unknown and not counted."""
         times = []
         for step in self.schedule.steps:
             before, moved = self.engine.now, self.engine.moved
@@ -81,7 +81,7 @@ class Timeline:
         return times
 
     def _moving(self, before: int, moved: int) -> int:
-        """Return the cycles of tiles since ``before``, when tiles were to end at ``moved``."""
+        """Return the cycles of tiles since ``before``, a time at which tiles were expected to end at ``moved``."""
         engine, copied = self.engine, self._moved
         self._moved = 0
         return copied + max(0, moved - before) - max(0, engine.moved - engine.now)
@@ -101,7 +101,7 @@ class Timeline:
     def _part(self, part: Rows | Whole | Wait) -> None:
         engine = self.engine
         if isinstance(part, Wait):
-            # A channel has tiles or constants.
+            # A channel has either tiles or constants.
             ends = self._moves.pop(part.channel, engine.now)
             if part.channel in self._fetches:
                 ends = max(ends, engine.arrival(self._fetches.pop(part.channel)))

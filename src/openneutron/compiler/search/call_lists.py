@@ -170,9 +170,9 @@ def order_of_least_sum(flow: Flow, peak_bytes: int) -> tuple[int, ...] | None:
 
 
 def order_by_depth(flow: Flow) -> tuple[int, ...]:
-    """Return an order in which each call comes right in front of the first one that needs it, after the longest chain that this one needs.
+    """Return an order in which each call directly precedes its first reader, after the longest chain of calls that this reader needs.
 
-    Short branches of a long network, such as the features that a segmentation head joins at the end, are finished when all are needed.
+    Short branches of a long network, such as the features that a segmentation head joins at the end, are then computed last.
     """
     depth: list[int] = []
     for needed in flow.before:
@@ -330,8 +330,8 @@ def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tu
 
 
 def _by_heads(calls: Sequence[KernelCall], storages: Storages) -> list[CallList]:
-    """Return the lists in which attention has its layers in front of it, for all heads and for each; where a call makes something again
-    for each of its readers, also with that."""
+    """Return the lists in which the layers of attention directly precede it, for all heads together and for each head; also with calls
+    recomputed for each reader, where there are any."""
     found = []
     for all_heads in (False, True):
         cut = heads_apart(with_rows_of_neighbours(calls, storages), storages, all_heads)

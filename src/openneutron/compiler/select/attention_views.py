@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operands of attention as matrices, and as views with heads for columns: through the copies in front of it and behind it.
+"""State the operands of attention as views with a column for each head, through the copies in front of it and behind it.
 
-A product of matrices has a batch for each head. In memory the heads of a token are mostly side by side, and copies bring them to
+A product of matrices has a batch for each head. In memory the heads of a token are mostly side by side, and copies transpose them to
 the front and back. With a row for each token and a column for each head, attention reads and writes the tensors without these
-copies; its rows are those of the layers around it, so that cascades go through them.
+copies; its rows are those of the layers around it, so that cascades include all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from openneutron.isa.kernels.row import Function
 @dataclass(frozen=True, slots=True)
 class Operands:
     """Views of products: query [batch, row, 1, depth], key [batch, depth, 1, key], scores [batch, row, 1, key], value [batch, key, 1,
-    channel]; a mask has a channel for each key and in all as many other places as the scores."""
+    channel]; a mask has a channel for each key, and as many other positions as the scores."""
 
     query: View
     key: View
@@ -35,8 +35,7 @@ class Operands:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The views of the call, the table in front of the query, and the places of the copies behind it that its output takes the place
-    of."""
+    """The views of the call, the table in front of the query, and the indices of the copies that the call's output replaces."""
 
     views: Mapping[str, View]
     table: npt.NDArray[Any] | None
@@ -56,7 +55,7 @@ def placed(uses: Uses, operands: Operands, result: View) -> Placed | None:
 
 
 def _ways(operands: Operands, result: View) -> dict[str, Way]:
-    """Return each operand as the scores' rows, and its own axes: the last of them is summed, or the output's channels."""
+    """Return each operand with the axes of the scores' rows and its own axes; the last of these is summed, or the output's channels."""
     assert operands.value is not None
     rows = operands.scores.extents[1]
 
@@ -83,7 +82,7 @@ def _ways(operands: Operands, result: View) -> dict[str, Way]:
 
 
 def _before_copies(uses: Uses, ways: Mapping[str, Way]) -> tuple[dict[str, Way], npt.NDArray[Any] | None]:
-    """Return the ways in front of all copies that the operands come from, and the table of the query, if one is in front of it."""
+    """Return the paths of the operands through all copies in front, and the table of the query, if one is in front of it."""
     seen = dict(ways)
     table: npt.NDArray[Any] | None = None
     for name in ("query", "key", "value"):
@@ -104,7 +103,7 @@ def _before_copies(uses: Uses, ways: Mapping[str, Way]) -> tuple[dict[str, Way],
 
 
 def _behind_copies(uses: Uses, way: Way) -> tuple[Way, tuple[int, ...]]:
-    """Return the way behind all copies of the output, and the places of these copies."""
+    """Return the path of the output through all copies behind it, and the indices of these copies."""
     behind: list[int] = []
     place = uses.writer(way.tensor)
     while place is not None and (reader := uses.only_reader(place)) is not None:
@@ -122,14 +121,14 @@ def _behind_copies(uses: Uses, way: Way) -> tuple[Way, tuple[int, ...]]:
 
 
 def _is_as_dense(way: Way, before: Way) -> bool:
-    """Return whether the last axis is still one axis, and side by side where it was so."""
+    """Return whether the last axis is still one axis, and contiguous where it was contiguous."""
     return len(way.groups[-1]) <= 1 and all(pitch == 1 for _, pitch in way.groups[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The extents of attention, and for each operand the pitches of its batches, rows and heads. ``group``: heads of the query for one of
-    the keys."""
+    """The extents of attention, and the pitches of batches, rows and heads of each operand. ``group``: the heads of the query that share a
+    head of the keys."""
 
     batches: int
     rows: int
@@ -142,7 +141,7 @@ _RESIDENT = ("key", "value")
 
 
 def _views(ways: Mapping[str, Way]) -> dict[str, View] | None:
-    """Return the ways as views [batch, row, head, channel]; keys and values may have fewer heads."""
+    """Return the paths as views [batch, row, head, channel]; keys and values may have fewer heads."""
     places = split_alike({name: way.groups[0] for name, way in ways.items()})
     if places is None or any(len(group) > 1 for way in ways.values() for group in way.groups[1:]):
         return None
@@ -165,7 +164,7 @@ def _views(ways: Mapping[str, Way]) -> dict[str, View] | None:
 
 
 def _shape(places: Mapping[str, Axes]) -> _Shape | None:
-    """Return the axes of the scores' rows as batches, heads and rows; None where there are more."""
+    """Return the axes of the scores' rows as batches, heads and rows; None for more than three axes."""
     axes = [dict(zip(places, each, strict=True)) for each in zip(*places.values(), strict=True)]
     one: dict[str, Axis] = dict.fromkeys(places, (1, 0))
     rows = axes.pop() if axes and _is_shared(axes[-1]) else one
@@ -189,5 +188,5 @@ def _shape(places: Mapping[str, Axes]) -> _Shape | None:
 
 
 def _is_shared(axis: Mapping[str, Axis]) -> bool:
-    """Return whether keys and values are the same all along an axis."""
+    """Return whether keys and values are constant along an axis."""
     return all(axis[name][1] == 0 for name in _RESIDENT)

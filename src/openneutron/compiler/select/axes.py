@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ways through tensors as lists of axes, so that a view can be stated in the memory that a copy of a tensor was made from.
+"""Describe paths through tensors as lists of axes, so that a view of a copy can be stated as a view of the copied tensor.
 
 A view has four axes. A copy between two calls may exchange axes, split them or join them (heads of attention, for example). The bytes
 of a tensor are counted by the digits of a mixed radix, one for each axis of the copy; an axis of the view steps through one digit, or
@@ -16,24 +16,24 @@ from dataclasses import dataclass
 from openneutron.compiler.select.calls import Extents, View
 
 Axis = tuple[int, int]
-"""Extent, and pitch in bytes."""
+"""The extent of an axis, and its pitch in bytes."""
 
 Axes = tuple[Axis, ...]
-"""From the outermost to the innermost."""
+"""Axes, from the outermost to the innermost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way through a tensor: groups of axes, of which each stands for one index, and the start in bytes."""
+    """A path through a tensor: groups of axes, each of which stands for one index, and the start in bytes."""
 
     tensor: str
     groups: tuple[Axes, ...]
     offset: int = 0
 
     def through(self, near: View, far: View) -> Way | None:
-        """Return the same way in the tensor of ``far``, element for element of a copy; None where axes do not divide so.
+        """Return the same path in the tensor of ``far``, element for element of a copy; None where no axes describe it.
 
-        ``near`` is the copy's view of this way's tensor, which it covers without a gap.
+        ``near`` is the copy's view of this path's tensor, which it covers without a gap.
         """
         digits = sorted(
             (pitch, extent, source)
@@ -92,7 +92,7 @@ def _through(axis: Axis, digits: Sequence[tuple[int, int, int]], reached: list[i
 
 
 def split_alike(ways: Mapping[str, Axes]) -> dict[str, Axes] | None:
-    """Return ways through one index of the same extent with the same axes each, in the fewest; None where they divide it differently."""
+    """Return paths through one index of the same extent with common axes, as few as possible; None where the paths have no common axes."""
     ends = sorted({end for axes in ways.values() for end in _ends(axes)})
     if any(end % start for start, end in itertools.pairwise(ends)):
         return None

@@ -58,16 +58,16 @@ class View:
 
     @property
     def is_dense(self) -> bool:
-        """Return whether the elements lie side by side, channels innermost."""
+        """Return whether the elements are contiguous, channels innermost."""
         return self.pitches == dense_pitches(self.extents, self.element_bytes)
 
     @property
     def has_dense_channels(self) -> bool:
-        """Return whether the channels of a column lie side by side."""
+        """Return whether the channels of a column are contiguous."""
         return self.pitches[3] == self.element_bytes
 
     def in_bytes(self) -> View:
-        """Return the same bytes, with a channel for each; the channels lie side by side."""
+        """Return the same bytes, with a channel for each; the channels are contiguous."""
         assert self.has_dense_channels
         batches, rows, cols, channels = self.extents
         size = self.element_bytes
@@ -187,7 +187,7 @@ class KernelCall:
 
     @property
     def is_transfer(self) -> bool:
-        """Return True for a copy that the copy engine makes while kernels run."""
+        """Return whether the call is a copy that the copy engine makes while kernels run."""
         return rows.KERNEL_BY_NAME[self.kernel].is_transfer
 
     @property
@@ -259,7 +259,7 @@ def call_on_whole(
 class Storage:
     """A piece of memory: a graph input, a graph output, a constant, a state, or (none of these) scratch.
 
-    ``state``: the address in the persistent area, in bytes. ``external``: a tensor that was moved out of the memory of the NPU.
+    ``state``: the address in the persistent area, in bytes. ``external``: the tensor is in external memory, not in the memory of the NPU.
     """
 
     name: str

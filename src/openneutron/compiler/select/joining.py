@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Two calls as one of a kernel that runs both: a linear layer and the table, sum or product behind it.
+"""Join a linear layer and the table, sum or product behind it to one call of a kernel that runs both.
 
-Each call costs the host's dispatch, which of small calls is longer than their work. The second kernel goes through the output in
-place, so that no bit changes and no memory is added. Calls over images stay apart: cascades and prefetch cut these in more ways.
+Each call has a dispatch overhead on the host, which is longer than the work of a small call. The second kernel computes in place,
+so that no bit changes and no memory is added. Calls over images are not joined: cascades and prefetch can divide single calls in more
+ways.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from openneutron.isa.kernels.joined import THEN
 JOINED: Mapping[tuple[str, str], str] = {
     row.traits.joins: row.name for row in rows.KERNELS if row.traits.joins is not None
 }
-"""The kernels that run two others, by these."""
+"""Joined kernels, by the pair of kernels that each of them runs."""
 
 _EXCHANGEABLE = ("zero_point", "multiplier", "shift")
-"""The numbers that a sum has of each operand."""
+"""A sum has these parameters for each operand."""
 
 
 def join(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """Return the calls with each pair as one whose first result nothing but the second call reads."""
+    """Return the calls, with each pair joined where only the second call reads the result of the first."""
     left: list[KernelCall | None] = list(calls)
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[tuple[int, str]]] = {}
@@ -56,7 +57,7 @@ def join(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
 
 
 def _joined(first: KernelCall, second: KernelCall, operand: str) -> KernelCall | None:
-    """Return the call of both, or None; ``operand`` is what the second one reads the first one's result as."""
+    """Return the joined call, or None; ``operand`` names the operand of the second call that is the result of the first."""
     kernel = JOINED.get((first.kernel, second.kernel))
     between = first.views["output"]
     if kernel is None or between.extents[1] > 1:
@@ -90,7 +91,7 @@ def _seen_as(call: KernelCall, between: View) -> KernelCall:
 
 
 def _exchanged(call: KernelCall) -> KernelCall | None:
-    """Return the same sum or product of b and a; None of a difference."""
+    """Return the same sum or product with operands exchanged; None for a difference."""
     if call.params.get("b_multiplier", 1) < 0:
         return None
     pairs = [(f"a_{name}", f"b_{name}") for name in _EXCHANGEABLE if f"a_{name}" in call.params]

@@ -345,8 +345,8 @@ def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingPr
 
 
 def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> list[Selection]:
-    """Return the selections to compile: ``select_calls``, and where some of its copies can be views (copies_as_views) or calls can be
-    joined that too: these are faster, and in cascades or with prefetch may take more memory. Whatever the budget, they are the same."""
+    """Return the selections to compile: ``select_calls``, and variants with copies as views (copies_as_views) or joined calls, where there
+    are any. These variants are faster; in cascades or with prefetch they may take more memory. They do not depend on the budget."""
     storages, calls = select_calls(legal, known)
     found: list[Selection] = []
     for each in (join(storages, copies_as_views(storages, calls)), join(storages, calls), calls):

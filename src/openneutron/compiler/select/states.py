@@ -29,8 +29,8 @@ def storages_of_states(graph: Graph) -> tuple[Storage, ...]:
 
 
 def kept_in_place(graph: Graph) -> dict[str, str]:
-    """Return the new values that operators compute in the memory of the old one, with the states: those of a recurrent layer that
-    nobody else reads. Views between the layer and the state are the same memory."""
+    """Return the new values that recurrent layers compute in the memory of the old ones, with the states; no other operator reads the
+    old values. Views between a layer and a state are the same memory."""
     readers = graph.consumers()
     source_of = {node.outputs[0]: str(node.inputs[0]) for node in graph.nodes if node.op in VIEWS}
     update_of = {state.tensor: state.update for state in graph.states}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The calls that write and read each storage of a list of kernel calls."""
+"""Find the calls that write and read each storage of a list of kernel calls."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from openneutron.compiler.select.calls import KernelCall, Storages, View
 
 Use = tuple[int, str]
-"""The place of a call in the list, and the name of its operand."""
+"""The index of a call in the list, and the name of its operand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Calls, None where one is gone, and by storage the calls that write it and the operands that read it."""
+    """Calls (None for a removed call), and for each storage the calls that write it and the operands that read it."""
 
     storages: Storages
     calls: Sequence[KernelCall | None]
@@ -36,13 +36,13 @@ class Uses:
         return Uses(storages, tuple(calls), writers, readers)
 
     def __getitem__(self, place: int) -> KernelCall:
-        """Return the call at a place, which is not gone."""
+        """Return the call at an index, which must not be removed."""
         call = self.calls[place]
         assert call is not None
         return call
 
     def is_flat(self, view: View) -> bool:
-        """Return whether the view is all of its storage, byte after byte in the order of its axes."""
+        """Return whether the view covers its storage, byte after byte in the order of its axes."""
         pitch = view.element_bytes
         for extent, own in zip(reversed(view.extents), reversed(view.pitches), strict=True):
             if extent > 1 and own != pitch:
@@ -51,18 +51,18 @@ class Uses:
         return not view.offset and pitch == self.storages[view.tensor].size_bytes
 
     def writer(self, tensor: str) -> int | None:
-        """Return the only call that writes a tensor's storage; None where there are others, or where it is no scratch."""
+        """Return the only call that writes a tensor's storage; None for several calls, or a storage that is not scratch."""
         storage = self.storages[tensor]
         writers = self.writers.get(storage.name, ())
         return writers[0] if storage.is_scratch and len(writers) == 1 else None
 
     def readers_of_result(self, place: int) -> Sequence[Use]:
-        """Return all that reads a call's output; nothing where another call writes it too, or where it is no scratch."""
+        """Return the operands that read a call's output; none where another call writes it too, or where the storage is not scratch."""
         tensor = self[place].views["output"].tensor
         return self.readers.get(self.storages.of[tensor], ()) if self.writer(tensor) == place else ()
 
     def only_reader(self, place: int) -> Use | None:
-        """Return what alone reads a call's output."""
+        """Return the only operand that reads a call's output, or None."""
         readers = self.readers_of_result(place)
         return readers[0] if len(readers) == 1 else None
 
@@ -74,13 +74,13 @@ class Uses:
         return found[0] if len(found) == 1 else None
 
     def unused(self, name: str) -> str:
-        """Return the name of no tensor and no storage yet."""
+        """Return a name that no tensor and no storage has."""
         while name in self.storages.of or name in self.storages.storages:
             name += "'"
         return name
 
     def without_unread(self) -> list[KernelCall | None]:
-        """Return the calls with None for each whose only result nobody reads any more."""
+        """Return the calls with None for each call whose only result has no reader any more."""
         for place, call in enumerate(self.calls):
             if call is None or len(call.results) > 1 or self.readers.get(self.storages.of[call.views["output"].tensor]):
                 continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m openneutron.examples.text_decoder`` trains a decoder of text, compiles it, and prints what it writes and how well."""
+"""``python -m openneutron.examples.text_decoder`` trains a text decoder, compiles it, and prints the generated text with its quality."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def trained(texts: Corpus, steps: int, seed: int) -> TextDecoder:
 
 
 def pieces(text: torch.Tensor, count: int, length: int) -> list[torch.Tensor]:
-    """Return so many pieces of a text, at equal distances."""
+    """Return ``count`` pieces of a text, at equal distances."""
     return [text[begin : begin + length] for begin in range(0, len(text) - length, len(text) // count)][:count]
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 CHARACTERS = "\n" + "".join(map(chr, range(ord(" "), ord("~") + 1)))
-"""The end of a line and the 95 printable characters of ASCII; a character's number is its place."""
+"""The end of a line and the 95 printable characters of ASCII; a character's number is its index."""
 
 TESTED = 10
-"""One documentation string of so many is for testing, the others for training."""
+"""One of so many documentation strings is for testing, the others are for training."""
 
 _NUMBERS = {character: number for number, character in enumerate(CHARACTERS)}
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

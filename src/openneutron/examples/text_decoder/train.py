@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A short training run on pieces of a text."""
+"""Train a decoder on pieces of a text."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from openneutron.pytorch.source.models.decoder import TextDecoder
 BATCH = 12
 LEARNING_RATE = 1e-2
 STEPS = 3000
-"""About 70 seconds on one core."""
+"""So many steps take about 70 seconds on one core."""
 
 WEIGHT_DECAY = 0.3
-"""Keeps the scores of the attention and the sums from block to block small. With PyTorch's 0.01 some of their values become so large that
-int8 has few steps for the others."""
+"""Weight decay keeps attention scores and residual sums small. With PyTorch's 0.01 some of these values become so large that int8 has few
+steps for the others."""
 
 LARGEST_GRADIENT = 1.0
-"""The norm that gradients are clipped to."""
+"""Gradients are clipped to this norm."""
 
 
 def train(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Texts read and written one character after the other, by any form of a decoder."""
+"""Read and write texts one character after the other, with any form of a decoder."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from openneutron.api.pytorch import CompiledModel
 from openneutron.simulator import Simulator
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""A function of a token and its position, both int64 [1], with the logits [1, tokens] of the next token. It keeps the earlier
-positions."""
+"""A function of a token and its position, both int64 [1], that returns the logits [1, tokens] of the next token. The function keeps the
+state of the earlier positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ def stream(text: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def read(step: Step, text: torch.Tensor) -> torch.Tensor:
-    """Return the logits [length, tokens] behind each token of a text."""
+    """Return the logits [length, tokens] of the token after each token of a text."""
     with torch.no_grad():
         return torch.cat([step(*inputs) for inputs in stream(text)])
 
 
 def write(step: Step, prompt: torch.Tensor, count: int) -> list[int]:
-    """Return the ``count`` tokens with which a text that begins with the prompt goes on, each the most probable one."""
+    """Return the ``count`` tokens that follow the prompt, each the most probable one."""
     if not len(prompt):
         raise ValueError("the prompt is empty; it must have one token.")
     found: list[int] = []

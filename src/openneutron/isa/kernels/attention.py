@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention: scores, their softmax and the product with the values for each row of the queries, in one call."""
+"""Declare attention: scores, softmax and the product with the values for each row of the queries, in one call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _QUOTIENT = (
     signed("mean_zero_point", "added to the mean"),
     signed("quotient_a_zero_point", "subtracted from a product"),
     signed("quotient_b_zero_point", "subtracted from the mean's entry in `reciprocal`"),
-    signed("quotient_multiplier", "of the two multiplied, as in mul_s8"),
+    signed("quotient_multiplier", "of the product of both, as in mul_s8"),
     signed("quotient_shift", "positive shifts left"),
     signed("quotient_zero_point", "added to it"),
 )

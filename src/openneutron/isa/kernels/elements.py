@@ -42,7 +42,7 @@ def _of_one(function: Function) -> Traits:
 
 
 def rescaled(a: str = "fixed point, 31 fractional bits", b: str = "") -> tuple[Field, ...]:
-    """The words that rescale both operands; ``b``: the meaning of b's multiplier where that is not a's."""
+    """Return the words that rescale both operands; ``b``: the meaning of b's multiplier where that is not a's."""
     right = "0 or below: shifts right"
     multipliers = signed("a_multiplier", a), signed("b_multiplier", b or a)
     return multipliers[0], signed("a_shift", right), multipliers[1], signed("b_shift", right)

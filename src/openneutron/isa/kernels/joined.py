@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernels that compute a linear layer and the operator behind it in one call, for calls whose dispatch takes longer than their work.
+"""Declare kernels that compute a linear layer and the operator behind it in one call, for calls whose dispatch exceeds their work.
 
-A joined kernel runs the two kernels one after the other on its window, the second one in place. So it has their bytes.
+A joined kernel runs the two kernels one after the other on its window, the second one in place, with the same bytes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernels that normalize by statistics of their own input: a line of channels, or a group of channels over an image."""
+"""Declare kernels that normalize by statistics of their input: a line of channels, or a group of channels over an image."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATISTICS = (
     signed("input_zero_point", "subtracted from each element"),
     unsigned("epsilon_low", "low word of epsilon in units of the scaled variance, an int64"),
     unsigned("epsilon_high", "high word, below 2^30"),
-    signed("shift", "0 to 62: bits behind the point of an output in front of its rounding"),
+    signed("shift", "0 to 62: fractional bits of an output before its rounding"),
     *constant(
         "coefficients",
         "bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset "
@@ -44,7 +44,7 @@ _TWO_PASSES = Work(CostClass.NORMALIZED, steps=3)
 def _line(name: str, code: int, buffers: tuple[Field, ...]) -> Row:
     return Row(
         name,
-        "Each line of channels, less its mean, over the root of its variance plus epsilon; then a factor and an offset for each "
+        "(x - mean) / sqrt(variance + epsilon) of each line of channels; then a factor and an offset for each "
         "channel, with one rounding (docs/quantization.md, normalizations).",
         (*buffers, *_LINE),
         code,

@@ -34,7 +34,7 @@ WINDOW_WORDS = (
     *KERNEL_AND_STRIDE,
     signed("dilation_h", "rows"),
     signed("dilation_w", "columns"),
-    signed("pad_top", "rows before the first; what lies below and to the right follows from the output's extents"),
+    signed("pad_top", "rows before the first; padding below and to the right follows from the output's extents"),
     signed("pad_left", "columns before the first"),
     signed(
         "group_inputs", "input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on"

@@ -87,10 +87,10 @@ KERNELS = (
         (
             *INPUT_AND_OUTPUT,
             SUM_SCALE,
+            signed("bias", "bits of a float32: -(number of elements * zero point * scale), added to the product"),
             signed(
-                "bias", "bits of a float32: minus the elements' number times their zero point times the scale, added"
+                "output_zero_point", "added to the result, which is rounded to an integer before, halves away from 0"
             ),
-            signed("output_zero_point", "added to the sum, which has been rounded to an integer, halves away from 0"),
         ),
         27,
         ("input",),

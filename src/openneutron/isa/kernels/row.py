@@ -98,7 +98,7 @@ class CostClass(Enum):
 class Work:
     """A cost class with its parameters: the product of ``taps``, and ``inputs`` and ``outputs`` that go together.
 
-    ``moved``: how often the output is gone through once more behind that, as a kernel of ``MOVED`` does.
+    ``moved``: the number of further passes over the output, each with the cost of a kernel of ``MOVED``.
     """
 
     kind: CostClass
@@ -148,8 +148,8 @@ class Channels:
 class Traits:
     """The facts about one kernel.
 
-    ``columns_apart``: each column of the output is computed by itself, from the same column of an operand, or of an operand with fewer
-    columns from the one that it shares with its neighbours; columns may then be parts of a row's channels, as heads are.
+    ``columns_apart``: each column of the output is computed separately from the same column of an operand; in an operand with fewer columns,
+    neighbouring columns share one. Columns may then be parts of a row's channels, as heads are.
     ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
     function of its only operand. ``joins``: the call is one of the first kernel, then one of the second on its output, in place.
@@ -183,8 +183,8 @@ def of_one_input(
 class Field:
     """One little-endian 32-bit word. ``refers`` is "buffer" where the value is an index into the buffer table; ``element_bytes``
     are then those of an element that the kernel reads or writes there. ``written``: a state or scratch, which the kernel reads and
-    writes; the buffer "output" is written alone. ``scratch``: the kernel reads there only what the same call has written, whichever
-    rows it computes."""
+    writes; the buffer "output" is written alone. ``scratch``: the kernel reads only bytes that the same call has written, for any
+    rows of the output."""
 
     name: str
     doc: str
@@ -277,12 +277,12 @@ class Row:
 
     @property
     def scratch(self) -> tuple[str, ...]:
-        """Return the buffers that are scratch of each call."""
+        """Return the buffers that are scratch of a call."""
         return tuple(field.name for field in self.fields if field.scratch)
 
     @property
     def is_transfer(self) -> bool:
-        """Return True where the copy engine does the kernel's work: a call starts the work on a channel, and WAIT ends it."""
+        """Return whether the copy engine does the kernel's work: a call starts the work on a channel, and WAIT ends it."""
         return self.traits.cost.kind is CostClass.TRANSFERRED
 
     def index(self, field: str) -> int:
@@ -290,32 +290,32 @@ class Row:
 
 
 def unsigned(name: str, doc: str) -> Field:
-    """A word from 0 up."""
+    """Return a word for a number from 0 up."""
     return Field(name, doc, signed=False)
 
 
 def signed(name: str, doc: str) -> Field:
-    """A word that may be below 0."""
+    """Return a word for a number that may be below 0."""
     return Field(name, doc)
 
 
 def buffer(name: str, doc: str, element_bytes: int = 1) -> Field:
-    """A buffer's number in the table."""
+    """Return a word for a buffer's number in the table."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes)
 
 
 def state(name: str, doc: str, element_bytes: int = 1) -> Field:
-    """The number of a buffer that the kernel reads and writes."""
+    """Return a word for the number of a buffer that the kernel reads and writes."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes, written=True)
 
 
 def scratch(name: str, doc: str, element_bytes: int = 1) -> Field:
-    """The number of a buffer of which the kernel reads only what the same call has written."""
+    """Return a word for the number of a buffer of which the kernel reads only bytes that the same call has written."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes, written=True, scratch=True)
 
 
 def constant(name: str, doc: str) -> tuple[Field, Field]:
-    """The words of a constant."""
+    """Return the words of a constant."""
     return unsigned(f"{name}_base", "see bases"), unsigned(f"{name}_offset", doc)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent kernels of int16 activations; int16 has no zero points."""
+"""Declare recurrent kernels of int16 activations; int16 has no zero points."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def hand_over(module: GraphModule, node: Node, result: Any) -> None:
 
 
 def results_of(node: Node) -> dict[int, list[Node]]:
-    """Return the nodes that take single results of a call with several, by the place of the result."""
+    """Return the nodes that take single results of a call with several, by the index of the result."""
     found: dict[int, list[Node]] = {}
     for user in node.users:
         if is_getitem(user) and user.users:
@@ -183,7 +183,7 @@ def duplicate_dequantize(graph: Graph) -> bool:
 
 
 def constant_nodes(model: GraphModule) -> Set[Node]:
-    """Return the constants of a graph and what is made of them alone."""
+    """Return the constants of a graph and the nodes that depend on constants alone."""
     found: set[Node] = set()
     for node in model.graph.nodes:
         sources = node.all_input_nodes

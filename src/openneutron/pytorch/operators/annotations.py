@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The annotation rules: one row per ATen operator, which says how the operator is quantized.
+"""The annotation rules: one row per ATen operator, which states the quantization of the operator.
 
 Families whose rules look at a call's arguments, convolutions and pools, have their rows in a ``quantize.py`` of their folder.
 """
@@ -35,15 +35,15 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A state of int16 that a call with several results takes and gives back, whose scale follows from the call. All other results
-    have one quantization."""
+    """An int16 state that a call with several results takes and returns, and whose scale follows from the call. All other results
+    share one quantization."""
 
     argument: int
     result: int
     scale: Callable[[Node], float]
 
     def beside(self, node: Node) -> Node:
-        """Return the first of the other results that is read, or the kept one where none is."""
+        """Return the first of the other results that is read, or the state where no other result is read."""
         found = results_of(node)
         return next((found[place][0] for place in sorted(found) if place != self.result), found[self.result][0])
 

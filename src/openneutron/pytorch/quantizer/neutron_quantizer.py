@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Annotates an ATen graph for torchao's PT2E quantization with what the NPU computes."""
+"""Annotate an ATen graph for torchao's PT2E quantization with the data types that the NPU computes on."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class NeutronQuantizer(Quantizer):
         return self
 
     def begin(self, model: GraphModule) -> None:
-        """Note the model's names and what was said of its operators, before passes fold or rewrite them."""
+        """Record the model's names and the settings of its operators, before passes fold or rewrite them."""
         self._names |= settings.names_in(model)
         self._overrides.mark(model)
 

@@ -141,7 +141,7 @@ def is_probability_spec(spec: object) -> bool:
 
 @functools.cache
 def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationSpec:
-    """int8 in [-127, 127], symmetric; one scale for each index of ``channel_axis``, or one for the tensor (None)."""
+    """Return the spec of int8 in [-127, 127], symmetric; one scale for each index of ``channel_axis``, or one for the tensor (None)."""
     observer: Any
     if channel_axis is None:
         observer = WeightObserver
@@ -288,7 +288,7 @@ def bias_spec(
     per_channel: bool,
     output_scales: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> DerivedQuantizationSpec:
-    """int32 in units of the input's scale times the weights', so that it adds to the accumulator as it is.
+    """Return the spec of int32 in units of the input's scale times the weights', which adds to the accumulator without rescaling.
 
     ``output_scales`` makes of the weights' scales those of the output channels, where that is something else.
     """
@@ -322,7 +322,7 @@ def owner_of(place: Place) -> Node:
 
 
 def spec_at(place: Place) -> QuantizationSpecBase | None:
-    """Return the quantization that is noted for a place."""
+    """Return the quantization in the annotation of a place."""
     annotation = owner_of(place).meta.get(Q_ANNOTATION_KEY)
     if annotation is None:
         return None

@@ -126,7 +126,7 @@ def _table_sizes(method: pte.Method) -> list[int | None]:
 
 
 class _Quiet:
-    """The drop of stderr's output, which all threads inside share: the first one drops it, the last one puts it back."""
+    """Discard stderr's output. All threads inside share the redirection: the first thread begins it, the last one ends it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -155,7 +155,7 @@ _QUIET = _Quiet()
 
 @contextmanager
 def _without_stderr() -> Iterator[None]:
-    """Drop the output of ExecuTorch's libraries on stderr: after a failure, ``Runner`` says why."""
+    """Drop the output of ExecuTorch's libraries on stderr: after a failure, ``Runner`` states the reason."""
     _QUIET.enter()
     try:
         yield

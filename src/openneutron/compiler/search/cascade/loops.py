@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Repeated iterations of a cascade as loops."""
+"""Turn repeated iterations of a cascade into loops."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from itertools import chain
 from openneutron.compiler.schedule.schedule import Loop, Rows, Step, Wait
 
 PERIODS = (1, 2, 3, 4)
-"""The iterations that a loop's body may hold: where rows are doubled, every second iteration is alike."""
+"""A loop's body may hold these numbers of iterations: where rows are doubled, every second iteration is equal."""
 
 Round = tuple[Rows | Wait, ...]
 
 
 def compressed(all_rounds: Sequence[Round]) -> list[Step]:
-    """Return the same stripes in the same order, with repeated iterations as loops."""
+    """Return the same stripes in the same order, with loops for repeated iterations."""
     steps: list[Step] = []
     at = 0
     while at < len(all_rounds):
@@ -44,7 +44,7 @@ def _moving(part: Rows | Wait, by: int) -> Rows | Wait:
 
 
 def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
-    """Return how often the ``period`` iterations from ``at`` on are repeated, each time moved by as many rows."""
+    """Return the number of repetitions of the ``period`` iterations from ``at`` on, each shifted by the same number of rows."""
 
     def body(index: int) -> list[Rows | Wait]:
         start = at + index * period
@@ -63,14 +63,14 @@ def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
 
 
 def _moves(one: Sequence[Rows | Wait], other: Sequence[Rows | Wait]) -> list[int]:
-    """Return the rows by which each stripe of two alike iterations moves; 0 for a wait."""
+    """Return the rows by which each stripe differs between two equal iterations; 0 for a wait."""
     return [
         b.row0 - a.row0 if isinstance(a, Rows) and isinstance(b, Rows) else 0 for a, b in zip(one, other, strict=True)
     ]
 
 
 def _alike(one: Sequence[Rows | Wait], other: Sequence[Rows | Wait]) -> bool:
-    """Return True for the same calls with as many rows each, and the same waits."""
+    """Return True for the same calls with the same numbers of rows, and the same waits."""
     return len(one) == len(other) and all(
         a.call == b.call and a.row1 - a.row0 == b.row1 - b.row0
         if isinstance(a, Rows) and isinstance(b, Rows)

@@ -29,7 +29,7 @@ class Piece:
     """A storage: its bytes in the arena (0 where it is the caller's), and the positions of the calls that touch it.
 
     ``first`` is the first writer (-1 for a graph input), ``last`` the last reader or writer (``AFTER`` for a graph
-    output). ``row_pitch`` is 0 where the calls do not agree on rows; ``can_roll`` says that a ring of rows may hold it.
+    output). ``row_pitch`` is 0 where the calls do not agree on rows; ``can_roll``: a ring of rows may hold the storage.
     """
 
     name: str

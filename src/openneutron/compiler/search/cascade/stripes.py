@@ -81,7 +81,7 @@ def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
     for writer in piece.writers:
         held = max(held, *map(sub, done[writer], _still_needed(segment, piece, done, writer, False)))
         if segment.network.backwards or segment.network.calls[writer].call.is_transfer:
-            # The kernel writes a stripe's last rows first, as they are counted here, and a transfer in any order: none may overlap
+            # The kernel writes a stripe's last rows first, in the order that is counted here, and a transfer in any order: no row may overlap
             # another.
             held = max(held, *map(sub, done[writer], (0, *done[writer])))
     return min(held, piece.rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The schedule of a plan in tiles, with addresses, and the constants that are copied ahead."""
+"""Make a schedule with addresses and constant prefetch from a plan in tiles."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from openneutron.options import CALLER
 from openneutron.targets import Target
 
 GROUPED = 0.84
-"""The part of the memory of the NPU for which calls are divided, so that there is a plan for this part of it."""
+"""Calls are divided so that a plan exists for this fraction of the memory of the NPU."""
 
 ENOUGH = 1.01
 """A schedule whose cycles are within this ratio of the first plan's estimate ends the search: later plans have less memory."""
 
 SHARES = (1.0, 0.92, 0.84, 0.7, 0.5)
-"""Parts of the memory of the NPU that a segment may take with its constants. What is left is for constants of later segments."""
+"""A segment may take these fractions of the memory of the NPU with its constants. The rest is for constants of later segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class TiledSchedule:
-    """A schedule in tiles with addresses; ``cycles``: with copies beside kernels."""
+    """A schedule in tiles with addresses; ``cycles`` assume copies in parallel to kernels."""
 
     schedule: Schedule
     layout: Layout
@@ -51,7 +51,7 @@ def least_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target,
 
 
 def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int) -> TiledSchedule | None:
-    """Return the fastest schedule in tiles that is found, with a memory of the NPU of ``budget`` bytes; None without one."""
+    """Return the fastest schedule in tiles that is found for ``budget`` bytes of NPU memory; None if no schedule is found."""
     # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
     given = of_one_order(calls, storages)[-1]
     divided = in_groups(given.calls, given.storages, int(budget * GROUPED))

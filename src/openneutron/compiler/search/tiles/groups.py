@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls in parts, where the memory of the NPU holds neither a call's tensors nor its constants.
+"""Divide calls where the memory of the NPU holds neither a call's tensors nor its constants.
 
-A convolution is divided by output channels. Elementwise calls whose tensors are not in the order of rows, such as the transposition at an
-output, are divided along their longest axis. Calls of few long rows are stated with rows for columns.
+A convolution is divided by output channels. Elementwise calls whose tensors are not in the order of rows, such as the transpose at an
+output, are divided along their longest axis. Rows and columns of calls of few long rows are exchanged.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from openneutron.compiler.select.calls import KernelCall, Storages, View, four
 from openneutron.isa.kernels.row import SameElement
 
 MOST_CONSTANTS = 0.4
-"""The part of the memory of the NPU that the constants of a group may take. The rest is for stripes of its tensors."""
+"""The constants of a group may take this fraction of the memory of the NPU. The rest is for stripes of the group's tensors."""
 
 
 MOST_OF_A_ROW = 1 / 8
-"""The part of the memory of the NPU that a row of a tensor may take, so that it holds several rows of several tensors."""
+"""A row of a tensor may take this fraction of the memory of the NPU, which then holds several rows of several tensors."""
 
 MOST_OF_A_PART = 1 / 4
-"""The part that the tensors of a part of an elementwise call may take."""
+"""The tensors of a part of an elementwise call may take this fraction."""
 
 
 def in_groups(calls: Sequence[KernelCall], storages: Storages, budget: int) -> tuple[KernelCall, ...]:
-    """Return the calls, with those in parts that a memory of ``budget`` bytes could not run otherwise.
+    """Return the calls, divided where a memory of ``budget`` bytes could not run them whole.
 
     A call in stripes has all of its constants in memory, a whole call all of its tensors. Where neither fits, each group of channels is
     a call of its own, which reads the input anew.
@@ -37,7 +37,7 @@ def in_groups(calls: Sequence[KernelCall], storages: Storages, budget: int) -> t
 
 
 def _by_short_rows(call: KernelCall, budget: int) -> KernelCall:
-    """Return the call with rows for columns where its rows are few and long, and its kernel permits that."""
+    """Return the call with rows and columns exchanged where its rows are few and long, and its kernel permits the exchange."""
     _, rows, cols, channels = call.views["output"].extents
     long = cols * channels > MOST_OF_A_ROW * budget or any(
         view.extents[2] * view.extents[3] * view.element_bytes > MOST_OF_A_ROW * budget for view in call.views.values()

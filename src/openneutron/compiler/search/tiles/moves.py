@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that copy what a kernel reads or writes of a tensor between external memory and the memory of the NPU.
+"""Make the calls that copy the accessed parts of tensors between external memory and the memory of the NPU.
 
 The copy in the memory of the NPU is compact: rows outermost, without the bytes that the kernel does not touch. A row of a planar
-image has a line of each plane. Where the bytes of a view are in no such order, the copy has all bytes from its first to its last.
+image has a line of each plane. Where the bytes of a view are in another order, the copy has all bytes from the view's first to its last.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from openneutron.compiler.select.calls import Extents, KernelCall, Storage, View, four
 
 LOADS, STORES = 15, 14
-"""The channels of copies to the memory of the NPU and from it."""
+"""Copies to the memory of the NPU have the first channel, copies from it the second."""
 
 CONSTANT_CHANNELS = 14
-"""Channels 0 to 13 are those of constants."""
+"""Constants have channels 0 to 13."""
 
 _MOVE = "move_s8"
 

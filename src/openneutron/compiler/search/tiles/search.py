@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The segments of a schedule in tiles, and which tensors stay in the memory of the NPU between them.
+"""Search the segments of a schedule in tiles, and the tensors that stay in the memory of the NPU between segments.
 
-A tensor that is live between two segments is either there whole, or in external memory: then the segment that defines it stores it, and each
-segment that reads it loads it. As in the search for cascades, the best plan is a shortest path over cuts of the calls. A state of the
-path is a cut and the set of tensors that stay; the best ``KEPT`` states of each cut are kept, so that the search is a heuristic. The cycles of a segment
-are the larger of its iterations with transfers beside kernels, and of all of its copies together, constants included.
+A tensor that is live between two segments is in the memory of the NPU whole, or in external memory. The segment that defines an external
+tensor stores it, and each segment that reads it loads it. As in the search for cascades, the best plan is a shortest path over cuts of
+the calls. A state of the path is a cut and the set of tensors that stay; the best ``KEPT`` states of each cut are kept, so that the search
+is a heuristic. The cycles of a segment are the larger of two sums: its iterations with transfers in parallel to kernels, and all of its
+copies, constants included.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from openneutron.compiler.search.tiles.streams import Streamed, Streams, Tiled, 
 from openneutron.compiler.select.calls import KernelCall
 
 KEPT = 4
-"""States of a cut that are kept."""
+"""The number of states of a cut that are kept."""
 
 LONGEST = 16
 """The most calls of a cascade."""
 
 STRIPES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-"""Numbers of stripes that are tried, beside one for each row."""
+"""These numbers of stripes are tried, and one stripe for each row."""
 
 MOST_STRIPES = 4096
 """The most iterations of a segment."""
@@ -33,7 +34,7 @@ MOST_STRIPES = 4096
 ENDLESS = 1 << 60
 
 FINER = 3
-"""So many of the next larger numbers are tried behind the smallest number of stripes that fits."""
+"""After the smallest number of stripes that fits, so many of the next larger numbers are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class _Choices:
 
 @dataclass(slots=True)
 class TileSearch:
-    """Plans in tiles for one list of calls. ``cuts``: no cascade continues from before such a call into it."""
+    """Plans in tiles for one list of calls. ``cuts``: no cascade crosses the boundary in front of such a call."""
 
     streams: Streams
     cuts: frozenset[int] = frozenset()
@@ -88,7 +89,7 @@ class TileSearch:
         self._touched = [frozenset((row.output, *row.reads)) for row in self.streams.base.calls]
 
     def _bytes_read(self, call: KernelCall) -> dict[str, int]:
-        """Return the bytes of each storage that a call reads, of several operands the most."""
+        """Return the bytes of each storage that a call reads, the maximum over its operands."""
         read: dict[str, int] = {}
         for operand, view in call.views.items():
             storage = self.streams.storages[view.tensor]
@@ -153,7 +154,7 @@ class TileSearch:
     def _parts(
         self, first: int, end: int, path: _Path, budget: int, found: Mapping[frozenset[str], _Path]
     ) -> Iterator[tuple[frozenset[str], tuple[int, int, frozenset[str], Tiled]]]:
-        """Yield the segment with each choice of defined tensors that stay: what then stays, and the segment.
+        """Yield for each choice of defined tensors that stay in the memory of the NPU: all tensors that stay, and the segment.
 
         ``found`` are the best paths so far: a segment that can't improve them is left out.
         """

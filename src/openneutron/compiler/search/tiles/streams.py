@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Segments whose tensors come from external memory and go there while kernels compute.
+"""Build segments whose tensors are copied from and to external memory while kernels compute.
 
 A segment with streams is the cascade of its calls, with a transfer in front of it for each tensor that it loads and one behind it for
-each tensor that it stores. So rows, rolling buffers and memory follow from the rules of cascades. Loads run one iteration ahead of the
-kernels, stores one behind, and each iteration waits for its transfers: a rolling buffer then has the rows of two iterations. Example,
-with three stripes of one call::
+each tensor that it stores. Rows, rolling buffers and memory therefore follow from the rules of cascades. Loads run one iteration ahead of the
+kernels, stores one behind, and each iteration waits for its transfers (double buffering): a rolling buffer has the rows of two
+iterations. Example, with three stripes of one call::
 
     iteration  0  1  2  3  4
     load       a  b  c
@@ -44,7 +44,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """Calls with the transfers around them. ``calls``: loads by rows, kernels, stores by rows; ``before`` and ``behind``: whole.
+    """The calls of a segment with their transfers. ``calls``: loads by rows, kernels, stores by rows; ``before`` and ``behind``: whole.
 
     ``copies`` are the storages in the memory of the NPU that stand for a part of an external one.
     """
@@ -68,7 +68,7 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """A segment in stripes. ``cycles``: with transfers beside kernels; ``moving_cycles``: of all transfers."""
+    """A segment in stripes. ``cycles``: with transfers in parallel to kernels; ``moving_cycles``: of all transfers."""
 
     streamed: Streamed
     stripes: Stripes
@@ -171,7 +171,7 @@ class _Builder:
         return Streamed(found, len(ahead), len(late), before, behind, self.copies)
 
     def _copy(self, position: int, name: str, view: View, storage: str) -> bool:
-        """Put a copy in the place of an operand's external storage; False where the parts of the storage are in both memories."""
+        """Replace an operand's external storage by a copy; return False where the parts of the storage are in both memories."""
         base, call = self.streams.base.pieces[storage], self.streams.calls[position]
         written = [p for p in base.writers if self.first <= p < self.end]
         read = [p for p in base.readers if self.first <= p < self.end]
@@ -232,7 +232,7 @@ class _Builder:
         return True
 
     def _store_part(self, view: View, storage: str) -> bool:
-        """Add the store of a view that the segment reads too; False where bytes that others write are between its own."""
+        """Add the store of a view that the segment reads too; return False where bytes that others write are between its own."""
         copied = compact(view, f"{storage}>")
         if copied.size_bytes != view.size_bytes:
             return False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention as one kernel call in place of several, with the same bytes.
+"""Replace the calls of attention by one kernel call with the same bytes.
 
-The pattern is found among kernel calls, so that it counts for every front end::
+The pattern is matched among kernel calls, so that it applies to every front end::
 
     scores = query @ key               batch_matmul_s8
     scores = scores + mask             add_s8, where there is a mask
@@ -12,7 +12,7 @@ or, with the division last, as the PyTorch front end states attention to many ke
     parts  = exp(scores - max(scores))          reduce_max_s8, add_s8, lookup_s8
     result = parts @ value * 1 / mean(parts)    batch_matmul_s8, mean_s8, lookup_s8, mul_s8
 
-Each row of scores is side by side in memory between these calls, and no other call reads what is between them.
+Each row of scores is contiguous in memory between these calls, and no other call reads the intermediate results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from openneutron.compiler.select.uses import Uses
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
 _HALF = 1 << 30
-"""The multiplier of both operands of a difference whose scales are equal."""
+"""Both operands of a difference have this multiplier where their scales are equal."""
 
 _SUM = ("a_zero_point", "a_multiplier", "a_shift", "b_zero_point", "b_multiplier", "b_shift")
 _SUM_RESULT = {
@@ -58,8 +58,8 @@ _EMPTY = np.zeros(0, np.int8)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The part of the pattern up to some call. ``places`` are its calls, ``operands`` and ``result`` the views that remain, as matrices;
-    ``at`` is the call whose result is next."""
+    """A matched part of the pattern. ``places`` are the indices of its calls, ``operands`` and ``result`` the remaining views, as matrices;
+    ``at`` is the index of the call whose reader is matched next."""
 
     places: tuple[int, ...]
     at: int
@@ -83,7 +83,7 @@ class _Found:
 
 
 def fuse_attention(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
-    """Return the calls with each attention as one, and the storages with its scratch."""
+    """Return the calls with one call for each attention, and the storages with the scratch of these calls."""
     left: list[KernelCall | None] = list(calls)
     pieces, of = dict(storages.storages), dict(storages.of)
     for place in range(len(left)):
@@ -108,7 +108,7 @@ def fuse_attention(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Sto
 
 
 def _pattern(uses: Uses, place: int) -> _Found | None:
-    """Return the attention whose scores the call at this place computes; None where there is none."""
+    """Return the attention whose scores the call at this index computes; None where the pattern does not match."""
     call = uses[place]
     p = call.params
     params = {
@@ -274,7 +274,7 @@ def _reduces(uses: Uses, place: int, keys: int) -> bool:
 
 
 def _of_each_row(uses: Uses, place: int, name: str) -> bool:
-    """Return whether a call of two operands takes one number of ``name`` for each row of the other, which like the result is whole."""
+    """Return whether a call of two operands takes one number of ``name`` for each row of the other; that operand and the result are whole."""
     views = uses[place].views
     other = "input_a" if name == "input_b" else "input_b"
     view = views[name]
@@ -289,9 +289,9 @@ def _of_each_row(uses: Uses, place: int, name: str) -> bool:
 
 
 def differences(call: KernelCall) -> npt.NDArray[np.int64] | None:
-    """Return add_s8's stored results by how far a is below b, 0 to 255, where nothing else counts; otherwise None.
+    """Return add_s8's stored results for b - a from 0 to 255, where the result depends on this difference alone; otherwise None.
 
-    This is so where both have one scale: then each is its stored value times 2^19, without rounding.
+    Operands of one scale are such a case: each is its stored value times 2^19, without rounding.
     """
     p = call.params
     if (p["a_multiplier"], p["a_shift"], p["b_multiplier"], p["b_shift"]) != (_HALF, 0, -_HALF, 0):
@@ -306,8 +306,8 @@ def differences(call: KernelCall) -> npt.NDArray[np.int64] | None:
 
 
 def _call(uses: Uses, found: _Found) -> tuple[KernelCall, tuple[int, ...]] | None:
-    """Return the one call of a pattern, and the copies behind it that it takes the place of; None where no views of four axes go through
-    its tensors."""
+    """Return the one call of a pattern, and the copies behind it that the call replaces; None where no views of four axes describe its
+    tensors."""
     assert found.result is not None
     seen = placed(uses, found.operands, found.result)
     if seen is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Normalizations by statistics of the input as kernel calls, one each."""
+"""Select one kernel call for each normalization by statistics of its input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openneutron.ops.normalization import coefficients, scaled_epsilon
 
 @selects("layer_norm", "group_norm")
 def normalization(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select layer_norm_s8, group_norm_s8 or those for int16."""
+    """Select layer_norm_s8, layer_norm_s16, group_norm_s8 or group_norm_s16."""
     source = graph.given(node, 0)
     affine, epsilon = coefficients(graph, node), scaled_epsilon(graph, node)
     params = {

@@ -20,7 +20,7 @@ from openneutron.ops import recurrent as layer
 from openneutron.ops.rescaling import quantize_multiplier, quantize_multipliers, reduced_multipliers
 
 _ANY_CELL = 2**15
-"""The bound of an int16 layer's cells where the file states none."""
+"""An int16 layer whose file states no bound of its cells has this bound."""
 
 
 def sequence_view(tensor: Tensor, time_major: bool) -> View:

@@ -115,7 +115,7 @@ def slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: i
 
 
 def _put_once(x: Tensor, dim: int, index: Tensor, values: Tensor) -> Tensor | Keep:
-    """Write values at one index of one dimension, as a cache of keys is written: no dimension moves."""
+    """Write values at one index of one dimension, as into a key cache; no dimension moves."""
     extent = x.shape[dim]
     if extent * extent > MOST_ONE_HOT:
         return KEPT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Normalizations whose elements are more than one kernel call takes, and those by given statistics.
+"""Normalizations over more elements than one kernel call takes, and normalizations by given statistics.
 
 Such a normalization is x - mean, its square, the mean of that, the root's reciprocal, and one product; every intermediate result
 gets a scale of its own, and only three of them have the input's size. The difference comes first: x * r - mean * r would
@@ -89,7 +89,7 @@ def _over_root_mean_square(x: Tensor, dims: tuple[int, ...], eps: float) -> Tens
 
 
 def _scaled_and_shifted(x: Tensor, rank: int, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """weight * x + bias, both of the shape of x's last ``rank`` dimensions."""
+    """Return weight * x + bias, both of the shape of x's last ``rank`` dimensions."""
     if weight is None and bias is None:
         return x
     if rank > 1:
@@ -101,7 +101,7 @@ def _scaled_and_shifted(x: Tensor, rank: int, weight: Tensor | None, bias: Tenso
 
 
 def _per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """weight * x + bias for each index of x's second dimension."""
+    """Return weight * x + bias for each index of x's second dimension."""
     if weight is None and bias is None:
         return x
     channels = x.shape[1]

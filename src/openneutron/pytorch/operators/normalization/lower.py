@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Normalizations by statistics of the input itself, as one operator each."""
+"""Normalizations by statistics of the input, as one operator each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rms_norm(node: Node, context: Context) -> Value | Reject:
 
 
 def _lines(node: Node, context: Context, centred: bool) -> Value:
-    """Return layer_norm over the last dimensions as one axis, in the order in which they lie."""
+    """Return layer_norm over the last dimensions as one axis, in the order of the tensor's memory."""
     given, shape = arguments_of(node), shape_of(node)
     data = context.settled(context.value(given["input"]))
     count = len(given["normalized_shape"])
@@ -50,7 +50,7 @@ def _lines(node: Node, context: Context, centred: bool) -> Value:
 
 @lowers("aten.group_norm.default", preserve=always, layout=Layout.NHWC)
 def group_norm(node: Node, context: Context) -> Value | Reject:
-    """GROUP_NORM of an image: rows and columns are the dimensions behind the channels, in any order."""
+    """Rows and columns of the image are the dimensions behind the channels, in any order."""
     given, shape = arguments_of(node), shape_of(node)
     data = context.settled(context.value(given["input"]))
     order = (0, *(axis for axis in data.order if axis > 1), 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Annotation rules of normalizations: the input and the result have a scale each; gain and bias stay float until they are lowered."""
+"""Annotate normalizations: the input and the result have a scale each; gain and bias stay float until they are lowered."""
 
 from __future__ import annotations
 

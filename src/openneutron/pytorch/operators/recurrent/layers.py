@@ -41,7 +41,7 @@ _LIBRARY.define(
 
 
 LARGEST_CELL = 16
-"""The magnitude at which a cell state saturates: its tanh is 1 from 6 on, as far as int16 holds it."""
+"""A cell state saturates at this magnitude: in int16 its tanh is 1 from 6 on."""
 
 
 def cell_scale(call: Node) -> float:

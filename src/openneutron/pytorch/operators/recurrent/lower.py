@@ -98,8 +98,8 @@ def _lstm(node: Node, context: Context, shape: Shape, quant: QuantParams, hidden
 
 
 def _hidden_quant(node: Node, context: Context) -> QuantParams:
-    """Return the quantization of a hidden state: its readers', or where the cell state alone is read, that of the state before the
-    first step."""
+    """Return the quantization of a hidden state: that of its readers, or that of the state before the first step where only the cell
+    state is read."""
     given, results = arguments_of(node), results_of(node)
     read = next((results[place][0] for place in (0, 1) if place in results), None)
     if read is not None:
@@ -107,7 +107,7 @@ def _hidden_quant(node: Node, context: Context) -> QuantParams:
     if given["hidden"] is not None:
         return context.quant(context.value(given["hidden"]))
     if given["projection"] is not None:
-        raise Rejected("nothing reads its projected hidden state, so that nothing states its scale")
+        raise Rejected("its projected hidden state has no reader, so that the scale of this state is unknown")
     return per_tensor(*_UNPROJECTED)
 
 

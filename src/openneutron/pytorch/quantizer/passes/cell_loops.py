@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Loops of recurrent cells that a model writes out, as layers over all steps."""
+"""Replace unrolled loops of recurrent cells by layers over all steps."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from openneutron.pytorch.quantizer.passes.recurrent import CELLS
 _aten = torch.ops.aten
 
 LAYERS = dict(zip(CELLS, (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input), strict=True))
-"""The layer of each cell."""
+"""The layer that replaces each cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellLoops:
-    """Replace calls of one cell, each of which takes the states that the call before it gives, by a layer over all of them.
+    """Replace a chain of calls of one cell, each of which takes the states of the previous call, by a layer over all steps.
 
     The cell's inputs must not depend on its results, and nothing else may read a cell state between two steps. keep: calls to
     leave alone.
@@ -51,14 +51,14 @@ def _states(cell: Node) -> list[Any]:
 
 
 def _weights(cell: Node) -> list[object]:
-    """Return what two calls of one cell have in common."""
+    """Return a key that the calls of one cell share."""
     given = arguments_of(cell)
     params = [given[name] for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
     return [cell.target, *(param.target if isinstance(param, Node) else param for param in params)]
 
 
 def _results(cell: Node) -> list[list[Node]]:
-    """Return the nodes of each state behind the step: the cell itself where it has one."""
+    """Return the nodes of each state after the step; the node of a cell with one state is the cell itself."""
     if cell.target is not _aten.lstm_cell.default:
         return [[cell]]
     return [[user for user in cell.users if user.args[1] == place] for place in range(2)]
@@ -95,13 +95,13 @@ def _chains(cells: Sequence[Node]) -> Iterable[list[Node]]:
 
 
 def _sources(cell: Node) -> list[Node]:
-    """Return the nodes that give the cell's states, without the choice of a result."""
+    """Return the nodes that compute the cell's states, without getitem nodes."""
     states = [state for state in _states(cell) if isinstance(state, Node)]
     return [state.all_input_nodes[0] if state.target is operator.getitem else state for state in states]
 
 
 def _replace(module: GraphModule, chain: Sequence[Node]) -> bool:
-    """Put a layer in the place of the cells; False where an input depends on a result of theirs."""
+    """Replace the cells by a layer; return False where an input depends on a result of the cells."""
     order = {node: place for place, node in enumerate(module.graph.nodes)}
     inputs = [cell.args[0] for cell in chain]
     moved = _needed_earlier(inputs, chain, order)
@@ -178,7 +178,7 @@ def _hand_over(
         step = add_call(module, chain[0], _aten.select.int, outputs, axis, place)
         for number, nodes in enumerate(_results(cell)):
             for node in nodes:
-                # The layer can change a state that is kept in its place. The bytes are those of the last step.
+                # The layer can update a kept state in place. The state has the bytes of the last step.
                 node.replace_all_uses_with(
                     final[number], lambda user, number=number: number > 0 or user.target is _aten.copy_.default
                 )

@@ -154,7 +154,7 @@ Known = Callable[[object], torch.Tensor | None]
 
 @dataclass(frozen=True, slots=True)
 class DropUnitFactors(NodePass):
-    """Replace products with a constant of ones, such as a mask of which every value counts, by the other factor."""
+    """Replace products with a constant of ones, such as a mask that hides nothing, by the other factor."""
 
     targets = (_aten.mul.Tensor,)
 

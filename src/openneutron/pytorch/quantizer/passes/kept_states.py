@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The quantization of states: of those that a call takes and gives back, and of buffers that a model changes."""
+"""Quantize states: those that a call takes and returns, and buffers that a model changes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from openneutron.pytorch.quantizer.specs import Place, fixed_spec, owner_of, roo
 
 
 def annotate_results(node: Node, kept: Kept | None) -> None:
-    """Give the results of a call that keeps a state the quantization that is noted for the call: to the first that is read, which
-    the others share, but int16 to the state. Other calls have one result."""
+    """Give the results of a call that keeps a state their quantization. The first result that is read has the call's quantization, the
+    other results share it, and the state is int16. Other calls have one result."""
     if kept is None:
         return
     annotation = node.meta[Q_ANNOTATION_KEY]
@@ -40,7 +40,7 @@ def annotate_results(node: Node, kept: Kept | None) -> None:
 def share_states(model: GraphModule) -> None:
     """Give the old and the new value of each buffer that the model changes one quantization, so that it can be kept as int8.
 
-    Where both have a quantization that operators fix, and another one, they keep these.
+    Where operators fix two different quantizations, both values keep their own.
     """
     order = {node: place for place, node in enumerate(model.graph.nodes)}
     for write in model.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
@@ -58,7 +58,7 @@ def share_states(model: GraphModule) -> None:
 
 
 def _join(one: Place, other: Place, order: Mapping[Node, int]) -> None:
-    """Give two places one spec. A shared spec refers to a place that comes before it in the graph."""
+    """Give two places one spec. A shared spec refers to an earlier place of the graph."""
     (first, spec), (second, other_spec) = sorted(
         (root_spec(one), root_spec(other)), key=lambda each: order[owner_of(each[0])]
     )

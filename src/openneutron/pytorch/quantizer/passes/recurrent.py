@@ -99,7 +99,7 @@ class _Call:
         ]
 
     def _gates(self, stem: str, param: Param, gates: int) -> list[Node]:
-        """Return the part of a parameter that is each gate's."""
+        """Return the part of a parameter for each gate."""
         if not isinstance(param, Node):
             return self._constants(stem, param.chunk(gates))
         rows = param.meta["val"].shape[0] // gates
@@ -192,7 +192,7 @@ class _Call:
         return self._of_direction(state, number)
 
     def _of_direction(self, state: Node | None, number: int) -> Node | None:
-        """Return the part of a state that is a direction's of a layer."""
+        """Return the part of a state for one direction of one layer."""
         if state is None or len(self.directions) == 1:
             return state
         return self._add(_aten.slice.Tensor, state, 0, number, number + 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""RMS norms that a model spells out: ``weight * (x * rsqrt(mean(x ** 2) + eps))``, as language models of transformers do."""
+"""Recognize RMS norms that a model spells out: ``weight * (x * rsqrt(mean(x ** 2) + eps))``, as transformer language models do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _aten = torch.ops.aten
 class WrittenNorms(NodePass):
     """Rewrite x over the root of the mean of its squares along the last axis as ``rms_norm``, with the weight behind it.
 
-    This applies only where nothing else reads the values between. keep: calls to leave alone.
+    This applies only where no other operator reads the intermediate values. keep: calls to leave alone.
     """
 
     keep: Callable[[Node], bool] | None = None

@@ -164,7 +164,7 @@ SEED = 2025
 class BuiltIn:
     """A network, and the shape of its first input (batch 1, NCHW where it is an image). ``of_8_bits``: see ``level`` and
     ``round_weights``. ``frames``: the axis of the input along which a network that keeps a state takes more frames at once.
-    ``draw``: makes the inputs of a network that reads no real numbers, so many, one after the other; it keeps its first weights."""
+    ``draw``: makes a number of consecutive inputs for a network that reads no real numbers; such a network keeps its initial weights."""
 
     make: Callable[[], nn.Module]
     input_shape: tuple[int, ...]

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A decoder of text: a transformer that reads and writes one character in each run, and keeps the keys and values of the earlier
-ones."""
+"""Define a text decoder: a transformer that reads one character and predicts the next one in each run, with a key/value cache."""
 
 from __future__ import annotations
 
@@ -9,10 +8,10 @@ from torch import nn
 from torch.nn import functional
 
 TOKENS, POSITIONS = 96, 96
-"""The characters of ASCII that are printed with the end of a line, and the length of the longest text."""
+"""The number of characters (the printable ones of ASCII and the end of a line), and the length of the longest text."""
 
 EMBEDDING_SPREAD = 0.02
-"""Standard deviation of the first weights of embeddings, as GPT-2's."""
+"""The standard deviation of the initial weights of embeddings, as in GPT-2."""
 
 
 class DecoderBlock(nn.Module):

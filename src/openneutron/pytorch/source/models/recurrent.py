@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Networks with recurrent layers or filters that remember: keyword spotters of one layer, a noise suppressor and a detector of wake
-words whose states last between runs, and a reader of text."""
+"""Define networks with recurrent layers or SVDF filters: keyword spotters of one layer, a text recognizer, and a noise suppressor and
+a wake-word detector whose states last between runs."""
 
 from __future__ import annotations
 
