@@ -45,7 +45,9 @@ def test_no_heap_and_kernel_selection(tmp_path: Path) -> None:
 
     definition = (RUNTIME / "kernels" / "kernels.def").read_text()
     selection = tmp_path / "lookup_kernel_selection.c"
-    selection.write_text(SELECTION.format(lines="\n".join(re.findall(r"NEUTRON_KERNEL\(.*lookup_s8.*\)", definition))))
+    selection.write_text(
+        SELECTION.format(lines="\n".join(re.findall(r"NEUTRON_KERNEL\(\d+, lookup_s8.*\)", definition)))
+    )
     runner = tmp_path / "no_heap"
     harness = Path(__file__).parent / "no_heap.c"
     subprocess.run([compiler, *flags, harness, selection, library, "-Wl,--gc-sections", "-o", runner], check=True)

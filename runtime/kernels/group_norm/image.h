@@ -3,7 +3,7 @@
 #ifndef NEUTRON_GROUP_NORM_IMAGE_H
 #define NEUTRON_GROUP_NORM_IMAGE_H
 
-#include "../normalization.h"
+#include "normalization.h"
 
 static NEUTRON_INLINE bool group_norm_check(const NeutronProgramView *program, const NeutronGroupNormS8 *p,
                                             const NeutronWindowExtents *window, const int32_t element_bytes) {

@@ -3,7 +3,7 @@
 #ifndef NEUTRON_LAYER_NORM_LINE_H
 #define NEUTRON_LAYER_NORM_LINE_H
 
-#include "../normalization.h"
+#include "normalization.h"
 
 static NEUTRON_INLINE bool layer_norm_check(const NeutronProgramView *program, const NeutronLayerNormS8 *p,
                                             const NeutronWindowExtents *window, const int32_t element_bytes) {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.select.calls import Extents, KernelCall, Storage, View, four
+from openneutron.isa.kernels import KERNELS
 
 LOADS, STORES = 15, 14
 """Copies to the memory of the NPU have the first channel, copies from it the second."""
@@ -17,7 +18,7 @@ LOADS, STORES = 15, 14
 CONSTANT_CHANNELS = 14
 """Constants have channels 0 to 13."""
 
-_MOVE = "move_s8"
+_MOVE = next(row.name for row in KERNELS if row.is_transfer)
 
 
 @dataclass(frozen=True, slots=True)
