@@ -322,7 +322,7 @@ uint32_t random_call(uint32_t kernel, uint32_t number, uint8_t *a_end, uint8_t *
     fill(output_memory, c.sizes[2]);
     const void *inputs[2] = {a, b};
     void *outputs[1] = {output_memory};
-    const NeutronBases bases = {inputs, outputs, {weights, NULL, NULL, NULL}};
+    NeutronBases bases = {.inputs = inputs, .outputs = outputs, .areas = {weights}};
     const NeutronBinding bindings[3] = {{NEUTRON_BASE_INPUT, 0, c.sizes[0]},
                                         {NEUTRON_BASE_INPUT | 1u << 8, 0, c.sizes[1]},
                                         {NEUTRON_BASE_OUTPUT, 0, c.sizes[2]}};

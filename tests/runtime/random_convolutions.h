@@ -212,7 +212,7 @@ static inline int run(const Case *c, long *ran) {
     if (!one_in(4)) mend_table(c, weights, prefetch);
     const void *inputs[1] = {input};
     void *outputs[1] = {output};
-    const NeutronBases bases = {inputs, outputs, {weights, scratch, prefetch, NULL}};
+    NeutronBases bases = {.inputs = inputs, .outputs = outputs, .areas = {weights, scratch, prefetch}};
     const NeutronKernelCall call = {&c->params, c->buffers, &bases, c->window, NULL};
     uint8_t *const before = malloc(c->output_size), *const want = malloc(c->output_size);
     memcpy(before, output, c->output_size);

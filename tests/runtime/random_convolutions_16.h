@@ -106,7 +106,7 @@ static bool run_16(const Case16 *c, bool *comparable) {
     if (!one_in(4)) mend_table_16(c, weights, prefetch);
     const void *inputs[1] = {input};
     void *outputs[1] = {output};
-    const NeutronBases bases = {inputs, outputs, {weights, scratch, prefetch, NULL}};
+    NeutronBases bases = {.inputs = inputs, .outputs = outputs, .areas = {weights, scratch, prefetch}};
     const NeutronKernelCall call = {&c->params, b->buffers, &bases, b->window, NULL};
     uint8_t *const before = malloc(b->output_size), *const want = malloc(b->output_size);
     memcpy(before, output, b->output_size);

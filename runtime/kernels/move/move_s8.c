@@ -11,10 +11,10 @@ bool move_s8_check(const NeutronProgramView *program, const void *params_block, 
            p->channel < NEUTRON_CHANNELS;
 }
 
-/* Without a copy callback of the port, the bytes are copied at once. The buffers of the caller may share memory. */
+/* Without a copy callback of the port, the bytes are copied at once, one after the other: the caller's buffers may share memory. */
 static void start_line(NeutronBases *bases, uint8_t *to, const uint8_t *from, int32_t length, uint32_t channel) {
     if (bases->config.copy == NULL) {
-        memmove(to, from, (size_t)length);
+        for (int32_t i = 0; i < length; i++) to[i] = from[i];
     } else {
         bases->config.copy(to, from, (uint32_t)length, channel);
         bases->channels_open |= 1u << channel;

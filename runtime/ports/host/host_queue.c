@@ -5,6 +5,16 @@
 #include <pthread.h>
 #include <stddef.h>
 
+/* glibc 2.34 moved these functions to another library, under a new version beside the old one. With the old one the library runs
+ * on each Linux that a wheel is for. */
+#if defined(__GLIBC__) && defined(__x86_64__)
+__asm__(".symver pthread_create, pthread_create@GLIBC_2.2.5");
+__asm__(".symver pthread_join, pthread_join@GLIBC_2.2.5");
+#elif defined(__GLIBC__) && defined(__aarch64__)
+__asm__(".symver pthread_create, pthread_create@GLIBC_2.17");
+__asm__(".symver pthread_join, pthread_join@GLIBC_2.17");
+#endif
+
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
