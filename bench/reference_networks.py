@@ -27,6 +27,8 @@ NETWORKS = (
     "streaming_tcn",
     "crnn",
     "speech_enhancement",
+    "wake_word",
+    "text_decoder",
 )
 CALIBRATION, FRAMES = 32, 64
 
