@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def openneutron(folder: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs a command in the folder."""
+def openneutron(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs a command in the folder, which gets no bytecode of the models in it."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def run(*arguments: str) -> Ended:
         capsys.readouterr()
