@@ -151,14 +151,37 @@ def test_int16_norms_add_no_noise() -> None:
     assert sqnr(module, small) > 80
 
 
-def test_a_gain_that_is_computed_stays_on_the_cpu() -> None:
-    class Adaptive(nn.Module):
-        def forward(self, x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
-            return F.layer_norm(x, (16,), torch.relu(gain))
+NORMS_WITH_GIVEN_GAIN = {
+    "layer_norm": (lambda x, gain, bias: F.layer_norm(x, (16,), gain, bias), (2, 5, 16)),
+    "layer_norm_without_bias": (lambda x, gain, bias: F.layer_norm(x, (16,), gain), (2, 5, 16)),
+    "layer_norm_with_constant_gain": (
+        lambda x, gain, bias: F.layer_norm(x, (16,), torch.full((16,), 0.5), bias),
+        (4, 16),
+    ),
+    "rms_norm": (lambda x, gain, bias: F.rms_norm(x, (16,), gain), (2, 5, 16)),
+    "group_norm": (lambda x, gain, bias: F.group_norm(x, 4, gain, bias), (1, 16, 6, 5)),
+    "instance_norm": (lambda x, gain, bias: F.instance_norm(x, weight=gain, bias=bias), (1, 16, 6, 5)),
+}
 
-    inputs = [(torch.rand(4, 16), torch.rand(16)) for _ in range(3)]
-    on_cpu = analyse(Adaptive(), inputs[0], calibration=inputs).delegation.on_cpu
-    assert any("layer_norm" in str(item) for item in on_cpu)
+
+@pytest.mark.parametrize("name", NORMS_WITH_GIVEN_GAIN)
+def test_a_norm_with_a_computed_gain_or_bias_runs_on_the_npu(name: str) -> None:
+    """A product and a sum behind the norm take the gain and the bias, which only the run gives."""
+    function, shape = NORMS_WITH_GIVEN_GAIN[name]
+
+    class Adaptive(nn.Module):
+        def forward(self, x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = function(x, torch.relu(gain), torch.tanh(bias))
+            return result
+
+    torch.manual_seed(1)
+    inputs = [(torch.rand(shape) * 2 - 1, torch.rand(16), torch.rand(16)) for _ in range(4)]
+    small = Compiled(analyse(Adaptive(), inputs[0], calibration=inputs), inputs)
+    assert not small.reasons
+    norm = "group_norm" if shape[0] == 1 else "layer_norm"
+    assert norm in small.operators
+    assert_same_as_litert(small.program)
+    assert sqnr(Adaptive(), small) > 34
 
 
 def test_an_instance_norm_that_learns_its_statistics_stays() -> None:

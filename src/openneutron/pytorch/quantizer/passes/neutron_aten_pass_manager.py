@@ -23,9 +23,9 @@ from openneutron.pytorch.quantizer.passes.exported_forms import (
 )
 from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills, ProductsToLinear, SplitProjections
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
+from openneutron.pytorch.quantizer.passes.norms import ComputedGains, WrittenNorms
 from openneutron.pytorch.quantizer.passes.recurrent import WholeLayers
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
-from openneutron.pytorch.quantizer.passes.written_norms import WrittenNorms
 
 AtenPass = Callable[[GraphModule], PassResult | None]
 """A function that changes a graph module, in place or not. A pass of ours is a frozen dataclass."""
@@ -42,6 +42,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
             PlainCasts(),
             CellLoops(keep),
             WholeLayers(keep, training=True),
+            ComputedGains(keep),
             Decompose(keep),
             PlainCasts(),
             DropExpands(),
@@ -57,6 +58,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         CellLoops(keep),
         WholeLayers(keep),
         WrittenNorms(keep),
+        ComputedGains(keep),
         Decompose(keep),
         PlainCasts(),
         DropExpands(),

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recognize RMS norms that a model spells out: ``weight * (x * rsqrt(mean(x ** 2) + eps))``, as transformer language models do."""
+"""Rewrite normalizations in the form that the NPU computes in one call, with constant gain and bias.
+
+Transformer language models spell RMS norms out: ``weight * (x * rsqrt(mean(x ** 2) + eps))``. Adaptive norms, as in diffusion
+transformers, compute gain and bias from another input of the model.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from openneutron.ops.normalization import MOST_NORMALIZED
+from openneutron.pytorch.graph.program import arguments_of
 from openneutron.pytorch.graph.rewriting import NodePass, add_call, constant_of, hand_over
 
 _aten = torch.ops.aten
@@ -102,3 +107,53 @@ def _weighted(module: GraphModule, product: Node, extent: int) -> tuple[Node, No
         if isinstance(other, Node) and known is not None and tuple(known.shape) == (extent,):
             return user, other
     return product, None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedGains(NodePass):
+    """Rewrite a normalization with a computed gain or bias as one without it, with a product or a sum behind it.
+
+    The gain or bias is computed at run time, or an input of the model. keep: calls to leave alone.
+    """
+
+    keep: Callable[[Node], bool] | None = None
+
+    targets = (
+        _aten.layer_norm.default,
+        _aten.rms_norm.default,
+        _aten.group_norm.default,
+        _aten.instance_norm.default,
+    )
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        given = arguments_of(node)
+        gain, bias = given.get("weight"), given.get("bias")
+        computed = [value is not None and constant_of(module, value) is None for value in (gain, bias)]
+        if not any(computed) or (self.keep is not None and self.keep(node)):
+            return False
+        gain_is_computed = computed[0]
+        if gain_is_computed:
+            given["weight"] = None
+        if bias is not None:
+            given["bias"] = None  # the sum comes behind the product
+        places = [item.name for item in _schema(node).arguments]
+        end = add_call(module, node, node.target, *(given[name] for name in places))
+        if gain_is_computed:
+            end = add_call(module, node, _aten.mul.Tensor, end, _beside(module, node, gain))
+        if bias is not None:
+            end = add_call(module, node, _aten.add.Tensor, end, _beside(module, node, bias))
+        hand_over(module, node, end)
+        return True
+
+
+def _schema(node: Node) -> torch.FunctionSchema:
+    assert isinstance(node.target, torch._ops.OpOverload)
+    return node.target._schema
+
+
+def _beside(module: GraphModule, norm: Node, values: Node) -> Node:
+    """Return a gain or bias in a shape that broadcasts against the result of its norm: those of channels as [channels, 1, ...]."""
+    if norm.target in (_aten.layer_norm.default, _aten.rms_norm.default):
+        return values
+    extents = [values.meta["val"].shape[0], *(1,) * (norm.meta["val"].dim() - 2)]
+    return add_call(module, norm, _aten.reshape.default, values, extents)
