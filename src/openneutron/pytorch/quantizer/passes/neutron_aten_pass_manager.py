@@ -31,9 +31,11 @@ AtenPass = Callable[[GraphModule], PassResult | None]
 """A function that changes a graph module, in place or not. A pass of ours is a frozen dataclass."""
 
 
-def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = None) -> tuple[AtenPass, ...]:
-    """Return the passes in order; composite operators that ``keep`` holds for stay whole. In training weights stay as
-    they are made. So do convolutions' batch norms, which torchao folds after training; where ``prepare_training`` ran
+def default_passes(
+    is_qat: bool = False, keep: Callable[[Node], bool] | None = None, litert_only: bool = False
+) -> tuple[AtenPass, ...]:
+    """Return the passes in order; composite operators that ``keep`` holds for stay whole. With ``litert_only``, normalizations
+    become operators of LiteRT. In training weights stay as they are made. So do convolutions' batch norms, which torchao folds after training; where ``prepare_training`` ran
     first, none is left for either."""
     if is_qat:
         return (
@@ -42,7 +44,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
             PlainCasts(),
             CellLoops(keep),
             WholeLayers(keep, training=True),
-            Decompose(keep),
+            Decompose(keep, litert_only),
             PlainCasts(),
             DropExpands(),
             ScalarsToTensors(training=True),
@@ -57,7 +59,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         CellLoops(keep),
         WholeLayers(keep),
         WrittenNorms(keep),
-        Decompose(keep),
+        Decompose(keep, litert_only),
         PlainCasts(),
         DropExpands(),
         FoldConstants(),
@@ -84,9 +86,10 @@ class NeutronAtenPassManager:
         passes: Sequence[AtenPass] | None = None,
         is_qat: bool = False,
         keep: Callable[[Node], bool] | None = None,
+        litert_only: bool = False,
     ) -> None:
         self.neutron_target_spec = neutron_target_spec
-        self.passes = tuple(passes) if passes is not None else default_passes(is_qat, keep)
+        self.passes = tuple(passes) if passes is not None else default_passes(is_qat, keep, litert_only)
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
