@@ -84,6 +84,15 @@ def test_the_error_names_a_memory_that_suffices() -> None:
     assert 4096 < compiled(graph, least / 1024).report.sram_bytes <= least
 
 
+@pytest.mark.parametrize("rest", [1, 8])
+def test_constants_are_aligned_at_a_budget_that_is_not(rest: int) -> None:
+    graph = Chain("deep", (1, 16, 16, 8)).conv(16, 3).conv(16, 3).conv(16, 3).graph()
+    options = dataclasses.replace(OPTIONS, sram_budget=7 * 1024 + rest)
+    made = compile_graph(graph, targets.get("imx95"), options)
+    assert made.report.fetched_bytes > 0
+    assert_equal_to_litert(graph, made, 0)
+
+
 def test_random_graphs() -> None:
     count = 0
     for seed in range(24):
