@@ -21,7 +21,7 @@ from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import base, decode
 from scripts.published_networks import Chain, mobilenet_v1
-from tests.support import oracle
+from tests.support import joined_graphs, oracle
 from tests.support.random_graphs import several
 
 OPTIONS = CompileOptions(target="imx95", check=True)
@@ -73,6 +73,14 @@ def test_a_convolution_whose_tensors_and_constants_do_not_fit_is_divided_by_chan
     assert len(parts) > 4 and all(call.views["output"].extents[3] < 128 for call in parts)
     assert made.report.sram_bytes <= 16 * 1024
     assert_equal_to_litert(graph, made, 0)
+
+
+def test_a_joined_call_whose_constants_do_not_fit_is_two_calls_again() -> None:
+    graph = joined_graphs.graph_of("gelu", shape=(1, 4000))
+    large, small = compiled(graph, 128), compiled(graph, 72)
+    kernels = [[call.kernel for call in made.schedule.calls if not call.is_transfer] for made in (large, small)]
+    assert len(kernels[0]) == 1 and kernels[1].count("lookup_s8") == 1
+    assert_equal_to_litert(graph, small, 0)
 
 
 def test_the_error_names_a_memory_that_suffices() -> None:
