@@ -21,7 +21,7 @@ from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import base, decode
 from scripts.published_networks import Chain, mobilenet_v1
-from tests.support import oracle
+from tests.support import joined_graphs, oracle
 from tests.support.random_graphs import several
 
 OPTIONS = CompileOptions(target="imx95", check=True)
@@ -75,6 +75,14 @@ def test_a_convolution_whose_tensors_and_constants_do_not_fit_is_divided_by_chan
     assert_equal_to_litert(graph, made, 0)
 
 
+def test_a_joined_call_whose_constants_do_not_fit_is_two_calls_again() -> None:
+    graph = joined_graphs.graph_of("gelu", shape=(1, 4000))
+    large, small = compiled(graph, 128), compiled(graph, 72)
+    kernels = [[call.kernel for call in made.schedule.calls if not call.is_transfer] for made in (large, small)]
+    assert len(kernels[0]) == 1 and kernels[1].count("lookup_s8") == 1
+    assert_equal_to_litert(graph, small, 0)
+
+
 def test_the_error_names_a_memory_that_suffices() -> None:
     graph = Chain("wide", (1, 8, 8, 64)).conv(128, 3).graph()
     with pytest.raises(BudgetError) as caught:
@@ -82,6 +90,15 @@ def test_the_error_names_a_memory_that_suffices() -> None:
     assert str(caught.value).startswith("'wide': it needs ")
     least = caught.value.least_bytes
     assert 4096 < compiled(graph, least / 1024).report.sram_bytes <= least
+
+
+@pytest.mark.parametrize("rest", [1, 8])
+def test_constants_are_aligned_at_a_budget_that_is_not(rest: int) -> None:
+    graph = Chain("deep", (1, 16, 16, 8)).conv(16, 3).conv(16, 3).conv(16, 3).graph()
+    options = dataclasses.replace(OPTIONS, sram_budget=7 * 1024 + rest)
+    made = compile_graph(graph, targets.get("imx95"), options)
+    assert made.report.fetched_bytes > 0
+    assert_equal_to_litert(graph, made, 0)
 
 
 def test_random_graphs() -> None:

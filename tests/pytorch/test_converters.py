@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from executorch.exir.backend.compile_spec_schema import CompileSpec
+from torch import nn
 
 import openneutron
 from openneutron import pte
+from openneutron.converter.eiq import EiqConverter
 from openneutron.errors import BudgetError, ConverterError, InvalidOptionError, MissingToolError
+from openneutron.ir import Graph
 from openneutron.isa import payload
 from openneutron.litert import read
 from openneutron.litert.neutron_graph import find
@@ -59,6 +63,33 @@ def test_eiq_and_open_with_the_same_compiler_behind_them(tmp_path: Path, monkeyp
     (row,) = theirs.report.to_dict()["converted"]
     assert list(row.values()) == [part.name, *sizes]
     assert "1 partition, for the chip alone; costs are not known here" in theirs.summary()
+
+
+def test_norms_become_operators_of_litert_for_eiq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LiteRT has no operator for a layer norm. A partition for NXP's converter has means, differences, tables and products instead."""
+    fake_sdk.write(tmp_path / "sdk", fake_sdk.OURS)
+    monkeypatch.syspath_prepend(str(tmp_path / "sdk"))
+    graphs = []
+
+    def convert(_self: object, graph: Graph, *_others: object) -> None:
+        graphs.append(graph)
+        raise ConverterError("the graph is known now", "", 0)
+
+    monkeypatch.setattr(EiqConverter, "convert", convert)
+    norms = nn.Sequential(nn.LayerNorm(12), nn.RMSNorm(12), nn.GroupNorm(2, 8), nn.InstanceNorm2d(8)).eval()
+    with pytest.raises(ConverterError, match="the graph is known now"):
+        openneutron.compile(norms, INPUTS, calibration=[INPUTS], options=EIQ)
+    (graph,) = graphs
+    operators = collections.Counter(node.op for node in graph.nodes)
+    assert not {"layer_norm", "group_norm"} & operators.keys()
+    assert (operators["sub"], operators["mean"]) == (3, 7)
+    whole = openneutron.compile(norms, INPUTS, calibration=[INPUTS])
+    assert [node.op for node in whole.partitions[0].graph.nodes].count("layer_norm") == 2
+
+
+def test_a_quantizer_for_an_unknown_converter() -> None:
+    with pytest.raises(InvalidOptionError, match=r"^converter: "):
+        openneutron.NeutronQuantizer(converter="vela")
 
 
 def test_a_converter_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

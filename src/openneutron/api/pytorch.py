@@ -243,7 +243,7 @@ def compile_module(
     specs = _compile_spec(options, delegation, name)
     with suppressed(), step("Exporting"):
         source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
-    asked = Unquantized.of(source, name, spec, calibration, data, quantization)
+    asked = Unquantized.of(source, name, spec, calibration, data, quantization, options.converter)
     made = _made_with_cache(asked, specs, options, delegation)
     if not delegation.any_runtime:
         with step("Checking kernels"):

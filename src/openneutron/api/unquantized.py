@@ -12,7 +12,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from openneutron.errors import InvalidOptionError
-from openneutron.options import DataOptions, QuantizationOptions, changed
+from openneutron.options import OPEN, DataOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
@@ -26,7 +26,7 @@ from openneutron.timings import advance
 class Unquantized:
     """An exported model, and all that its quantization depends on.
 
-    ``samples`` are those of ``calibration``, ``total`` is their number; 0 where it is not known.
+    ``converter`` is that of the partitions. ``samples`` are those of ``calibration``, ``total`` is their number; 0 where it is not known.
     """
 
     source: AtenGraph
@@ -36,6 +36,7 @@ class Unquantized:
     total: int
     options: QuantizationOptions
     calibration: Calibration | None
+    converter: str = OPEN
 
     @classmethod
     def of(
@@ -46,10 +47,11 @@ class Unquantized:
         calibration: Any,
         data: DataOptions,
         options: QuantizationOptions,
+        converter: str = OPEN,
     ) -> Unquantized:
         """Return the model. The calibration samples are read when they are needed. Raises as ``Calibration.of`` does."""
         found = Calibration.of(calibration, source.inputs, data)
-        return cls(source, name, target, found, 0 if found is None else length_hint(found), options, found)
+        return cls(source, name, target, found, 0 if found is None else length_hint(found), options, found, converter)
 
     @property
     def calibrated(self) -> Calibrated:
@@ -72,7 +74,10 @@ class Unquantized:
         Raises InvalidOptionError where an option or the calibration data is unusable.
         """
         module, train_fn = self.source.module, self.options.train_fn
-        measures, quantizer = measures_in(self.options), quantizer_for(self.options, self.target)
+        measures, quantizer = (
+            measures_in(self.options),
+            quantizer_for(self.options, self.target, converter=self.converter),
+        )
         if self.is_quantized:
             given = ("keep_float", "train_fn", "activations", "layer_activations", *measures)
             for option in [name for name in given if name in changed(self.options)]:

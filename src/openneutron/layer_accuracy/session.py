@@ -83,7 +83,8 @@ class Session:
         """Return the model quantized, beside its float twin."""
         if self.is_quantized:
             return of_quantized(self.source, self.name)
-        quantizer = quantizer_for(self.quantization, NeutronTargetSpec(self.options.target))
+        spec = NeutronTargetSpec(self.options.target)
+        quantizer = quantizer_for(self.quantization, spec, converter=self.options.converter)
         return twins(self.source, quantizer, self.samples, self.name, self.quantization)
 
 

@@ -160,7 +160,7 @@ def _quantization(target: NeutronTargetSpec, options: RecipeOptions, is_qat: boo
     """Return the steps of ``calibrate_and_quantize``, between which ExecuTorch prepares, trains or calibrates, and
     converts."""
     train_fn = options.quantization.train_fn
-    quantizer = quantizer_for(options.quantization, target, is_qat)
+    quantizer = quantizer_for(options.quantization, target, is_qat, options.options.converter)
 
     def fold(module: GraphModule) -> GraphModule:
         quantizer.begin(module)

@@ -317,14 +317,17 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
     budget = budget_bytes(options.sram_budget, target)
     outside = bytes_outside(graph, ARENA if target.moves_tiles else options.place)
     tasks = all_tasks.of(target, options)
-    if target.moves_tiles:
-        # A cascade has the same tiles with the copies of the other selections, and a search takes seconds.
-        tasks = tasks[:1]
-    found = [task.within(budget - outside) for task in tasks]
+    found: list[Fitted | Infeasible] = []
+    for task in tasks:
+        found.append(task.within(budget - outside))
+        # A cascade has the same tiles with the copies of the other selections, and a search takes seconds. A joined call can't be
+        # divided into groups of channels, though.
+        if target.moves_tiles and isinstance(found[-1], Fitted):
+            break
     feasible = [each for each in found if not isinstance(each, Infeasible)]
     if feasible:
         return min(feasible, key=lambda each: (each.cycles(target), each.sram_bytes))
-    infeasible = [(each, task) for each, task in zip(found, tasks, strict=True) if isinstance(each, Infeasible)]
+    infeasible = [(each, task) for each, task in zip(found, tasks, strict=False) if isinstance(each, Infeasible)]
     # Of equal sizes the first selection counts: for an earlier one, one byte more than the smallest size so far is enough.
     best: tuple[int, int] | None = None
     for index in sorted(range(len(infeasible)), key=lambda index: infeasible[index][0].floor_bytes):

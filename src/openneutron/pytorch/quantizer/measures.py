@@ -10,7 +10,7 @@ from torch.fx import Graph, GraphModule, Node
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from openneutron.errors import InvalidOptionError
-from openneutron.options import QuantizationOptions, changed
+from openneutron.options import OPEN, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.calibrate import calibrate_or_restore
 from openneutron.pytorch.quantizer.corrections.biases import correct_bias
@@ -40,12 +40,12 @@ def measures_in(options: QuantizationOptions) -> list[str]:
 
 
 def quantizer_for(
-    options: QuantizationOptions, target: NeutronTargetSpec, is_qat: bool | None = None
+    options: QuantizationOptions, target: NeutronTargetSpec, is_qat: bool | None = None, converter: str = OPEN
 ) -> NeutronQuantizer:
     """Return the quantizer with the types, observers and float layers of the options. ``is_qat``: None as there is a
     function that trains."""
     is_qat = options.train_fn is not None if is_qat is None else is_qat
-    quantizer = NeutronQuantizer(target, is_qat, OBSERVER[options.observer], options.activations)
+    quantizer = NeutronQuantizer(target, is_qat, OBSERVER[options.observer], options.activations, converter)
     for name, activations in options.layer_activations:
         quantizer.set_module_name(name, QuantizationConfig(activations=activations))
     for name, observer in options.layer_observers:

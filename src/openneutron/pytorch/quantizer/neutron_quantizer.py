@@ -14,7 +14,7 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, Quan
 
 from openneutron.flags import check_choice
 from openneutron.options import ACTIVATIONS as TYPES
-from openneutron.options import INT8, INT16
+from openneutron.options import CONVERTERS, INT8, INT16, OPEN
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.pointwise import Region, find_regions, jumps
 from openneutron.pytorch.graph.rewriting import constant_nodes, constant_of
@@ -78,8 +78,9 @@ class NeutronQuantizer(Quantizer):
         observer: The class of observers of activations in calibration; None means HistogramRangeObserver, or for int16 the range of
             all values.
         activations: The type of activations where no other setting exists: ``int8`` or ``int16``.
+        converter: The converter of the partitions. For ``eiq``, normalizations become operators of LiteRT.
 
-    Raises InvalidOptionError for an unknown type of activations.
+    Raises InvalidOptionError for an unknown type of activations or an unknown converter.
 
     >>> NeutronQuantizer().keep_float("classifier.*").neutron_target_spec.get_name()
     'imxrt700'
@@ -91,11 +92,14 @@ class NeutronQuantizer(Quantizer):
         is_qat: bool = False,
         observer: Any = None,
         activations: str = INT8,
+        converter: str = OPEN,
     ) -> None:
         super().__init__()
         check_choice("activations", activations, TYPES)
+        check_choice("converter", converter, CONVERTERS)
         self.neutron_target_spec = neutron_target_spec or NeutronTargetSpec()
         self.is_qat, self.observer, self.activations = is_qat, observer, activations
+        self.converter = converter
         self._overrides, self._names = Overrides(), settings.nothing()
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
@@ -144,7 +148,10 @@ class NeutronQuantizer(Quantizer):
 
         self.begin(model)
         keep = self._overrides.keeps_float if self._overrides else None
-        return NeutronAtenPassManager(self.neutron_target_spec, is_qat=self.is_qat, keep=keep)(model).graph_module
+        passes = NeutronAtenPassManager(
+            self.neutron_target_spec, is_qat=self.is_qat, keep=keep, litert_only=self.converter != OPEN
+        )
+        return passes(model).graph_module
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Return the model with the quantization of each node noted, in place; torchao calls this method."""

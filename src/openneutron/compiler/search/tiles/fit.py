@@ -15,6 +15,7 @@ from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.streams import Streams, Tiled, steps_of
 from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.isa import aligned
+from openneutron.isa.rows import ALIGNMENT
 from openneutron.options import CALLER
 from openneutron.targets import Target
 
@@ -52,6 +53,8 @@ def least_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target,
 
 def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int) -> TiledSchedule | None:
     """Return the fastest schedule in tiles that is found for ``budget`` bytes of NPU memory; None if no schedule is found."""
+    # Constants are placed at the end of the memory too.
+    budget -= budget % ALIGNMENT
     # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
     given = of_one_order(calls, storages)[-1]
     divided = in_groups(given.calls, given.storages, int(budget * GROUPED))

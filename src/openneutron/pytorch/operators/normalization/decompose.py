@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Normalizations over more elements than one kernel call takes, and normalizations by given statistics.
+"""Normalizations over more elements than one kernel call takes, for a converter without an operator for them, and by given statistics.
 
 Such a normalization is x - mean, its square, the mean of that, the root's reciprocal, and one product; every intermediate result
 gets a scale of its own, and only three of them have the input's size. The difference comes first: x * r - mean * r would
@@ -20,32 +20,34 @@ from openneutron.ops.normalization import MOST_NORMALIZED
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 
-@decomposes("aten.layer_norm.default")
+def _fits_a_line(normalized_shape: Sequence[int], **_: object) -> bool:
+    return math.prod(normalized_shape) <= MOST_NORMALIZED
+
+
+def _fits_a_group(input: Tensor, num_groups: int, **_: object) -> bool:
+    return math.prod(input.shape[1:]) // num_groups <= MOST_NORMALIZED
+
+
+@decomposes("aten.layer_norm.default", own_operator=_fits_a_line)
 def layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float, **_: object
-) -> Tensor | Keep:
-    if math.prod(normalized_shape) <= MOST_NORMALIZED:
-        return KEPT
+) -> Tensor:
     dims = tuple(range(-len(normalized_shape), 0))
     return _scaled_and_shifted(_standardized(input, dims, eps), len(normalized_shape), weight, bias)
 
 
-@decomposes("aten.rms_norm.default")
-def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Tensor | Keep:
-    if math.prod(normalized_shape) <= MOST_NORMALIZED:
-        return KEPT
+@decomposes("aten.rms_norm.default", own_operator=_fits_a_line)
+def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Tensor:
     dims = tuple(range(-len(normalized_shape), 0))
     eps = torch.finfo(input.dtype).eps if eps is None else eps
     return _scaled_and_shifted(input * _over_root_mean_square(input, dims, eps), len(normalized_shape), weight, None)
 
 
-@decomposes("aten.group_norm.default")
+@decomposes("aten.group_norm.default", own_operator=_fits_a_group)
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float, **_: object
-) -> Tensor | Keep:
+) -> Tensor:
     batch, channels, *extents = input.shape
-    if math.prod(input.shape[1:]) // num_groups <= MOST_NORMALIZED:
-        return KEPT
     if num_groups == channels:
         return _per_channel(_standardized(input, tuple(range(2, input.dim())), eps), weight, bias)
     groups = input.reshape(batch, num_groups, channels // num_groups, *extents)

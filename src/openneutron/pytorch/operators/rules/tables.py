@@ -178,14 +178,22 @@ it can't compute: calls where one of them is used are left alone."""
 
 DECOMPOSITIONS: dict[str, Decomposition] = {}
 
+OWN_OPERATORS: dict[str, Callable[..., bool]] = {}
+"""Functions that take the arguments of a call of ``DECOMPOSITIONS`` and return whether an operator of our own table computes it.
+Such a call stays whole, except for a converter that reads operators of LiteRT alone."""
 
-def decomposes(*targets: str) -> Callable[[Decomposition], Decomposition]:
-    """Register a function for these operators (``aten.layer_norm.default``)."""
+
+def decomposes(
+    *targets: str, own_operator: Callable[..., bool] | None = None
+) -> Callable[[Decomposition], Decomposition]:
+    """Register a function for these operators (``aten.layer_norm.default``), and with ``own_operator`` a row of ``OWN_OPERATORS``."""
 
     def register(function: Decomposition) -> Decomposition:
         for target in targets:
             assert target not in DECOMPOSITIONS, f"two decompositions of {target}"
             DECOMPOSITIONS[target] = function
+            if own_operator is not None:
+                OWN_OPERATORS[target] = own_operator
         return function
 
     return register

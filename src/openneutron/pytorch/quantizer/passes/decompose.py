@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -23,15 +23,21 @@ from openneutron.pytorch.graph.rewriting import finished, splice
 from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
-from openneutron.pytorch.operators.rules.tables import KEPT, Keep
+from openneutron.pytorch.operators.rules.tables import KEPT, OWN_OPERATORS, Keep
 from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional, PlainCasts
 
 ALWAYS = frozenset(("aten.one_hot.default",))
 """Operators that are decomposed even where they stay float. ExecuTorch's own decomposition of them has assertions on
 values. Its runtime has no kernel for these assertions, and may sort them behind the output."""
 
-Traces = dict[Any, "Traced"]
-"""Decompositions by operator, arguments, shapes and strides; a model repeats few distinct calls."""
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """Decompositions by operator, arguments, shapes and strides; a model repeats few distinct calls. ``litert_only``: see
+    ``Decompose``."""
+
+    litert_only: bool
+    made: dict[Any, Traced] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,13 +58,14 @@ class Decompose:
     ``STAYS_WHOLE``.
 
     keep: calls to leave alone. Pieces keep the module path and source line of the call, and say in ``meta["custom"]`` which
-    operator they come from.
+    operator they come from. litert_only: also replace the calls that ``OWN_OPERATORS`` would leave whole.
     """
 
     keep: Callable[[Node], bool] | None = None
+    litert_only: bool = False
 
     def __call__(self, module: GraphModule) -> PassResult:
-        return finished(module, _decompose(module, self.keep, {}))
+        return finished(module, _decompose(module, self.keep, Traces(self.litert_only)))
 
 
 def _decompose(module: GraphModule, keep: Callable[[Node], bool] | None, traces: Traces) -> bool:
@@ -135,19 +142,28 @@ def _traced(overload: torch._ops.OpOverload, node: Node, sources: list[Node], tr
     plain = tuple("tensor" if isinstance(leaf, Node) else (type(leaf), str(leaf)) for leaf in leaves)
     layouts = tuple((tuple(value.shape), value.stride(), value.dtype) for value in values)
     key = (overload, str(spec), plain, layouts, tuple(value.requires_grad for value in values))
-    if key not in traces:
-        function = DECOMPOSITIONS.get(str(overload))
-        if function is None:
-            traces[key] = _traced_by_torch(overload, call, traces)
-            return traces[key]
-        try:
-            traces[key] = _trace(lambda given: function(**given), call)
-        except RuntimeError:
-            # A call without elements that the decomposition can't take stays whole.
-            if all(value.numel() for value in values):
-                raise
-            traces[key] = Traced(None)
-    return traces[key]
+    if key not in traces.made:
+        traces.made[key] = _traced_anew(overload, call, traces)
+    return traces.made[key]
+
+
+def _traced_anew(overload: torch._ops.OpOverload, call: Call, traces: Traces) -> Traced:
+    name = str(overload)
+    function = DECOMPOSITIONS.get(name)
+    if function is None:
+        return _traced_by_torch(overload, call, traces)
+    has_operator = None if traces.litert_only else OWN_OPERATORS.get(name)
+
+    def decomposed(given: dict[str, Any]) -> Any:
+        return KEPT if has_operator is not None and has_operator(**given) else function(**given)
+
+    try:
+        return _trace(decomposed, call)
+    except RuntimeError:
+        # A call without elements that the decomposition can't take stays whole.
+        if all(value.numel() for value in call.values):
+            raise
+        return Traced(None)
 
 
 def _traced_by_torch(overload: torch._ops.OpOverload, call: Call, traces: Traces) -> Traced:

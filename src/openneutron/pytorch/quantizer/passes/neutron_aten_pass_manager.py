@@ -31,10 +31,12 @@ AtenPass = Callable[[GraphModule], PassResult | None]
 """A function that changes a graph module, in place or not. A pass of ours is a frozen dataclass."""
 
 
-def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = None) -> tuple[AtenPass, ...]:
-    """Return the passes in order; composite operators that ``keep`` holds for stay whole. In training weights stay as
-    they are made. So do convolutions' batch norms, which torchao folds after training; where ``prepare_training`` ran
-    first, none is left for either."""
+def default_passes(
+    is_qat: bool = False, keep: Callable[[Node], bool] | None = None, litert_only: bool = False
+) -> tuple[AtenPass, ...]:
+    """Return the passes in order; composite operators that ``keep`` holds for stay whole. With ``litert_only``, normalizations
+    become operators of LiteRT. In training weights stay as they are made. So do convolutions' batch norms, which torchao folds after
+    training; where ``prepare_training`` ran first, none is left for either."""
     if is_qat:
         return (
             InlineWrappers(training=True),
@@ -43,7 +45,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
             CellLoops(keep),
             WholeLayers(keep, training=True),
             ComputedGains(keep),
-            Decompose(keep),
+            Decompose(keep, litert_only),
             PlainCasts(),
             DropExpands(),
             ScalarsToTensors(training=True),
@@ -59,7 +61,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         WholeLayers(keep),
         WrittenNorms(keep),
         ComputedGains(keep),
-        Decompose(keep),
+        Decompose(keep, litert_only),
         PlainCasts(),
         DropExpands(),
         FoldConstants(),
@@ -86,9 +88,10 @@ class NeutronAtenPassManager:
         passes: Sequence[AtenPass] | None = None,
         is_qat: bool = False,
         keep: Callable[[Node], bool] | None = None,
+        litert_only: bool = False,
     ) -> None:
         self.neutron_target_spec = neutron_target_spec
-        self.passes = tuple(passes) if passes is not None else default_passes(is_qat, keep)
+        self.passes = tuple(passes) if passes is not None else default_passes(is_qat, keep, litert_only)
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
