@@ -157,6 +157,28 @@ static inline void neutron_copy_line(uint8_t *to, int32_t to_pitch, const uint8_
     for (int32_t i = 0; i < count; i++) to[(ptrdiff_t)i * to_pitch] = from[(ptrdiff_t)i * from_pitch];
 }
 
+/* Copies `length` elements from line to line, with the call's parameters. */
+typedef void (*NeutronCopyLine)(const NeutronKernelCall *call, uint8_t *to, int32_t to_pitch, const uint8_t *from,
+                                int32_t from_pitch, int32_t length);
+
+/* copy() for each line of the window. */
+static NEUTRON_INLINE void neutron_copy_lines(const NeutronKernelCall *call, uint32_t input, uint32_t output,
+                                              NeutronCopyLine copy) {
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *in = &call->buffers[input], *out = &call->buffers[output];
+    int32_t cols = w->col1 - w->col0, length = w->channel1 - w->channel0;
+    neutron_join_columns((const NeutronBuffer *const[]){in, out}, 2, &cols, &length);
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);
+        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+        for (int32_t c = 0; c < cols; c++) {
+            copy(call, to, out->channel_pitch, from, in->channel_pitch, length);
+            from += in->col_pitch;
+            to += out->col_pitch;
+        }
+    }
+}
+
 static inline void neutron_fill_line(uint8_t *to, int32_t pitch, uint8_t value, int32_t count) {
     if (pitch == 1) {
         memset(to, value, (size_t)count);

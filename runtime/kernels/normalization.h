@@ -41,6 +41,18 @@ static inline bool neutron_normalization_is_sound(const NeutronProgramView *prog
            neutron_range_is_sound(program, base, offset, (uint64_t)channels * sizeof(NeutronNormCoefficient), 4);
 }
 
+/* The words of a call's parameter block `p`. */
+#define NEUTRON_NORMALIZATION(call, p, element_bytes)                                                           \
+    {(p)->input_zero_point, (p)->shift, element_bytes, (uint64_t)(p)->epsilon_high << 32 | (p)->epsilon_low,    \
+     (const NeutronNormCoefficient *)(const void *)(neutron_base_address((call)->bases, (p)->coefficients_base) + \
+                                                    (p)->coefficients_offset)}
+
+/* The input has all elements of the window `read`, and the words of the block `p` for so many channels are sound. */
+#define NEUTRON_NORMALIZATION_IS_SOUND(program, p, read, channels, element_bytes)                             \
+    (neutron_window_elements(program, (p)->input, false, read, (uint32_t)(element_bytes)) != NULL &&          \
+     neutron_normalization_is_sound(program, (p)->coefficients_base, (p)->coefficients_offset, channels,      \
+                                    (p)->input_zero_point, (p)->epsilon_high, (p)->shift))
+
 static NEUTRON_INLINE int32_t neutron_norm_load(const uint8_t *from, const int32_t element_bytes) {
     return element_bytes == 2 ? neutron_load_16(from) : (int8_t)*from;
 }

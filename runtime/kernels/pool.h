@@ -233,11 +233,31 @@ NEUTRON_AVX2_INLINE void neutron_largest_avx2(const NeutronPool *pool, const Neu
 }
 #endif
 
+#endif
+
 /* ---- sums ----------------------------------------------------------------------------------------------------------- */
 
 /* Sums of a point's taps to stored values, for `size` channels. */
 typedef void (*NeutronFinishSums)(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *sums,
                                   int8_t *stored, int32_t size);
+
+#if NEUTRON_DSP
+
+/* Four channels at a time. */
+static NEUTRON_INLINE void neutron_sum(const NeutronPool *pool, const NeutronPoolPoint *point, NeutronFinishSums finish) {
+    const uint8_t *from = point->from;
+    uint8_t *to = point->to;
+    for (int32_t left = point->channels; left > 0; left -= 4) {
+        int32_t sums[4];
+        neutron_sum_dsp(sums, pool->in, from, point->place, point->rows, point->cols, left);
+        for (int32_t i = 0; i < 4 && i < left; i++, to += pool->out->channel_pitch) {
+            finish(pool, point, &sums[i], (int8_t *)to, 1);
+        }
+        from += 4 * (ptrdiff_t)pool->in->channel_pitch;
+    }
+}
+
+#else
 
 /* Channels from `done` on, by blocks of this size. */
 static NEUTRON_INLINE int32_t neutron_sum_blocks(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,

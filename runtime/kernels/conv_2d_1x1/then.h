@@ -8,16 +8,26 @@
 
 #include "../kernel.h"
 
-/* The words of the second kernel behind its buffers: those of the call's parameters from `first` on. */
-#define NEUTRON_THEN_WORDS(to, first_of_to, p, first) \
-    memcpy(&(to).first_of_to, &(p)->first, sizeof(to) - offsetof(__typeof__(to), first_of_to))
-
-/* Runs the convolution, whose words are the first of the call's, and then a kernel with these parameters. */
-static inline void neutron_conv_2d_1x1_then(const NeutronKernelCall *call, NeutronKernelRun then, const void *params) {
-    conv_2d_1x1_s8_run(call);
-    NeutronKernelCall second = *call;
-    second.params = params;
-    then(&second);
-}
+/* conv_2d_1x1_<second>_check() and _run(). Params, Second: the parameter blocks of the call and of the second kernel. operand: the
+ * second kernel's operand that is the convolution's output. first_word: the second kernel's first word behind its buffers; from there
+ * on its words are those of the call from then_<first_word> on. The further arguments initialize its other operands from `p`. */
+#define NEUTRON_CONV_2D_1X1_THEN(second, Params, Second, operand, first_word, ...)                                          \
+    static Second second_of(const Params *p) {                                                                              \
+        Second words = {.operand = p->output, .output = p->output, __VA_ARGS__};                                            \
+        memcpy(&words.first_word, &p->then_##first_word, sizeof words - offsetof(Second, first_word));                      \
+        return words;                                                                                                       \
+    }                                                                                                                       \
+    bool conv_2d_1x1_##second##_check(const NeutronProgramView *program, const void *params,                                \
+                                      const NeutronWindowExtents *window) {                                                 \
+        const Second words = second_of(params);                                                                             \
+        return conv_2d_1x1_s8_check(program, params, window) && second##_check(program, &words, window);                    \
+    }                                                                                                                       \
+    void conv_2d_1x1_##second##_run(const NeutronKernelCall *call) {                                                        \
+        const Second words = second_of(call->params);                                                                       \
+        conv_2d_1x1_s8_run(call);                                                                                           \
+        NeutronKernelCall then = *call;                                                                                     \
+        then.params = &words;                                                                                               \
+        second##_run(&then);                                                                                                \
+    }
 
 #endif

@@ -19,7 +19,9 @@ static NEUTRON_INLINE int32_t copy_blocks(uint8_t *to, int32_t to_pitch, const u
     return done;
 }
 
-static void copy_line(uint8_t *to, int32_t to_pitch, const uint8_t *from, int32_t from_pitch, int32_t length) {
+static NEUTRON_INLINE void copy_line(const NeutronKernelCall *call, uint8_t *to, int32_t to_pitch, const uint8_t *from,
+                                     int32_t from_pitch, int32_t length) {
+    (void)call;
     const int32_t done =
         NEUTRON_BLOCK > 1 ? copy_blocks(to, to_pitch, from, from_pitch, length, 0, NEUTRON_BLOCK) : 0;
     copy_blocks(to, to_pitch, from, from_pitch, length, done, 1);
@@ -27,17 +29,5 @@ static void copy_line(uint8_t *to, int32_t to_pitch, const uint8_t *from, int32_
 
 void copy_s16_run(const NeutronKernelCall *call) {
     const NeutronCopyS16 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
-    int32_t cols = w->col1 - w->col0, length = w->channel1 - w->channel0;
-    neutron_join_columns((const NeutronBuffer *const[]){in, out}, 2, &cols, &length);
-    NEUTRON_FOR_EACH_ROW(w, n, r) {
-        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);
-        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-        for (int32_t c = 0; c < cols; c++) {
-            copy_line(to, out->channel_pitch, from, in->channel_pitch, length);
-            from += in->col_pitch;
-            to += out->col_pitch;
-        }
-    }
+    neutron_copy_lines(call, p->input, p->output, copy_line);
 }

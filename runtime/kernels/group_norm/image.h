@@ -17,19 +17,14 @@ static NEUTRON_INLINE bool group_norm_check(const NeutronProgramView *program, c
     const int32_t over = window->channel1 % size, end = over == 0 ? window->channel1 : window->channel1 - over + size;
     const NeutronWindowExtents read = {window->batch0, window->batch1, 0, in->rows, 0, in->cols, first, end};
     return places <= MOST_NORMALIZED && places * size <= MOST_NORMALIZED &&
-           neutron_window_elements(program, p->input, false, &read, (uint32_t)element_bytes) != NULL &&
-           neutron_normalization_is_sound(program, p->coefficients_base, p->coefficients_offset, out->channels,
-                                          p->input_zero_point, p->epsilon_high, p->shift);
+           NEUTRON_NORMALIZATION_IS_SOUND(program, p, &read, out->channels, element_bytes);
 }
 
 static NEUTRON_INLINE void group_norm_run(const NeutronKernelCall *call, const NeutronGroupNormS8 *p,
                                           const int32_t element_bytes) {
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
-    const NeutronNormalization by = {
-        p->input_zero_point, p->shift, element_bytes, (uint64_t)p->epsilon_high << 32 | p->epsilon_low,
-        (const NeutronNormCoefficient *)(const void *)(neutron_base_address(call->bases, p->coefficients_base) +
-                                                       p->coefficients_offset)};
+    const NeutronNormalization by = NEUTRON_NORMALIZATION(call, p, element_bytes);
     const int32_t size = p->group_channels;
     for (int32_t n = w->batch0; n < w->batch1; n++) {
         for (int32_t first = w->channel0 - w->channel0 % size; first < w->channel1; first += size) {

@@ -13,19 +13,14 @@ static NEUTRON_INLINE bool layer_norm_check(const NeutronProgramView *program, c
     const NeutronWindowExtents read = {window->batch0, window->batch1, window->row0, window->row1,
                                        window->col0,   window->col1,   0,            p->channels};
     return p->channels <= MOST_NORMALIZED &&
-           neutron_window_elements(program, p->input, false, &read, (uint32_t)element_bytes) != NULL &&
-           neutron_normalization_is_sound(program, p->coefficients_base, p->coefficients_offset, p->channels,
-                                          p->input_zero_point, p->epsilon_high, p->shift);
+           NEUTRON_NORMALIZATION_IS_SOUND(program, p, &read, p->channels, element_bytes);
 }
 
 static NEUTRON_INLINE void layer_norm_run(const NeutronKernelCall *call, const NeutronLayerNormS8 *p,
                                           const int32_t element_bytes) {
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
-    const NeutronNormalization by = {
-        p->input_zero_point, p->shift, element_bytes, (uint64_t)p->epsilon_high << 32 | p->epsilon_low,
-        (const NeutronNormCoefficient *)(const void *)(neutron_base_address(call->bases, p->coefficients_base) +
-                                                       p->coefficients_offset)};
+    const NeutronNormalization by = NEUTRON_NORMALIZATION(call, p, element_bytes);
     const ptrdiff_t pitch = in->channel_pitch;
     NEUTRON_FOR_EACH_ROW(w, n, r) {
         const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, 0);

@@ -12,27 +12,6 @@ bool mean_s8_check(const NeutronProgramView *program, const void *params_block, 
            neutron_bounds_are_sound(p->clamp_min, p->clamp_max);
 }
 
-#if NEUTRON_DSP
-
-/* Four channels at a time. */
-static NEUTRON_INLINE void mean(const NeutronPool *pool, const NeutronPoolPoint *point) {
-    const NeutronMeanS8 *p = pool->params;
-    const int32_t zero_points = point->rows * point->cols * p->input_zero_point;
-    const uint8_t *from = point->from;
-    uint8_t *to = point->to;
-    for (int32_t left = point->channels; left > 0; left -= 4) {
-        int32_t sums[4];
-        neutron_sum_dsp(sums, pool->in, from, point->place, point->rows, point->cols, left);
-        for (int32_t i = 0; i < 4 && i < left; i++, to += pool->out->channel_pitch) {
-            const int32_t x = neutron_requantize(sums[i] - zero_points, p->output_multiplier, p->output_shift);
-            *to = (uint8_t)neutron_bound(__qadd(x, p->output_zero_point), p->clamp_min, p->clamp_max);
-        }
-        from += 4 * (ptrdiff_t)pool->in->channel_pitch;
-    }
-}
-
-#else
-
 static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *sums,
                                   int8_t *stored, int32_t size) {
     const NeutronMeanS8 *p = pool->params;
@@ -77,8 +56,6 @@ NEUTRON_AVX2 static void mean_avx2(const NeutronPool *pool, const NeutronPoolPoi
     }
     neutron_sum_blocks(pool, point, done, finish, 1);
 }
-#endif
-
 #endif
 
 void mean_s8_run(const NeutronKernelCall *call) {

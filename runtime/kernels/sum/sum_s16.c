@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's optimized SUM of int16. */
 #include "pool_16.h"
-#include "sum/sum.h"
+#include "sum/single.h"
 
 bool sum_s16_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronSumS16 *p = params_block;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's optimized SUM of int8; the sum of the zero points is in the bias. */
 #include "pool.h"
-#include "sum/sum.h"
+#include "sum/single.h"
 
 bool sum_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronSumS8 *p = params_block;
@@ -17,24 +17,6 @@ static NEUTRON_INLINE int32_t rescaled(const NeutronSumS8 *p, int32_t sum) {
     return neutron_rescaled_sum(sum, scale, bias, low, high) + p->output_zero_point;
 }
 
-#if NEUTRON_DSP
-
-/* Four channels at a time. */
-static NEUTRON_INLINE void sum(const NeutronPool *pool, const NeutronPoolPoint *point) {
-    const uint8_t *from = point->from;
-    uint8_t *to = point->to;
-    for (int32_t left = point->channels; left > 0; left -= 4) {
-        int32_t sums[4];
-        neutron_sum_dsp(sums, pool->in, from, point->place, point->rows, point->cols, left);
-        for (int32_t i = 0; i < 4 && i < left; i++, to += pool->out->channel_pitch) {
-            *to = (uint8_t)rescaled(pool->params, sums[i]);
-        }
-        from += 4 * (ptrdiff_t)pool->in->channel_pitch;
-    }
-}
-
-#else
-
 static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *sums,
                                   int8_t *stored, int32_t size) {
     (void)point;
@@ -42,8 +24,6 @@ static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoin
 }
 
 static NEUTRON_INLINE void sum(const NeutronPool *pool, const NeutronPoolPoint *point) { neutron_sum(pool, point, finish); }
-
-#endif
 
 static NEUTRON_INLINE void sums(const NeutronKernelCall *call) {
     const NeutronSumS8 *p = call->params;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's optimized QuantizedMeanOrSum of a sum: float32 arithmetic, computed with integers, so that every compiler and every core,
  * with or without an FPU, gives the same bits. */
-#ifndef NEUTRON_SUM_H
-#define NEUTRON_SUM_H
+#ifndef NEUTRON_SINGLE_H
+#define NEUTRON_SINGLE_H
 
 #include "kernel.h"
 
