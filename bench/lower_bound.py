@@ -88,7 +88,7 @@ def _least_path(network: Network, at_least: Callable[[int, int], int | None]) ->
 def memory_bounds(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> Bounds:
     """Return lower bounds of the budget over the orders that are searched, inputs and outputs included, without prefetch."""
     separate, calls = select_calls(legalize(graph))
-    lists = for_cascades(calls, in_place(separate, calls), options.place)
+    lists = for_cascades(calls, in_place(separate, calls), options.place, separate)
     found = [bounds(network(each.calls, each.storages, target, options.place == CALLER)) for each in lists]
     outside = bytes_outside(graph, options.place)
     by_rows = min(each.by_rows for each in found)

@@ -14,7 +14,7 @@ from tests.support.attention_graphs import block
 
 def test_a_normalization_is_computed_for_keys_and_values_and_for_queries() -> None:
     storages, calls = select_calls(block(0, 1, 12, 2, 8, joined=True, normalized=True))
-    cut = heads_apart(calls, storages, False)
+    cut = heads_apart(CallList(tuple(calls), storages), False)
     assert cut is not None
     made = computed_again(cut)
     assert made is not None
@@ -28,7 +28,7 @@ def test_a_normalization_is_computed_for_keys_and_values_and_for_queries() -> No
 
 def test_nothing_is_computed_again_where_the_input_ends() -> None:
     storages, calls = select_calls(block(0, 1, 12, 2, 8))
-    cut = heads_apart(calls, storages, True)
+    cut = heads_apart(CallList(tuple(calls), storages), True)
     assert cut is not None and computed_again(cut) is None
     assert computed_again(CallList(tuple(calls), storages)) is None
 

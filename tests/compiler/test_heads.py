@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.heads import heads_apart
 from openneutron.compiler.search.call_lists import Flow, order_by_depth
 from openneutron.compiler.select.select import select_calls
@@ -16,7 +17,7 @@ from tests.support.attention_graphs import attention, block
 @pytest.mark.parametrize("joined", [False, True])
 def test_queries_come_last(joined: bool) -> None:
     storages, calls = select_calls(block(0, 1, 12, 2, 8, joined))
-    cut = heads_apart(calls, storages, False)
+    cut = heads_apart(CallList(tuple(calls), storages), False)
     assert cut is not None
     first = [call.views["output"] for call in cut.calls[:3]]
     found = next(call for call in cut.calls if call.traits.columns_apart)
@@ -28,7 +29,7 @@ def test_queries_come_last(joined: bool) -> None:
 @pytest.mark.parametrize("joined", [False, True])
 def test_heads_one_after_the_other(joined: bool) -> None:
     storages, calls = select_calls(block(0, 1, 12, 2, 8, joined))
-    cut = heads_apart(calls, storages, True)
+    cut = heads_apart(CallList(tuple(calls), storages), True)
     assert cut is not None
     found = [call for call in cut.calls if call.traits.columns_apart]
     assert [call.views["output"].offset for call in found] == [0, 8]
@@ -38,7 +39,7 @@ def test_heads_one_after_the_other(joined: bool) -> None:
 
 def test_operands_that_are_no_layers_stay_as_they_are() -> None:
     storages, calls = select_calls(attention(0))
-    assert heads_apart(calls, storages, True) is None
+    assert heads_apart(CallList(tuple(calls), storages), True) is None
 
 
 @pytest.mark.parametrize(("joined", "seed"), [(False, 4), (True, 5)])

@@ -163,7 +163,7 @@ def test_a_chain_stays_and_one_list_of_calls() -> None:
     calls, storages = calls_of(cifarnet())
     assert stays(flow_of(calls, storages, ARENA))
     assert for_whole_tensors(calls, storages, ARENA) == tuple(calls)
-    assert [list(each.calls) for each in for_cascades(calls, storages, ARENA)] == [calls]
+    assert [list(each.calls) for each in for_cascades(calls, storages, ARENA, storages)] == [calls]
 
 
 @pytest.mark.parametrize("seed", range(300, 310))

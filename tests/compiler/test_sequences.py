@@ -11,7 +11,7 @@ from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.search.call_lists import apart, by_rows, is_sequence, turned
+from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence, turned
 from openneutron.compiler.select.select import select_calls
 from scripts.published_networks import cifarnet
 from tests.support import oracle, random_graphs, random_layers

@@ -99,6 +99,44 @@ def block(
     return b.graph([b.node("add", [x, narrow], b.new(x.shape), activation="NONE", pot_scale_int16=True)])
 
 
+def windowed_block(seed: int, windows: int, side: int, heads: int, depth: int, shift: int = 0) -> Graph:
+    """Return the first half of a Swin block: an image's lines divided by their lengths, in ``windows`` x ``windows`` windows of ``side`` x
+    ``side`` positions, attention of several heads in each, a linear layer, and the sum with the image; then a convolution.
+
+    ``shift``: the image is rolled by so many rows and columns, and back behind the attention.
+    """
+    b = Builder(seed)
+    channels, size = heads * depth, windows * side
+    image = (1, size, size, channels)
+    x = b.node("logistic", [b.input(image)], b.new(image, per_tensor(1 / 256, -128)))
+    line = b.node("l2_normalization", [x], b.new(image, per_tensor(1 / 128, 0)), activation="NONE")
+    split = _reshape(b, _rolled(b, line, shift), (windows, side, windows, side, channels))
+    tokens = (windows * windows, side * side, channels)
+    made = _linear(b, _reshape(b, _transpose(b, split, (0, 2, 1, 3, 4)), tokens), 3 * channels)
+    query, key, value = (_heads(b, _slice(b, made, place * channels, channels), heads) for place in range(3))
+    scores = _scores(b, query, key)
+    weights = b.node("softmax", [scores], b.new(scores.shape, per_tensor(1 / 256, -128)), beta=1.0)
+    out = b.new(query.shape, b.quant(0.02))
+    b.node("batch_matmul", [weights, value], out, adj_x=False, adj_y=False)
+    back = _linear(b, _reshape(b, _transpose(b, out, (0, 2, 1, 3)), tokens), channels)
+    split = _transpose(b, _reshape(b, back, (windows, windows, side, side, channels)), (0, 2, 1, 3, 4))
+    whole = _rolled(b, _reshape(b, split, image), size - shift if shift else 0)
+    added = b.node("add", [x, whole], b.new(image, b.quant(0.05)), activation="NONE", pot_scale_int16=True)
+    return b.graph([b.node("logistic", [added], b.new(image, per_tensor(1 / 256, -128)))])
+
+
+def _rolled(b: Builder, source: Tensor, shift: int) -> Tensor:
+    """Return an image whose row and column r are those of number r + shift, counted in a circle."""
+    for axis in (1, 2) if shift else ():
+        parts = []
+        for first, end in ((shift, source.shape[axis]), (0, shift)):
+            shape = tuple(end - first if at == axis else extent for at, extent in enumerate(source.shape))
+            begin = b.integers(*(first if at == axis else 0 for at in range(4)))
+            parts.append(b.node("slice", [source, begin, b.integers(*shape)], b.new(shape, source.quant)))
+        source = b.node("concatenation", parts, b.new(source.shape, source.quant), axis=axis, activation="NONE")
+    return source
+
+
 def _linear(b: Builder, source: Tensor, outputs: int) -> Tensor:
     assert source.quant is not None
     weights = b.const(b.random.integers(-127, 128, (outputs, source.shape[-1])).astype(np.int8), per_tensor(0.01, 0))

@@ -41,7 +41,9 @@ def computed_again(given: CallList) -> CallList | None:
         del pieces[storage.name]
         of = {tensor: root for tensor, root in of.items() if root != storage.name}
     left: list[KernelCall] = []
+    cuts: set[int] = set()
     for place, call in enumerate(given.calls):
+        cuts |= {len(left)} if place in given.cuts else set()
         if place in gone:
             continue
         left += [ahead[place]] if place in ahead else []
@@ -50,7 +52,7 @@ def computed_again(given: CallList) -> CallList | None:
             for name, view in call.views.items()
         }
         left.append(replace(call, views=views))
-    return CallList(tuple(left), Storages(pieces, of)) if gone else None
+    return CallList(tuple(left), Storages(pieces, of), frozenset(cuts)) if gone else None
 
 
 def _groups(uses: Uses, place: int) -> list[list[Use]]:
@@ -66,7 +68,7 @@ def _groups(uses: Uses, place: int) -> list[list[Use]]:
         if not call.reads(name) or storage.constant is not None:
             continue
         kept = storage.is_kept or max(at for at, _ in uses.readers[storage.name]) > last
-        if not kept or any(at > place for at in uses.writers.get(storage.name, ())):
+        if not kept or any(place < at <= last for at in uses.writers.get(storage.name, ())):
             return []
     groups: list[list[Use]] = []
     for use in readers:

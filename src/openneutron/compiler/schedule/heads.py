@@ -40,9 +40,10 @@ class _Source:
         return first, first + (heads - 1) * self.pitch + self.channels
 
 
-def heads_apart(calls: Sequence[KernelCall], storages: Storages, all_heads: bool) -> CallList | None:
+def heads_apart(given: CallList, all_heads: bool) -> CallList | None:
     """Return the calls with the layers of keys, values and queries in front of each attention, in this order, and head by head with
     ``all_heads``; None where nothing changes."""
+    calls, storages = given.calls, given.storages
     uses = Uses.of(storages, calls)
     gone: set[int] = set()
     there: dict[int, list[KernelCall]] = {}
@@ -68,8 +69,12 @@ def heads_apart(calls: Sequence[KernelCall], storages: Storages, all_heads: bool
             tensor = calls[source.layer].views["output"].tensor
             pieces.pop(storages.of[tensor], None)
     kept = {tensor: name for tensor, name in of.items() if name in pieces}
-    left = [each for place, call in enumerate(calls) if place not in gone for each in there.get(place, [call])]
-    return CallList(tuple(left), Storages(pieces, kept)) if there else None
+    left: list[KernelCall] = []
+    cuts: set[int] = set()
+    for place, call in enumerate(calls):
+        cuts |= {len(left)} if place in given.cuts else set()
+        left += [] if place in gone else there.get(place, [call])
+    return CallList(tuple(left), Storages(pieces, kept), frozenset(cuts)) if there else None
 
 
 def _sources(uses: Uses, place: int) -> list[_Source] | None:

@@ -88,9 +88,13 @@ def _rows_of(view: View, size_bytes: int) -> Rows | None:
 
 
 def _stated(call: KernelCall, storages: Storages, known: dict[str, Rows]) -> KernelCall | None:
-    """Return the call with the batches and rows of its output, or else of an input; None where none are known that divide it."""
+    """Return the call with the batches and rows of its largest tensor, of equal ones the output; None where none are known that divide it.
+
+    A cascade gains most by the rows of the largest tensor, such as the one between the layers of a feed-forward block.
+    """
     count = math.prod(call.views["output"].extents[:3])
     names = ["output", *(operand.name for operand in call.traits.operands)]
+    names.sort(key=lambda name: -storages[call.views[name].tensor].size_bytes)
     for name in names:
         batches, rows = known.get(storages.of[call.views[name].tensor], (1, 1))
         if rows == 1 or count % (batches * rows):

@@ -14,26 +14,21 @@ nine sets of calls that are done, among them {a, b} for both a b and b a. The by
 its calls, here a and b, 7 KiB. A set therefore keeps its best order alone, and the best order of all calls is a shortest path over
 sets (dynamic programming, as in SERENITY, arXiv 2003.02369). Sets above a known peak are dropped. Where more sets are left than
 ``STEPS`` allows, the best of each size are kept, and the result may be above the minimum.
-
-Cascades go through tensors by rows, and a sequence (a convolution in one dimension, a list of tokens) has a single row: [1, 1,
-width, channels]. In memory that is [1, width, 1, channels], byte for byte. So a call all of whose tensors have one row can be stated
-with rows for columns; its result and its cost stay the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 from openneutron.compiler.memory.layout import lay_out
-from openneutron.compiler.schedule.again import computed_again
 from openneutron.compiler.schedule.batches import CallList, batch_by_batch
-from openneutron.compiler.schedule.heads import heads_apart
 from openneutron.compiler.schedule.positions import with_rows_of_neighbours
 from openneutron.compiler.schedule.schedule import whole_schedule
+from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence
+from openneutron.compiler.search.attention_lists import around_attention
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
-from openneutron.compiler.select.constants import exchanged
 from openneutron.isa import aligned
 from openneutron.options import CALLER
 
@@ -312,10 +307,10 @@ def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) 
     return ordered if sizes[1] < sizes[0] else given
 
 
-def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[CallList, ...]:
+def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str, separate: Storages) -> tuple[CallList, ...]:
     """Return the lists for cascades: each order with every sequence by rows and, where that may lose something, as it is.
 
-    ``storages`` are those of ``in_place``.
+    ``storages`` are those of ``in_place``, ``separate`` those before it.
     """
     flow = flow_of(calls, storages, io)
     found = [tuple(range(len(calls)))]
@@ -326,19 +321,7 @@ def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tu
         found += [order_by_depth(flow)] if any(call.traits.columns_apart for call in calls) else []
     ordered = [tuple(calls[number] for number in order) for order in dict.fromkeys(found)]
     lists = [one for each in ordered for one in of_one_order(each, storages)]
-    return (*lists, *_by_heads(calls, storages))
-
-
-def _by_heads(calls: Sequence[KernelCall], storages: Storages) -> list[CallList]:
-    """Return the lists in which the layers of attention directly precede it, for all heads together and for each head; also with calls
-    recomputed for each reader, where there are any."""
-    found = []
-    for all_heads in (False, True):
-        cut = heads_apart(with_rows_of_neighbours(calls, storages), storages, all_heads)
-        if cut is not None:
-            by_heads = replace(cut, calls=by_rows(cut.calls))
-            found += [by_heads, computed_again(by_heads)]
-    return [each for each in found if each is not None]
+    return (*lists, *around_attention(calls, storages, separate))
 
 
 def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallList, ...]:
@@ -352,41 +335,3 @@ def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallL
         found = [given, CallList(by_rows(with_rows_of_neighbours(calls, storages)), storages)]
     cut = batch_by_batch(found[-1].calls, storages)
     return tuple(found) if cut is None else (*found, cut)
-
-
-def by_rows(calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
-    """Return the calls with every sequence by rows; unchanged where they hold no sequence."""
-    return tuple(turned(call) if is_sequence(call) else call for call in calls)
-
-
-def is_sequence(call: KernelCall) -> bool:
-    """Return whether the call has one row of several columns, in all of its tensors."""
-    views = call.views.values()
-    long = any(view.extents[2] > 1 for view in views)
-    return long and call.traits.exchanged is not None and all(view.extents[1] == 1 for view in views)
-
-
-def apart(calls: Sequence[KernelCall], storages: Storages) -> bool:
-    """Return whether no tensor between calls is one sequence to some of them and something else to others: then nothing that can be
-    computed stripe by stripe is lost with every sequence by rows."""
-    seen: dict[str, bool] = {}
-    for call in calls:
-        sequence = is_sequence(call)
-        for view in call.views.values():
-            storage = storages[view.tensor]
-            if storage.constant is None and seen.setdefault(storage.name, sequence) != sequence:
-                return False
-    return True
-
-
-def turned(call: KernelCall) -> KernelCall:
-    """Return the call with rows for columns and columns for rows."""
-    params = dict(call.params)
-    for one, other in call.traits.exchanged or ():
-        params[one], params[other] = params[other], params[one]
-    constants = {key: exchanged(call.packing(key), constant) for key, constant in call.constants.items()}
-    views = {}
-    for name, view in call.views.items():
-        (batches, rows, cols, channels), (batch, row, col, channel) = view.extents, view.pitches
-        views[name] = replace(view, extents=(batches, cols, rows, channels), pitches=(batch, col, row, channel))
-    return replace(call, views=views, params=params, constants=constants)

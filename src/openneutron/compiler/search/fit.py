@@ -122,7 +122,7 @@ class Task:
     def cascades(self) -> list[CascadeSearch]:
         """Return the search for cascades of every list of the calls; a search keeps what it has evaluated."""
         if not self._cascades:
-            lists = for_cascades(self.calls, self.storages, self.options.place)
+            lists = for_cascades(self.calls, self.storages, self.options.place, self.separate)
             self._cascades.extend(self._search(each, False) for each in lists)
         return self._cascades
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from openneutron.compiler.schedule.schedule import Cuttable, edges, fetched_bytes
-from openneutron.compiler.search.call_lists import turned
+from openneutron.compiler.schedule.sequences import turned
 from openneutron.compiler.search.tiles.moves import compact
 from openneutron.compiler.select.calls import KernelCall, Storages, View, four
 from openneutron.isa.kernels.row import SameElement
