@@ -135,6 +135,7 @@ soak: $(VENV)/.suites
 	$(BIN)/python -W ignore -m tests.suites.executorch_operators --page build/executorch-operators.md
 	$(BIN)/python -W ignore -m tests.suites.op_db --samples 8
 	$(BIN)/python -W ignore -m tests.suites.architectures
+	$(BIN)/python -W ignore -m tests.suites.targets
 	$(BIN)/python -m tests.fuzz.budgets 0 1000
 	$(BIN)/python -m tests.fuzz.budgets 0 2000 wide
 	$(BIN)/python -m tests.fuzz.targets 0 4000

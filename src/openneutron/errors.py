@@ -28,12 +28,20 @@ class InvalidModelError(OpenNeutronError, ValueError):
 
 class BudgetError(OpenNeutronError, RuntimeError):
     """No schedule is feasible within the SRAM budget; ``least_bytes`` is a sufficient budget. ``suggestions`` has other
-    options under which the model fits its budget, in words, with the bytes of SRAM of each."""
+    options under which the model fits its budget, in words, with the bytes of SRAM of each. ``layers`` are those that run while the most
+    memory is in use at the least budget."""
 
-    def __init__(self, message: str, least_bytes: int, suggestions: Suggestions = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        message: str,
+        least_bytes: int,
+        suggestions: Suggestions = MappingProxyType({}),
+        layers: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.least_bytes = least_bytes
         self.suggestions = suggestions
+        self.layers = layers
 
 
 class CompilerFaultError(OpenNeutronError, RuntimeError):

@@ -110,8 +110,8 @@ def test_the_least_budget_it_names_does(openneutron: Command) -> None:
     assert (refused.code, refused.out) == (2, "")
     assert refused.err == (
         "error: 'mixed.tflite': it needs 1.3 KiB (1376 bytes) of SRAM for the largest of its 2 partitions, which run one "
-        "after the other; the budget is 1.0 KiB (1024 bytes). Give it at least 2 KiB with --sram-budget (sram_budget=2048 in Python), "
-        "or a smaller input. Without --prefetch-constants it takes 1.0 KiB (1024 bytes).\n"
+        "after the other; the budget is 1.0 KiB (1024 bytes). 's' needs the most memory. Give it at least 2 KiB with --sram-budget "
+        "(sram_budget=2048 in Python), or a smaller input. Without --prefetch-constants it takes 1.0 KiB (1024 bytes).\n"
     )
     assert openneutron(*arguments, "2").code == 0
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.search.fit import over_budget
+from openneutron.compiler.search.layers import in_words
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from scripts.published_networks import Chain
@@ -54,8 +56,8 @@ def weighty() -> Graph:
 def test_the_whole_message() -> None:
     options = CompileOptions(prefetch_constants=True, sram_budget=1536)
     assert str(short(weighty(), options)) == (
-        "'weighty': it needs 5.8 KiB (5984 bytes) of SRAM; the budget is 1.5 KiB (1536 bytes). Give it at least 6 KiB with "
-        "--sram-budget (sram_budget=6144 in Python), or a smaller input. Without --prefetch-constants it takes 1.2 KiB (1280 bytes)."
+        "'weighty': it needs 5.8 KiB (5984 bytes) of SRAM; the budget is 1.5 KiB (1536 bytes). 'conv_2d_1' needs the most memory. "
+        "Give it at least 6 KiB with --sram-budget (sram_budget=6144 in Python), or a smaller input. Without --prefetch-constants it takes 1.2 KiB (1280 bytes)."
     )
     least = short(weighty(), replace(options, sram_budget=1008))
     assert str(least).endswith(" in Python), or a smaller input.")
@@ -65,6 +67,7 @@ def test_the_whole_message() -> None:
 class Part:
     least_bytes: int
     suggestions: Mapping[str, int]
+    layers: tuple[str, ...] = ()
 
 
 def test_several_partitions_name_what_helps_all_of_them() -> None:
@@ -79,3 +82,25 @@ def test_several_partitions_name_what_helps_all_of_them() -> None:
     # A third one fits, and might not with its inputs elsewhere.
     assert str(over_budget("m", [one, other], 3, 2048)).endswith(f"{said} {less}.")
     assert str(over_budget("m", [one, Part(4000, {})], 2, 2048)).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ((), ""),
+        (("a",), " 'a' needs the most memory."),
+        (("a", "b", "c"), " 'a', 'b' and 'c' need the most memory."),
+        (("a", "b", "c", "d"), " 'a', 'b', 'c' and 1 more layer need the most memory."),
+    ],
+)
+def test_the_layers_of_an_error(layers: tuple[str, ...], said: str) -> None:
+    assert in_words(layers) == said
+
+
+@pytest.mark.parametrize("target", ["imxrt700", "imx95"])
+def test_the_layers_beside_the_largest_tensors_are_named(target: str) -> None:
+    graph = Chain("narrow", (1, 8, 8, 8)).conv(8, 1).conv(64, 8).conv(64, 8).conv(8, 1).graph()
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, targets.get(target), CompileOptions(sram_budget=64))
+    assert caught.value.layers in {("conv_2d_2",), ("conv_2d_2", "conv_2d_3")}
+    assert str(caught.value).count(" the most memory. Give it") == 1

@@ -139,7 +139,7 @@ def test_a_budget_below_the_least_names_it_and_the_least_does() -> None:
     assert least < max(part.report.sram_bytes for part in compiled(mixed_file()).parts)
     assert str(caught.value) == (
         f"'model.tflite': it needs {least / 1024:.1f} KiB ({least} bytes) of SRAM for the largest of its 2 partitions, which "
-        f"run one after the other; the budget is 0.1 KiB (64 bytes). Give it at least {-(-least // 1024)} KiB with "
+        f"run one after the other; the budget is 0.1 KiB (64 bytes). 's' needs the most memory. Give it at least {-(-least // 1024)} KiB with "
         f"--sram-budget (sram_budget={-(-least // 1024) * 1024} in Python), or a smaller input."
     )
     assert compiled(mixed_file(), budget=least).budget_bytes == least

@@ -16,6 +16,7 @@ from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors, of_one_order
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
+from openneutron.compiler.search.layers import in_words, layers_at_peak
 from openneutron.compiler.search.tiles import fastest_tiled, least_tiled
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
@@ -244,10 +245,11 @@ def budget_bytes(given: int | None, target: Target) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """The bytes of SRAM that would suffice for a graph without a feasible schedule, and its suggestions."""
+    """The bytes of SRAM that would suffice for a graph without a feasible schedule, its suggestions, and ``layers_at_peak``."""
 
     least_bytes: int
     suggestions: Suggestions
+    layers: tuple[str, ...] = ()
 
 
 def over_budget(name: str, graphs: Sequence[Shortfall | BudgetError], count: int, budget: int) -> BudgetError:
@@ -256,7 +258,8 @@ def over_budget(name: str, graphs: Sequence[Shortfall | BudgetError], count: int
     The message names only suggestions that all of ``graphs`` have. Where another partition fits as it is, the message names only
     the suggestion that never takes more memory: to leave out the constant prefetch.
     """
-    least = max(each.least_bytes for each in graphs)
+    largest = max(graphs, key=lambda each: each.least_bytes)
+    least = largest.least_bytes
     kib = -(-least // 1024)
     where = "" if count == 1 else f" for the largest of its {count} partitions, which run one after the other"
     sizes = {
@@ -267,10 +270,11 @@ def over_budget(name: str, graphs: Sequence[Shortfall | BudgetError], count: int
     others = ", ".join(f"{words} it takes {_kib(size)}" for words, size in sizes.items())
     others = f" {others[0].upper()}{others[1:]}." if others else ""
     return BudgetError(
-        f"'{name}': it needs {_kib(least)} of SRAM{where}; the budget is {_kib(budget)}. "
+        f"'{name}': it needs {_kib(least)} of SRAM{where}; the budget is {_kib(budget)}.{in_words(largest.layers)} "
         f"Give it at least {kib} KiB with --sram-budget (sram_budget={kib * 1024} in Python), or a smaller input.{others}",
         least,
         sizes,
+        largest.layers,
     )
 
 
@@ -334,5 +338,10 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
         least = infeasible[index][0].least_bytes(*(() if best is None else (best[0] + 1,)))
         best = (least, index) if best is None else min(best, (least, index))
     assert best is not None
-    others = {} if target.moves_tiles else suggestions(graph, infeasible[best[1]][1], budget)
-    raise over_budget(graph.name, [Shortfall(best[0] + outside, others)], 1, budget)
+    task = infeasible[best[1]][1]
+    others = {} if target.moves_tiles else suggestions(graph, task, budget)
+    smallest = task.within(best[0])
+    layers: tuple[str, ...] = ()
+    if isinstance(smallest, Fitted):
+        layers = layers_at_peak(graph, smallest.schedule, smallest.layout, smallest.storages)
+    raise over_budget(graph.name, [Shortfall(best[0] + outside, others, layers)], 1, budget)

@@ -43,6 +43,7 @@ from openneutron.pytorch.quantizer.specs import (
     filled_spec,
     fixed_spec,
     has_own_scale,
+    is_float,
     is_per_channel,
     leader,
     log_probability_spec,
@@ -75,8 +76,7 @@ class NeutronQuantizer(Quantizer):
     Args:
         neutron_target_spec: The target; None means the default target.
         is_qat: True inserts fake quantization for training.
-        observer: The class of observers of activations in calibration; None means HistogramRangeObserver, or for int16 the range of
-            all values.
+        observer: The class of observers of activations; None means HistogramRangeObserver, or for int16 the range of all values.
         activations: The type of activations where no other setting exists: ``int8`` or ``int16``.
         converter: The converter of the partitions. For ``eiq``, normalizations become operators of LiteRT.
 
@@ -98,8 +98,7 @@ class NeutronQuantizer(Quantizer):
         check_choice("activations", activations, TYPES)
         check_choice("converter", converter, CONVERTERS)
         self.neutron_target_spec = neutron_target_spec or NeutronTargetSpec()
-        self.is_qat, self.observer, self.activations = is_qat, observer, activations
-        self.converter = converter
+        self.is_qat, self.observer, self.activations, self.converter = is_qat, observer, activations, converter
         self._overrides, self._names = Overrides(), settings.nothing()
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
@@ -144,14 +143,15 @@ class NeutronQuantizer(Quantizer):
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Return the model after the passes of the quantizer, in place; torchao calls this method before ``annotate``."""
         # The passes load the files of all decompositions and lowering rules.
-        from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import NeutronAtenPassManager
+        from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import (
+            NeutronAtenPassManager,
+            default_passes,
+        )
 
         self.begin(model)
         keep = self._overrides.keeps_float if self._overrides else None
-        passes = NeutronAtenPassManager(
-            self.neutron_target_spec, is_qat=self.is_qat, keep=keep, litert_only=self.converter != OPEN
-        )
-        return passes(model).graph_module
+        passes = default_passes(self.is_qat, keep, litert_only=self.converter != OPEN)
+        return NeutronAtenPassManager(self.neutron_target_spec, passes)(model).graph_module
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Return the model with the quantization of each node noted, in place; torchao calls this method."""
@@ -167,7 +167,7 @@ class NeutronQuantizer(Quantizer):
             config = self._config(node)
             if rule is None or config is None or node in constants:
                 continue
-            if _is_float(node) or rule.result is Result.NONE or rule.kept is not None:
+            if is_float(node) or rule.result is Result.NONE or rule.kept is not None:
                 self._annotate_node(node, rule, config, constants)
         share_states(model)
         settings.mark_left_float(model, constants)
@@ -257,7 +257,7 @@ class NeutronQuantizer(Quantizer):
         data = list(rule.operands(node))
         if not rule.data:
             self._annotate_truths(node, rule, config)
-        if not data or not all(_is_float(item) for item in data):
+        if not data or not all(is_float(item) for item in data):
             return
         if rule.is_shared(node):
             config = dataclasses.replace(config, activations=self._type_moved(node, data, config))
@@ -394,13 +394,6 @@ def _has_row(node: Node) -> bool:
     """Return whether a call with one operand has an annotation rule, and with it an operator of LiteRT's."""
     rule = annotation_rules().get(str(node.target))
     return rule is not None and rule.data == (0,) and rule.weight is None
-
-
-def _is_float(node: Node) -> bool:
-    value = node.meta.get("val")
-    if value is None and node.op == "get_attr":
-        return True
-    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 
 def _only_user(node: Node) -> Node | None:

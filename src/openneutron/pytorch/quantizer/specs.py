@@ -351,3 +351,11 @@ def product_specs(
         if bias is not None and is_counted and spec is not None:
             specs[bias] = bias_spec(first, weight, node, per_channel=False)
     return specs
+
+
+def is_float(node: Node) -> bool:
+    """Return whether the value of a node is a float32 tensor; parameters without metadata are."""
+    value = node.meta.get("val")
+    if value is None and node.op == "get_attr":
+        return True
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32

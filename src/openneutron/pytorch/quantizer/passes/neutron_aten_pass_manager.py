@@ -88,10 +88,9 @@ class NeutronAtenPassManager:
         passes: Sequence[AtenPass] | None = None,
         is_qat: bool = False,
         keep: Callable[[Node], bool] | None = None,
-        litert_only: bool = False,
     ) -> None:
         self.neutron_target_spec = neutron_target_spec
-        self.passes = tuple(passes) if passes is not None else default_passes(is_qat, keep, litert_only)
+        self.passes = tuple(passes) if passes is not None else default_passes(is_qat, keep)
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
