@@ -228,6 +228,16 @@ def _filtered(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     return Cost(rows * cycles, rows * filters * (inputs + kept), CHANNELS, inputs + kept, filters)
 
 
+def _parts(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
+    # Without the dispatches of the parts. The multipliers are idle in the parts that do not multiply.
+    output = call.views["output"]
+    costs = [call_cost(part, target, rows if part.views["output"] == output else None) for part in call.parts]
+    largest = max(costs, key=lambda cost: cost.macs)
+    stall = sum(cost.stall_cycles if cost.macs else cost.compute_cycles for cost in costs)
+    cycles, macs = sum(cost.compute_cycles for cost in costs), sum(cost.macs for cost in costs)
+    return replace(largest, compute_cycles=cycles, macs=macs, stall_cycles=stall)
+
+
 def _unknown(call: KernelCall, _work: Work, target: Target, _rows: int) -> Cost:
     elements = sum(math.prod(view.extents) for view in call.views.values())
     return Cost(int(elements * target.costs.softmax_cycles.value), parallel="nothing")
@@ -247,6 +257,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.ATTENTION: _attention,
     CostClass.NORMALIZED: _normalized,
     CostClass.RECURRENT: _recurrent,
+    CostClass.PARTS: _parts,
     CostClass.FILTERED: _filtered,
 }
 """One rule for each cost class."""

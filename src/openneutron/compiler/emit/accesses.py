@@ -138,6 +138,12 @@ def _attended(call: KernelCall, name: str, window: Window) -> Window:
     return batches, (0, keys), held, depth if name == "key" else channels
 
 
+def _excited(call: KernelCall, name: str, window: Window) -> Window:
+    """Return the whole image of the same batches."""
+    _, rows, cols, channels = whole_window(call, name)
+    return window[0], rows, cols, channels
+
+
 _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_convolution, ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")),
     (_convolution, ("conv_2d_s16", "depthwise_conv_2d_s16")),
@@ -155,6 +161,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_groups, ("group_norm_s8", "group_norm_s16")),
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_attended, ("attention_s8",)),
+    (_excited, ("excitation_s8",)),
     (_gathered, ("gather_s8",)),
     (_reduced, ("mean_s8", "sum_s8", "reduce_max_s8", "mean_s16", "sum_s16", "reduce_max_s16")),
     (_sequence, ("unidirectional_sequence_lstm_s8", "unidirectional_sequence_lstm_s16", "recurrent_s8", "svdf_s8")),
@@ -162,6 +169,8 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
 
 RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}
 """One rule for each kernel of the microcode."""
+
+_SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden"))
 
 ELEMENT_BY_ELEMENT = frozenset(kernel for kernel, rule in RULES.items() if rule is _same)
 """Kernels that have read an element of each input before they write that element, in ascending order."""
@@ -175,4 +184,4 @@ def read_window(call: KernelCall, name: str, window: Window) -> Window:
 def written_window(call: KernelCall, name: str, window: Window) -> Window:
     """Return the window that a call writes of a state or of its scratch to compute a window of its output."""
     _, rows, cols, channels = call.views[name].extents
-    return (0, 1), (0, rows) if name in ("gates", "scores") else window[1], (0, cols), (0, channels)
+    return (0, 1), (0, rows) if name in _SCRATCH else window[1], (0, cols), (0, channels)

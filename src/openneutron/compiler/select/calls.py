@@ -195,6 +195,23 @@ class KernelCall:
         """Return the buffers that the kernel writes: the output, states and scratch."""
         return rows.KERNEL_BY_NAME[self.kernel].results
 
+    @property
+    def parts(self) -> list[KernelCall]:
+        """Return the calls that this call computes one after the other; none where its kernel's row states no parts."""
+        found = []
+        for part in self.traits.parts:
+            if part.flag and not self.params[part.flag]:
+                continue
+            row, n = rows.KERNEL_BY_NAME[part.kernel], len(part.prefix)
+            views = {own: self.views[name] for own, name in part.buffers}
+            known = {field.name for field in row.fields}
+            own = {key[n:]: value for key, value in self.params.items() if key.startswith(part.prefix)}
+            params = {key: value for key, value in own.items() if key in known}
+            of = {key[n:]: value for key, value in self.constants.items() if key.startswith(part.prefix)}
+            constants = {key: value for key, value in of.items() if f"{key}_base" in known}
+            found.append(KernelCall(part.kernel, self.name, views, params, constants))
+        return found
+
     def writes(self, name: str) -> bool:
         """Return whether the kernel writes this buffer."""
         return name in self.results

@@ -23,6 +23,7 @@ from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
+from openneutron.compiler.select.excitation import join_excitations
 from openneutron.compiler.select.joining import join
 from openneutron.compiler.select.rules.attention import fuse_attention
 from openneutron.compiler.select.states import in_order, kept_in_place, storages_of_states, updates
@@ -349,10 +350,16 @@ def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProx
     are any. These variants are faster; in cascades or with prefetch they may take more memory. They do not depend on the budget."""
     storages, calls = select_calls(legal, known)
     found: list[Selection] = []
-    for each in (join(storages, copies_as_views(storages, calls)), join(storages, calls), calls):
+    views = copies_as_views(storages, calls)
+    for own, each in (_in_fewer_calls(storages, views), _in_fewer_calls(storages, calls), (storages, calls)):
         if all(len(each) != len(other) for _, other in found):
-            found.append((storages, each))
+            found.append((own, each))
     return found
+
+
+def _in_fewer_calls(storages: Storages, calls: Sequence[KernelCall]) -> Selection:
+    after, excited = join_excitations(storages, calls)
+    return after, join(after, excited)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ class CostClass(Enum):
     ATTENTION = (
         "products of each query with each key, their softmax, products of each key's probability with its values"
     )
+    PARTS = "the work of each part"
     RECURRENT = "products of each gate, unit and input in every step, then so many functions of 16 bits for each unit"
 
 
@@ -132,6 +133,17 @@ class Function(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A kernel that a call runs among others: its parameters are those with this prefix, its ``buffers`` pairs of its own name and the
+    call's. ``flag``: the parameter that is 0 where the part is left out."""
+
+    kernel: str
+    prefix: str
+    buffers: tuple[tuple[str, str], ...]
+    flag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Channels:
     """A call for some of the output channels is the call with a narrower output.
 
@@ -153,6 +165,7 @@ class Traits:
     ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
     function of its only operand. ``joins``: the call is one of the first kernel, then one of the second on its output, in place.
+    ``parts``: the call is one of each of these kernels, in this order.
     """
 
     operands: tuple[Operand, ...] = ()
@@ -163,6 +176,12 @@ class Traits:
     function: Function | None = None
     joins: tuple[str, str] | None = None
     columns_apart: bool = False
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def kernels(self) -> frozenset[str]:
+        """Return the kernels that a call runs beside its own code."""
+        return frozenset(self.joins or ()) | {part.kernel for part in self.parts}
 
     def access(self, name: str) -> Access:
         """Return the access pattern of an operand."""

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Join the mean of an image and the two small layers behind it, as squeeze-excite blocks have them, to one call with the same bytes.
+
+The dispatch of each of these calls takes longer than its work. The calls of the block are::
+
+    mean_s8           of each channel of the image
+    conv_2d_1x1_s8    and lookup_s8, where its activation is no clamp
+    conv_2d_1x1_s8    and lookup_s8
+
+Weights of both layers are then constants of one call, which constant prefetch can't copy one after the other. So the calls before
+joining are compiled too where they take less memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, dense_pitches, four
+from openneutron.compiler.select.constants import Constant
+from openneutron.compiler.select.states import in_order
+from openneutron.compiler.select.uses import Uses
+from openneutron.isa import rows
+
+KERNEL = "excitation_s8"
+
+_EMPTY = np.zeros(0, np.int8)
+
+
+def join_excitations(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
+    """Return the calls with one call for each excitation, and the storages with the scratch of these calls."""
+    left: list[KernelCall | None] = list(calls)
+    pieces, of = dict(storages.storages), dict(storages.of)
+    parts = rows.KERNEL_BY_NAME[KERNEL].traits.parts
+    for place, call in enumerate(calls if parts else ()):
+        if call.kernel != parts[0].kernel or call.views["input"].extents[0] != 1:
+            continue
+        uses = Uses.of(Storages(pieces, of), left)
+        found = _pattern(uses, place)
+        if found is None:
+            continue
+        made, scratch = _call(uses, found)
+        last = max(at for at in found if at is not None)
+        tried = [None if at in found else each for at, each in enumerate(left)]
+        tried[last] = made
+        owned = {name: Storage(name, size) for name, size in scratch.items()}
+        after = Storages({**pieces, **owned}, {**of, **{name: name for name in owned}})
+        if in_order(after, tried):
+            left, pieces, of = tried, dict(after.storages), dict(after.of)
+    return Storages(pieces, of), [call for call in left if call is not None]
+
+
+def _pattern(uses: Uses, place: int) -> list[int | None] | None:
+    """Return the calls of each part of the excitation whose mean is at this index, None for a missing table; None where there is no such
+    excitation."""
+    found: list[int | None] = [place]
+    at = place
+    for part in rows.KERNEL_BY_NAME[KERNEL].traits.parts[1:]:
+        behind = _behind(uses, at, part.kernel)
+        if behind is None and not part.flag:
+            return None
+        found.append(behind)
+        at = at if behind is None else behind
+    return found
+
+
+def _behind(uses: Uses, at: int, kernel: str) -> int | None:
+    """Return the call of a kernel that alone reads a call's result, a line of channels; its own result is a line of channels too."""
+    reader = uses.only_reader(at)
+    if reader is None or uses[reader[0]].kernel != kernel or reader[1] != "input":
+        return None
+    place, written = reader[0], uses[at].views["output"]
+    read, result = uses[place].views["input"], uses[place].views["output"]
+    lines = uses.is_flat(written) and uses.is_flat(read) and result.is_dense
+    if uses[place].traits.function is None:
+        return place if lines and _is_line(read) and _is_line(result) else None
+    return place if lines and math.prod(result.extents) == math.prod(read.extents) else None
+
+
+def _is_line(view: View) -> bool:
+    return math.prod(view.extents[:3]) == 1
+
+
+def _call(uses: Uses, found: Sequence[int | None]) -> tuple[KernelCall, Mapping[str, int]]:
+    """Return the one call, and the sizes of its scratch in bytes."""
+    parts = rows.KERNEL_BY_NAME[KERNEL].traits.parts
+    params: dict[str, int] = {}
+    constants: dict[str, Constant] = {}
+    views: dict[str, View] = {}
+    for part, at in zip(parts, found, strict=True):
+        if part.flag:
+            params[part.flag] = int(at is not None)
+        if at is None:
+            constants[f"{part.prefix}table"] = _EMPTY
+            continue
+        call = uses[at]
+        params |= {part.prefix + name: value for name, value in call.params.items()}
+        constants |= {part.prefix + name: value for name, value in call.constants.items()}
+        (_, source), (_, result) = part.buffers
+        if source == "input":
+            views[source] = call.views["input"]
+        # A table goes through a line in any shape; here the line is as the layer in front writes it.
+        written = call.views["output"]
+        views[result] = replace(views[result], tensor=written.tensor, offset=written.offset) if part.flag else written
+    name = uses[max(at for at in found if at is not None)].name
+    scratch = {}
+    for buffer in rows.KERNEL_BY_NAME[KERNEL].scratch:
+        extents = four((1, 1, 1, views[buffer].extents[3]))
+        tensor = uses.unused(f"{name}/{buffer}")
+        views[buffer], scratch[tensor] = View(tensor, extents, dense_pitches(extents)), extents[3]
+    _, height, width, channels = views["input"].extents
+    hidden, outputs = views["hidden"].extents[3], views["output"].extents[3]
+    params["work"] = -(-(height * width * channels + channels * hidden) // outputs) + hidden
+    return KernelCall(KERNEL, name, views, params, constants), scratch

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The mean and the layers of a squeeze-excite block in one call: the calls, and LiteRT's bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.isa import Program, decode, encode
+from openneutron.isa.kernels import excitation
+from tests.support import oracle
+from tests.support.altered_programs import changed, refusal
+from tests.support.excitation_graphs import ACTIVATIONS, squeeze_excite
+
+EXCITED = ["excitation_s8", "mul_s8"]
+
+
+@pytest.mark.parametrize("gate", ["logistic", ""])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_one_call_of_the_same_bytes(activation: str, gate: str) -> None:
+    made = oracle.assert_bit_exact(squeeze_excite(len(activation), activation, gate))
+    assert [call.kernel for call in made.report.operators] == EXCITED
+
+
+@pytest.mark.parametrize(("shape", "hidden"), [((1, 1, 1, 3), 1), ((1, 17, 2, 40), 130), ((1, 3, 9, 8), 8)])
+def test_channels_of_any_count(shape: tuple[int, ...], hidden: int) -> None:
+    made = oracle.assert_bit_exact(squeeze_excite(1, "gelu", "logistic", shape, hidden))
+    assert [call.kernel for call in made.report.operators] == EXCITED
+
+
+@pytest.mark.parametrize("outputs", [("z", "m"), ("z", "first"), ("z", "second")])
+def test_results_that_another_operator_reads_stay(outputs: tuple[str, ...]) -> None:
+    made = oracle.assert_bit_exact(squeeze_excite(2, "gelu", outputs=outputs))
+    kernels = [call.kernel for call in made.report.operators]
+    assert ("excitation_s8" in kernels) == (outputs[1] == "second")
+
+
+def test_several_images_stay_apart() -> None:
+    made = oracle.assert_bit_exact(squeeze_excite(3, shape=(2, 4, 4, 8)))
+    assert "excitation_s8" not in [call.kernel for call in made.report.operators]
+
+
+@pytest.mark.parametrize("fetch", [False, True])
+def test_within_the_smallest_budget(fetch: bool) -> None:
+    graph = squeeze_excite(4, "hard_swish", shape=(1, 8, 8, 32), hidden=48)
+    options = CompileOptions(sram_budget=oracle.least_budget(graph, fetch), prefetch_constants=fetch, check=True)
+    inputs = oracle.random_inputs(graph, 2)
+    oracle.assert_fits_and_is_exact(graph, options, inputs, oracle.reference_outputs(graph, inputs))
+
+
+def test_the_cycles_are_those_of_the_parts_with_one_dispatch() -> None:
+    graph = squeeze_excite(5, "gelu")
+    kept = dataclasses.replace(graph, outputs=(*graph.outputs, "m", "first", "first/gelu", "second"))
+    together, apart = (compile_graph(each, oracle.TARGET).report for each in (graph, kept))
+    dispatches = len(apart.operators) - len(together.operators)
+    issue = int(oracle.TARGET.costs.issue_cycles.value)
+    assert dispatches >= 3 and together.cycles == apart.cycles - dispatches * issue
+    assert together.macs == apart.macs
+
+
+def test_the_driver_refuses_words_that_a_part_would_refuse() -> None:
+    program: Program = compile_graph(squeeze_excite(6, "gelu"), oracle.TARGET).program
+    code = decode(program)
+    call = code.operators[0]
+    assert call.row.name == "excitation_s8"
+
+    def verdict(**words: int) -> str:
+        operators = (changed(call, **words), *code.operators[1:])
+        return refusal(encode(dataclasses.replace(code, operators=operators), program.weights))
+
+    assert verdict() == "accepted"
+    assert verdict(work=call["work"] - 1) == verdict(work=-1) == "CALL"
+    assert (
+        verdict(squeezed=call["hidden"]) == verdict(hidden=call["squeezed"]) == verdict(hidden=call["input"]) == "CALL"
+    )
+    assert verdict(first_table_offset=1 << 30) == verdict(second_table_base=1 << 30) == "CALL"
+    assert verdict(first_table_offset=1 << 30, first_tabled=0) == "accepted"
+    words = {field.name for field in call.row.fields}
+    for part in excitation.PARTS:
+        for word in ("output_shift", "weights_offset", "group_inputs", "clamp_min", "stride_h"):
+            if f"{part.prefix}{word}" in words:
+                assert verdict(**{f"{part.prefix}{word}": 1 << 20}) == "CALL", (part, word)
