@@ -115,6 +115,22 @@ def test_random_graphs() -> None:
     assert count > 36
 
 
+@pytest.mark.parametrize("seed", [0, 2, 4])
+def test_more_memory_never_moves_more_bytes_and_never_takes_longer(seed: int) -> None:
+    graph = several(seed)
+    before = None
+    for size in range(2048, 40960, 3584):
+        try:
+            report = compile_graph(graph, targets.get("imx95"), CompileOptions(target="imx95", sram_budget=size)).report
+        except BudgetError:
+            assert before is None
+            continue
+        if before is not None:
+            assert (report.cycles <= before.cycles, report.moved_bytes <= before.moved_bytes) == (True, True), size
+        before = report
+    assert before is not None
+
+
 def _without_waits_in_loops(schedule: Schedule, channel: int) -> Schedule:
     def changed(step: Step) -> Step:
         if not isinstance(step, Loop):

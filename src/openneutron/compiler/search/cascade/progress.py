@@ -45,7 +45,7 @@ def rounds(segment: Segment, pace: int, height: int, even: bool = False) -> dict
     its rows. Without ``even``, the first iteration computes halos too, and the last one finds padding in their place. Even
     iterations instead begin earlier and end later.
     """
-    done = Paced.of(segment, Pacing(pace, height, even)).reaching(segment)
+    done = Paced.of(segment, Pacing(pace, height, even)).progress(segment)
     count = max(map(len, done.values()))
     return {position: [0] * (count - len(progress)) + progress for position, progress in done.items()}
 
@@ -81,15 +81,21 @@ class Paced:
         calls, (pace, height, even) = self.network.calls, self.pacing
         return -(-calls[position].rows * height // calls[pace].rows) if even else None
 
-    def reaching(self, segment: Segment) -> dict[int, list[int]]:
+    def progress(self, segment: Segment) -> dict[int, list[int]]:
         """Return the progress of all calls of a segment, which ends at ``end`` and begins no later than those before it.
 
         A call that is not paced by its writers computes the rows that its readers need in an iteration. A list that is shorter
         than another one begins later.
         """
-        for position in range(self.end - len(self.cycles), segment.first - 1, -1):
+        for position in range(self.end - 1, segment.first - 1, -1):
             if position not in self.done:
                 self.done[position] = self._before(segment, position)
+        return self.done
+
+    def reaching(self, segment: Segment) -> dict[int, list[int]]:
+        """Return the result of ``progress`` and add the cycles of the calls to ``cycles``."""
+        self.progress(segment)
+        for position in range(self.end - len(self.cycles), segment.first - 1, -1):
             self.cycles[position] = self.cycles[position + 1] + _cycles(self.network, position, self.done[position])
         return self.done
 

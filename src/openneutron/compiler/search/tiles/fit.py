@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_within
+from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.schedule import Schedule, Step
 from openneutron.compiler.search.call_lists import of_one_order
 from openneutron.compiler.search.tiles.groups import in_groups
@@ -29,14 +31,25 @@ SHARES = (1.0, 0.92, 0.84, 0.7, 0.5)
 """A segment may take these fractions of the memory of the NPU with its constants. The rest is for constants of later segments."""
 
 
+FEW_CALLS = 16
+"""A graph of at most so many calls is searched for every size of memory up to the budget."""
+
+STEPS = 4
+"""The number of these sizes in an octave: 4, 5, 6, 7, 8, 10, 12 KiB and so on."""
+
+SMALLEST = 9
+"""The smallest of these sizes is 2 to this power, in bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class TiledSchedule:
-    """A schedule in tiles with addresses; ``cycles`` assume copies in parallel to kernels."""
+    """A schedule in tiles with addresses. ``cycles`` assume copies in parallel to kernels; ``moved_bytes`` are those of all tiles."""
 
     schedule: Schedule
     layout: Layout
     storages: Storages
     cycles: int
+    moved_bytes: int
 
 
 def least_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, above: int, below: int) -> int:
@@ -52,13 +65,41 @@ def least_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target,
 
 
 def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int) -> TiledSchedule | None:
-    """Return the fastest schedule in tiles that is found for ``budget`` bytes of NPU memory; None if no schedule is found."""
+    """Return the fastest schedule in tiles that is found for ``budget`` bytes of NPU memory; None if no schedule is found.
+
+    A schedule for a smaller memory is valid in a larger one. So a graph of few calls is searched for each size of a fixed list up to the
+    budget, and the schedule of a larger size is taken only where it is neither slower nor moves more bytes than that of a smaller one.
+    """
     # Constants are placed at the end of the memory too.
     budget -= budget % ALIGNMENT
     # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
     given = of_one_order(calls, storages)[-1]
+    kept: list[TileSearch] = []
+    if len(given.calls) > FEW_CALLS:
+        return _fastest(given, target, budget, kept)
+    found = takewhile(bool, (_fastest(given, target, size, kept) for size in _sizes(budget)))
+    best: TiledSchedule | None = None
+    for each in reversed([*found]):
+        if each is not None and (best is None or (each.cycles <= best.cycles and each.moved_bytes <= best.moved_bytes)):
+            best = each
+    return _fastest(given, target, budget, kept) if best is None else best
+
+
+def _sizes(budget: int) -> list[int]:
+    """Return the sizes of memory up to ``budget`` that a graph of few calls is searched for, the largest first."""
+    octaves = range(SMALLEST, budget.bit_length())
+    sizes = [(1 << octave) * (STEPS + step) // STEPS for octave in octaves for step in range(STEPS)]
+    return [size for size in reversed(sizes) if size <= budget]
+
+
+def _fastest(given: CallList, target: Target, budget: int, kept: list[TileSearch]) -> TiledSchedule | None:
+    """Return the fastest schedule that one search finds. ``kept``: the searches so far, of which one of the same calls goes on."""
     divided = in_groups(given.calls, given.storages, int(budget * GROUPED))
-    search = TileSearch(Streams(divided, given.storages, target), given.cuts if divided == given.calls else frozenset())
+    search = next((each for each in kept if each.streams.calls == divided), None)
+    if search is None:
+        cuts = given.cuts if divided == given.calls else frozenset()
+        search = TileSearch(Streams(divided, given.storages, target), cuts)
+        kept.append(search)
     best: TiledSchedule | None = None
     before = None
     enough = 0.0
@@ -87,7 +128,8 @@ def _scheduled(plan: TilePlan, storages: Storages, target: Target, budget: int, 
     if trial is None:
         return None
     schedule, layout = PrefetchPlan(search, trial, budget).laid_out(CALLER)
-    return TiledSchedule(schedule, layout, made, trial.cycles)
+    moved = sum(call.views["output"].distinct_bytes for call in schedule.calls if call.is_transfer)
+    return TiledSchedule(schedule, layout, made, trial.cycles, moved)
 
 
 def schedule_of(plan: TilePlan, storages: Storages) -> tuple[Schedule, Storages]:

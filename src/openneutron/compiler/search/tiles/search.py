@@ -10,6 +10,7 @@ copies, constants included.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -30,6 +31,10 @@ STRIPES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512
 
 MOST_STRIPES = 4096
 """The most iterations of a segment."""
+
+HIDDEN = 8
+"""A cycle of a copy that kernels hide counts as the reciprocal of this in a cycle of the search: of two plans that are nearly as fast, the one
+with fewer bytes is taken, since other cores share the bandwidth of external memory."""
 
 ENDLESS = 1 << 60
 
@@ -60,7 +65,7 @@ class _Choices:
 
     forms: tuple[Streamed, ...]
     evaluated: dict[tuple[int, int], Tiled] = field(default_factory=dict)
-    found: dict[int, Tiled | None] = field(default_factory=dict)
+    found: dict[int, tuple[int, Tiled | None]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -75,6 +80,7 @@ class TileSearch:
     _constants: list[int] = field(init=False)
     _outside: frozenset[str] = field(init=False)
     _touched: list[frozenset[str]] = field(init=False)
+    _saving: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         calls, target, storages = self.streams.calls, self.streams.target, self.streams.storages
@@ -87,6 +93,13 @@ class TileSearch:
         self._outside = frozenset(name for name, each in storages.storages.items() if each.is_border)
         self._read = [self._bytes_read(call) for call in calls]
         self._touched = [frozenset((row.output, *row.reads)) for row in self.streams.base.calls]
+        self._saving = [self._most_saved(cut) for cut in range(len(calls) + 1)]
+
+    def _most_saved(self, cut: int) -> int:
+        """Return the cycles of all loads of tensors that are live at a cut: a state saves at most these by what stays."""
+        live = [piece for piece in self.streams.base.pieces.values() if piece.first < cut <= piece.last]
+        sizes = [piece.size * sum(reader >= cut for reader in piece.readers) for piece in live]
+        return fetch_cycles(sum(sizes), self.streams.target)
 
     def _bytes_read(self, call: KernelCall) -> dict[str, int]:
         """Return the bytes of each storage that a call reads, the maximum over its operands."""
@@ -114,7 +127,12 @@ class TileSearch:
         return self._made(best[count][0]) if best[count] else None
 
     def _least_cycles(self, first: int, end: int, external: frozenset[str] | set[str]) -> int:
-        """Return a lower bound of the cycles of a segment with these storages in external memory."""
+        """Return an estimate of the cycles of a segment with these storages in external memory, which few segments are below.
+
+        Kernels wait for the first stripe, and the last one is stored after them. ``n`` stripes divide this time by n, and dispatch each
+        kernel n times. With t cycles of transfers and d cycles of a dispatch of all kernels both together are t / n + d (n - 1), at
+        least 2 sqrt(t d) - d.
+        """
         pieces, moved = self.streams.base.pieces, 0
         for name in external:
             piece = pieces[name]
@@ -122,8 +140,13 @@ class TileSearch:
                 moved += piece.size if all(position < end for position in piece.writers) else 0
             else:
                 moved += max(self._read[position].get(name, 0) for position in range(first, end))
-        copied = fetch_cycles(moved + self._constants[end] - self._constants[first], self.streams.target)
-        return max(self._least[end] - self._least[first], copied)
+        target = self.streams.target
+        around, dispatch = fetch_cycles(moved, target), (end - first) * self.streams.base.issue_cycles
+        if around > dispatch:
+            around = 2 * math.isqrt(around * dispatch) - dispatch
+        copied = fetch_cycles(moved + self._constants[end] - self._constants[first], target)
+        hidden = fetch_cycles(moved, target) // HIDDEN
+        return max(self._least[end] - self._least[first] + around, copied) + hidden
 
     def _made(self, path: _Path | None) -> TilePlan:
         assert path is not None
@@ -149,7 +172,8 @@ class TileSearch:
 
     def _cycles(self, first: int, end: int, part: Tiled) -> int:
         fetched = self._constants[end] - self._constants[first]
-        return max(part.cycles, part.moving_cycles + fetch_cycles(fetched, self.streams.target))
+        cycles = max(part.cycles, part.moving_cycles + fetch_cycles(fetched, self.streams.target))
+        return cycles + part.moving_cycles // HIDDEN
 
     def _parts(
         self, first: int, end: int, path: _Path, budget: int, found: Mapping[frozenset[str], _Path]
@@ -163,7 +187,9 @@ class TileSearch:
         beside = sum(pieces[name].size for name in stays if name not in touched)
         defined, external = self._kinds(touched, first, end, stays)
         left = frozenset(name for name in stays if pieces[name].last >= end)
-        most = sorted(each.cycles for each in found.values())[KEPT - 1] if len(found) >= KEPT else ENDLESS
+        known = sorted(each.cycles for each in found.values())
+        most = known[KEPT - 1] if len(found) >= KEPT else ENDLESS
+        most = min(most, known[0] + self._saving[end]) if known else most
         for count in range(len(defined) + 1):
             beside_and_new = beside + sum(pieces[name].size for name in defined[:count])
             if beside_and_new > budget:
@@ -172,7 +198,7 @@ class TileSearch:
             limit = min(most, found[then].cycles if then in found else ENDLESS)
             if path.cycles + self._least_cycles(first, end, outside) >= limit:
                 continue
-            part = self._fastest(first, end, outside, budget - beside)
+            part = self._fastest(first, end, outside, budget - beside, limit - path.cycles)
             if part is not None:
                 yield then, (first, end, outside, part)
 
@@ -190,7 +216,7 @@ class TileSearch:
         defined.sort(key=lambda name: (pieces[name].size, name))
         return defined, frozenset(external)
 
-    def _fastest(self, first: int, end: int, external: frozenset[str], budget: int) -> Tiled | None:
+    def _fastest(self, first: int, end: int, external: frozenset[str], budget: int, limit: int) -> Tiled | None:
         key = first, end, external
         choices = self._choices.get(key)
         if choices is None:
@@ -199,24 +225,27 @@ class TileSearch:
             if self.streams.base.calls[first].by_rows and (external or not alone):
                 forms.append(self.streams.streamed(first, end, external))
             choices = self._choices[key] = _Choices(tuple(form for form in forms if form is not None))
-        if budget not in choices.found:
-            made = [self._of_form(choices, number, budget) for number in range(len(choices.forms))]
-            choices.found[budget] = min(
+        searched, best = choices.found.get(budget, (-1, None))
+        if searched < limit:
+            made = [self._of_form(choices, number, budget, limit) for number in range(len(choices.forms))]
+            best = min(
                 (each for each in made if each is not None),
                 key=lambda each: (self._cycles(first, end, each), each.peak_bytes),
                 default=None,
             )
-        return choices.found[budget]
+            choices.found[budget] = limit, best
+        return best
 
-    def _of_form(self, choices: _Choices, number: int, budget: int) -> Tiled | None:
+    def _of_form(self, choices: _Choices, number: int, budget: int, limit: int) -> Tiled | None:
         form = choices.forms[number]
         found = form.segment
         least = found.fixed_bytes + sum(min(pitch, size) for _, pitch, size in found.rolling)
         if least > budget:
             return None
         rows = form.calls[form.pace].rows
+        issue = self.streams.base.issue_cycles
         numbers = (1,) if len(form.calls) == 1 else (*STRIPES, min(rows, MOST_STRIPES))
-        heights = [*dict.fromkeys(-(-rows // n) for n in numbers if n <= rows)]
+        heights = [*dict.fromkeys(-(-rows // n) for n in numbers if n <= rows and n * issue < limit)]
 
         def at(index: int) -> Tiled:
             key = number, heights[index]
@@ -224,13 +253,20 @@ class TileSearch:
                 choices.evaluated[key] = tiled(form, heights[index], False)
             return choices.evaluated[key]
 
-        low, high = 0, len(heights)
+        # Few stripes are evaluated quickly, so that the search for the smallest number that fits begins with them.
+        low, high, step = 0, len(heights), 1
         while low < high:
-            middle = (low + high) // 2
+            middle = min(low + step, high) - 1
             if at(middle).peak_bytes <= budget:
-                high = middle
+                high, step = middle, (middle - low + 1) // 2
             else:
-                low = middle + 1
-        tried = [at(index) for index in range(low, min(low + 1 + FINER, len(heights)))]
-        fits = [each for each in tried if each.peak_bytes <= budget]
-        return min(fits, key=lambda each: (each.cycles, each.peak_bytes), default=None)
+                low, step = middle + 1, 2 * step if high == len(heights) else (high - middle) // 2
+            step = max(1, step)
+        best = None
+        for index in range(low, min(low + 1 + FINER, len(heights))):
+            each = at(index)
+            if each.peak_bytes <= budget and (best is None or each.cycles < best.cycles):
+                best = each
+            elif best is not None:
+                break
+        return best

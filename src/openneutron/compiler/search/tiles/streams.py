@@ -301,9 +301,13 @@ def tiled(streamed: Streamed, height: int, even: bool) -> Tiled:
     for position in found.positions:
         call = found.network.calls[position]
         before, into = 0, moved if call.call.is_transfer else computing
+        known: dict[int, int] = {}
         for index, row in enumerate(done[position]):
             if row > before:
-                into[index] += call.cycles(before, row, target)
+                spent = known.get(row - before)
+                if spent is None:
+                    spent = known[row - before] = call.cycles(before, row, target)
+                into[index] += spent
                 before = row
     whole = sum(call_cost(each, target).cycles for each in (*streamed.before, *streamed.behind))
     cycles = whole + sum(map(max, computing, moved))
