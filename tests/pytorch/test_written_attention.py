@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -26,8 +27,8 @@ class Written(nn.Module):
         self.register_buffer("hidden", HIDDEN)
         self.register_buffer("causal", CAUSAL)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self.function(self, q, k, v)
+    def forward(self, *given: Tensor) -> Tensor:
+        return self.function(self, *given)
 
 
 def plain(m: Written, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -49,11 +50,79 @@ def summed(m: Written, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 CASES = {
-    "plain": (plain, f"batch_matmul lookup {DIVIDED_LAST}"),
-    "filled": (filled, f"batch_matmul lookup add {DIVIDED_LAST}"),
-    "causal": (causal, "batch_matmul lookup add softmax batch_matmul"),
-    "einsum": (summed, f"batch_matmul lookup {DIVIDED_LAST}"),
+    "plain": (plain, f"lookup batch_matmul {DIVIDED_LAST}"),
+    "filled": (filled, f"lookup batch_matmul add {DIVIDED_LAST}"),
+    "causal": (causal, "lookup batch_matmul add softmax batch_matmul"),
+    "einsum": (summed, f"lookup batch_matmul {DIVIDED_LAST}"),
 }
+
+
+def scores(q: Tensor, k: Tensor) -> Tensor:
+    return q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+
+
+def attended(masked: Tensor, v: Tensor) -> Tensor:
+    return F.softmax(masked, -1) @ v
+
+
+def with_negative_infinity(m: Written, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    below = torch.tril(torch.ones(32, 32)).view(1, 1, 32, 32)
+    return attended(scores(q, k).masked_fill(below[:, :, :32, :32] == 0, float("-inf")), v)
+
+
+def with_triangle(m: Written, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    above = torch.triu(torch.ones(32, 32, dtype=torch.bool), 1)
+    return attended(scores(q, k).masked_fill(above, torch.finfo(q.dtype).min), v)
+
+
+def chosen(m: Written, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attended(torch.where(m.hidden, -1e9, scores(q, k)), v)
+
+
+def chosen_from_tensor(m: Written, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attended(torch.where(~m.hidden, scores(q, k), torch.full([], -1e4)), v)
+
+
+def filled_twice(m: Written, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attended(scores(q, k).masked_fill(m.hidden, -1e9).masked_fill(torch.arange(32) > 28, -1e9), v)
+
+
+def built_in(m: Written, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=~m.hidden)
+
+
+def given(m: Written, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return attended(scores(q, k).masked_fill(~mask, -torch.inf), v)
+
+
+def given_and_compared(m: Written, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return attended(scores(q, k).masked_fill(mask == 0, -1e9), v)
+
+
+def given_and_chosen(m: Written, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return attended(torch.where(mask != False, scores(q, k), -1e9), v)  # noqa: E712
+
+
+BOOLEANS = (with_negative_infinity, with_triangle, chosen, chosen_from_tensor, filled_twice, built_in)
+GIVEN = (given, given_and_compared, given_and_chosen)
+"""Masks of booleans, as models write them: constants, and inputs."""
+
+
+@pytest.mark.parametrize("function", (*BOOLEANS, *GIVEN))
+def test_attention_with_a_mask_of_booleans_is_one_call(function: Callable[..., Tensor]) -> None:
+    torch.manual_seed(5)
+    mask = (~HIDDEN.view(1, 1, 32, 32),) if function in GIVEN else ()
+    inputs = [(*(torch.randn(HEADS) for _ in range(3)), *mask) for _ in range(3)]
+    module = Written(function).eval()
+    small = Compiled(analyse(module, inputs[0], calibration=inputs), inputs)
+    assert small.reasons == []
+    (part,) = small.program.partitions
+    kernels = [call.kernel for call in part.compiled.report.operators]
+    # A mask that is an input becomes a tensor of two numbers first.
+    assert kernels[-1] == "attention_s8" and set(kernels[:-1]) <= ({"lookup_s8", "select_s8"} if mask else set())
+    assert_same_as_litert(small.program)
+    want, got = module(*inputs[0]), small.program.run(*inputs[0])[0]
+    assert 10 * float(torch.log10((want**2).sum() / ((got - want) ** 2).sum())) >= 29
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -33,6 +33,24 @@ def masked_fill(self: Tensor, mask: Tensor, value: float) -> Tensor | Keep:
     return _aten.where.self(mask, _number(self, value), self)
 
 
+@decomposes("aten.eq.Scalar")
+def equal_to_number(self: Tensor, other: float) -> Tensor | Keep:
+    return _of_boolean(self, other, bool(other))
+
+
+@decomposes("aten.ne.Scalar")
+def unequal_to_number(self: Tensor, other: float) -> Tensor | Keep:
+    return _of_boolean(self, other, not other)
+
+
+def _of_boolean(self: Tensor, other: float, stays: bool) -> Tensor | Keep:
+    """Return a boolean, or its negation."""
+    if self.dtype != torch.bool or other not in (0, 1):
+        return KEPT
+    negated = _aten.logical_not.default(self)
+    return _aten.logical_not.default(negated) if stays else negated
+
+
 @decomposes("aten.where.ScalarOther")
 def where_or_number(condition: Tensor, self: Tensor, other: float) -> Tensor | Keep:
     return _chosen(_aten.logical_not.default(condition), other, self)

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from openneutron.pytorch.graph.program import WRITTEN_AS
-from openneutron.pytorch.graph.rewriting import NodePass, constant_of, splice
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, constant_of, splice
 from openneutron.pytorch.operators.attention.decompose import MASKED, MOST_KEYS_OF_SOFTMAX, attended
 
 _aten = torch.ops.aten
@@ -34,6 +34,10 @@ _KEPT_ROWS = frozenset(
 )
 """Operators that may stand between the softmax and the product, because they keep rows as they are."""
 
+_VIEWS = _KEPT_ROWS - {_aten.dropout.default}
+_MASKS = (_aten.add.Tensor, _aten.masked_fill.Scalar, _aten.where.self)
+_FACTORS = (_aten.mul.Tensor, _aten.mul.Scalar, _aten.div.Tensor, _aten.div.Scalar)
+
 _BUILT_IN = "aten.scaled_dot_product_attention.default"
 
 MOST_UNEVEN = 2
@@ -43,8 +47,9 @@ scale (``MOST_KEYS_OF_SOFTMAX``)."""
 
 @dataclass(frozen=True, slots=True)
 class WrittenAttention(NodePass):
-    """Rewrite ``softmax(scores + mask) @ values`` as ``scaled_dot_product_attention`` is decomposed: with the division
-    last where there are many keys, and with ``MASKED`` for a mask's -infinity.
+    """Rewrite ``softmax(scores + mask) @ values`` as ``scaled_dot_product_attention`` is decomposed: with a factor of
+    the scores on the queries, with the division last where there are many keys, and with ``MASKED`` for a mask's
+    -infinity.
 
     This applies only where nothing else reads the probabilities. keep: calls to leave alone.
     """
@@ -55,7 +60,10 @@ class WrittenAttention(NodePass):
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
         chain = _to_softmax(node)
-        return chain is not None and not any(map(self._is_kept, (node, *chain))) and _rewrite(module, node, chain)
+        if chain is None or any(map(self._is_kept, (node, *chain))):
+            return False
+        moved = _move_factors(module, chain[-1])
+        return _rewrite(module, node, chain) or moved
 
     def _is_kept(self, node: Node) -> bool:
         written = node.meta.get("custom", {}).get(WRITTEN_AS) == _BUILT_IN
@@ -94,20 +102,18 @@ def _keeps_rows(node: Node) -> bool:
 
 def _rewrite(module: GraphModule, product: Node, chain: list[Node]) -> bool:
     *views, softmax = chain
-    scores, masked, is_causal = _unmasked(module, softmax.args[0])
+    scores, masks, is_causal = _unmasked(module, softmax.args[0])
     values = product.args[1]
     assert isinstance(values, Node)
     if not all(isinstance(item.meta.get("val"), FakeTensor) for item in (scores, values)):
         return False
-    if masked is None and (is_causal or softmax.meta["val"].shape[-1] <= MOST_KEYS_OF_SOFTMAX):
+    if not masks and (is_causal or softmax.meta["val"].shape[-1] <= MOST_KEYS_OF_SOFTMAX):
         return False
-    sources = [scores, values] if not isinstance(masked, Node) else [scores, values, masked]
+    sources = [scores, values, *masks]
 
     def function(scores: Tensor, values: Tensor, *mask: Tensor) -> Tensor:
         if mask:
-            scores = scores + (
-                torch.where(mask[0], MASKED, 0.0) if mask[0].dtype == torch.bool else mask[0].clamp(min=MASKED)
-            )
+            scores = scores + (_added(mask) if mask[0].dtype == torch.bool else mask[0].clamp(min=MASKED))
         for view in reversed(views):
             if view.target is not _aten.dropout.default:
                 assert isinstance(view.target, torch._ops.OpOverload)
@@ -121,11 +127,66 @@ def _rewrite(module: GraphModule, product: Node, chain: list[Node]) -> bool:
     return True
 
 
-def _unmasked(module: GraphModule, scores: Node) -> tuple[Node, Node | None, bool]:
-    """Return the scores without their mask, the mask, and whether the mask is uneven.
+def _added(hidden: tuple[Tensor, ...]) -> Tensor:
+    """Return ``MASKED`` where one of the booleans is true, and 0 elsewhere."""
+    first, *others = hidden
+    for other in others:
+        first = _aten.logical_or.default(first, other)
+    return _aten.where.self(first, torch.full((), MASKED), torch.full((), 0.0))
 
-    The mask is true or below 0 where a score does not count, or None where no rewrite is needed. An uneven mask, such
-    as a causal one, lets rows see very different numbers of keys.
+
+def _move_factors(module: GraphModule, softmax: Node) -> bool:
+    """Move a number that the scores in front of a softmax are multiplied with, or divided by, to the queries."""
+    waiting, changed = [softmax.args[0]], False
+    while waiting:
+        here = waiting.pop()
+        if not isinstance(here, Node):
+            continue
+        if here.target in _MASKS:
+            waiting += [source for source in here.args if isinstance(source, Node)]
+            continue
+        found = _factor_of(module, here)
+        product = found and _product_behind(found[0])
+        if found and product:
+            scaled = add_call(module, product, _aten.mul.Tensor, product.args[0], found[1])
+            product.replace_input_with(product.args[0], scaled)
+            here.replace_all_uses_with(found[0])
+            changed = True
+    return changed
+
+
+def _factor_of(module: GraphModule, node: Node) -> tuple[Node, float] | None:
+    """Return the operand and the factor of a product with a number, or of a quotient by one; None for other calls."""
+    if node.target not in _FACTORS or len(node.args) != 2 or node.kwargs:
+        return None
+    data, number = node.args
+    if node.target is _aten.mul.Tensor and constant_of(module, data) is not None:
+        data, number = number, data
+    known = constant_of(module, number)
+    factor = float(known) if known is not None and known.numel() == 1 else number
+    if not isinstance(data, Node) or not isinstance(factor, (int, float)) or not factor:
+        return None
+    if data.meta["val"].shape != node.meta["val"].shape or data.meta["val"].dtype != node.meta["val"].dtype:
+        return None
+    return data, float(factor) if node.target in (_aten.mul.Tensor, _aten.mul.Scalar) else 1 / float(factor)
+
+
+def _product_behind(node: object) -> Node | None:
+    """Return the product of which a node is a view; None where another node reads the product, or the view."""
+    while isinstance(node, Node) and len(node.users) == 1:
+        if node.target in _PRODUCTS:
+            return node
+        if node.target not in _VIEWS:
+            return None
+        node = node.args[0]
+    return None
+
+
+def _unmasked(module: GraphModule, scores: Node) -> tuple[Node, list[Node], bool]:
+    """Return the scores without their masks, the masks, and whether these are uneven.
+
+    A mask is true or below 0 where a score does not count; there is none where no rewrite is needed. Uneven masks, such
+    as a causal one, let rows see very different numbers of keys.
     """
     if scores.target is _aten.add.Tensor and not scores.kwargs:
         for data, mask in (scores.args[:2], scores.args[1::-1]):
@@ -133,28 +194,35 @@ def _unmasked(module: GraphModule, scores: Node) -> tuple[Node, Node | None, boo
             if known is not None and isinstance(data, Node) and known.is_floating_point() and known.numel() > 1:
                 hidden = known <= MASKED
                 stays = not bool(hidden.any()) or data.meta["val"].shape != scores.meta["val"].shape
-                return (scores, None, False) if stays else (data, mask, _is_uneven(hidden, scores))
-    filled = _filled(module, scores)
-    if filled is not None:
-        known = constant_of(module, filled[1])
-        return *filled, known is not None and _is_uneven(known, scores)
-    return scores, None, False
+                assert isinstance(mask, Node)
+                return (scores, [], False) if stays else (data, [mask], _is_uneven(hidden, scores))
+    data, masks, is_uneven = scores, [], False
+    while (filled := _filled(module, data)) is not None:
+        data, mask, fills = filled
+        known = constant_of(module, mask)
+        is_uneven |= known is not None and _is_uneven(known == fills, scores)
+        masks.append(mask if fills else add_call(module, scores, _aten.logical_not.default, mask))
+    return data, masks, is_uneven
 
 
-def _filled(module: GraphModule, scores: Node) -> tuple[Node, Node] | None:
-    """Return the scores before a fill with ``MASKED`` or less, and the mask of the filled positions; None for other
-    calls."""
+def _filled(module: GraphModule, scores: Node) -> tuple[Node, Node, bool] | None:
+    """Return the scores before a fill with ``MASKED`` or less, the mask, and its value at the filled positions; None for
+    other calls."""
     if scores.target is _aten.masked_fill.Scalar:
         data, mask, number = scores.args
+        fills = True
     elif scores.target is _aten.where.self:
-        mask, filler, data = scores.args
+        mask, *either = scores.args
+        fills = constant_of(module, either[0]) is not None
+        filler, data = either if fills else either[::-1]
         known = constant_of(module, filler)
         number = float(known) if known is not None and known.numel() == 1 else 0.0
     else:
         return None
-    assert isinstance(data, Node) and isinstance(mask, Node)
+    if not isinstance(data, Node) or not isinstance(mask, Node) or not isinstance(number, (int, float)):
+        return None
     fits = data.meta["val"].shape == scores.meta["val"].shape
-    return (data, mask) if fits and isinstance(number, (int, float)) and number <= MASKED else None
+    return (data, mask, fills) if fits and number <= MASKED else None
 
 
 def _is_uneven(hidden: Tensor, scores: Node) -> bool:
