@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.chaining import parts_of
 from openneutron.isa.kernels.row import CostClass, Work
 from openneutron.targets import Target
 
@@ -228,6 +229,18 @@ def _filtered(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     return Cost(rows * cycles, rows * filters * (inputs + kept), CHANNELS, inputs + kept, filters)
 
 
+def _chained(call: KernelCall, _work: Work, target: Target, _rows: int) -> Cost:
+    # The second kernel waits for all of the first one's output. The larger part names what the pipelines share out.
+    first, second = (_without_issue(part, target) for part in parts_of(call))
+    largest = first if first.macs > second.macs else second
+    return replace(
+        largest,
+        compute_cycles=first.compute_cycles + second.compute_cycles,
+        macs=first.macs + second.macs,
+        stall_cycles=first.stall_cycles + second.stall_cycles,
+    )
+
+
 def _unknown(call: KernelCall, _work: Work, target: Target, _rows: int) -> Cost:
     elements = sum(math.prod(view.extents) for view in call.views.values())
     return Cost(int(elements * target.costs.softmax_cycles.value), parallel="nothing")
@@ -246,6 +259,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.EXPONENTIALS: _exponentials,
     CostClass.ATTENTION: _attention,
     CostClass.NORMALIZED: _normalized,
+    CostClass.CHAINED: _chained,
     CostClass.RECURRENT: _recurrent,
     CostClass.FILTERED: _filtered,
 }
@@ -254,14 +268,20 @@ RULES: Mapping[CostClass, CostRule] = {
 
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """Return the cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
+    cost = _without_issue(call, target, rows)
+    # The copy engine takes its work from a list, which the controller writes while kernels run (assumed).
+    return replace(cost, issue_cycles=0 if call.is_transfer else int(target.costs.issue_cycles.value))
+
+
+def _without_issue(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
+    """Return the cost of a call without its dispatch."""
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
     cost = _on_units(call, work, target, rows)
     if work.moved:
         # The multipliers are idle during the second pass over the output.
         moved = work.moved * _moved(call, work, target, rows).compute_cycles
         cost = replace(cost, compute_cycles=cost.compute_cycles + moved, stall_cycles=cost.stall_cycles + moved)
-    # The copy engine takes its work from a list, which the controller writes while kernels run (assumed).
-    return replace(cost, issue_cycles=0 if call.is_transfer else int(target.costs.issue_cycles.value))
+    return cost
 
 
 _SHARED_OUT = {CostClass.PRODUCTS, CostClass.CHANNEL_PRODUCTS, CostClass.MATRIX_PRODUCTS, CostClass.PER_OUTPUT}

@@ -318,8 +318,8 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
     outside = bytes_outside(graph, ARENA if target.moves_tiles else options.place)
     tasks = all_tasks.of(target, options)
     if target.moves_tiles:
-        # A cascade has the same tiles with the copies of the other selections, and a search takes seconds.
-        tasks = tasks[:1]
+        # A cascade has the same tiles with the copies of the other selections, and a search takes seconds. Chained calls have no tiles.
+        tasks = [task for task in tasks if not any(call.traits.between for call in task.calls)][:1]
     found = [task.within(budget - outside) for task in tasks]
     feasible = [each for each in found if not isinstance(each, Infeasible)]
     if feasible:

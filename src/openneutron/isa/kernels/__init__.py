@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from openneutron.isa.kernels import (
     attention,
+    chained,
     elements,
     joined,
     normalization,
@@ -19,7 +20,7 @@ from openneutron.isa.kernels import (
 from openneutron.isa.kernels.row import Row
 
 _FAMILIES = (
-    *(products, attention, elements, regions, normalization, joined, recurrent),
+    *(products, attention, elements, regions, normalization, joined, chained, recurrent),
     *(wide_elements, wide_products, wide_regions, wide_recurrent),
 )
 
