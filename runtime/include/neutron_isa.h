@@ -55,6 +55,8 @@ enum {
     NEUTRON_KERNEL_select_s8 = 25,
     NEUTRON_KERNEL_gather_s8 = 26,
     NEUTRON_KERNEL_sum_s8 = 27,
+    NEUTRON_KERNEL_layer_norm_conv_2d_1x1_parts_s8 = 32,
+    NEUTRON_KERNEL_conv_2d_1x1_parts_s8 = 33,
     NEUTRON_KERNEL_log_softmax_s8 = 34,
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_unidirectional_sequence_lstm_s8 = 36,
@@ -67,6 +69,12 @@ enum {
     NEUTRON_KERNEL_conv_2d_1x1_add_s8 = 48,
     NEUTRON_KERNEL_conv_2d_1x1_mul_s8 = 49,
     NEUTRON_KERNEL_excitation_s8 = 55,
+    NEUTRON_KERNEL_layer_norm_conv_2d_1x1_s8 = 56,
+    NEUTRON_KERNEL_layer_norm_conv_2d_1x1_lookup_s8 = 57,
+    NEUTRON_KERNEL_feed_forward_s8 = 58,
+    NEUTRON_KERNEL_layer_norm_feed_forward_s8 = 59,
+    NEUTRON_KERNEL_conv_2d_1x1_add_layer_norm_s8 = 60,
+    NEUTRON_KERNEL_feed_forward_layer_norm_s8 = 61,
     NEUTRON_KERNEL_move_s8 = 62,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_conv_2d_s16 = 65,
@@ -423,6 +431,75 @@ typedef struct {
     int32_t bias; /* bits of a float32: -(number of elements * zero point * scale), added to the product */
     int32_t output_zero_point; /* added to the result, which is rounded to an integer before, halves away from 0 */
 } NeutronSumS8;
+
+/* layer_norm_s8 to `between`, then conv_2d_1x1_parts_s8 of `between`. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
+    int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
+    uint32_t first_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t first_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
+    int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
+    uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
+    uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+    uint32_t second_weights_base; /* of conv_2d_1x1_parts_s8: see bases */
+    uint32_t second_weights_offset; /* of conv_2d_1x1_parts_s8: bytes; packed weights of the channels held */
+    uint32_t second_requant_base; /* of conv_2d_1x1_parts_s8: see bases */
+    uint32_t second_requant_offset; /* of conv_2d_1x1_parts_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t second_constant_channel0; /* of conv_2d_1x1_parts_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t second_constant_channels; /* of conv_2d_1x1_parts_s8: output channels that they hold */
+    int32_t second_kernel_h; /* of conv_2d_1x1_parts_s8: rows */
+    int32_t second_kernel_w; /* of conv_2d_1x1_parts_s8: columns */
+    int32_t second_stride_h; /* of conv_2d_1x1_parts_s8: rows */
+    int32_t second_stride_w; /* of conv_2d_1x1_parts_s8: columns */
+    int32_t second_dilation_h; /* of conv_2d_1x1_parts_s8: rows */
+    int32_t second_dilation_w; /* of conv_2d_1x1_parts_s8: columns */
+    int32_t second_pad_top; /* of conv_2d_1x1_parts_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t second_pad_left; /* of conv_2d_1x1_parts_s8: columns before the first */
+    int32_t second_group_inputs; /* of conv_2d_1x1_parts_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t second_group_outputs; /* of conv_2d_1x1_parts_s8: output channels of a group */
+    int32_t second_input_zero_point; /* of conv_2d_1x1_parts_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t second_single_rounding; /* of conv_2d_1x1_parts_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t second_output_zero_point; /* of conv_2d_1x1_parts_s8: added after requantization */
+    int32_t second_clamp_min; /* of conv_2d_1x1_parts_s8: fused activation's lower bound, stored */
+    int32_t second_clamp_max; /* of conv_2d_1x1_parts_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t second_zero_points_base; /* of conv_2d_1x1_parts_s8: see bases */
+    uint32_t second_zero_points_offset; /* of conv_2d_1x1_parts_s8: bytes; for each 8 channels held an int8 that takes the place of output_zero_point */
+} NeutronLayerNormConv2d1x1PartsS8;
+
+/* conv_2d_1x1_s8 with an output zero point for each 8 output channels: linear layers of one input, side by
+ * side. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; packed weights of the channels held */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t constant_channel0; /* first output channel that weights and requant hold, a multiple of 8 */
+    int32_t constant_channels; /* output channels that they hold */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t dilation_h; /* rows */
+    int32_t dilation_w; /* columns */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
+    int32_t pad_left; /* columns before the first */
+    int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t group_outputs; /* output channels of a group */
+    int32_t input_zero_point; /* the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t output_zero_point; /* added after requantization */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+    uint32_t zero_points_base; /* see bases */
+    uint32_t zero_points_offset; /* bytes; for each 8 channels held an int8 that takes the place of output_zero_point */
+} NeutronConv2d1x1PartsS8;
 
 /* Logarithm of softmax over the channels (LiteRT LOG_SOFTMAX); output scale 1/16, zero point 127. */
 typedef struct {
@@ -794,6 +871,343 @@ typedef struct {
     uint32_t second_table_base; /* of lookup_s8: see bases */
     uint32_t second_table_offset; /* of lookup_s8: bytes */
 } NeutronExcitationS8;
+
+/* layer_norm_s8 to `between`, then conv_2d_1x1_s8 of `between`. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
+    int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
+    uint32_t first_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t first_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
+    int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
+    uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
+    uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+    uint32_t second_weights_base; /* of conv_2d_1x1_s8: see bases */
+    uint32_t second_weights_offset; /* of conv_2d_1x1_s8: bytes; packed weights of the channels held */
+    uint32_t second_requant_base; /* of conv_2d_1x1_s8: see bases */
+    uint32_t second_requant_offset; /* of conv_2d_1x1_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t second_constant_channel0; /* of conv_2d_1x1_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t second_constant_channels; /* of conv_2d_1x1_s8: output channels that they hold */
+    int32_t second_kernel_h; /* of conv_2d_1x1_s8: rows */
+    int32_t second_kernel_w; /* of conv_2d_1x1_s8: columns */
+    int32_t second_stride_h; /* of conv_2d_1x1_s8: rows */
+    int32_t second_stride_w; /* of conv_2d_1x1_s8: columns */
+    int32_t second_dilation_h; /* of conv_2d_1x1_s8: rows */
+    int32_t second_dilation_w; /* of conv_2d_1x1_s8: columns */
+    int32_t second_pad_top; /* of conv_2d_1x1_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t second_pad_left; /* of conv_2d_1x1_s8: columns before the first */
+    int32_t second_group_inputs; /* of conv_2d_1x1_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t second_group_outputs; /* of conv_2d_1x1_s8: output channels of a group */
+    int32_t second_input_zero_point; /* of conv_2d_1x1_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t second_single_rounding; /* of conv_2d_1x1_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t second_output_zero_point; /* of conv_2d_1x1_s8: added after requantization */
+    int32_t second_clamp_min; /* of conv_2d_1x1_s8: fused activation's lower bound, stored */
+    int32_t second_clamp_max; /* of conv_2d_1x1_s8: fused activation's upper bound, stored; not below clamp_min */
+} NeutronLayerNormConv2d1x1S8;
+
+/* layer_norm_s8 to `between`, then conv_2d_1x1_lookup_s8 of `between`. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
+    int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
+    uint32_t first_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t first_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
+    int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
+    uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
+    uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+    uint32_t second_weights_base; /* of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t second_weights_offset; /* of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
+    uint32_t second_requant_base; /* of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t second_requant_offset; /* of conv_2d_1x1_lookup_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t second_constant_channel0; /* of conv_2d_1x1_lookup_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t second_constant_channels; /* of conv_2d_1x1_lookup_s8: output channels that they hold */
+    int32_t second_kernel_h; /* of conv_2d_1x1_lookup_s8: rows */
+    int32_t second_kernel_w; /* of conv_2d_1x1_lookup_s8: columns */
+    int32_t second_stride_h; /* of conv_2d_1x1_lookup_s8: rows */
+    int32_t second_stride_w; /* of conv_2d_1x1_lookup_s8: columns */
+    int32_t second_dilation_h; /* of conv_2d_1x1_lookup_s8: rows */
+    int32_t second_dilation_w; /* of conv_2d_1x1_lookup_s8: columns */
+    int32_t second_pad_top; /* of conv_2d_1x1_lookup_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t second_pad_left; /* of conv_2d_1x1_lookup_s8: columns before the first */
+    int32_t second_group_inputs; /* of conv_2d_1x1_lookup_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t second_group_outputs; /* of conv_2d_1x1_lookup_s8: output channels of a group */
+    int32_t second_input_zero_point; /* of conv_2d_1x1_lookup_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t second_single_rounding; /* of conv_2d_1x1_lookup_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t second_output_zero_point; /* of conv_2d_1x1_lookup_s8: added after requantization */
+    int32_t second_clamp_min; /* of conv_2d_1x1_lookup_s8: fused activation's lower bound, stored */
+    int32_t second_clamp_max; /* of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t second_then_table_base; /* of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
+    uint32_t second_then_table_offset; /* of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
+} NeutronLayerNormConv2d1x1LookupS8;
+
+/* conv_2d_1x1_lookup_s8 to `between`, then conv_2d_1x1_add_s8 of `between`. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t first_weights_base; /* of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t first_weights_offset; /* of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
+    uint32_t first_requant_base; /* of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t first_requant_offset; /* of conv_2d_1x1_lookup_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t first_constant_channel0; /* of conv_2d_1x1_lookup_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t first_constant_channels; /* of conv_2d_1x1_lookup_s8: output channels that they hold */
+    int32_t first_kernel_h; /* of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_kernel_w; /* of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_stride_h; /* of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_stride_w; /* of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_dilation_h; /* of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_dilation_w; /* of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_pad_top; /* of conv_2d_1x1_lookup_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t first_pad_left; /* of conv_2d_1x1_lookup_s8: columns before the first */
+    int32_t first_group_inputs; /* of conv_2d_1x1_lookup_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t first_group_outputs; /* of conv_2d_1x1_lookup_s8: output channels of a group */
+    int32_t first_input_zero_point; /* of conv_2d_1x1_lookup_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t first_single_rounding; /* of conv_2d_1x1_lookup_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t first_output_zero_point; /* of conv_2d_1x1_lookup_s8: added after requantization */
+    int32_t first_clamp_min; /* of conv_2d_1x1_lookup_s8: fused activation's lower bound, stored */
+    int32_t first_clamp_max; /* of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t first_then_table_base; /* of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
+    uint32_t first_then_table_offset; /* of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
+    uint32_t second_weights_base; /* of conv_2d_1x1_add_s8: see bases */
+    uint32_t second_weights_offset; /* of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
+    uint32_t second_requant_base; /* of conv_2d_1x1_add_s8: see bases */
+    uint32_t second_requant_offset; /* of conv_2d_1x1_add_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t second_constant_channel0; /* of conv_2d_1x1_add_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t second_constant_channels; /* of conv_2d_1x1_add_s8: output channels that they hold */
+    int32_t second_kernel_h; /* of conv_2d_1x1_add_s8: rows */
+    int32_t second_kernel_w; /* of conv_2d_1x1_add_s8: columns */
+    int32_t second_stride_h; /* of conv_2d_1x1_add_s8: rows */
+    int32_t second_stride_w; /* of conv_2d_1x1_add_s8: columns */
+    int32_t second_dilation_h; /* of conv_2d_1x1_add_s8: rows */
+    int32_t second_dilation_w; /* of conv_2d_1x1_add_s8: columns */
+    int32_t second_pad_top; /* of conv_2d_1x1_add_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t second_pad_left; /* of conv_2d_1x1_add_s8: columns before the first */
+    int32_t second_group_inputs; /* of conv_2d_1x1_add_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t second_group_outputs; /* of conv_2d_1x1_add_s8: output channels of a group */
+    int32_t second_input_zero_point; /* of conv_2d_1x1_add_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t second_single_rounding; /* of conv_2d_1x1_add_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t second_output_zero_point; /* of conv_2d_1x1_add_s8: added after requantization */
+    int32_t second_clamp_min; /* of conv_2d_1x1_add_s8: fused activation's lower bound, stored */
+    int32_t second_clamp_max; /* of conv_2d_1x1_add_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t second_then_input_b; /* of conv_2d_1x1_add_s8: of add_s8: int8; a pitch of 0 broadcasts */
+    int32_t second_then_a_zero_point; /* of conv_2d_1x1_add_s8: of add_s8: subtracted from a */
+    int32_t second_then_b_zero_point; /* of conv_2d_1x1_add_s8: of add_s8: subtracted from b */
+    int32_t second_then_a_multiplier; /* of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits */
+    int32_t second_then_a_shift; /* of conv_2d_1x1_add_s8: of add_s8: 0 or below: shifts right */
+    int32_t second_then_b_multiplier; /* of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted */
+    int32_t second_then_b_shift; /* of conv_2d_1x1_add_s8: of add_s8: 0 or below: shifts right */
+    int32_t second_then_output_multiplier; /* of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits */
+    int32_t second_then_output_shift; /* of conv_2d_1x1_add_s8: of add_s8: positive shifts left */
+    int32_t second_then_output_zero_point; /* of conv_2d_1x1_add_s8: of add_s8: added after requantization */
+    int32_t second_then_clamp_min; /* of conv_2d_1x1_add_s8: of add_s8: fused activation's lower bound, stored */
+    int32_t second_then_clamp_max; /* of conv_2d_1x1_add_s8: of add_s8: fused activation's upper bound, stored; not below clamp_min */
+} NeutronFeedForwardS8;
+
+/* layer_norm_s8 to `between`, then feed_forward_s8 of `between`. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
+    int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
+    uint32_t first_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t first_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
+    int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
+    uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
+    uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+    uint32_t second_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one */
+    int32_t second_work; /* of feed_forward_s8: multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t second_first_weights_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t second_first_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
+    uint32_t second_first_requant_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t second_first_requant_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t second_first_constant_channel0; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t second_first_constant_channels; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels that they hold */
+    int32_t second_first_kernel_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t second_first_kernel_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t second_first_stride_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t second_first_stride_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t second_first_dilation_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t second_first_dilation_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t second_first_pad_top; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t second_first_pad_left; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns before the first */
+    int32_t second_first_group_inputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t second_first_group_outputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels of a group */
+    int32_t second_first_input_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t second_first_single_rounding; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t second_first_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: added after requantization */
+    int32_t second_first_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's lower bound, stored */
+    int32_t second_first_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t second_first_then_table_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
+    uint32_t second_first_then_table_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
+    uint32_t second_second_weights_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */
+    uint32_t second_second_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
+    uint32_t second_second_requant_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */
+    uint32_t second_second_requant_offset; /* of feed_forward_s8: of conv_2d_1x1_add_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t second_second_constant_channel0; /* of feed_forward_s8: of conv_2d_1x1_add_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t second_second_constant_channels; /* of feed_forward_s8: of conv_2d_1x1_add_s8: output channels that they hold */
+    int32_t second_second_kernel_h; /* of feed_forward_s8: of conv_2d_1x1_add_s8: rows */
+    int32_t second_second_kernel_w; /* of feed_forward_s8: of conv_2d_1x1_add_s8: columns */
+    int32_t second_second_stride_h; /* of feed_forward_s8: of conv_2d_1x1_add_s8: rows */
+    int32_t second_second_stride_w; /* of feed_forward_s8: of conv_2d_1x1_add_s8: columns */
+    int32_t second_second_dilation_h; /* of feed_forward_s8: of conv_2d_1x1_add_s8: rows */
+    int32_t second_second_dilation_w; /* of feed_forward_s8: of conv_2d_1x1_add_s8: columns */
+    int32_t second_second_pad_top; /* of feed_forward_s8: of conv_2d_1x1_add_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t second_second_pad_left; /* of feed_forward_s8: of conv_2d_1x1_add_s8: columns before the first */
+    int32_t second_second_group_inputs; /* of feed_forward_s8: of conv_2d_1x1_add_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t second_second_group_outputs; /* of feed_forward_s8: of conv_2d_1x1_add_s8: output channels of a group */
+    int32_t second_second_input_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t second_second_single_rounding; /* of feed_forward_s8: of conv_2d_1x1_add_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t second_second_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: added after requantization */
+    int32_t second_second_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_add_s8: fused activation's lower bound, stored */
+    int32_t second_second_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_add_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t second_second_then_input_b; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: int8; a pitch of 0 broadcasts */
+    int32_t second_second_then_a_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: subtracted from a */
+    int32_t second_second_then_b_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: subtracted from b */
+    int32_t second_second_then_a_multiplier; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits */
+    int32_t second_second_then_a_shift; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: 0 or below: shifts right */
+    int32_t second_second_then_b_multiplier; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted */
+    int32_t second_second_then_b_shift; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: 0 or below: shifts right */
+    int32_t second_second_then_output_multiplier; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits */
+    int32_t second_second_then_output_shift; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: positive shifts left */
+    int32_t second_second_then_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: added after requantization */
+    int32_t second_second_then_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fused activation's lower bound, stored */
+    int32_t second_second_then_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fused activation's upper bound, stored; not below clamp_min */
+} NeutronLayerNormFeedForwardS8;
+
+/* conv_2d_1x1_add_s8 to `between`, then layer_norm_s8 of `between`. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t first_weights_base; /* of conv_2d_1x1_add_s8: see bases */
+    uint32_t first_weights_offset; /* of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
+    uint32_t first_requant_base; /* of conv_2d_1x1_add_s8: see bases */
+    uint32_t first_requant_offset; /* of conv_2d_1x1_add_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t first_constant_channel0; /* of conv_2d_1x1_add_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t first_constant_channels; /* of conv_2d_1x1_add_s8: output channels that they hold */
+    int32_t first_kernel_h; /* of conv_2d_1x1_add_s8: rows */
+    int32_t first_kernel_w; /* of conv_2d_1x1_add_s8: columns */
+    int32_t first_stride_h; /* of conv_2d_1x1_add_s8: rows */
+    int32_t first_stride_w; /* of conv_2d_1x1_add_s8: columns */
+    int32_t first_dilation_h; /* of conv_2d_1x1_add_s8: rows */
+    int32_t first_dilation_w; /* of conv_2d_1x1_add_s8: columns */
+    int32_t first_pad_top; /* of conv_2d_1x1_add_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t first_pad_left; /* of conv_2d_1x1_add_s8: columns before the first */
+    int32_t first_group_inputs; /* of conv_2d_1x1_add_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t first_group_outputs; /* of conv_2d_1x1_add_s8: output channels of a group */
+    int32_t first_input_zero_point; /* of conv_2d_1x1_add_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t first_single_rounding; /* of conv_2d_1x1_add_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t first_output_zero_point; /* of conv_2d_1x1_add_s8: added after requantization */
+    int32_t first_clamp_min; /* of conv_2d_1x1_add_s8: fused activation's lower bound, stored */
+    int32_t first_clamp_max; /* of conv_2d_1x1_add_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t first_then_input_b; /* of conv_2d_1x1_add_s8: of add_s8: int8; a pitch of 0 broadcasts */
+    int32_t first_then_a_zero_point; /* of conv_2d_1x1_add_s8: of add_s8: subtracted from a */
+    int32_t first_then_b_zero_point; /* of conv_2d_1x1_add_s8: of add_s8: subtracted from b */
+    int32_t first_then_a_multiplier; /* of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits */
+    int32_t first_then_a_shift; /* of conv_2d_1x1_add_s8: of add_s8: 0 or below: shifts right */
+    int32_t first_then_b_multiplier; /* of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted */
+    int32_t first_then_b_shift; /* of conv_2d_1x1_add_s8: of add_s8: 0 or below: shifts right */
+    int32_t first_then_output_multiplier; /* of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits */
+    int32_t first_then_output_shift; /* of conv_2d_1x1_add_s8: of add_s8: positive shifts left */
+    int32_t first_then_output_zero_point; /* of conv_2d_1x1_add_s8: of add_s8: added after requantization */
+    int32_t first_then_clamp_min; /* of conv_2d_1x1_add_s8: of add_s8: fused activation's lower bound, stored */
+    int32_t first_then_clamp_max; /* of conv_2d_1x1_add_s8: of add_s8: fused activation's upper bound, stored; not below clamp_min */
+    int32_t second_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
+    int32_t second_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t second_input_zero_point; /* of layer_norm_s8: subtracted from each element */
+    uint32_t second_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t second_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
+    int32_t second_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
+    uint32_t second_coefficients_base; /* of layer_norm_s8: see bases */
+    uint32_t second_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronConv2d1x1AddLayerNormS8;
+
+/* feed_forward_s8 to `between`, then layer_norm_s8 of `between`. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t first_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one */
+    int32_t first_work; /* of feed_forward_s8: multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t first_first_weights_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t first_first_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
+    uint32_t first_first_requant_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t first_first_requant_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t first_first_constant_channel0; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t first_first_constant_channels; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels that they hold */
+    int32_t first_first_kernel_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_first_kernel_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_first_stride_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_first_stride_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_first_dilation_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_first_dilation_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_first_pad_top; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t first_first_pad_left; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns before the first */
+    int32_t first_first_group_inputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t first_first_group_outputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels of a group */
+    int32_t first_first_input_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t first_first_single_rounding; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t first_first_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: added after requantization */
+    int32_t first_first_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's lower bound, stored */
+    int32_t first_first_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t first_first_then_table_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
+    uint32_t first_first_then_table_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
+    uint32_t first_second_weights_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */
+    uint32_t first_second_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
+    uint32_t first_second_requant_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */
+    uint32_t first_second_requant_offset; /* of feed_forward_s8: of conv_2d_1x1_add_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t first_second_constant_channel0; /* of feed_forward_s8: of conv_2d_1x1_add_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t first_second_constant_channels; /* of feed_forward_s8: of conv_2d_1x1_add_s8: output channels that they hold */
+    int32_t first_second_kernel_h; /* of feed_forward_s8: of conv_2d_1x1_add_s8: rows */
+    int32_t first_second_kernel_w; /* of feed_forward_s8: of conv_2d_1x1_add_s8: columns */
+    int32_t first_second_stride_h; /* of feed_forward_s8: of conv_2d_1x1_add_s8: rows */
+    int32_t first_second_stride_w; /* of feed_forward_s8: of conv_2d_1x1_add_s8: columns */
+    int32_t first_second_dilation_h; /* of feed_forward_s8: of conv_2d_1x1_add_s8: rows */
+    int32_t first_second_dilation_w; /* of feed_forward_s8: of conv_2d_1x1_add_s8: columns */
+    int32_t first_second_pad_top; /* of feed_forward_s8: of conv_2d_1x1_add_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t first_second_pad_left; /* of feed_forward_s8: of conv_2d_1x1_add_s8: columns before the first */
+    int32_t first_second_group_inputs; /* of feed_forward_s8: of conv_2d_1x1_add_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t first_second_group_outputs; /* of feed_forward_s8: of conv_2d_1x1_add_s8: output channels of a group */
+    int32_t first_second_input_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t first_second_single_rounding; /* of feed_forward_s8: of conv_2d_1x1_add_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t first_second_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: added after requantization */
+    int32_t first_second_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_add_s8: fused activation's lower bound, stored */
+    int32_t first_second_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_add_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t first_second_then_input_b; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: int8; a pitch of 0 broadcasts */
+    int32_t first_second_then_a_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: subtracted from a */
+    int32_t first_second_then_b_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: subtracted from b */
+    int32_t first_second_then_a_multiplier; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits */
+    int32_t first_second_then_a_shift; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: 0 or below: shifts right */
+    int32_t first_second_then_b_multiplier; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted */
+    int32_t first_second_then_b_shift; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: 0 or below: shifts right */
+    int32_t first_second_then_output_multiplier; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fixed point, 31 fractional bits */
+    int32_t first_second_then_output_shift; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: positive shifts left */
+    int32_t first_second_then_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: added after requantization */
+    int32_t first_second_then_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fused activation's lower bound, stored */
+    int32_t first_second_then_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fused activation's upper bound, stored; not below clamp_min */
+    int32_t second_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
+    int32_t second_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t second_input_zero_point; /* of layer_norm_s8: subtracted from each element */
+    uint32_t second_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t second_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
+    int32_t second_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
+    uint32_t second_coefficients_base; /* of layer_norm_s8: see bases */
+    uint32_t second_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronFeedForwardLayerNormS8;
 
 /* Starts a copy of a window between two memories on a channel; WAIT ends it. The rows of the output are
  * those of the input. */

@@ -12,7 +12,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode, encode
-from tests.support import programs, random_graphs, random_wide
+from tests.support import programs, random_graphs, random_wide, token_blocks
 from tests.support.attention_graphs import attention
 from tests.support.excitation_graphs import ACTIVATIONS, squeeze_excite
 from tests.support.hand_made_cascade import compiled_with, three_operators
@@ -80,6 +80,7 @@ def seeds() -> tuple[Program, ...]:
     graphs += [widened(random_graphs.single(op, 0)) for op in ("sum", "layer_norm", "group_norm")]
     graphs += [graph_of(op, shape=(5, 9)) for op in ("gelu", "add", "mul")]
     graphs += [squeeze_excite(seed, ACTIVATIONS[seed], shape=(1, 3, 4, 9)) for seed in range(4)]
+    graphs += token_blocks.chained().values()
     graphs += stateful()
     graphs += [attention(seed) for seed in range(6)]
     graphs += [litert.read(random_wide_lstm(seed)).graph for seed in range(6)]

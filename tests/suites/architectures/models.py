@@ -157,6 +157,14 @@ ARCHITECTURES: dict[str, Architecture] = {
     "wav2vec2": transformers_model(
         "Wav2Vec2Model", values(1, 4000), "input_values", **{**SMALL, "vocab_size": 32}, conv_dim=(32,) * 7
     ),
+    "conformer": transformers_model(
+        "Wav2Vec2ConformerModel",
+        values(1, 4000),
+        "input_values",
+        **{**SMALL, "vocab_size": 32},
+        conv_dim=(32,) * 7,
+        conv_depthwise_kernel_size=15,
+    ),
     "whisper_encoder": transformers_model(
         "WhisperModel",
         values(1, 16, 64),

@@ -231,7 +231,7 @@ def _filtered(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
 def _parts(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     # Without the dispatches of the parts. The multipliers are idle in the parts that do not multiply.
     output = call.views["output"]
-    costs = [call_cost(part, target, rows if part.views["output"] == output else None) for part in call.parts]
+    costs = [_without_issue(part, target, rows if part.views["output"] == output else None) for part in call.parts]
     largest = max(costs, key=lambda cost: cost.macs)
     stall = sum(cost.stall_cycles if cost.macs else cost.compute_cycles for cost in costs)
     cycles, macs = sum(cost.compute_cycles for cost in costs), sum(cost.macs for cost in costs)
@@ -265,14 +265,20 @@ RULES: Mapping[CostClass, CostRule] = {
 
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """Return the cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
+    cost = _without_issue(call, target, rows)
+    # The copy engine takes its work from a list, which the controller writes while kernels run (assumed).
+    return replace(cost, issue_cycles=0 if call.is_transfer else int(target.costs.issue_cycles.value))
+
+
+def _without_issue(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
+    """Return the cost of a call without its dispatch."""
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
     cost = _on_units(call, work, target, rows)
     if work.moved:
         # The multipliers are idle during the second pass over the output.
         moved = work.moved * _moved(call, work, target, rows).compute_cycles
         cost = replace(cost, compute_cycles=cost.compute_cycles + moved, stall_cycles=cost.stall_cycles + moved)
-    # The copy engine takes its work from a list, which the controller writes while kernels run (assumed).
-    return replace(cost, issue_cycles=0 if call.is_transfer else int(target.costs.issue_cycles.value))
+    return cost
 
 
 _SHARED_OUT = {CostClass.PRODUCTS, CostClass.CHANNEL_PRODUCTS, CostClass.MATRIX_PRODUCTS, CostClass.PER_OUTPUT}

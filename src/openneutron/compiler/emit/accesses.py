@@ -56,6 +56,11 @@ def _joined(call: KernelCall, name: str, window: Window) -> Window:
     return _convolution(call, name, window) if name == "input" else window
 
 
+def _chained(call: KernelCall, name: str, window: Window) -> Window:
+    """Return all channels of the same places of the input, and of another operand the same elements as the output."""
+    return _lines(call, name, window) if name == "input" else window
+
+
 def _pool(call: KernelCall, name: str, window: Window) -> Window:
     return window[0], *_slid(call, name, window), window[3]
 
@@ -145,7 +150,7 @@ def _excited(call: KernelCall, name: str, window: Window) -> Window:
 
 
 _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
-    (_convolution, ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")),
+    (_convolution, ("conv_2d_s8", "conv_2d_1x1_s8", "conv_2d_1x1_parts_s8", "depthwise_conv_2d_s8")),
     (_convolution, ("conv_2d_s16", "depthwise_conv_2d_s16")),
     (_pool, ("average_pool_2d_s8", "max_pool_2d_s8", "average_pool_2d_s16", "max_pool_2d_s16")),
     (_same, ("add_s8", "mul_s8", "maximum_s8", "prelu_s8", "squared_difference_s8", "compare_s8", "select_s8")),
@@ -153,6 +158,9 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_same, ("mul_s16", "maximum_s16", "prelu_s16", "compare_s16")),
     (_same, ("rescale_s16", "rescale_s8s16", "rescale_s16s8", "lookup_s16", "logistic_s16")),
     (_joined, ("conv_2d_1x1_lookup_s8", "conv_2d_1x1_add_s8", "conv_2d_1x1_mul_s8")),
+    (_chained, ("layer_norm_conv_2d_1x1_s8", "layer_norm_conv_2d_1x1_lookup_s8", "layer_norm_conv_2d_1x1_parts_s8")),
+    (_chained, ("feed_forward_s8", "layer_norm_feed_forward_s8", "feed_forward_layer_norm_s8")),
+    (_chained, ("conv_2d_1x1_add_layer_norm_s8",)),
     (_padded, ("pad_s8",)),
     (partial(_mapped, maps=1), ("resize_nearest_neighbor_s8",)),
     (partial(_mapped, maps=2), ("resize_bilinear_s8", "resize_bilinear_s16")),
@@ -184,4 +192,6 @@ def read_window(call: KernelCall, name: str, window: Window) -> Window:
 def written_window(call: KernelCall, name: str, window: Window) -> Window:
     """Return the window that a call writes of a state or of its scratch to compute a window of its output."""
     _, rows, cols, channels = call.views[name].extents
+    if name.endswith("between"):
+        return window[0], window[1], window[2], (0, channels)
     return (0, 1), (0, rows) if name in _SCRATCH else window[1], (0, cols), (0, channels)

@@ -322,6 +322,9 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
     outside = bytes_outside(graph, ARENA if target.moves_tiles else options.place)
     tasks = all_tasks.of(target, options)
     found: list[Fitted | Infeasible] = []
+    if target.moves_tiles:
+        # Chained calls have no tiles.
+        tasks = [task for task in tasks if not any(call.traits.between for call in task.calls)]
     for task in tasks:
         found.append(task.within(budget - outside))
         # A cascade has the same tiles with the copies of the other selections, and a search takes seconds. A joined call can't be

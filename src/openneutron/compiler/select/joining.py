@@ -18,9 +18,9 @@ from openneutron.isa import rows
 from openneutron.isa.kernels.joined import THEN
 
 JOINED: Mapping[tuple[str, str], str] = {
-    row.traits.joins: row.name for row in rows.KERNELS if row.traits.joins is not None
+    row.traits.joins: row.name for row in rows.KERNELS if row.traits.joins is not None and not row.traits.between
 }
-"""Joined kernels, by the pair of kernels that each of them runs."""
+"""Joined kernels that compute in place, by the pair of kernels that each of them runs."""
 
 _EXCHANGEABLE = ("zero_point", "multiplier", "shift")
 """A sum has these parameters for each operand."""

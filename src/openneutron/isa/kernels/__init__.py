@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from openneutron.isa.kernels import (
     attention,
+    chained,
     elements,
     excitation,
     joined,
@@ -20,7 +21,7 @@ from openneutron.isa.kernels import (
 from openneutron.isa.kernels.row import Row
 
 _FAMILIES = (
-    *(products, attention, elements, regions, normalization, joined, excitation, recurrent),
+    *(products, attention, elements, regions, normalization, joined, chained, excitation, recurrent),
     *(wide_elements, wide_products, wide_regions, wide_recurrent),
 )
 

@@ -125,6 +125,20 @@ KERNELS = (
         packings=(("weights", Packing.CHANNEL_BLOCKS), _REQUANTIZATION),
     ),
     Row(
+        "conv_2d_1x1_parts_s8",
+        "conv_2d_1x1_s8 with an output zero point for each 8 output channels: linear layers of one input, side by side.",
+        (
+            *_CONV_FIELDS,
+            *constant(
+                "zero_points", "bytes; for each 8 channels held an int8 that takes the place of output_zero_point"
+            ),
+        ),
+        33,
+        CONV_TAPS,
+        traits=replace(OF_ALL_CHANNELS, channels=None, runs=("conv_2d_1x1_s8",)),
+        packings=_BLOCKS,
+    ),
+    Row(
         "batch_matmul_s8",
         "Products of matrices: a is [batch, row, 1, depth], b [batch, depth, 1, channel] (LiteRT BATCH_MATMUL).",
         (

@@ -91,7 +91,7 @@ class CostClass(Enum):
     ATTENTION = (
         "products of each query with each key, their softmax, products of each key's probability with its values"
     )
-    PARTS = "the work of each part"
+    PARTS = "the work of each kernel that the call runs"
     RECURRENT = "products of each gate, unit and input in every step, then so many functions of 16 bits for each unit"
 
 
@@ -164,8 +164,9 @@ class Traits:
     neighbouring columns share one. Columns may then be parts of a row's channels, as heads are.
     ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
-    function of its only operand. ``joins``: the call is one of the first kernel, then one of the second on its output, in place.
-    ``parts``: the call is one of each of these kernels, in this order.
+    function of its only operand. ``joins``: the call is one of the first kernel, then one of the second on its output: in place, or through the
+    scratch buffer ``between``. ``parts``: the call is one of each of these kernels, in this order. ``runs``: other kernels whose code it
+    calls.
     """
 
     operands: tuple[Operand, ...] = ()
@@ -175,13 +176,15 @@ class Traits:
     channels: Channels | None = None
     function: Function | None = None
     joins: tuple[str, str] | None = None
+    between: str = ""
+    runs: tuple[str, ...] = ()
     columns_apart: bool = False
     parts: tuple[Part, ...] = ()
 
     @property
     def kernels(self) -> frozenset[str]:
         """Return the kernels that a call runs beside its own code."""
-        return frozenset(self.joins or ()) | {part.kernel for part in self.parts}
+        return frozenset((*(self.joins or ()), *self.runs, *(part.kernel for part in self.parts)))
 
     def access(self, name: str) -> Access:
         """Return the access pattern of an operand."""

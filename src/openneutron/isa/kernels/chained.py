@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Declare kernels that run two kernels of a sequence one after the other in one call, through a scratch buffer.
+
+The parts are a normalization or a linear layer and the linear layer behind it. The bytes are those of the two calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from openneutron.isa.kernels import joined, normalization, products
+from openneutron.isa.kernels.row import CostClass, Field, Operand, Part, Row, Traits, Work, scratch, signed
+
+BETWEEN = "between"
+"""The scratch buffer that holds the first kernel's output and the second kernel's input."""
+
+FIRST, SECOND = "first_", "second_"
+"""The prefixes of both kernels' fields, except those of the input and the output."""
+
+_MOST_WORDS = 72
+"""The most words of a part: NEUTRON_LINK_WORDS of runtime/kernels/chain.h."""
+
+_ENDS = ("input", "output")
+
+_WORDS = (
+    scratch(BETWEEN, "int8; the output of the first kernel and the input of the second one"),
+    signed("work", "multiply-accumulates of both kernels for each output channel of a window, rounded up"),
+)
+
+
+def _chained(name: str, first: Row, second: Row, code: int) -> Row:
+    """Return the row of a kernel whose words are both ends, the scratch, the work, and the other words of both kernels in order."""
+    ends = tuple(own for own in first.fields if own.name in _ENDS)
+    assert tuple(own.name for own in (*first.fields[:2], *second.fields[:2])) == (*_ENDS, *_ENDS)
+    assert max(len(first.fields), len(second.fields)) <= _MOST_WORDS
+    parts = ((FIRST, first), (SECOND, second))
+    operands = [
+        Operand(f"{prefix}{each.name}")
+        for prefix, part in parts
+        for each in part.traits.operands
+        if each.name != "input"
+    ]
+    return Row(
+        name,
+        f"{first.name} to `{BETWEEN}`, then {second.name} of `{BETWEEN}`.",
+        (*ends, *_WORDS, *(own for prefix, part in parts for own in _rest(part, prefix))),
+        code,
+        ("work",),
+        traits=Traits(
+            (Operand("input"), Operand(BETWEEN), *operands),
+            Work(CostClass.PARTS),
+            joins=(first.name, second.name),
+            between=BETWEEN,
+            parts=(_part(first, FIRST, "input", BETWEEN), _part(second, SECOND, BETWEEN, "output")),
+        ),
+        packings=tuple((f"{prefix}{key}", packing) for prefix, part in parts for key, packing in part.packings),
+    )
+
+
+def _part(row: Row, prefix: str, source: str, result: str) -> Part:
+    others = ((own.name, f"{prefix}{own.name}") for own in row.fields if own.refers and own.name not in _ENDS)
+    return Part(row.name, prefix, (("input", source), ("output", result), *others))
+
+
+def _rest(row: Row, prefix: str) -> tuple[Field, ...]:
+    """Return the words of a part behind its input and output."""
+    return tuple(
+        replace(own, name=f"{prefix}{own.name}", doc=f"of {row.name}: {own.doc}")
+        for own in row.fields
+        if own.name not in _ENDS
+    )
+
+
+_ROWS = {row.name: row for row in (*products.KERNELS, *normalization.KERNELS, *joined.KERNELS)}
+_NORM, _LINEAR, _PARTS = _ROWS["layer_norm_s8"], _ROWS["conv_2d_1x1_s8"], _ROWS["conv_2d_1x1_parts_s8"]
+_LOOKUP, _ADD = _ROWS["conv_2d_1x1_lookup_s8"], _ROWS["conv_2d_1x1_add_s8"]
+_FEED_FORWARD = _chained("feed_forward_s8", _LOOKUP, _ADD, 58)
+
+KERNELS = (
+    _chained("layer_norm_conv_2d_1x1_s8", _NORM, _LINEAR, 56),
+    _chained("layer_norm_conv_2d_1x1_lookup_s8", _NORM, _LOOKUP, 57),
+    _FEED_FORWARD,
+    _chained("layer_norm_feed_forward_s8", _NORM, _FEED_FORWARD, 59),
+    _chained("conv_2d_1x1_add_layer_norm_s8", _ADD, _NORM, 60),
+    _chained("feed_forward_layer_norm_s8", _FEED_FORWARD, _NORM, 61),
+    _chained("layer_norm_conv_2d_1x1_parts_s8", _NORM, _PARTS, 32),
+)

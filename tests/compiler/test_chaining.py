@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Normalizations and linear layers of sequences in one call, and linear layers of one input side by side: calls and bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.select.chaining import CHAINED
+from openneutron.ir import Graph
+from tests.support import oracle
+from tests.support.token_blocks import Block, chained, feed_forward
+
+
+def kernels(graph: Graph, options: CompileOptions = CompileOptions()) -> list[str]:
+    return [
+        call.kernel.removesuffix("_s8") for call in oracle.assert_bit_exact(graph, (0, 1), options).report.operators
+    ]
+
+
+def test_each_chained_kernel_has_the_bytes_of_its_parts() -> None:
+    graphs = chained()
+    assert set(graphs) == set(CHAINED.values())
+    for kernel, graph in graphs.items():
+        assert f"{kernels(graph)[0]}_s8" == kernel
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 20), (1, 8), (2, 3, 1, 24)])
+def test_tokens_of_any_number_of_axes(shape: tuple[int, ...]) -> None:
+    block = Block(shape)
+    assert kernels(block.graph(block.linear(block.norm("x"), 12))) == ["layer_norm_conv_2d_1x1"]
+    block = Block(shape)
+    assert kernels(block.graph(feed_forward(block, "x", True))) == ["layer_norm_feed_forward"]
+
+
+@pytest.mark.parametrize("zero_points", [(-9, -9, -9), (-9, 4, 4), (3, -20, 11)])
+def test_linear_layers_of_one_input(zero_points: tuple[int, int, int]) -> None:
+    """They are one call, also where the results have zero points of their own, and read at any place."""
+    block = Block()
+    one, two, three = (block.linear("x", 16, zero_point) for zero_point in zero_points)
+    graph = block.graph(block.add(one, two), block.add(two, three), block.add(three, one))
+    kernel = "conv_2d_1x1" if len(set(zero_points)) == 1 else "conv_2d_1x1_parts"
+    assert kernels(graph) == [kernel, "add", "add", "add"]
+
+
+def test_results_that_stay_apart() -> None:
+    block = Block()  # 20 channels are no whole blocks
+    graph = block.graph(block.gelu(block.gelu(block.linear("x", 20))), block.linear("x", 20))
+    assert "conv_2d_1x1_parts" not in kernels(graph)
+    block = Block()  # the normalization has two readers
+    source = block.norm("x")
+    assert kernels(block.graph(block.linear(source, 12), block.gelu(source)))[0] == "layer_norm"
+    block = Block((1, 4, 4, 24))  # an image
+    assert kernels(block.graph(block.linear(block.norm("x"), 12)))[-1] != "layer_norm"
+
+
+def test_within_a_budget() -> None:
+    """Where the memory of a whole chained call is lacking, the parts are computed by rows."""
+    block = Block((1, 64, 24))
+    graph = block.graph(feed_forward(block, "x", True))
+    for fetch in (False, True):
+        least = oracle.least_budget(graph, fetch=fetch)
+        options = CompileOptions(sram_budget=least, prefetch_constants=fetch, check=True)
+        inputs = oracle.random_inputs(graph, 2)
+        oracle.assert_fits_and_is_exact(graph, options, inputs, oracle.reference_outputs(graph, inputs))
+
+
+def test_the_cost_is_that_of_the_parts_with_one_dispatch() -> None:
+    block = Block()
+    graph = block.graph(feed_forward(block, "x", True))
+    (call,) = compile_graph(graph, oracle.TARGET).schedule.calls
+    cost, (first, second) = call_cost(call, oracle.TARGET), call.parts
+    norm, layers = call_cost(first, oracle.TARGET), call_cost(second, oracle.TARGET)
+    assert cost.compute_cycles == norm.compute_cycles + layers.compute_cycles
+    assert (cost.macs, cost.issue_cycles) == (layers.macs, norm.issue_cycles)
+    assert layers.macs == 7 * 2 * 24 * 40
