@@ -244,9 +244,10 @@ _VOLUMES = (_aten.conv3d.default, _aten.conv3d.padding, _aten.conv_transpose3d.i
 
 @dataclass(frozen=True, slots=True)
 class FoldBatchNorm(NodePass):
-    """Fold each batch normalization into a layer. layers: the kinds of layers to fold into; "alone" is a new convolution."""
+    """Fold each batch normalization into a layer. layers: the kinds of layers to fold into; "behind" are the linear layers that
+    read the normalization's result, "alone" is a new convolution."""
 
-    layers: tuple[str, ...] = ("convolution", "linear", "alone")
+    layers: tuple[str, ...] = ("convolution", "linear", "behind", "alone")
 
     targets = (BATCH_NORM,)
 
@@ -260,6 +261,8 @@ class FoldBatchNorm(NodePass):
             is_matrix = source.target is _aten.linear.default and source.meta["val"].dim() == 2
             if is_convolution or ("linear" in self.layers and is_matrix):
                 return _into_layer(module, node, source, affine)
+        if "behind" in self.layers and _into_layers_behind(module, node, source, affine):
+            return True
         return "alone" in self.layers and _to_depthwise(module, node, source, affine)
 
 
@@ -288,6 +291,51 @@ def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) ->
     layer.kwargs = {key: value for key, value in layer.kwargs.items() if key != "bias"}
     _replace(module, norm, layer)
     return True
+
+
+def _into_layers_behind(module: GraphModule, norm: Node, source: Node, affine: Affine) -> bool:
+    """Fold a normalization into the linear layers that read its result with channels last, if nothing else reads it.
+
+    The input of a linear layer has the factors in its weights, and the offsets in its bias.
+    """
+    read = _with_channels_last(norm)
+    readers = [] if read is None else list(read.users)
+    layers = [_layer_of(module, reader) for reader in readers]
+    if not layers or any(layer is None for layer in layers):
+        return False
+    if any(reader.args[0] is not read or read in reader.args[1:] for reader in readers):
+        return False
+    for reader, layer in zip(readers, layers, strict=True):
+        assert layer is not None
+        weight, bias = layer
+        exact = weight.double()
+        offset = exact @ affine.offset + (0 if bias is None else bias.double())
+        stem = str(getattr(reader.args[1], "target", reader.name))
+        weight_node = add_constant(module, reader, f"{stem}_normalized", (exact * affine.factor).to(weight.dtype))
+        bias_node = add_constant(module, reader, f"{stem}_normalized_bias", offset.to(weight.dtype))
+        reader.args, reader.kwargs = (reader.args[0], weight_node, bias_node), {}
+    _replace(module, norm, source)
+    return True
+
+
+def _with_channels_last(norm: Node) -> Node | None:
+    """Return the normalization of a matrix, or the exchange of its channels with the last axis, which alone reads it; or None."""
+    rank, users = norm.meta["val"].dim(), list(norm.users)
+    if rank == 2:
+        return norm
+    if len(users) != 1 or users[0].target is not _aten.transpose.int:
+        return None
+    exchanged = sorted(int(axis) % rank for axis in users[0].args[1:])
+    return users[0] if exchanged == [1, rank - 1] else None
+
+
+def _layer_of(module: GraphModule, reader: Node) -> tuple[Tensor, Tensor | None] | None:
+    """Return the weights and the bias of a linear layer; None where the node is none, or these are no constants."""
+    if reader.target is not _aten.linear.default:
+        return None
+    given = arguments_of(reader)
+    weight, bias = constant_of(module, given["weight"]), constant_of(module, given["bias"])
+    return None if weight is None or (bias is None and given["bias"] is not None) else (weight, bias)
 
 
 def _to_depthwise(module: GraphModule, norm: Node, source: Node, affine: Affine) -> bool:

@@ -6,8 +6,9 @@ Values of constants alone are weights made of weights, ranges, constant masks.
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -168,6 +169,43 @@ class DropUnitFactors(NodePass):
                 node.replace_all_uses_with(data)
                 return True
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class SumsToMeans(NodePass):
+    """Rewrite ``sum(x, dims) / n`` of n elements as ``mean(x, dims)``, where nothing else reads the sum. keep: quotients to leave alone.
+
+    A mean is rounded once, in the range of the mean; a sum has a range of its own, and the quotient another rounding.
+    """
+
+    keep: Callable[[Node], bool] | None = None
+
+    targets = (_aten.div.Tensor, _aten.div.Scalar)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        total, divisor = node.args[:2]
+        if not isinstance(total, Node) or total.target is not _aten.sum.dim_IntList or len(total.users) != 1:
+            return False
+        if node.kwargs or not _is_float(total) or (self.keep is not None and self.keep(node)):
+            return False
+        given, held = (
+            arguments_of(total),
+            divisor if isinstance(divisor, (int, float)) else constant_of(module, divisor),
+        )
+        count = _summed(given["self"], given["dim"])
+        if held is None or count is None or not bool((torch.as_tensor(held) == count).all()):
+            return False
+        if node.meta["val"].shape != total.meta["val"].shape or given.get("dtype") is not None:
+            return False
+        node.target, node.args = _aten.mean.dim, (given["self"], given["dim"], given["keepdim"])
+        return True
+
+
+def _summed(source: Node, axes: Sequence[int] | None) -> int | None:
+    """Return the number of elements that a sum over these axes adds; None where it is not fixed."""
+    shape = source.meta["val"].shape
+    extents = [shape[axis] for axis in axes or ()]
+    return math.prod(extents) if extents and all(isinstance(extent, int) for extent in extents) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
 from openneutron.pytorch.quantizer.passes.cell_loops import CellLoops
-from openneutron.pytorch.quantizer.passes.constants import DropUnitFactors, FoldConstants, ScalarsToTensors
+from openneutron.pytorch.quantizer.passes.constants import DropUnitFactors, FoldConstants, ScalarsToTensors, SumsToMeans
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.exported_forms import (
     CastRows,
@@ -69,6 +69,7 @@ def default_passes(
         WrittenAttention(keep),
         FoldConstants(),
         DropUnitFactors(),
+        SumsToMeans(keep),
         CastRows(),
         ScalarsToTensors(),
         ProductsToLinear(),
