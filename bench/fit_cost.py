@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bench import fit_subsystem
 from bench.published import ESTIMATES, FIGURES, FOMO_BEYOND_ESTIMATE, SOFTMAX_12_MICROSECONDS, Figure, networks
 from openneutron import targets
 from openneutron.compiler import compile_graph
@@ -51,24 +52,37 @@ PARAMETERS = (DISPATCH, OLD_DISPATCH, CONVERSION, COPY)
 FILLS = tuple(step / 50 for step in range(0, 151))
 """The cycles of fill at a tap that the fit tries."""
 
-DEPTHWISE = (1, 2, 4, 8)
-"""The multipliers of a pipeline in depthwise convolutions that the fit tries."""
+DEPTHWISE = (1, 2)
+"""The multipliers of a pipeline in depthwise convolutions that the fit tries: the memory port feeds no more than 2."""
+
+COARSE_FILLS = FILLS[::5]
+"""The cycles of fill that are tried together with other values of constants that the fit keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The constants that are not factors of a sum: the fit tries each."""
+    """The constants that are not factors of a sum: the fit tries each fill and depthwise.
+
+    ``operand``: dispatch cycles of each operand. ``port``: the width of the SRAM port, as a multiple of the chip's assumed one.
+    """
 
     fill: float
     depthwise: int
+    operand: float = 0.0
+    port: float = 1.0
 
     def of(self, target: Target) -> Target:
         """Return the target with these constants."""
-        costs = target.costs
+        costs, arena = target.costs, target.arena_memory
         fill = replace(costs.fill_cycles, value=self.fill)
         depthwise = replace(costs.depthwise_macs, value=self.depthwise)
-        return replace(target, costs=replace(costs, fill_cycles=fill, depthwise_macs=depthwise))
+        wider = replace(arena, bandwidth=replace(arena.bandwidth, value=arena.bandwidth.value * self.port))
+        memories = tuple(wider if memory is arena else memory for memory in target.memories)
+        return replace(target, memories=memories, costs=replace(costs, fill_cycles=fill, depthwise_macs=depthwise))
 
+
+KEPT = Shape(0.0, 0)
+"""The values of the constants that the fit keeps."""
 
 PULL = 0.05
 """The weight of a parameter's distance from its prior, relative to the prior; that of a figure's relative error is 1."""
@@ -84,12 +98,13 @@ def calls_of(network: str, target: str) -> tuple[KernelCall, ...]:
 
 
 @cache
-def npu_cycles(network: str, target: str, shape: Shape) -> tuple[int, int, int]:
-    """Return the number of kernel calls but for SOFTMAX, their cycles without dispatch, and the bytes of their constants."""
+def npu_cycles(network: str, target: str, shape: Shape) -> tuple[int, float, int]:
+    """Return the number of kernel calls but for SOFTMAX, their cycles without the dispatch of a call, and the bytes of their constants."""
     chip = shape.of(targets.get(target))
     calls = [call for call in calls_of(network, target) if call.kernel != "softmax_s8"]
     compute = sum(call_cost(call, chip).compute_cycles for call in calls)
-    return len(calls), compute, sum(sum(call.packed_bytes().values()) for call in calls)
+    operands = sum(len(call.views) + len(call.constants) for call in calls)
+    return len(calls), compute + shape.operand * operands, sum(sum(call.packed_bytes().values()) for call in calls)
 
 
 def host_cycles(figure: Figure) -> float:
@@ -153,16 +168,17 @@ def at_shape(figures: Sequence[Figure], shape: Shape) -> Fit:
     return replace(fit, error=float(np.sqrt(np.mean(np.square(errors)))))
 
 
-def fitted(depthwise: int, figures: Sequence[Figure] = FIGURES) -> Fit:
+def fitted(depthwise: int, figures: Sequence[Figure] = FIGURES, kept: Shape = KEPT) -> Fit:
     """Return the best constants for these figures with so many multipliers in depthwise convolutions."""
-    tried = (at_shape(figures, Shape(fill, depthwise)) for fill in FILLS)
+    fills = FILLS if kept == KEPT else COARSE_FILLS
+    tried = (at_shape(figures, replace(kept, fill=fill, depthwise=depthwise)) for fill in fills)
     return min(tried, key=lambda fit: (fit.penalty, fit.shape.fill))
 
 
-def left_out(depthwise: int) -> list[float]:
+def left_out(depthwise: int, kept: Shape = KEPT) -> list[float]:
     """Return the relative error of each figure in a fit that has not seen it."""
     without = ([other for other in FIGURES if other != figure] for figure in FIGURES)
-    return [fitted(depthwise, seen).relative(figure) for figure, seen in zip(FIGURES, without, strict=True)]
+    return [fitted(depthwise, seen, kept).relative(figure) for figure, seen in zip(FIGURES, without, strict=True)]
 
 
 def chosen() -> tuple[Fit, list[float]]:
@@ -183,6 +199,32 @@ def equally_good(best: Fit) -> dict[str, tuple[float, float]]:
     tried = (at_shape(FIGURES, Shape(fill, depthwise)) for depthwise in DEPTHWISE for fill in FILLS)
     good = [constants_of(fit) for fit in tried if fit.error <= best.error + EQUAL]
     return {name: (min(each[name] for each in good), max(each[name] for each in good)) for name in constants_of(best)}
+
+
+OPERANDS = (0, 100, 200, 300, 400, 600, 800, 1000, 1500)
+"""The dispatch cycles of each operand that are tried."""
+
+PORTS = (0.5, 0.75, 1, 1.25, 1.5, 2, 4)
+"""The widths of the SRAM port that are tried, as multiples of each chip's assumed one."""
+
+
+def alternatives(best: Fit) -> dict[str, list[dict[str, float]]]:
+    """Return fits with other values of the constants that the fit keeps: root mean square errors, and the largest error left out."""
+    tried = {
+        "operand": [replace(KEPT, operand=value) for value in OPERANDS],
+        "port": [replace(KEPT, port=value) for value in PORTS],
+    }
+    found: dict[str, list[dict[str, float]]] = {}
+    for name, shapes in tried.items():
+        for kept in shapes:
+            fit = fitted(best.shape.depthwise, FIGURES, kept)
+            entry = {
+                "value": getattr(kept, name),
+                "error": round(fit.error, 4),
+                "left_out": round(max(map(abs, left_out(best.shape.depthwise, kept))), 4),
+            }
+            found.setdefault(name, []).append(entry)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +274,8 @@ def measure() -> dict[str, Any]:
             for figure, error in zip(FIGURES, errors, strict=True)
         ],
         "estimates": [asdict(estimate(best, figure)) for figure in ESTIMATES],
+        "alternatives": alternatives(best),
+        "subsystem": fit_subsystem.measure(),
     }
 
 
@@ -247,11 +291,12 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
             f"{each['error']:+.1%}",
             f"{each['left_out']:+.1%}",
         )
-        for each in results["figures"]
+        for each in (*results["figures"], *results["subsystem"]["figures"])
     ]
     lines += [
         (name, "", "equally good fits", "", f"{each['value']:,.2f}", f"{each['least']:,.2f}", f"{each['most']:,.2f}")
-        for name, each in results["constants"].items()
+        for part in (results, results["subsystem"])
+        for name, each in part["constants"].items()
     ]
     lines += [
         (each["network"], each["target"], "estimate: NPU, SOFTMAX", "", f"{each['npu'] + each['host']:,}", "", "")

@@ -46,9 +46,9 @@ def test_reasons_stand_with_the_largest_loss_first() -> None:
 
 @pytest.mark.imxrt700
 def test_a_latency_has_its_band() -> None:
-    """A millisecond, between 16 % more than what is measured and 16 % less."""
+    """A millisecond, between 21 % more than what is measured and 21 % less."""
     low, high = TARGET.band(324_000)
-    assert (round(1.16 * low, 9), round(0.84 * high, 9)) == (1.0, 1.0)
+    assert (round(1.21 * low, 9), round(0.79 * high, 9)) == (1.0, 1.0)
 
 
 def _check_losses(compiled: Compiled) -> int:
@@ -104,5 +104,5 @@ def test_computing_rows_twice_is_a_cause() -> None:
     twice = losses(call, replace(cost, compute_cycles=2 * cost.compute_cycles), TARGET)
     assert [(round(loss.share, 2), loss.cause) for loss in twice if loss.share < 0.7] == [
         (0.5, "some of it is computed more than once"),
-        (0.45, "multipliers wait for their operands"),
+        (0.53, "multipliers wait for their operands"),
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 KINDS: Mapping[str, str] = {
-    "published": "stated by NXP, or in NXP's BSD-licensed sources in ExecuTorch",
+    "published": "stated by NXP, or in NXP's open sources, such as those in ExecuTorch",
     "secondary": "product pages and articles",
     "fitted": "computed so that the model meets published figures",
     "assumed": "not published; a plausible value, to be replaced when something is measured",
@@ -221,7 +221,8 @@ class Target:
 
     # Facts of the fields above that the stages of the compiler ask for often; cycles are those of ``clock``, ``sram`` is the size of
     # the memory that holds activations, ``copy_engine`` copies there from ``external_memory``, ``constants_memory`` is where the NPU
-    # reads constants that are not copied, ``joined`` is the target with the pipelines of all units in one.
+    # reads constants that are not copied, ``joined`` is the target with the pipelines of all units in one. ``step_cycles`` are the cycles
+    # from one product of every multiplier to the next, ``bytes_of_pipeline`` those that each pipeline can read in a cycle.
     subsystem: bool = field(init=False, repr=False, compare=False)
     units: int = field(init=False, repr=False, compare=False)
     pipelines: int = field(init=False, repr=False, compare=False)
@@ -232,6 +233,8 @@ class Target:
     copy_engine: CopyEngine = field(init=False, repr=False, compare=False)
     external_memory: Memory = field(init=False, repr=False, compare=False)
     constants_memory: Memory = field(init=False, repr=False, compare=False)
+    step_cycles: float = field(init=False, repr=False, compare=False)
+    bytes_of_pipeline: int = field(init=False, repr=False, compare=False)
     joined: Target = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -252,7 +255,20 @@ class Target:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "step_cycles", max(1.0, self.step_bytes / arena.bandwidth.value))
         object.__setattr__(self, "joined", self._joined() if self.units > 1 else self)
+        object.__setattr__(self, "bytes_of_pipeline", int(arena.bandwidth.value / (self.units * self.pipelines)))
+        # The units together read as many bytes as each by itself.
+        object.__setattr__(self.joined, "step_cycles", self.step_cycles)
+
+    @property
+    def step_bytes(self) -> float:
+        """Return the bytes that all units read for one product of every multiplier.
+
+        A unit reads one operand for all pipelines, and the weights of each pipeline once for as many outputs as it has accumulators
+        (arXiv 2509.14388).
+        """
+        return self.units * self.macs * (1 + self.pipelines / self.npu.accumulators.value)
 
     def _joined(self) -> Target:
         """Return the target with the pipelines of all units in one."""

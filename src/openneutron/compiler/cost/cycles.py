@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.select.calls import KernelCall
-from openneutron.isa.kernels.row import CostClass, Work
+from openneutron.isa.kernels.row import CostClass, Everything, Mapped, Window, Work
 from openneutron.targets import Target
 
 
@@ -65,25 +65,15 @@ def _passes(call: KernelCall, target: Target) -> int:
 
 
 def _dot_cycles(call: KernelCall, target: Target, taps: int, inputs: int) -> tuple[int, int]:
-    """Return the cycles of one dot product of so many taps and inputs, and those of them in which the pipeline fills.
+    """Return the cycles of one dot product of so many taps and inputs, and those of them in which the multipliers wait.
 
-    At each tap the pipeline begins at another address. The fill is a whole number for each dot product, so that the cycles of rows add
-    up to those of the whole.
+    At each tap the pipeline begins at another address and fills. A step takes several cycles where the memory port delivers its
+    operands no faster (``Target.step_cycles``). Both are whole numbers for each dot product, so that the cycles of rows add up to
+    those of the whole.
     """
-    fill = int(taps * target.costs.fill_cycles.value + 0.5)
-    return taps * _groups_of(inputs, target.macs) * _passes(call, target) + fill, fill
-
-
-def _with_constants(call: KernelCall, target: Target, cost: Cost) -> Cost:
-    """Return the cost of a call with a single position of output: it takes at least the time of reading its constants once.
-
-    With several positions the accumulators reuse what was read.
-    """
-    if math.prod(call.views["output"].extents[1:3]) > 1:
-        return cost
-    reading = math.ceil(sum(call.packed_bytes().values()) / target.constants_memory.bandwidth.value)
-    more = max(0, reading - cost.compute_cycles)
-    return replace(cost, compute_cycles=cost.compute_cycles + more, stall_cycles=cost.stall_cycles + more)
+    steps = taps * _groups_of(inputs, target.macs) * _passes(call, target)
+    waiting = int(taps * target.costs.fill_cycles.value + 0.5) + int(steps * (target.step_cycles - 1) + 0.5)
+    return steps + waiting, waiting
 
 
 def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
@@ -105,11 +95,9 @@ def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     macs = batches * rows * cols * channels * _product_of(call, work.taps) * inputs
     stall = cycles * fill // one_dot
     if is_by_channels:
-        cost = Cost(cycles, macs, CHANNELS, inputs, outputs, stall_cycles=stall)
-    else:
-        # Rows of one column take the place of columns.
-        cost = Cost(cycles, macs, COLUMNS, inputs, every_row if cols == 1 else cols, stall_cycles=stall)
-    return _with_constants(call, target, cost)
+        return Cost(cycles, macs, CHANNELS, inputs, outputs, stall_cycles=stall)
+    # Rows of one column take the place of columns.
+    return Cost(cycles, macs, COLUMNS, inputs, every_row if cols == 1 else cols, stall_cycles=stall)
 
 
 def _channel_products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
@@ -122,7 +110,8 @@ def _channel_products(call: KernelCall, work: Work, target: Target, rows: int) -
 
 
 def _depthwise_macs(target: Target) -> int:
-    return min(int(target.costs.depthwise_macs.value), target.macs)
+    """Return the multipliers of a pipeline that work in a depthwise convolution: each reads a byte of its own in each cycle."""
+    return max(1, min(int(target.costs.depthwise_macs.value), target.macs, target.bytes_of_pipeline))
 
 
 def _matrix_products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
@@ -263,6 +252,38 @@ RULES: Mapping[CostClass, CostRule] = {
 """One rule for each cost class."""
 
 
+def port_cycles(call: KernelCall, target: Target, rows: int) -> int:
+    """Return the cycles in which the memory ports deliver every byte that ``rows`` rows read or write, once.
+
+    It is a lower bound. Rows of a part are charged their share of the bytes of the whole: of operands, of the output, and of constants,
+    which have another port where the NPU reads them in place.
+    """
+    every_row, stored = call.views["output"].extents[1], sum(call.packed_bytes().values())
+    moved = sum(view.distinct_bytes * _read_share(call, name) for name, view in call.views.items())
+    memory = target.arena_memory.bandwidth.value
+    if target.reads_constants_in_place:
+        cycles = max(moved / memory, stored / target.constants_memory.bandwidth.value)
+    else:
+        cycles = (moved + stored) / memory
+    return math.ceil(cycles * rows / every_row)
+
+
+def _read_share(call: KernelCall, name: str) -> float:
+    """Return the share of a buffer's bytes that a call reads or writes at least."""
+    if name == "output":
+        return 1.0
+    match call.traits.access(name):
+        case Everything():
+            # Kernels that move bytes read parts of a table, such as the rows that indices name.
+            return 0.0 if call.traits.cost.kind is CostClass.MOVED or call.is_scratch(name) else 1.0
+        case Window(kernel, stride):
+            strides = zip(kernel, stride, strict=True)
+            return math.prod(min(1.0, call.params[taps] / call.params[step]) for taps, step in strides)
+        case Mapped():
+            return 0.0
+    return 1.0
+
+
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """Return the cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
     cost = _without_issue(call, target, rows)
@@ -274,6 +295,9 @@ def _without_issue(call: KernelCall, target: Target, rows: int | None = None) ->
     """Return the cost of a call without its dispatch."""
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
     cost = _on_units(call, work, target, rows)
+    if not call.is_transfer:
+        more = max(0, port_cycles(call, target, rows) - cost.compute_cycles)
+        cost = replace(cost, compute_cycles=cost.compute_cycles + more, stall_cycles=cost.stall_cycles + more)
     if work.moved:
         # The multipliers are idle during the second pass over the output.
         moved = work.moved * _moved(call, work, target, rows).compute_cycles
