@@ -9,7 +9,8 @@ import pytest
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.search.pareto import pareto
-from openneutron.compiler.select.select import select_calls, selections
+from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.selections import selections
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Tensor
 from tests.support import oracle

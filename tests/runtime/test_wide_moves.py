@@ -10,7 +10,8 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.select.select import select_calls, select_node, selections
+from openneutron.compiler.select.select import select_calls, select_node
+from openneutron.compiler.select.selections import selections
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import BY_NAME, reject

@@ -16,7 +16,8 @@ from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.search.fit import Shortfall, Tasks, budget_bytes, over_budget, within_budget
 from openneutron.compiler.select.calls import Storages
-from openneutron.compiler.select.select import Trial, selections
+from openneutron.compiler.select.select import Trial
+from openneutron.compiler.select.selections import selections
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions

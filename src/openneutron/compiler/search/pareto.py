@@ -12,7 +12,7 @@ from openneutron.compiler.memory.layout import bytes_outside
 from openneutron.compiler.memory.prefetch import all_plans
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.compiler.search.fit import Fitted, Task
-from openneutron.compiler.select.select import selections
+from openneutron.compiler.select.selections import selections
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions
 from openneutron.targets import Target

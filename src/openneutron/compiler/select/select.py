@@ -23,10 +23,6 @@ from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
-from openneutron.compiler.select.chaining import chain
-from openneutron.compiler.select.excitation import join_excitations
-from openneutron.compiler.select.joining import join
-from openneutron.compiler.select.merging import merge
 from openneutron.compiler.select.rules.attention import fuse_attention
 from openneutron.compiler.select.states import in_order, kept_in_place, storages_of_states, updates
 from openneutron.errors import OpenNeutronError
@@ -345,30 +341,6 @@ def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingPr
     storages, kept = updates(legal, storages)
     storages, fused = fuse_attention(storages, fold_moves(storages, [*calls, *kept]))
     return storages, fold_moves(storages, fused)
-
-
-def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> list[Selection]:
-    """Return the selections to compile: ``select_calls``, and variants with copies as views (copies_as_views) or joined calls, where there
-    are any; of joined calls also merged and chained ones. These variants are faster; in cascades or with prefetch they may take more memory.
-    They do not depend on the budget."""
-    storages, calls = select_calls(legal, known)
-    found: list[Selection] = []
-    joined = [_in_one(storages, each) for each in (copies_as_views(storages, calls), calls)]
-    for own, each in (*(_fewest(*selection) for selection in joined), *joined, (storages, calls)):
-        if all(len(each) != len(other) for _, other in found):
-            found.append((own, each))
-    return found
-
-
-def _in_one(storages: Storages, calls: Sequence[KernelCall]) -> Selection:
-    after, excited = join_excitations(storages, calls)
-    return after, join(after, excited)
-
-
-def _fewest(storages: Storages, joined: Sequence[KernelCall]) -> Selection:
-    """Return joined calls with linear layers of one input merged, and with pairs of calls chained."""
-    storages, merged = merge(storages, joined)
-    return storages, chain(storages, merged)
 
 
 @dataclass(frozen=True, slots=True)
