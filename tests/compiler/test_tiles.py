@@ -11,10 +11,12 @@ import pytest
 
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.driver import prepared
 from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.schedule.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole
 from openneutron.compiler.schedule.timeline import CopyEngine, Timeline
+from openneutron.compiler.search.tiles import least_moved_bytes
 from openneutron.compiler.search.tiles.moves import compact
 from openneutron.compiler.select.calls import View
 from openneutron.errors import BudgetError
@@ -129,6 +131,30 @@ def test_more_memory_never_moves_more_bytes_and_never_takes_longer(seed: int) ->
             assert (report.cycles <= before.cycles, report.moved_bytes <= before.moved_bytes) == (True, True), size
         before = report
     assert before is not None
+
+
+def least_moved(graph: Graph, size: int, most: int = 1 << 40) -> int:
+    storages, calls = prepared(graph).tasks.selected[0]
+    return least_moved_bytes(calls, storages, targets.get("imx95"), size, most)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5])
+def test_no_plan_moves_fewer_bytes_than_the_bound_over_the_choices(seed: int) -> None:
+    graph = several(seed)
+    for kib in (64, 4):
+        try:
+            report = compiled(graph, kib).report
+        except BudgetError:
+            continue
+        least = least_moved(graph, kib * 1024)
+        assert report.traffic_bound_bytes - report.fetched_bytes <= least <= report.moved_bytes
+
+
+def test_the_bound_over_the_choices_counts_a_tensor_that_no_memory_holds() -> None:
+    # Each layer's weights and each tensor have 4 KiB: 5 KiB hold one layer's weights and a row, 16 KiB all weights and rows.
+    graph = Chain("pair", (1, 8, 8, 64)).conv(64, 1).conv(64, 1).graph()
+    assert {kib: least_moved(graph, kib * 1024) for kib in (6, 16)} == {6: 16384, 16: 8192}
+    assert compiled(graph, 16).report.moved_bytes == 8192
 
 
 def _without_waits_in_loops(schedule: Schedule, channel: int) -> Schedule:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Schedules for an NPU that works on a memory of its own: tensors move between it and external memory in tiles."""
 
-from openneutron.compiler.search.tiles.fit import fastest_tiled, least_tiled
+from openneutron.compiler.search.tiles.fit import fastest_tiled, least_moved_bytes, least_tiled
 
-__all__ = ["fastest_tiled", "least_tiled"]
+__all__ = ["fastest_tiled", "least_moved_bytes", "least_tiled"]

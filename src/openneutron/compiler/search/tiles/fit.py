@@ -15,6 +15,7 @@ from openneutron.compiler.search.call_lists import of_one_order
 from openneutron.compiler.search.tiles.groups import in_groups
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.streams import Streams, Tiled, steps_of
+from openneutron.compiler.search.tiles.traffic import LeastTraffic
 from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.isa import aligned
 from openneutron.isa.rows import ALIGNMENT
@@ -58,8 +59,9 @@ def least_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target,
     The memory is at most a fourth larger than the smallest one for which ``fastest_tiled`` finds a schedule.
     """
     size = above
+    given = _given(calls, storages)
     while (size := aligned(size + size // 4 + 1)) < below:
-        if fastest_tiled(calls, storages, target, size) is not None:
+        if _fastest(given, target, size, []) is not None:
             return size
     return below
 
@@ -70,23 +72,39 @@ def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Targe
     A schedule for a smaller memory is valid in a larger one. So a graph of few calls is searched for each size of a fixed list up to the
     budget, and the schedule of a larger size is taken only where it is neither slower nor moves more bytes than that of a smaller one.
     """
-    # Constants are placed at the end of the memory too.
     budget -= budget % ALIGNMENT
-    # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
-    given = of_one_order(calls, storages)[-1]
+    given = _given(calls, storages)
     kept: list[TileSearch] = []
-    if len(given.calls) > FEW_CALLS:
-        return _fastest(given, target, budget, kept)
-    found = takewhile(bool, (_fastest(given, target, size, kept) for size in _sizes(budget)))
+    sizes = _sizes(len(given.calls), budget)
+    found = takewhile(bool, (_fastest(given, target, size, kept) for size in sizes))
     best: TiledSchedule | None = None
     for each in reversed([*found]):
         if each is not None and (best is None or (each.cycles <= best.cycles and each.moved_bytes <= best.moved_bytes)):
             best = each
-    return _fastest(given, target, budget, kept) if best is None else best
+    return best if best is not None or budget in sizes else _fastest(given, target, budget, kept)
 
 
-def _sizes(budget: int) -> list[int]:
-    """Return the sizes of memory up to ``budget`` that a graph of few calls is searched for, the largest first."""
+def least_moved_bytes(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int, most: int) -> int:
+    """Return a lower bound of the bytes of tensors that ``fastest_tiled`` could move in ``budget`` bytes of NPU memory.
+
+    The bound is one over the choices of the search, see ``traffic``. Constants are not counted. ``most``: the bytes of a schedule that is known.
+    """
+    given = _given(calls, storages)
+    kept: list[TileSearch] = []
+    for size in {budget, *_sizes(len(given.calls), budget)}:
+        _search(given, target, size, kept)
+    return min(LeastTraffic(search, budget, most).bound() for search in kept)
+
+
+def _given(calls: Sequence[KernelCall], storages: Storages) -> CallList:
+    # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
+    return of_one_order(calls, storages)[-1]
+
+
+def _sizes(calls: int, budget: int) -> list[int]:
+    """Return the sizes of memory that a graph of so many calls is searched for within a budget, the largest first."""
+    if calls > FEW_CALLS:
+        return [budget]
     octaves = range(SMALLEST, budget.bit_length())
     sizes = [(1 << octave) * (STEPS + step) // STEPS for octave in octaves for step in range(STEPS)]
     return [size for size in reversed(sizes) if size <= budget]
@@ -94,12 +112,7 @@ def _sizes(budget: int) -> list[int]:
 
 def _fastest(given: CallList, target: Target, budget: int, kept: list[TileSearch]) -> TiledSchedule | None:
     """Return the fastest schedule that one search finds. ``kept``: the searches so far, of which one of the same calls goes on."""
-    divided = in_groups(given.calls, given.storages, int(budget * GROUPED))
-    search = next((each for each in kept if each.streams.calls == divided), None)
-    if search is None:
-        cuts = given.cuts if divided == given.calls else frozenset()
-        search = TileSearch(Streams(divided, given.storages, target), cuts)
-        kept.append(search)
+    search = _search(given, target, budget, kept)
     best: TiledSchedule | None = None
     before = None
     enough = 0.0
@@ -115,6 +128,17 @@ def _fastest(given: CallList, target: Target, budget: int, kept: list[TileSearch
         if found is not None:
             best = found
     return best
+
+
+def _search(given: CallList, target: Target, budget: int, kept: list[TileSearch]) -> TileSearch:
+    """Return the search of ``kept`` for the calls as a budget divides them; it is added where there is none."""
+    divided = in_groups(given.calls, given.storages, int(budget * GROUPED))
+    for each in kept:
+        if each.streams.calls == divided:
+            return each
+    cuts = given.cuts if divided == given.calls else frozenset()
+    kept.append(TileSearch(Streams(divided, given.storages, target), cuts))
+    return kept[-1]
 
 
 def _scheduled(plan: TilePlan, storages: Storages, target: Target, budget: int, limit: int) -> TiledSchedule | None:

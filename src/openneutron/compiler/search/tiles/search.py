@@ -17,6 +17,7 @@ from itertools import accumulate
 
 from openneutron.compiler.cost.cycles import fetch_cycles, least_compute_cycles
 from openneutron.compiler.schedule.schedule import fetched_bytes
+from openneutron.compiler.search.cascade.network import rows_computed
 from openneutron.compiler.search.tiles.streams import Streamed, Streams, Tiled, tiled
 from openneutron.compiler.select.calls import KernelCall
 
@@ -76,11 +77,12 @@ class TileSearch:
     cuts: frozenset[int] = frozenset()
     _choices: dict[tuple[int, int, frozenset[str]], _Choices] = field(default_factory=dict)
     _least: list[int] = field(init=False)
-    _read: list[dict[str, int]] = field(init=False)
+    bytes_read: list[dict[str, int]] = field(init=False)
     _constants: list[int] = field(init=False)
-    _outside: frozenset[str] = field(init=False)
+    outside: frozenset[str] = field(init=False)
     _touched: list[frozenset[str]] = field(init=False)
     _saving: list[int] = field(init=False)
+    _in_cascades: list[bool] = field(init=False)
 
     def __post_init__(self) -> None:
         calls, target, storages = self.streams.calls, self.streams.target, self.streams.storages
@@ -90,9 +92,12 @@ class TileSearch:
         )
         self._least = [0, *accumulate(least)]
         self._constants = [0, *accumulate(fetched_bytes(call, storages) for call in calls)]
-        self._outside = frozenset(name for name, each in storages.storages.items() if each.is_border)
-        self._read = [self._bytes_read(call) for call in calls]
+        self.outside = frozenset(name for name, each in storages.storages.items() if each.is_border)
+        self.bytes_read = [self._bytes_read(call) for call in calls]
         self._touched = [frozenset((row.output, *row.reads)) for row in self.streams.base.calls]
+        # A cascade computes the rows that are read, and each call must run.
+        computed = rows_computed(self.streams.base)
+        self._in_cascades = [row.by_rows and n > 0 for row, n in zip(self.streams.base.calls, computed, strict=True)]
         self._saving = [self._most_saved(cut) for cut in range(len(calls) + 1)]
 
     def _most_saved(self, cut: int) -> int:
@@ -116,7 +121,7 @@ class TileSearch:
         best: list[list[_Path]] = [[_Path(0, frozenset(), None, None)], *([] for _ in range(count))]
         for end in range(1, count + 1):
             found: dict[frozenset[str], _Path] = {}
-            for first in self._firsts(end, budget):
+            for first in self.firsts(end, budget):
                 for path in best[first]:
                     for stays, part in self._parts(first, end, path, budget, found):
                         cycles = path.cycles + self._cycles(first, end, part[3])
@@ -139,7 +144,7 @@ class TileSearch:
             if first <= piece.first:
                 moved += piece.size if all(position < end for position in piece.writers) else 0
             else:
-                moved += max(self._read[position].get(name, 0) for position in range(first, end))
+                moved += max(self.bytes_read[position].get(name, 0) for position in range(first, end))
         target = self.streams.target
         around, dispatch = fetch_cycles(moved, target), (end - first) * self.streams.base.issue_cycles
         if around > dispatch:
@@ -158,12 +163,11 @@ class TileSearch:
             path = path.earlier
         return TilePlan(tuple(reversed(parts)), cycles, frozenset(external))
 
-    def _firsts(self, end: int, budget: int) -> Iterator[int]:
+    def firsts(self, end: int, budget: int) -> Iterator[int]:
         """Yield the first calls of the segments that may end at ``end``, the shortest first."""
         yield end - 1
-        calls = self.streams.base.calls
         for first in range(end - 1, max(-1, end - LONGEST - 1), -1):
-            if not calls[first].by_rows or self._constants[end] - self._constants[first] > budget:
+            if not self._in_cascades[first] or self._constants[end] - self._constants[first] > budget:
                 return
             if first < end - 1:
                 yield first
@@ -209,7 +213,7 @@ class TileSearch:
         pieces, defined, external = self.streams.base.pieces, [], []
         for name in touched:
             piece = pieces[name]
-            if name in self._outside or (0 <= piece.first < first and name not in stays):
+            if name in self.outside or (0 <= piece.first < first and name not in stays):
                 external.append(name)
             elif piece.first >= first and piece.last >= end:
                 defined.append(name)

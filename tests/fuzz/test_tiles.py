@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A short run of the fuzzer of tiles; ``make soak`` runs a long one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz import tiles
+
+
+# 38: rows that no call reads in a cascade; 44 and 191: memories that are no multiple of the alignment.
+@pytest.mark.parametrize("seed", [1, 5, 38, 44, 191])
+def test_random_graphs_in_tiles(seed: int) -> None:
+    assert tiles.check(seed) > 0
