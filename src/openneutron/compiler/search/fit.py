@@ -18,6 +18,7 @@ from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
 from openneutron.compiler.search.layers import in_words, layers_at_peak
 from openneutron.compiler.search.tiles import fastest_tiled, least_tiled
+from openneutron.compiler.search.tiles.parts import gathered
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
 from openneutron.errors import BudgetError, InvalidOptionError, Suggestions
@@ -160,9 +161,10 @@ class Task:
         return Fitted(schedule, layout, found.search.storages)
 
     def _in_tiles(self, budget: int) -> Fitted | Infeasible:
-        found = fastest_tiled(self.calls, self.separate, self.target, budget)
+        calls, storages = gathered(self.calls, self.separate)
+        found = fastest_tiled(calls, storages, self.target, budget)
         if found is None:
-            return Infeasible(budget, lambda below: least_tiled(self.calls, self.separate, self.target, budget, below))
+            return Infeasible(budget, lambda below: least_tiled(calls, storages, self.target, budget, below))
         return Fitted(found.schedule, found.layout, found.storages)
 
     def prefetches(self) -> tuple[PrefetchPlan, list[Iterable[PrefetchSearch]]]:

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators on a Neutron-S whose calls write parts of the output that are between one another."""
+
+from __future__ import annotations
+
+import pytest
+
+from openneutron import targets
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.driver import prepared
+from openneutron.compiler.search.tiles.parts import gathered
+from tests.support import oracle
+from tests.support.random_graphs import single
+
+TARGET = targets.get("imx95")
+
+
+@pytest.mark.parametrize("op", ["fill", "mirror_pad", "pack", "tile"])
+def test_parts_are_gathered_and_their_bytes_are_litert_s(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle, "TARGET", TARGET)
+    for seed in range(3):
+        oracle.assert_bit_exact(single(op, seed), (seed,))
+
+
+def test_a_copy_writes_the_gathered_output() -> None:
+    (task,) = prepared(single("tile", 0)).tasks.of(TARGET, CompileOptions())
+    calls, storages = gathered(task.calls, task.separate)
+    assert len(calls) == len(task.calls) + 1
+    (name,) = {storages[call.views["output"].tensor].name for call in calls[:-1]}
+    assert storages.storages[name].is_scratch
+    assert storages[calls[-1].views["output"].tensor].output == 0
+
+
+def test_parts_behind_one_another_are_not_gathered() -> None:
+    compiled = compile_graph(single("concatenation", 1), TARGET)
+    (task,) = prepared(compiled.graph).tasks.of(TARGET, CompileOptions())[:1]
+    assert gathered(task.calls, task.separate)[0] == tuple(task.calls)
