@@ -55,7 +55,7 @@ def test_one_kernel_links_alone(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_no_other_kernel_comes_along(kernel: str) -> None:
     names = {Path(name).stem for name in sources_of([kernel])}
-    assert names & set(KERNELS) == {kernel, *rows.KERNEL_BY_NAME[kernel].traits.kernels}
+    assert names & set(KERNELS) == {kernel, *rows.run_by(kernel)}
     assert not any("_avx" in name and Path(name).suffix == ".c" for name in sources_of([kernel]))
 
 

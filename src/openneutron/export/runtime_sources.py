@@ -44,7 +44,7 @@ def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
     """
     folder = runtime_folder()
     wanted = {kernel.partition(":")[0] for kernel in kernels}
-    wanted |= {part for name in wanted for part in rows.KERNEL_BY_NAME[name].traits.kernels}
+    wanted |= {part for name in wanted for part in rows.run_by(name)}
     files = [path for pattern in PATTERNS for path in folder.glob(pattern)]
     files += [folder / name for name in ALWAYS]
     files += [path for path in folder.glob("kernels/*/*.c") if _kernel_of(path.stem) in wanted and _is_ours(path)]

@@ -23,7 +23,7 @@ from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
-from openneutron.compiler.select.excitation import join_excitations
+from openneutron.compiler.select.excitation import join_excitations, join_products
 from openneutron.compiler.select.joining import join
 from openneutron.compiler.select.rules.attention import fuse_attention
 from openneutron.compiler.select.states import in_order, kept_in_place, storages_of_states, updates
@@ -351,7 +351,8 @@ def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProx
     storages, calls = select_calls(legal, known)
     found: list[Selection] = []
     views = copies_as_views(storages, calls)
-    for own, each in (_in_fewer_calls(storages, views), _in_fewer_calls(storages, calls), (storages, calls)):
+    fewer = _in_fewer_calls(storages, views)
+    for own, each in (fewer, join_products(*fewer), _in_fewer_calls(storages, calls), (storages, calls)):
         if all(len(each) != len(other) for _, other in found):
             found.append((own, each))
     return found
