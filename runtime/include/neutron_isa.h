@@ -68,6 +68,7 @@ enum {
     NEUTRON_KERNEL_conv_2d_1x1_lookup_s8 = 47,
     NEUTRON_KERNEL_conv_2d_1x1_add_s8 = 48,
     NEUTRON_KERNEL_conv_2d_1x1_mul_s8 = 49,
+    NEUTRON_KERNEL_squeeze_excite_s8 = 54,
     NEUTRON_KERNEL_excitation_s8 = 55,
     NEUTRON_KERNEL_layer_norm_conv_2d_1x1_s8 = 56,
     NEUTRON_KERNEL_layer_norm_conv_2d_1x1_lookup_s8 = 57,
@@ -808,6 +809,77 @@ typedef struct {
     int32_t then_clamp_max; /* of mul_s8: fused activation's upper bound, stored; not below clamp_min */
 } NeutronConv2d1x1MulS8;
 
+/* A squeeze-excite block: excitation_s8 of an image, and mul_s8 of the image with its result. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    uint32_t squeezed; /* int8; the mean of each channel */
+    uint32_t hidden; /* int8; the result of the first layer */
+    uint32_t gate; /* int8; the excitation's result */
+    int32_t work; /* elements read for each output element of a window, rounded up */
+    int32_t mean_input_zero_point; /* of mean_s8: subtracted from each element */
+    int32_t mean_output_multiplier; /* of mean_s8: fixed point, 31 fractional bits; holds the division by the elements' number */
+    int32_t mean_output_shift; /* of mean_s8: positive shifts left */
+    int32_t mean_output_zero_point; /* of mean_s8: added after requantization */
+    int32_t mean_clamp_min; /* of mean_s8: fused activation's lower bound, stored */
+    int32_t mean_clamp_max; /* of mean_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t first_weights_base; /* of conv_2d_1x1_s8: see bases */
+    uint32_t first_weights_offset; /* of conv_2d_1x1_s8: bytes; packed weights of the channels held */
+    uint32_t first_requant_base; /* of conv_2d_1x1_s8: see bases */
+    uint32_t first_requant_offset; /* of conv_2d_1x1_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t first_constant_channel0; /* of conv_2d_1x1_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t first_constant_channels; /* of conv_2d_1x1_s8: output channels that they hold */
+    int32_t first_kernel_h; /* of conv_2d_1x1_s8: rows */
+    int32_t first_kernel_w; /* of conv_2d_1x1_s8: columns */
+    int32_t first_stride_h; /* of conv_2d_1x1_s8: rows */
+    int32_t first_stride_w; /* of conv_2d_1x1_s8: columns */
+    int32_t first_dilation_h; /* of conv_2d_1x1_s8: rows */
+    int32_t first_dilation_w; /* of conv_2d_1x1_s8: columns */
+    int32_t first_pad_top; /* of conv_2d_1x1_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t first_pad_left; /* of conv_2d_1x1_s8: columns before the first */
+    int32_t first_group_inputs; /* of conv_2d_1x1_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t first_group_outputs; /* of conv_2d_1x1_s8: output channels of a group */
+    int32_t first_input_zero_point; /* of conv_2d_1x1_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t first_single_rounding; /* of conv_2d_1x1_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t first_output_zero_point; /* of conv_2d_1x1_s8: added after requantization */
+    int32_t first_clamp_min; /* of conv_2d_1x1_s8: fused activation's lower bound, stored */
+    int32_t first_clamp_max; /* of conv_2d_1x1_s8: fused activation's upper bound, stored; not below clamp_min */
+    int32_t first_tabled; /* 1: lookup_s8 follows in place */
+    uint32_t first_table_base; /* of lookup_s8: see bases */
+    uint32_t first_table_offset; /* of lookup_s8: bytes */
+    uint32_t second_weights_base; /* of conv_2d_1x1_s8: see bases */
+    uint32_t second_weights_offset; /* of conv_2d_1x1_s8: bytes; packed weights of the channels held */
+    uint32_t second_requant_base; /* of conv_2d_1x1_s8: see bases */
+    uint32_t second_requant_offset; /* of conv_2d_1x1_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t second_constant_channel0; /* of conv_2d_1x1_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t second_constant_channels; /* of conv_2d_1x1_s8: output channels that they hold */
+    int32_t second_kernel_h; /* of conv_2d_1x1_s8: rows */
+    int32_t second_kernel_w; /* of conv_2d_1x1_s8: columns */
+    int32_t second_stride_h; /* of conv_2d_1x1_s8: rows */
+    int32_t second_stride_w; /* of conv_2d_1x1_s8: columns */
+    int32_t second_dilation_h; /* of conv_2d_1x1_s8: rows */
+    int32_t second_dilation_w; /* of conv_2d_1x1_s8: columns */
+    int32_t second_pad_top; /* of conv_2d_1x1_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t second_pad_left; /* of conv_2d_1x1_s8: columns before the first */
+    int32_t second_group_inputs; /* of conv_2d_1x1_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t second_group_outputs; /* of conv_2d_1x1_s8: output channels of a group */
+    int32_t second_input_zero_point; /* of conv_2d_1x1_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t second_single_rounding; /* of conv_2d_1x1_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t second_output_zero_point; /* of conv_2d_1x1_s8: added after requantization */
+    int32_t second_clamp_min; /* of conv_2d_1x1_s8: fused activation's lower bound, stored */
+    int32_t second_clamp_max; /* of conv_2d_1x1_s8: fused activation's upper bound, stored; not below clamp_min */
+    int32_t second_tabled; /* 1: lookup_s8 follows in place */
+    uint32_t second_table_base; /* of lookup_s8: see bases */
+    uint32_t second_table_offset; /* of lookup_s8: bytes */
+    int32_t mul_a_zero_point; /* of mul_s8: subtracted from a */
+    int32_t mul_b_zero_point; /* of mul_s8: subtracted from b */
+    int32_t mul_output_multiplier; /* of mul_s8: fixed point, 31 fractional bits */
+    int32_t mul_output_shift; /* of mul_s8: positive shifts left */
+    int32_t mul_output_zero_point; /* of mul_s8: added after requantization */
+    int32_t mul_clamp_min; /* of mul_s8: fused activation's lower bound, stored */
+    int32_t mul_clamp_max; /* of mul_s8: fused activation's upper bound, stored; not below clamp_min */
+} NeutronSqueezeExciteS8;
+
 /* The excitation of a squeeze-excite block: mean_s8 of each channel of an image, conv_2d_1x1_s8 and
  * lookup_s8, conv_2d_1x1_s8 and lookup_s8. */
 typedef struct {
@@ -815,7 +887,7 @@ typedef struct {
     uint32_t output; /* int8 */
     uint32_t squeezed; /* int8; the mean of each channel */
     uint32_t hidden; /* int8; the result of the first layer */
-    int32_t work; /* elements read for each output channel of a window, rounded up */
+    int32_t work; /* elements read for each output element of a window, rounded up */
     int32_t mean_input_zero_point; /* of mean_s8: subtracted from each element */
     int32_t mean_output_multiplier; /* of mean_s8: fixed point, 31 fractional bits; holds the division by the elements' number */
     int32_t mean_output_shift; /* of mean_s8: positive shifts left */

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.export.runtime_sources import runtime_folder, sources_of, with_parts
+from openneutron.export.runtime_sources import runtime_folder, sources_of
 from openneutron.isa import rows
 from tests.cortex_m33.firmware import library
 from tests.support.tools import required
@@ -55,7 +55,7 @@ def test_one_kernel_links_alone(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_no_other_kernel_comes_along(kernel: str) -> None:
     names = {Path(name).stem for name in sources_of([kernel])}
-    assert names & set(KERNELS) == with_parts(kernel)
+    assert names & set(KERNELS) == {kernel, *rows.run_by(kernel)}
     assert not any("_avx" in name and Path(name).suffix == ".c" for name in sources_of([kernel]))
 
 

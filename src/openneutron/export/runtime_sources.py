@@ -43,7 +43,8 @@ def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
     other machines are left out, and headers are those that are included.
     """
     folder = runtime_folder()
-    wanted = {part for kernel in kernels for part in with_parts(kernel.partition(":")[0])}
+    wanted = {kernel.partition(":")[0] for kernel in kernels}
+    wanted |= {part for name in wanted for part in rows.run_by(name)}
     files = [path for pattern in PATTERNS for path in folder.glob(pattern)]
     files += [folder / name for name in ALWAYS]
     files += [path for path in folder.glob("kernels/*/*.c") if _kernel_of(path.stem) in wanted and _is_ours(path)]
@@ -61,12 +62,6 @@ def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
                 waiting.append(included)
                 waiting += _implementations(included)
     return dict(sorted(found.items()))
-
-
-def with_parts(kernel: str) -> set[str]:
-    """Return the names of a kernel and of all kernels that it runs."""
-    parts = rows.KERNEL_BY_NAME[kernel].traits.kernels
-    return {kernel, *(name for part in parts for name in with_parts(part))}
 
 
 def _kernel_of(stem: str) -> str | None:

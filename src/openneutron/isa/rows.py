@@ -173,3 +173,9 @@ KERNEL_BY_NAME = {row.name: row for row in KERNELS}
 KERNEL_BY_CODE = {row.code: row for row in KERNELS}
 INSTRUCTION_BY_NAME = {row.name: row for row in INSTRUCTIONS}
 INSTRUCTION_BY_CODE = {row.code: row for row in INSTRUCTIONS}
+
+
+def run_by(kernel: str) -> frozenset[str]:
+    """Return the kernels that a call of this kernel runs beside its own code, and those that these run."""
+    own = KERNEL_BY_NAME[kernel].traits.kernels
+    return own.union(*map(run_by, own))

@@ -169,7 +169,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_groups, ("group_norm_s8", "group_norm_s16")),
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_attended, ("attention_s8",)),
-    (_excited, ("excitation_s8",)),
+    (_excited, ("excitation_s8", "squeeze_excite_s8")),
     (_gathered, ("gather_s8",)),
     (_reduced, ("mean_s8", "sum_s8", "reduce_max_s8", "mean_s16", "sum_s16", "reduce_max_s16")),
     (_sequence, ("unidirectional_sequence_lstm_s8", "unidirectional_sequence_lstm_s16", "recurrent_s8", "svdf_s8")),
@@ -178,9 +178,9 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
 RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}
 """One rule for each kernel of the microcode."""
 
-_SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden"))
+_SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden", "gate"))
 
-ELEMENT_BY_ELEMENT = frozenset(kernel for kernel, rule in RULES.items() if rule is _same)
+ELEMENT_BY_ELEMENT = frozenset(("squeeze_excite_s8", *(kernel for kernel, rule in RULES.items() if rule is _same)))
 """Kernels that have read an element of each input before they write that element, in ascending order."""
 
 

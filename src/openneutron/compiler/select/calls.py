@@ -15,7 +15,7 @@ from types import MappingProxyType
 from openneutron.compiler.select.constants import Constant, are_equal, packed_bytes
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
 from openneutron.isa import rows
-from openneutron.isa.kernels.row import Packing, SameElement, Traits
+from openneutron.isa.kernels.row import Everything, Packing, SameElement, Traits
 
 Extents = tuple[int, int, int, int]
 """Batches, rows, columns, channels; or one number for each of them."""
@@ -339,7 +339,9 @@ def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool
     """
     storage, output = of[call.views[name].tensor], call.views["output"].place
     return all(
-        isinstance(access := call.traits.access(field), SameElement) and access.in_place and view.place == output
+        isinstance(access := call.traits.access(field), SameElement | Everything)
+        and access.in_place
+        and view.place == output
         for field, view in call.views.items()
         if field != "output" and of[view.tensor] == storage
     )

@@ -8,7 +8,8 @@ The dispatch of each of these calls takes longer than its work. The calls of the
     conv_2d_1x1_s8    and lookup_s8
 
 Weights of both layers are then constants of one call, which constant prefetch can't copy one after the other. So the calls before
-joining are compiled too where they take less memory.
+joining are compiled too where they take less memory. ``join_products`` adds the product with the image, mul_s8, which then is in no
+cascade.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import numpy as np
 
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, dense_pitches, four
 from openneutron.compiler.select.constants import Constant
+from openneutron.compiler.select.joining import exchanged_operands
 from openneutron.compiler.select.states import in_order
 from openneutron.compiler.select.uses import Uses
 from openneutron.isa import rows
 
 KERNEL = "excitation_s8"
+BLOCK = "squeeze_excite_s8"
 
 _EMPTY = np.zeros(0, np.int8)
 
@@ -51,6 +54,61 @@ def join_excitations(storages: Storages, calls: Sequence[KernelCall]) -> tuple[S
         if in_order(after, tried):
             left, pieces, of = tried, dict(after.storages), dict(after.of)
     return Storages(pieces, of), [call for call in left if call is not None]
+
+
+def join_products(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
+    """Return the calls with each excitation and the product of its result and its image in one call, which computes in place."""
+    left: list[KernelCall | None] = list(calls)
+    pieces, of = dict(storages.storages), dict(storages.of)
+    if not rows.KERNEL_BY_NAME[BLOCK].traits.parts:
+        return storages, list(calls)
+    for place, call in enumerate(calls):
+        if call.kernel != KERNEL:
+            continue
+        uses = Uses.of(Storages(pieces, of), left)
+        product = _product_behind(uses, place)
+        if product is None:
+            continue
+        at, behind = product
+        made, gate = _block(uses, call, behind)
+        after = Storages({**pieces, gate.name: gate}, {**of, gate.name: gate.name})
+        tried = [each if other != place else None for other, each in enumerate(left)]
+        tried[at] = made
+        if in_order(after, tried):
+            left, pieces, of = tried, dict(after.storages), dict(after.of)
+    return Storages(pieces, of), [call for call in left if call is not None]
+
+
+def _product_behind(uses: Uses, place: int) -> tuple[int, KernelCall] | None:
+    """Return the call that multiplies the image of an excitation with its result, which is then the second operand."""
+    image, gate, reader = uses[place].views["input"], uses[place].views["output"], uses.only_reader(place)
+    if reader is None or uses[reader[0]].kernel != "mul_s8":
+        return None
+    call = uses[reader[0]] if reader[1] == "input_b" else exchanged_operands(uses[reader[0]])
+    if call is None:
+        return None
+    own, read, result = (call.views[name] for name in ("input_a", "input_b", "output"))
+    same = own.place == image.place and uses.storages.of[own.tensor] == uses.storages.of[image.tensor]
+    repeated = math.prod(image.extents[1:3]) == 1 or (read.pitches[1] == 0 and read.pitches[2] == 0)
+    flat = uses.is_flat(gate) and read.offset == gate.offset and read.pitches[3] == gate.pitches[3]
+    fits = result.extents == image.extents == read.extents and gate.extents[3] == image.extents[3]
+    return (reader[0], call) if same and repeated and flat and fits else None
+
+
+def _block(uses: Uses, excitation: KernelCall, product: KernelCall) -> tuple[KernelCall, Storage]:
+    """Return the one call and the storage of its gate."""
+    prefix = rows.KERNEL_BY_NAME[BLOCK].traits.parts[1].prefix
+    extents = four((1, 1, 1, excitation.views["output"].extents[3]))
+    gate = View(uses.unused(f"{product.name}/gate"), extents, dense_pitches(extents))
+    views = {**excitation.views, "gate": gate, "output": product.views["output"]}
+    _, height, width, channels = views["input"].extents
+    # A stripe of one row computes the whole excitation too.
+    hidden, outputs = views["hidden"].extents[3], width * channels
+    read = height * width * channels + 2 * channels * hidden
+    params = {**excitation.params, **{prefix + name: value for name, value in product.params.items()}}
+    params["work"] = -(-read // outputs) + 2
+    made = KernelCall(BLOCK, product.name, views, params, excitation.constants)
+    return made, Storage(gate.tensor, channels)
 
 
 def _pattern(uses: Uses, place: int) -> list[int | None] | None:

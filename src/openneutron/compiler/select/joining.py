@@ -68,7 +68,7 @@ def _joined(first: KernelCall, second: KernelCall, operand: str) -> KernelCall |
     if second.views["output"].extents != between.extents:
         return None
     if operand == "input_b":
-        exchanged = _exchanged(second)
+        exchanged = exchanged_operands(second)
         if exchanged is None:
             return None
         second = exchanged
@@ -90,7 +90,7 @@ def _seen_as(call: KernelCall, between: View) -> KernelCall:
     return replace(call, views=seen)
 
 
-def _exchanged(call: KernelCall) -> KernelCall | None:
+def exchanged_operands(call: KernelCall) -> KernelCall | None:
     """Return the same sum or product with operands exchanged; None for a difference."""
     if call.params.get("b_multiplier", 1) < 0:
         return None

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.chaining import chain
-from openneutron.compiler.select.excitation import join_excitations
+from openneutron.compiler.select.excitation import join_excitations, join_products
 from openneutron.compiler.select.joining import join
 from openneutron.compiler.select.merging import merge
 from openneutron.compiler.select.select import Selection, copies_as_views, select_calls
@@ -22,6 +22,7 @@ def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProx
     storages, calls = select_calls(legal, known)
     found: list[Selection] = []
     joined = [_in_one(storages, each) for each in (copies_as_views(storages, calls), calls)]
+    joined.insert(1, join_products(*joined[0]))
     for own, each in (*(_fewest(*selection) for selection in joined), *joined, (storages, calls)):
         if all(len(each) != len(other) for _, other in found):
             found.append((own, each))

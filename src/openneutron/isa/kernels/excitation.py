@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Declare the excitation of a squeeze-excite block (arXiv 1709.01507): the mean of an image and two small layers, in one call.
+"""Declare squeeze-excite blocks (arXiv 1709.01507) in one call: the mean of an image and two small layers, and with them the product.
 
-The mean and the layers take some hundred cycles each, the dispatch of a call some thousand. The kernel runs the kernels of the separate
-calls one after the other, with the same bytes.
+The mean and the layers take some hundred cycles each, the dispatch of a call some thousand. The kernels run those of the separate calls
+one after the other, with the same bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from openneutron.isa.kernels import elements, products, regions
 from openneutron.isa.kernels.row import (
     INPUT_AND_OUTPUT,
     CostClass,
+    Everything,
     Field,
     Operand,
     Packing,
@@ -24,14 +25,15 @@ from openneutron.isa.kernels.row import (
     signed,
 )
 
-_ROWS = {row.name: row for row in (*products.KERNELS, *elements.KERNELS, *regions.KERNELS)}
+_ROWS: dict[str, Row] = {row.name: row for row in (*products.KERNELS, *elements.KERNELS, *regions.KERNELS)}
 
 
 def _words(part: Part) -> tuple[Field, ...]:
     own = {name for name, _ in part.buffers}
     flag = (signed(part.flag, f"1: {part.kernel} follows in place"),) if part.flag else ()
     fields = (field for field in _ROWS[part.kernel].fields if field.name not in own)
-    renamed = (replace(each, name=part.prefix + each.name, doc=f"of {part.kernel}: {each.doc}") for each in fields)
+    of = f"of {part.kernel}: " if part.prefix else ""
+    renamed = (replace(each, name=part.prefix + each.name, doc=of + each.doc) for each in fields)
     return (*flag, *renamed)
 
 
@@ -53,25 +55,47 @@ def _packings(part: Part) -> tuple[tuple[str, Packing], ...]:
     return tuple((part.prefix + name, packing) for name, packing in _ROWS[part.kernel].packings)
 
 
-KERNELS = (
-    Row(
-        "excitation_s8",
-        "The excitation of a squeeze-excite block: mean_s8 of each channel of an image, conv_2d_1x1_s8 and lookup_s8, conv_2d_1x1_s8 and "
-        "lookup_s8.",
-        (
-            *INPUT_AND_OUTPUT,
-            scratch("squeezed", "int8; the mean of each channel"),
-            scratch("hidden", "int8; the result of the first layer"),
-            signed("work", "elements read for each output channel of a window, rounded up"),
-            *(field for part in PARTS for field in _words(part)),
-        ),
-        55,
-        ("work",),
-        traits=Traits(
-            (Operand("input"), Operand("squeezed"), Operand("hidden")),
-            Work(CostClass.PARTS),
-            parts=PARTS,
-        ),
-        packings=tuple(packing for part in PARTS for packing in _packings(part)),
-    ),
+_BUFFERS = (
+    *INPUT_AND_OUTPUT,
+    scratch("squeezed", "int8; the mean of each channel"),
+    scratch("hidden", "int8; the result of the first layer"),
 )
+
+EXCITATION = Row(
+    "excitation_s8",
+    "The excitation of a squeeze-excite block: mean_s8 of each channel of an image, conv_2d_1x1_s8 and lookup_s8, conv_2d_1x1_s8 and "
+    "lookup_s8.",
+    (
+        *_BUFFERS,
+        signed("work", "elements read for each output element of a window, rounded up"),
+        *(field for part in PARTS for field in _words(part)),
+    ),
+    55,
+    ("work",),
+    traits=Traits((Operand("input"), Operand("squeezed"), Operand("hidden")), Work(CostClass.PARTS), parts=PARTS),
+    packings=tuple(packing for part in PARTS for packing in _packings(part)),
+)
+_ROWS[EXCITATION.name] = EXCITATION
+
+_PRODUCT = Part("mul_s8", "mul_", (("input_a", "input"), ("input_b", "gate"), ("output", "output")))
+_IN_FRONT = Part(
+    EXCITATION.name,
+    "",
+    (*((field.name, field.name) for field in _BUFFERS if field.name != "output"), ("output", "gate")),
+)
+
+SQUEEZE_EXCITE = Row(
+    "squeeze_excite_s8",
+    "A squeeze-excite block: excitation_s8 of an image, and mul_s8 of the image with its result.",
+    (*_BUFFERS, scratch("gate", "int8; the excitation's result"), *_words(_IN_FRONT), *_words(_PRODUCT)),
+    54,
+    EXCITATION.taps,
+    traits=Traits(
+        (Operand("input", Everything(in_place=True)), Operand("squeezed"), Operand("hidden"), Operand("gate")),
+        Work(CostClass.PARTS),
+        parts=(_IN_FRONT, _PRODUCT),
+    ),
+    packings=_packings(_IN_FRONT),
+)
+
+KERNELS = (EXCITATION, SQUEEZE_EXCITE)

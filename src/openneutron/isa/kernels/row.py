@@ -19,7 +19,13 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """Any element of the output may need any element of the operand."""
+    """Any element of the output may need any element of the operand.
+
+    ``in_place``: the kernel first reads all of the operand for other purposes, then goes through it as ``SameElement`` states. So a call
+    of the whole output may write it at the operand's address.
+    """
+
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,7 @@ def call_rows(
     offset, in_rows = in_row(output, piece.row_pitch) if piece.row_pitch else (0, False)
     reads: dict[str, RowNeeds | None] = {}
     in_place = set()
+    overwritten = False
     for name, view in call.views.items():
         storage = storages[view.tensor]
         if name == "output" or storage.constant is not None:
@@ -177,12 +178,15 @@ def call_rows(
         reads[storage.name] = needs
         if written_in_place(call, name, storages.of):
             in_place.add(storage.name)
+            overwritten |= needs is None and storage.name == piece.name
     rows = output.extents[1]
     whole = call_cost(call, target).compute_cycles
     even = whole % rows == 0 and call_cost(call, target, 1).compute_cycles * rows == whole
     # A state's new value is written once nobody reads the old one: after the cascades of its readers.
     new_state = storages[output.tensor].state is not None
     by_rows = output.extents[0] == 1 and (in_rows or rows > 1) and not call.has_states and not new_state
+    # A stripe of the result would take the place of rows that the next stripe needs.
+    by_rows = by_rows and not overwritten
     constants = (fetched_bytes(call, storages), Cuttable(call, storages).piece_bytes(1)) if fetched else (0, 0)
     return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows, in_rows,
                     whole, whole // rows if even else None, *constants)  # fmt: skip
