@@ -272,6 +272,11 @@ def call_on_whole(
     return [KernelCall(kernel, node.name, views, params, constants)]
 
 
+def copied(name: str, source: View, tensor: str) -> KernelCall:
+    """Return the copy of a view's bytes to another tensor, at the same places."""
+    return KernelCall("copy_s8", name, {"input": source, "output": View(tensor, source.extents, source.pitches)})
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """A piece of memory: a graph input, a graph output, a constant, a state, or (none of these) scratch.

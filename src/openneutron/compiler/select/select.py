@@ -22,7 +22,7 @@ from openneutron import ops
 from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
-from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
+from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, copied, whole
 from openneutron.compiler.select.rules.attention import fuse_attention
 from openneutron.compiler.select.states import in_order, kept_in_place, storages_of_states, updates
 from openneutron.errors import OpenNeutronError
@@ -304,9 +304,7 @@ def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
             storages[root.name] = Storage(root.name, root.size_bytes, output=position)
             continue
         destination = f"{name}@{position}"
-        source = whole(graph[name])
-        views = {"input": source, "output": View(destination, source.extents, source.pitches)}
-        copies.setdefault(name, []).append(KernelCall("copy_s8", destination, views))
+        copies.setdefault(name, []).append(copied(destination, whole(graph[name]), destination))
         of[destination] = destination
         storages[destination] = Storage(destination, root.size_bytes, output=position)
     return Storages(storages, of), copies

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, whole, written_in_place
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, copied, whole, written_in_place
 from openneutron.ir import Graph, Node
 from openneutron.isa import aligned
 from openneutron.ops.recurrent import state_operands
@@ -71,7 +71,7 @@ def updates(graph: Graph, storages: Storages) -> tuple[Storages, list[KernelCall
 
     def copy(source: View, name: str, storage: Storage) -> KernelCall:
         of[name], pieces[storage.name] = storage.name, storage
-        return KernelCall("copy_s8", name, {"input": source, "output": View(name, source.extents, source.pitches)})
+        return copied(name, source, name)
 
     for state in graph.states:
         root = storages[state.update]

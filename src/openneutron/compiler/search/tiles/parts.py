@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from openneutron.compiler.search.tiles.moves import compact
-from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View
+from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View, copied
 
 
 def gathered(calls: Sequence[KernelCall], storages: Storages) -> tuple[tuple[KernelCall, ...], Storages]:
@@ -52,8 +52,4 @@ def _copy(source: Storage, target: Storage, pitch: int) -> KernelCall:
     size = target.size_bytes
     row = pitch if pitch and size % pitch == 0 else size
     extents: Extents = (1, size // row, 1, row)
-    views = {
-        name: View(storage.name, extents, (size, row, row, 1))
-        for name, storage in (("input", source), ("output", target))
-    }
-    return KernelCall("copy_s8", f"{target.name}@parts", views)
+    return copied(f"{target.name}@parts", View(source.name, extents, (size, row, row, 1)), target.name)
