@@ -8,7 +8,9 @@ import pytest
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
+from openneutron.compiler.search import fit
 from openneutron.compiler.search.tiles.parts import gathered
+from openneutron.errors import InvalidModelError
 from tests.support import oracle
 from tests.support.random_graphs import single
 
@@ -35,3 +37,14 @@ def test_parts_behind_one_another_are_not_gathered() -> None:
     compiled = compile_graph(single("concatenation", 1), TARGET)
     (task,) = prepared(compiled.graph).tasks.of(TARGET, CompileOptions())[:1]
     assert gathered(task.calls, task.separate)[0] == tuple(task.calls)
+
+
+def test_a_graph_without_a_schedule_names_no_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "fastest_tiled", lambda *_: None)
+    monkeypatch.setattr(fit, "least_tiled", lambda *arguments: arguments[-1])
+    with pytest.raises(InvalidModelError) as caught:
+        compile_graph(single("tile", 0), TARGET)
+    assert str(caught.value) == (
+        "'main': there is no schedule for imx95 at any size of its memory. "
+        "Leave an operator to the CPU with operators_not_to_delegate."
+    )

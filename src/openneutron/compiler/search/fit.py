@@ -21,7 +21,7 @@ from openneutron.compiler.search.tiles import fastest_tiled, least_tiled
 from openneutron.compiler.search.tiles.parts import gathered
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
-from openneutron.errors import BudgetError, InvalidOptionError, Suggestions
+from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError, Suggestions
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CALLER, CompileOptions
 from openneutron.targets import DEFAULT, Target
@@ -343,6 +343,11 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
         least = infeasible[index][0].least_bytes(*(() if best is None else (best[0] + 1,)))
         best = (least, index) if best is None else min(best, (least, index))
     assert best is not None
+    if best[0] >= ENDLESS:
+        raise InvalidModelError(
+            f"'{graph.name}': there is no schedule for {target.name} at any size of its memory. "
+            "Leave an operator to the CPU with operators_not_to_delegate."
+        )
     task = infeasible[best[1]][1]
     others = {} if target.moves_tiles else suggestions(graph, task, budget)
     smallest = task.within(best[0])
