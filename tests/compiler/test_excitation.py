@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
+from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.ir import Node
 from openneutron.isa import Program, decode, encode
 from openneutron.isa.kernels import excitation
 from tests.support import oracle
 from tests.support.altered_programs import changed, refusal
-from tests.support.excitation_graphs import ACTIVATIONS, squeeze_excite
+from tests.support.excitation_graphs import ACTIVATIONS, between_layers, squeeze_excite
 
 BLOCK = ["squeeze_excite_s8"]
 
@@ -72,6 +74,28 @@ def test_within_the_smallest_budget(fetch: bool) -> None:
     options = CompileOptions(sram_budget=oracle.least_budget(graph, fetch), prefetch_constants=fetch, check=True)
     inputs = oracle.random_inputs(graph, 2)
     oracle.assert_fits_and_is_exact(graph, options, inputs, oracle.reference_outputs(graph, inputs))
+
+
+def test_between_layers_within_budgets() -> None:
+    graph = between_layers(10)
+    inputs = oracle.random_inputs(graph, 2)
+    want = oracle.reference_outputs(graph, inputs)
+    least, whole = oracle.least_budget(graph), compile_graph(graph, oracle.TARGET).report
+    kernels = []
+    for budget in (least, (least + whole.sram_bytes) // 2, whole.sram_bytes):
+        made = oracle.assert_fits_and_is_exact(graph, CompileOptions(sram_budget=budget, check=True), inputs, want)
+        kernels.append({call.kernel for call in made.report.operators})
+    assert least < whole.sram_bytes
+    assert "squeeze_excite_s8" in kernels[-1]
+
+
+def test_in_tiles_of_external_memory() -> None:
+    graph = between_layers(11)
+    made = compile_graph(graph, targets.get("imx95").with_sram(16), CompileOptions(check=True))
+    inputs = oracle.random_inputs(graph, 2)
+    for got, want in zip(oracle.simulated_outputs(made, inputs), oracle.reference_outputs(graph, inputs), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert {"move_s8", "excitation_s8", "mul_s8"} <= {call.kernel for call in made.report.operators}
 
 
 def test_the_cycles_are_those_of_the_parts_with_one_dispatch() -> None:

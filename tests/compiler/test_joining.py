@@ -24,6 +24,23 @@ def test_one_call_of_the_same_bytes(op: str, turned: bool, shape: tuple[int, ...
     assert [call.kernel for call in made.report.operators] == [f"conv_2d_1x1_{kernel}_s8"]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_gated_layer_is_two_calls(turned: bool) -> None:
+    """Gate and result of the other layer are operands of one product, as in SwiGLU and gated GELU."""
+    gate, other = graph_of("gelu"), graph_of("gelu").nodes[0]
+    w, b, y = (dataclasses.replace(gate[name], name=f"other/{name}") for name in ("w", "b", "y"))
+    assert w.data is not None
+    w = dataclasses.replace(w, data=w.data[::-1].copy())
+    layer = dataclasses.replace(other, inputs=("x", w.name, b.name), outputs=(y.name,))
+    result = oracle.activation("result", y.shape, 0.2, 4)
+    product = Node("mul", ("z", y.name) if turned else (y.name, "z"), ("result",), {"activation": "NONE"})
+    tensors = [tensor for name, tensor in gate.tensors.items() if name != "x"]
+    graph = oracle.graph_of([gate["x"]], [*gate.nodes, layer, product], [*tensors, w, b, y, result])
+    made = oracle.assert_bit_exact(graph)
+    kernels = [call.kernel for call in made.report.operators]
+    assert sorted(kernels) == ["conv_2d_1x1_lookup_s8", "conv_2d_1x1_mul_s8"]
+
+
 def test_in_stripes_and_with_prefetch() -> None:
     for op in ("gelu", "mul"):
         graph = graph_of(op, shape=(64, 24))

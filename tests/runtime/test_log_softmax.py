@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openneutron import ops
+from openneutron.compiler import compile_graph
 from openneutron.ir import Graph, Node
 from tests.runtime import element_calls
 from tests.support import oracle
@@ -63,3 +64,12 @@ def test_every_difference_at_many_scales() -> None:
 def test_more_exponentials_than_the_sum_holds_are_refused() -> None:
     graph = log_softmax_graph((2, 4096), 0.1, 0)
     assert ops.reject(graph, graph.nodes[0]) == "it adds 4096 exponentials; LiteRT's sum holds 4095"
+
+
+def test_all_pipelines_share_the_values_as_in_softmax() -> None:
+    logarithm = log_softmax_graph((4, 100), 0.1, 3)
+    result = oracle.activation("y", (4, 100), 1 / 256, -128)
+    softmax = oracle.graph_of([logarithm["x"]], [Node("softmax", ("x",), ("y",), {"beta": 1.0})], [result])
+    reports = [compile_graph(each, oracle.TARGET).report for each in (logarithm, softmax)]
+    assert reports[0].cycles == reports[1].cycles
+    assert {call.parallel for report in reports for call in report.operators} == {"values"}

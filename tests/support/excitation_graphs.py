@@ -64,3 +64,23 @@ def squeeze_excite(
     z = oracle.activation("z", shape, 0.03, -7)
     compute("mul", (excited, "x") if turned else ("x", excited), z, activation="NONE")
     return oracle.graph_of([x], nodes, tensors, outputs)
+
+
+def between_layers(seed: int) -> Graph:
+    """Return a block between an expansion and a convolution of windows of 3x3, as in an inverted residual."""
+    random = np.random.default_rng(seed)
+    block = squeeze_excite(seed, shape=(1, 12, 10, 32), hidden=8)
+    others = list(block.tensors.values())
+
+    def layer(name: str, source: str, shape: tuple[int, ...], result: Tensor) -> Node:
+        weights = random.integers(-127, 128, shape).astype(np.int8)
+        biases = random.integers(-900, 900, shape[0]).astype(np.int32)
+        others.append(constant(f"{name}/w", weights, per_channel([0.01] * shape[0], 0)))
+        others.append(constant(f"{name}/b", biases, per_channel([0.0003] * shape[0], 0)))
+        others.append(result)
+        return Node("conv_2d", (source, f"{name}/w", f"{name}/b"), (result.name,), {**LAYER, "padding": "SAME"})
+
+    image = oracle.activation("image", (1, 12, 10, 8), 0.03, 2)
+    ahead = layer("ahead", "image", (32, 1, 1, 8), block["x"])
+    behind = layer("behind", "z", (8, 3, 3, 32), oracle.activation("result", (1, 12, 10, 8), 0.2, 0))
+    return oracle.graph_of([image], [ahead, *block.nodes, behind], others)
