@@ -78,7 +78,7 @@ def seeds() -> tuple[Program, ...]:
     graphs += [random_wide.several(seed) for seed in range(40)]
     graphs += [widened(random_graphs.single(op, 0)) for op in ("sum", "layer_norm", "group_norm")]
     graphs += [graph_of(op, shape=(5, 9)) for op in ("gelu", "add", "mul")]
-    graphs += token_blocks.chained().values()
+    graphs += [*token_blocks.chained().values(), token_blocks.merged((3, -20, 11))]
     graphs += stateful()
     graphs += [attention(seed) for seed in range(6)]
     graphs += [litert.read(random_wide_lstm(seed)).graph for seed in range(6)]
