@@ -10,7 +10,7 @@ from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.select.chaining import CHAINED
 from openneutron.ir import Graph
 from tests.support import oracle
-from tests.support.token_blocks import Block, chained, feed_forward
+from tests.support.token_blocks import Block, chained, feed_forward, merged
 
 
 def kernels(graph: Graph, options: CompileOptions = CompileOptions()) -> list[str]:
@@ -37,11 +37,8 @@ def test_tokens_of_any_number_of_axes(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("zero_points", [(-9, -9, -9), (-9, 4, 4), (3, -20, 11)])
 def test_linear_layers_of_one_input(zero_points: tuple[int, int, int]) -> None:
     """They are one call, also where the results have zero points of their own, and read at any place."""
-    block = Block()
-    one, two, three = (block.linear("x", 16, zero_point) for zero_point in zero_points)
-    graph = block.graph(block.add(one, two), block.add(two, three), block.add(three, one))
     kernel = "conv_2d_1x1" if len(set(zero_points)) == 1 else "conv_2d_1x1_parts"
-    assert kernels(graph) == [kernel, "add", "add", "add"]
+    assert kernels(merged(zero_points)) == [kernel, "add", "add", "add"]
 
 
 def test_results_that_stay_apart() -> None:

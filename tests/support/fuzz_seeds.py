@@ -80,8 +80,8 @@ def seeds() -> tuple[Program, ...]:
     graphs += [widened(random_graphs.single(op, 0)) for op in ("sum", "layer_norm", "group_norm")]
     graphs += [graph_of(op, shape=(5, 9)) for op in ("gelu", "add", "mul")]
     graphs += [squeeze_excite(seed, ACTIVATIONS[seed], shape=(1, 3, 4, 9)) for seed in range(4)]
-    graphs += token_blocks.chained().values()
     graphs += [squeeze_excite(seed, outputs=("second/logistic", "z")) for seed in range(2)]
+    graphs += [*token_blocks.chained().values(), token_blocks.merged((3, -20, 11))]
     graphs += stateful()
     graphs += [attention(seed) for seed in range(6)]
     graphs += [litert.read(random_wide_lstm(seed)).graph for seed in range(6)]

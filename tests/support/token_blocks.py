@@ -86,3 +86,10 @@ def chained() -> dict[str, Graph]:
             seven.add(wide, wide), seven.gelu(wide), seven.add(narrow, narrow), seven.gelu(narrow)
         ),
     }
+
+
+def merged(zero_points: tuple[int, int, int]) -> Graph:
+    """Return three linear layers of one input, whose results have these zero points and two readers each."""
+    block = Block()
+    one, two, three = (block.linear("x", 16, zero_point) for zero_point in zero_points)
+    return block.graph(block.add(one, two), block.add(two, three), block.add(three, one))

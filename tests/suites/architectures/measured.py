@@ -43,7 +43,7 @@ def rounded(x: torch.Tensor) -> torch.Tensor:
 
 
 def measured(name: str) -> dict[str, Any]:
-    """Return the figures of an architecture: operators, delegate calls, multiply-accumulates, latency, SRAM, SQNR in dB."""
+    """Return the figures of an architecture: operators, delegate and kernel calls, multiply-accumulates, latency, SRAM, SQNR in dB."""
     torch.set_num_threads(1)
     model, given = models.get(name)
     began = time.process_time()
@@ -68,6 +68,7 @@ def measured(name: str) -> dict[str, Any]:
         "operators": report.operators,
         "on_cpu": len(report.on_cpu),
         "calls": len(report.partitions),
+        "kernel_calls": sum(call.stripes for part in report.partitions for call in part.report.operators),
         "macs": report.macs,
         "milliseconds": report.milliseconds,
         "sram_bytes": report.sram_bytes,
