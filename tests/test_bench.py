@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bench import arena, child, utilisation
+from bench import arena, child, ethos_u65, neutron_s, utilisation
 from bench.__main__ import SECTIONS
 from openneutron import targets
 from openneutron.compiler import compile_graph
 from openneutron.compiler.memory.place import Item, live_bound
+from openneutron.litert import write
 from scripts.published_networks import Chain
 
 MEASURED_FROM_A_SMALL_PROCESS = """
@@ -83,3 +85,32 @@ def test_layers_say_what_bounds_them() -> None:
         ),
         ("  max_pool_2d_s8 4x4x8", "", "5,074", "", "issue", "nothing to multiply"),
     ]
+
+
+VELA = """#!/bin/sh
+echo "CPU operators = 3 (5.0%)"
+printf 'cycles_total,cycles_npu,cycles_dram_access,dram_total_bytes,sram_memory_used\\n5000.0,4000,3000,2000000,384.0\\n' \\
+    > "$3/model_summary_Dram.csv"
+"""
+
+
+def test_figures_of_vela_stand_below_those_of_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Chain("chain", (1, 8, 8, 8)).conv(8, 1).graph()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert ethos_u65.measure(write(graph), str(tmp_path)) is None or shutil.which("vela")
+    (tmp_path / "vela").write_text(VELA)
+    (tmp_path / "vela").chmod(0o755)
+    found = ethos_u65.measure(write(graph), str(tmp_path))
+    assert found is not None
+    _, lines = neutron_s.rows([{"network": "chain", "kib": 384, "compiler": "vela", **found}])
+    assert lines[0][:-1] == ["  Vela, 3 on the CPU", "384", "5", "4", "3", "", "2.00", "", ""]
+
+
+def test_a_network_that_vela_refuses_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "vela").write_text("#!/bin/sh\necho no >&2\nexit 1\n")
+    (tmp_path / "vela").chmod(0o755)
+    found = ethos_u65.measure(b"", str(tmp_path))
+    assert found is not None and found["error"].endswith("no\n")
+    _, lines = neutron_s.rows([{"network": "chain", "kib": 384, "compiler": "vela", **found}])
+    assert lines == [["chain", "384", "Vela: error", *[""] * 7]]

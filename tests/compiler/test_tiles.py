@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from functools import cache
 
 import numpy as np
@@ -15,10 +16,11 @@ from openneutron.compiler.driver import prepared
 from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.schedule.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole
-from openneutron.compiler.schedule.timeline import CopyEngine, Timeline
-from openneutron.compiler.search.tiles import least_moved_bytes
+from openneutron.compiler.schedule.timeline import CopyEngine, Timeline, overlapped_cycles
+from openneutron.compiler.search.tiles import fit, least_moved_bytes
+from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.moves import compact
-from openneutron.compiler.select.calls import View
+from openneutron.compiler.select.calls import Storages, View
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import base, decode
@@ -155,6 +157,25 @@ def test_the_bound_over_the_choices_counts_a_tensor_that_no_memory_holds() -> No
     graph = Chain("pair", (1, 8, 8, 64)).conv(64, 1).conv(64, 1).graph()
     assert {kib: least_moved(graph, kib * 1024) for kib in (6, 16)} == {6: 16384, 16: 8192}
     assert compiled(graph, 16).report.moved_bytes == 8192
+
+
+def test_copies_at_borders_of_segments_run_beside_kernels_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Schedule, Schedule]] = []
+
+    def spied(schedule: Schedule, storages: Storages) -> Schedule:
+        seen.append((schedule, overlapped(schedule, storages)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(fit, "overlapped", spied)
+    graph = Chain("three", (1, 32, 32, 16)).conv(16, 3).conv(16, 3).conv(16, 3).graph()
+    made = compiled(graph, 12)
+    assert_equal_to_litert(graph, made, 0)
+    moved = [(before, after) for before, after in seen if before.steps != after.steps]
+    assert moved
+    for before, after in moved:
+        assert Counter(before.steps) == Counter(after.steps)
+        early, late = (overlapped_cycles(each, {}, targets.get("imx95")) for each in (after, before))
+        assert early <= late
 
 
 def _without_waits_in_loops(schedule: Schedule, channel: int) -> Schedule:

@@ -12,6 +12,7 @@ from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, Prefetch
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.schedule import Schedule, Step
 from openneutron.compiler.search.call_lists import of_one_order
+from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.groups import in_groups
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.streams import Streams, Tiled, steps_of
@@ -144,6 +145,17 @@ def _search(given: CallList, target: Target, budget: int, kept: list[TileSearch]
 def _scheduled(plan: TilePlan, storages: Storages, target: Target, budget: int, limit: int) -> TiledSchedule | None:
     """Return the schedule of a plan with its constants; None where it does not fit, or takes ``limit`` cycles or more."""
     schedule, made = schedule_of(plan, storages)
+    best: TiledSchedule | None = None
+    for each in dict.fromkeys((overlapped(schedule, made).steps, schedule.steps)):
+        found = _with_constants(replace(schedule, steps=each), made, target, budget, limit)
+        if found is not None:
+            best, limit = found, found.cycles
+    return best
+
+
+def _with_constants(
+    schedule: Schedule, made: Storages, target: Target, budget: int, limit: int
+) -> TiledSchedule | None:
     layout = lay_out(schedule, made, CALLER)
     if layout.scratch_bytes > budget:
         return None
