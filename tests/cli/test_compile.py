@@ -18,10 +18,10 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   On the NPU   5 of 9 operators, in 2 partitions of 4 kernel calls
                2 CONV_2D, 1 MAX_POOL_2D, 1 ADD, 1 RELU
   MACs         32.3 k
-  Latency      60 us at 324 MHz, modelled, without what stays on the CPU; 52 us to 72 us expected on the chip
-  Time on      NPU 60 us, host 72 us, without 2 operators on the CPU
+  Latency      67 us at 324 MHz, modelled, without what stays on the CPU; 55 us to 85 us expected on the chip
+  Time on      NPU 67 us, host 70 us, without 2 operators on the CPU
   Assumed      12 of 34 facts about imxrt700 are assumed; `openneutron targets` lists them
-  Utilisation  2.6 % of 64 MACs per cycle
+  Utilisation  2.3 % of 64 MACs per cycle
   Bound by     issue 100.0 % of the time
   Peak SRAM    1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside (192 B less than in the caller's buffers)
   Weights      1.3 KiB beside the budget, in memory that the NPU reads
@@ -30,8 +30,8 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
 
 Partitions, one after the other in the same SRAM
 partition          operators    kernel calls      MACs    latency       SRAM    weights
-neutron_graph_0            2               2    18.4 k      31 us      768 B      672 B
-neutron_graph_1            3               2    13.8 k      29 us    1.5 KiB      672 B
+neutron_graph_0            2               2    18.4 k      34 us      768 B      672 B
+neutron_graph_1            3               2    13.8 k      32 us    1.5 KiB      672 B
 
 On the CPU
 operator      name    why

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.cost.cycles import call_cost, losses
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.cost.losses import losses
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.errors import BudgetError
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1

@@ -122,11 +122,11 @@ def test_weights_that_the_sram_does_not_hold_are_counted_as_copied() -> None:
     assert data["modelled_milliseconds"] == data["partitions"][0]["modelled_milliseconds"] == made.milliseconds
     rows = dict(summary_rows(made))
     assert rows["Latency"] == (
-        "32.26 ms at 324 MHz, modelled, with the weights copied from flash, without what stays on the CPU; "
-        "27.81 ms to 38.41 ms expected on the chip"
+        "32.44 ms at 324 MHz, modelled, with the weights copied from flash, without what stays on the CPU; "
+        "26.81 ms to 41.06 ms expected on the chip"
     )
     assert rows["Copies"] == (
-        "32.23 ms of it from flash: the chip's 7.50 MiB of SRAM do not hold weights and run together. "
+        "32.40 ms of it from flash: the chip's 7.50 MiB of SRAM do not hold weights and run together. "
         "Compile with --prefetch-constants"
     )
     assert rows["Weights"] == "7.50 MiB in flash, since they do not fit the chip's SRAM"
@@ -152,8 +152,8 @@ def test_calls_of_a_partition() -> None:
     assert plain(calls_table(summary().partitions[1])) == (
         "neutron_graph_1: 2 kernel calls, modelled\n"
         "operator  kernel      output     MACs  cycles   time   share   used  parallel  bound by\n"
-        "s         add_s8      1x8x8x8           4,470  14 us  47.8 %         bytes     issue\n"
-        "e         conv_2d_s8  1x8x8x3  13.8 k   4,886  15 us  52.2 %  4.4 %  columns   issue\n"
+        "s         add_s8      1x8x8x8           5,106  16 us  48.5 %         bytes     issue\n"
+        "e         conv_2d_s8  1x8x8x3  13.8 k   5,418  17 us  51.5 %  4.0 %  columns   issue\n"
         "Less than half of the multipliers at work\n"
         "  issuing it takes longer than computing; multipliers wait for their operands:\n"
         "    e\n"
@@ -174,8 +174,8 @@ def test_tables_on_a_narrow_terminal() -> None:
     part = summary().partitions[1]
     assert plain(calls_table(part), 60).splitlines()[1:5] == [
         "operator  kernel      cycles   time   share   used  bound by",
-        "s         add_s8       4,470  14 us  47.8 %         issue",
-        "e         conv_2d_s8   4,886  15 us  52.2 %  4.4 %  issue",
+        "s         add_s8       5,106  16 us  48.5 %         issue",
+        "e         conv_2d_s8   5,418  17 us  51.5 %  4.0 %  issue",
         "Too wide for this terminal: output, MACs, parallel. A wider",
     ]
     names = ("conv1/very/long/name/Relu", "conv2/very/long/name/Relu")
@@ -183,8 +183,8 @@ def test_tables_on_a_narrow_terminal() -> None:
     longer = dataclasses.replace(part, report=dataclasses.replace(part.report, operators=tuple(named)))
     assert plain(calls_table(longer), 58).splitlines()[1:4] == [
         "operator        kernel      cycles   time   used  bound by",
-        "...g/name/Relu  add_s8       4,470  14 us         issue",
-        "...g/name/Relu  conv_2d_s8   4,886  15 us  4.4 %  issue",
+        "...g/name/Relu  add_s8       5,106  16 us         issue",
+        "...g/name/Relu  conv_2d_s8   5,418  17 us  4.0 %  issue",
     ]
     assert all(len(line) <= 40 for line in plain(memory_table(summary().partitions[0]), 40).splitlines())
 

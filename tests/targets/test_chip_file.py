@@ -91,6 +91,11 @@ MISTAKES = {
         "pipelines = { value = 0.5",
         "12: npu.pipelines: its value is 0.5; it is a whole number from 1 on.",
     ),
+    "a band that holds any latency": (
+        "error = { value = 21",
+        "error = { value = 135",
+        "60: costs.error: its value is 135; it is a number from 0 to 99.",
+    ),
     "unknown words": (
         '"int8", "int16"',
         '"int4"',
@@ -152,5 +157,5 @@ def test_a_file_that_is_absent_or_has_a_known_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidTargetError) as caught:
         targets.get(str(path))
     assert str(caught.value) == (
-        f"{path}: 'imxrt700' is the name of a chip that comes with OpenNeutron. Give the chip another name."
+        f"{path}:5: name: 'imxrt700' is the name of a chip that comes with OpenNeutron. Give the chip another name."
     )

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from openneutron.compiler import Report
 from openneutron.diagnostics import Fallback, OnCpu
+from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.options import DEFAULT_EFFORT
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.report.summary import PartitionSummary, Summary, folded
@@ -154,11 +155,13 @@ def _assumed_text(target: Target) -> str:
 
 
 def _bound_text(summary: Summary) -> str:
-    """Return the shares of the kernel calls' time by bottleneck."""
+    """Return the shares of the time by bottleneck, with the copies that kernels wait for; they add up to the whole."""
     spent = Counter[str]()
     for part in summary.partitions:
         for call in part.report.operators:
-            spent[call.bottleneck] += call.cycles
+            # The copy engine makes transfers beside the kernels.
+            if not KERNEL_BY_NAME[call.kernel].is_transfer:
+                spent[call.bottleneck] += call.cycles
     spent["copies"] = summary.copy_cycles
     shares = (f"{name} {_share(cycles / summary.cycles)}" for name, cycles in spent.most_common() if cycles)
     return f"{', '.join(shares)} of the time"

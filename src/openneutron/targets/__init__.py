@@ -32,12 +32,7 @@ def described(name: str) -> Target:
     """
     if name.endswith(SUFFIX):
         path = Path(name)
-        found = _read(path, _state(path))
-        if found.name in KNOWN:
-            raise InvalidTargetError(
-                f"{name}: '{found.name}' is the name of a chip that comes with OpenNeutron. Give the chip another name."
-            )
-        return found
+        return _read(path, _state(path), tuple(KNOWN))
     if name not in KNOWN:
         near = difflib.get_close_matches(name, KNOWN, 1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -65,11 +60,11 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=32)
-def _read(path: Path, _state_of_file: tuple[int, int]) -> Target:
+def _read(path: Path, _state_of_file: tuple[int, int], taken: tuple[str, ...] = ()) -> Target:
     # Imported on use: only a compile, and not every command, needs a chip.
     from openneutron.targets.chip_file import read_chip
 
-    return read_chip(path)
+    return read_chip(path, taken)
 
 
 __all__ = ["DEFAULT", "KNOWN", "Number", "Target", "described", "get", "names"]

@@ -142,9 +142,11 @@ class _ChipFile:
 
     def _value(self, place: str, entry: Entry, value: Any) -> float:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not entry.least <= value < 2**53 or (entry.is_whole and value != int(value)):
+        most = 2**53 - 1 if entry.most is None else entry.most
+        if not is_number or not entry.least <= value <= most or (entry.is_whole and value != int(value)):
             kind = "a whole number" if entry.is_whole else "a number"
-            raise self.error(place, f"its value is {value!r}; it is {kind} from {entry.least:g} on.")
+            end = "on" if entry.most is None else f"to {entry.most:g}"
+            raise self.error(place, f"its value is {value!r}; it is {kind} from {entry.least:g} {end}.")
         return float(value)
 
     def _words(self, place: str, entry: Entry, value: Any) -> tuple[str, ...]:
@@ -160,8 +162,8 @@ def _example(entry: Entry) -> str:
     return f'{{ value = {value}, {unit}source = "assumed: ..." }}'
 
 
-def read_chip(path: Path) -> Target:
-    """Return the target in a file. Raises InvalidTargetError, with the line, where the file has a mistake."""
+def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
+    """Return the target in a file, whose name is none of ``taken``. Raises InvalidTargetError, with the line, where the file has a mistake."""
     file = _ChipFile(path)
     content = file.content
     file.check_names(
@@ -172,6 +174,10 @@ def read_chip(path: Path) -> Target:
     name = file.text("name", content)
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
         raise file.error("name", f"it is '{name}'; it has letters, digits, '_' and '-' only, a letter first.")
+    if name in taken:
+        raise file.error(
+            "name", f"'{name}' is the name of a chip that comes with OpenNeutron. Give the chip another name."
+        )
     host, port = file.table("host"), file.table("port")
     memories = _memories(file)
     return Target(

@@ -62,7 +62,8 @@ _ENTRY = "entry"
 class Entry:
     """The declaration of a fact: what it states, its unit, and the values that it can have.
 
-    ``choices``: the words of a fact of words; empty for a number. ``is_whole`` numbers have no fraction.
+    ``choices``: the words of a fact of words; empty for a number. ``is_whole`` numbers have no fraction. ``most``: the largest value of a
+    number; None: there is no such bound.
     """
 
     doc: str
@@ -70,11 +71,14 @@ class Entry:
     is_whole: bool = False
     least: float = 0.0
     choices: tuple[str, ...] = ()
+    most: float | None = None
 
 
-def number(doc: str, unit: str = "", least: float = 0.0, is_whole: bool = False) -> Mapping[str, Entry]:
-    """Return the metadata of a field for a number that is at least ``least``."""
-    return {_ENTRY: Entry(doc, unit, is_whole, least)}
+def number(
+    doc: str, unit: str = "", least: float = 0.0, is_whole: bool = False, most: float | None = None
+) -> Mapping[str, Entry]:
+    """Return the metadata of a field for a number from ``least`` to ``most``."""
+    return {_ENTRY: Entry(doc, unit, is_whole, least, most=most)}
 
 
 def count(doc: str, unit: str = "") -> Mapping[str, Entry]:
@@ -177,7 +181,9 @@ class Costs:
         metadata=number("cycles of a pipeline for each value of a softmax", "cycles/element")
     )
     error: Number = field(
-        metadata=number("the largest difference of a modelled latency from a measured one, in parts of the latter", "%")
+        metadata=number(
+            "the largest difference of a modelled latency from a measured one, in parts of the latter", "%", most=99
+        )
     )
 
 

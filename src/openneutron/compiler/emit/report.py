@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from openneutron.compiler.cost.cycles import bottleneck, call_cost, idle_reason
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.cost.losses import bottleneck, idle_reason
 from openneutron.compiler.emit.course import StepReport, least_traffic_bytes, rows_held, steps_of, traffic
 from openneutron.compiler.emit.emit import border
 from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out

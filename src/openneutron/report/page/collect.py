@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
-from openneutron.compiler.cost.cycles import MEMORY
+from openneutron.compiler.cost.losses import MEMORY
 from openneutron.compiler.emit.report import OperatorReport
 from openneutron.compiler.search.pareto import Point
 from openneutron.report.page.connect import connected

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The bottleneck of a kernel call, and the reasons why multipliers idle in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from openneutron.compiler.cost.cycles import Cost, call_cost, depthwise_macs, groups_of, passes, product_of
+from openneutron.compiler.select.calls import KernelCall
+from openneutron.targets import Target
+
+ISSUE, MEMORY, COMPUTE = "issue", "memory", "compute"
+
+LITTLE = 0.5
+"""The share of the multipliers at work below which a report names the reasons."""
+
+WORTH_SAYING = 0.8
+"""The share above which what is left after a loss keeps the loss out of the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The share of the multipliers that is left after a cause of idling, and the cause in words."""
+
+    share: float
+    cause: str
+
+
+def bottleneck(cost: Cost) -> str:
+    """Return the largest part of the call's modelled cycles: the host that issues it, moving bytes, or computing."""
+    if cost.issue_cycles > cost.compute_cycles:
+        return ISSUE
+    return MEMORY if cost.parallel == "bytes" else COMPUTE
+
+
+def idle_reason(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> str:
+    """Return the reasons why less than half of the multipliers work while the call runs, the largest loss first; empty where more do."""
+    if not cost.macs or cost.macs >= LITTLE * cost.cycles * target.macs_per_cycle:
+        return ""
+    found = sorted(losses(call, cost, target, stripes), key=lambda loss: (loss.share, loss.cause))
+    return "; ".join(loss.cause for loss in found if loss.share <= WORTH_SAYING)
+
+
+def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> list[Loss]:
+    """Return everything that keeps multipliers idle in a call that multiplies; the product of the shares is its utilisation.
+
+    ``cost`` is that of all its ``stripes``. Causes are what the host takes to issue it, rows that are computed twice,
+    multipliers that wait, activations of 16 bits, channels that do not fill a pipeline's multipliers, outputs that do not fill the pipelines, and the few multipliers
+    that a depthwise convolution uses.
+    """
+    alone, count = call_cost(call, target), passes(call, target)
+    subject = "issuing it" if stripes == 1 else "issuing its stripes"
+    longer = "longer than computing" if bottleneck(cost) == ISSUE else "a good part of its time"
+    # Rows of one column are what the pipelines share out.
+    one_column = call.views["output"].extents[2] == 1
+    again = "its stripes leave pipelines without rows" if one_column else "some of it is computed more than once"
+    found = [
+        Loss(cost.compute_cycles / cost.cycles, f"{subject} takes {longer}"),
+        Loss(alone.compute_cycles / cost.compute_cycles, again),
+        Loss(1 - alone.stall_cycles / alone.compute_cycles, "multipliers wait for their operands"),
+        Loss(1 / count, f"activations of 16 bits take {count} cycles"),
+    ]
+    if not cost.inputs:
+        used = depthwise_macs(target)
+        few = f"a depthwise convolution uses {used} multiplier{'s' * (used > 1)} of {target.macs} in each pipeline"
+        taps = product_of(call, call.traits.cost.taps)
+        share = taps / (groups_of(taps, used) * target.macs)
+        return [*found, Loss(share, few), _unfilled(cost.outputs, target.pipelines, "channels", "pipelines")]
+    return [
+        *found,
+        _unfilled(cost.inputs, target.macs, _inputs(call), "multipliers"),
+        _unfilled(cost.outputs, target.pipelines, cost.parallel, "pipelines"),
+    ]
+
+
+def _inputs(call: KernelCall) -> str:
+    """Return the object that a pipeline's multipliers share out: channels, or those of several columns (merge_columns)."""
+    view = call.views[call.traits.operands[0].name]
+    channels = view.pitches[2] // view.element_bytes
+    if not 0 < channels < view.extents[3]:
+        return "input channels"
+    return f"inputs ({view.extents[3] // channels} columns of {channels} channels)"
+
+
+def _unfilled(count: int, lanes: int, what: str, of: str) -> Loss:
+    share = count / (-(-count // lanes) * lanes)
+    name = what if count != 1 else what.removesuffix("s")
+    return Loss(share, f"{count} {name} fill{'s' if count == 1 else ''} {share:.0%} of the {of}")
