@@ -17,6 +17,8 @@ from tests.support.attention_graphs import attention
 from tests.support.excitation_graphs import ACTIVATIONS, squeeze_excite
 from tests.support.hand_made_cascade import compiled_with, three_operators
 from tests.support.joined_graphs import graph_of
+from tests.support.norm_graphs import stem
+from tests.support.oracle import least_budget
 from tests.support.recurrent_files import random_wide_lstm
 from tests.support.stateful_graphs import delayed, streaming_convolution
 from tests.support.widened import widened
@@ -90,4 +92,6 @@ def seeds() -> tuple[Program, ...]:
         program = compile_graph(graph, target, options).program
         made.append((program, rewritten(program, as_window), rewritten(program, as_stripes))[number % 3])
     made += in_tiles()
+    norm = stem(0, (20, 4, 3), 8, 4, (3, 3))
+    made.append(compile_graph(norm, target, CompileOptions(sram_budget=least_budget(norm))).program)
     return tuple(made)

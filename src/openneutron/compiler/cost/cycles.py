@@ -162,6 +162,12 @@ def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> C
     return Cost(int(values * target.costs.softmax_cycles.value), parallel=VALUES)
 
 
+def _summed(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
+    batches, _, cols, channels = call.views[call.traits.operands[0].name].extents
+    lines = batches * rows * cols * _product_of(call, work.taps)
+    return Cost(work.steps * lines * _groups_of(channels, target.pipelines), parallel=CHANNELS)
+
+
 def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     # Two passes: a multiplication for the squares, then two for the result (assumed: as in _per_output one a cycle on each pipeline).
     # The root of each line is Newton's iteration on 32 bits (assumed: as long as an exponential, each pipeline another line).
@@ -255,6 +261,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.TRANSFERRED: _transferred,
     CostClass.EXPONENTIALS: _exponentials,
     CostClass.ATTENTION: _attention,
+    CostClass.SUMMED: _summed,
     CostClass.NORMALIZED: _normalized,
     CostClass.RECURRENT: _recurrent,
     CostClass.PARTS: _parts,

@@ -102,6 +102,19 @@ def _groups(call: KernelCall, name: str, window: Window) -> Window:
     return window[0], rows, cols, (window[3][0] // size * size, -(-window[3][1] // size) * size)
 
 
+def _blocks(call: KernelCall, name: str, window: Window) -> Window:
+    """Return all columns and channels of so many rows for each row of the output."""
+    size = call.params["block_rows"]
+    _, rows, cols, channels = call.views[name].extents
+    return window[0], (window[1][0] * size, min(window[1][1] * size, rows)), (0, cols), (0, channels)
+
+
+def _by_sums(call: KernelCall, name: str, window: Window) -> Window:
+    """Return the same elements, and all sums of the same batches."""
+    _, *others = whole_window(call, name)
+    return (window[0], others[0], others[1], others[2]) if name == "sums" else window
+
+
 def _reduced(call: KernelCall, name: str, window: Window) -> Window:
     """Return all rows and columns of the same batches and channels."""
     _, rows, cols, _ = call.views[name].extents
@@ -167,6 +180,8 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_lines, ("softmax_s8", "softmax_s16", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
     (_lines, ("layer_norm_s8", "layer_norm_s16")),
     (_groups, ("group_norm_s8", "group_norm_s16")),
+    (_blocks, ("group_sums_s8",)),
+    (_by_sums, ("group_norm_by_sums_s8",)),
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_attended, ("attention_s8",)),
     (_excited, ("excitation_s8", "squeeze_excite_s8")),
@@ -180,8 +195,12 @@ RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}
 
 _SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden", "gate"))
 
-ELEMENT_BY_ELEMENT = frozenset(("squeeze_excite_s8", *(kernel for kernel, rule in RULES.items() if rule is _same)))
-"""Kernels that have read an element of each input before they write that element, in ascending order."""
+
+def is_element_by_element(kernel: str, name: str) -> bool:
+    """Return whether a kernel has read an element of this input before it writes that element, in ascending order."""
+    if RULES[kernel] is _by_sums:
+        return name != "sums"
+    return RULES[kernel] is _same or kernel == "squeeze_excite_s8"
 
 
 def read_window(call: KernelCall, name: str, window: Window) -> Window:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.emit.accesses import ELEMENT_BY_ELEMENT, Window, read_window, whole_window, written_window
+from openneutron.compiler.emit.accesses import Window, is_element_by_element, read_window, whole_window, written_window
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
@@ -215,7 +215,7 @@ class _Run:
     ) -> None:
         """Note each result that the call writes over an operand it has still to read. A state is read and written in place."""
         for result, (word, places) in written.items():
-            if result != name and word == read[0] and not _is_safe(call, read[1], places):
+            if result != name and word == read[0] and not _is_safe(call, name, read[1], places):
                 what = "its output" if result == "output" else f"its {result}"
                 self.findings.append(f"{who}: it writes {what} over what it has still to read of {name}")
 
@@ -319,13 +319,13 @@ def _places_in_storage(view: View, window: Window) -> Ids:
     return np.asarray(places + np.arange(view.element_bytes))
 
 
-def _is_safe(call: KernelCall, read: Ids, written: Ids) -> bool:
+def _is_safe(call: KernelCall, name: str, read: Ids, written: Ids) -> bool:
     """Return whether a call may write there although it reads there: nowhere the same, or each element at its own or before it."""
     if not read.size or read.max() < written.min() or written.max() < read.min():
         return True
     if not np.intersect1d(read, written).size:
         return True
-    if call.kernel not in ELEMENT_BY_ELEMENT or read.shape != written.shape:
+    if not is_element_by_element(call.kernel, name) or read.shape != written.shape:
         return False
     if (written == read).all():
         return True

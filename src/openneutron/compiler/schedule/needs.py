@@ -17,6 +17,7 @@ from openneutron.compiler.select.calls import KernelCall, Storages, View, writte
 from openneutron.compiler.select.constants import Constant, Maps, of_channels
 from openneutron.isa.kernels.row import (
     Access,
+    Block,
     CostClass,
     Everything,
     Mapped,
@@ -106,12 +107,18 @@ def _mapped(call: KernelCall, name: str, mapped: Mapped, axis: int) -> Reads:
     return lambda place: (first[place], last[place] + 1)
 
 
+def _block(call: KernelCall, name: str, block: Block, axis: int) -> Reads | None:
+    rows = call.params[block.rows]
+    return _strided(call.views[name].extents[1], rows, 0, rows) if axis == 1 else None
+
+
 def _everything(_call: KernelCall, _name: str, _access: Everything, _axis: int) -> None:
     return None
 
 
 RULES: Mapping[type[Access], Rule] = {
     Everything: _everything,
+    Block: _block,
     SameRow: _same_row,
     SameElement: _same_element,
     Window: _window,
@@ -175,11 +182,12 @@ def _skips(call: KernelCall, name: str, axis: int) -> bool:
     return reads is not None and end < call.views[name].extents[axis]
 
 
-def in_place(storages: Storages, calls: Sequence[KernelCall]) -> Storages:
+def in_place(storages: Storages, calls: Sequence[KernelCall], chained: bool = False) -> Storages:
     """Return the storages with each such output and its input as one.
 
     The input is scratch that the call alone reads; the output is written by the call alone and has as many bytes. A graph
-    output that is computed so lies where the graph's outputs do, and so does the input then.
+    output that is computed so lies where the graph's outputs do, and so does the input then. ``chained``: also the output of a call
+    whose input is itself written in place.
     """
     of, pieces = dict(storages.of), dict(storages.storages)
     touched: dict[str, set[int]] = {}
@@ -206,7 +214,8 @@ def in_place(storages: Storages, calls: Sequence[KernelCall]) -> Storages:
             pieces[source.name] = replace(source, output=result.output)
             del pieces[result.name]
             written[source.name] = written[source.name] | {position}
-            touched[source.name] = touched[source.name] | touched.pop(result.name, set())
+            others = touched.pop(result.name, set())
+            touched[source.name] = others if chained else touched[source.name] | others
             break
     return Storages(pieces, of)
 
@@ -299,6 +308,21 @@ def merge_columns(calls: Sequence[KernelCall], target: Target) -> list[KernelCal
         cycles = sum(call_cost(piece, target).cycles for piece in pieces)
         result += pieces if pieces and cycles < call_cost(call, target).cycles else [call]
     return result
+
+
+def merge_without_edges(calls: Sequence[KernelCall], target: Target, sequences: bool) -> tuple[KernelCall, ...]:
+    """Return the calls with every convolution that is faster with merged columns, and has no edges, in this form.
+
+    Such a convolution stays one call, so that cascades can include it. ``sequences``: also those of a single row, of which a cascade then
+    needs the whole input.
+    """
+    result = []
+    for call in calls:
+        suits = _is_mergeable(call, target) and (sequences or call.views[only_input(call)].extents[1] > 1)
+        pieces = _pieces(call) if suits else []
+        faster = len(pieces) == 1 and call_cost(pieces[0], target).cycles < call_cost(call, target).cycles
+        result.append(replace(pieces[0], name=call.name) if faster else call)
+    return tuple(result)
 
 
 def _summed_window(call: KernelCall) -> Window | None:

@@ -27,7 +27,7 @@ from openneutron.compiler.schedule.batches import CallList, batch_by_batch
 from openneutron.compiler.schedule.positions import with_rows_of_neighbours
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence
-from openneutron.compiler.search.attention_lists import around_attention
+from openneutron.compiler.search.rewritten_lists import rewritten
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.isa import aligned
 from openneutron.options import CALLER
@@ -321,7 +321,7 @@ def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str, separ
         found += [order_by_depth(flow)] if any(call.traits.columns_apart for call in calls) else []
     ordered = [tuple(calls[number] for number in order) for order in dict.fromkeys(found)]
     lists = [one for each in ordered for one in of_one_order(each, storages)]
-    return (*lists, *around_attention(calls, storages, separate))
+    return (*lists, *rewritten(calls, storages, separate))
 
 
 def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallList, ...]:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.schedule.batches import CallList
-from openneutron.compiler.schedule.needs import in_place, merge_columns, parts_may_be_faster
+from openneutron.compiler.schedule.needs import in_place, merge_columns, merge_without_edges, parts_may_be_faster
 from openneutron.compiler.schedule.schedule import Schedule, fetched_sizes, whole_schedule
 from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors, of_one_order
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
 from openneutron.compiler.search.layers import in_words, layers_at_peak
+from openneutron.compiler.search.rewritten_lists import is_rewritten
 from openneutron.compiler.search.tiles import fastest_tiled, least_tiled
 from openneutron.compiler.search.tiles.parts import gathered
 from openneutron.compiler.select.calls import KernelCall, Storages
@@ -124,9 +125,21 @@ class Task:
     def cascades(self) -> list[CascadeSearch]:
         """Return the search for cascades of every list of the calls; a search keeps what it has evaluated."""
         if not self._cascades:
-            lists = for_cascades(self.calls, self.storages, self.options.place, self.separate)
+            lists = [
+                each
+                for calls in self._merged_in_cascades()
+                for each in for_cascades(calls, self.storages, self.options.place, self.separate)
+            ]
             self._cascades.extend(self._search(each, False) for each in lists)
         return self._cascades
+
+    def _merged_in_cascades(self) -> list[Sequence[KernelCall]]:
+        """Return the calls for cascades. With attention or norms, the first layers cut an image or a signal into patches without edges,
+        so that their columns are merged in cascades too."""
+        if not is_rewritten(self.calls):
+            return [self.calls]
+        images, all_calls = (merge_without_edges(self.calls, self.target, sequences) for sequences in (False, True))
+        return [images] if images == all_calls else [images, all_calls]
 
     def _search(self, each: CallList, fetched: bool) -> CascadeSearch:
         place, effort = self.options.place, BY_NAME[self.options.effort]

@@ -74,7 +74,14 @@ class Mapped:
     maps: int = 1
 
 
-Access = Everything | SameRow | SameElement | Window | Padded | Mapped
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A row of the output needs as many rows of the operand as the parameter ``rows`` states, behind those of the row before."""
+
+    rows: str
+
+
+Access = Everything | Block | SameRow | SameElement | Window | Padded | Mapped
 
 # -- cost classes: compiler/cost/cycles.py has a rule for each ----------------------------------------------------------
 
@@ -92,6 +99,7 @@ class CostClass(Enum):
     MOVED = "so many bytes of output in a cycle"
     TRANSFERRED = "so many bytes of output in a cycle of the copy engine, beside the kernels"
     EXPONENTIALS = "a function of 32 bits for each output element"
+    SUMMED = "so many steps for each tap, with the input's channels on the pipelines"
     NORMALIZED = "so many steps for each element, with channels on the pipelines, and a root of 32 bits for each line"
     FILTERED = "products of each input for each filter, then of each result that a filter keeps"
     ATTENTION = (
@@ -163,6 +171,24 @@ class Channels:
 
 
 @dataclass(frozen=True, slots=True)
+class Passes:
+    """A kernel that computes statistics of its input, then each element of its output by them, as two kernels.
+
+    ``first`` writes ``bytes`` of statistics for each ``group`` of channels of a block of ``rows``; ``second`` computes any elements by the
+    ``statistics`` of all blocks. ``count`` is the number of elements of a group in all, at most ``blocks`` blocks.
+    """
+
+    first: str
+    second: str
+    group: str
+    rows: str
+    count: str
+    statistics: str
+    bytes: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Traits:
     """The facts about one kernel.
 
@@ -170,9 +196,9 @@ class Traits:
     neighbouring columns share one. Columns may then be parts of a row's channels, as heads are.
     ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
-    function of its only operand. ``joins``: the call is one of the first kernel, then one of the second on its output: in place, or through the
-    scratch buffer ``between``. ``parts``: the call is one of each of these kernels, in this order. ``runs``: other kernels whose code it
-    calls.
+    function of its only operand. ``passes``: the call can be two calls. ``joins``: the call is one of the first kernel, then one of the
+    second on its output: in place, or through the scratch buffer ``between``. ``parts``: the call is one of each of these kernels, in
+    this order. ``runs``: other kernels whose code it calls.
     """
 
     operands: tuple[Operand, ...] = ()
@@ -184,6 +210,7 @@ class Traits:
     joins: tuple[str, str] | None = None
     between: str = ""
     runs: tuple[str, ...] = ()
+    passes: Passes | None = None
     columns_apart: bool = False
     parts: tuple[Part, ...] = ()
 
