@@ -164,8 +164,8 @@ def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> C
 
 def _summed(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, _, cols, channels = call.views[call.traits.operands[0].name].extents
-    lines = batches * rows * cols * _product_of(call, work.taps)
-    return Cost(work.steps * lines * _groups_of(channels, target.pipelines), parallel=CHANNELS)
+    lines = batches * rows * cols * product_of(call, work.taps)
+    return Cost(work.steps * lines * groups_of(channels, target.pipelines), parallel=CHANNELS)
 
 
 def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:

@@ -15,7 +15,7 @@ from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View, dense_pitches
 from openneutron.compiler.select.uses import Uses
 from openneutron.isa import rows
-from openneutron.isa.kernels.row import Passes
+from openneutron.isa.kernels.several import Passes
 
 
 def in_two_passes(given: CallList, again_from_bytes: int) -> CallList | None:

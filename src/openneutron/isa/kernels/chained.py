@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron.isa.kernels import joined, normalization, products
-from openneutron.isa.kernels.row import CostClass, Field, Operand, Part, Row, Traits, Work, scratch, signed
+from openneutron.isa.kernels.row import CostClass, Field, Operand, Row, Traits, Work, scratch, signed
+from openneutron.isa.kernels.several import Part
 
 BETWEEN = "between"
 """The scratch buffer that holds the first kernel's output and the second kernel's input."""

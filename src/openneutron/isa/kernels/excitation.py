@@ -17,13 +17,13 @@ from openneutron.isa.kernels.row import (
     Field,
     Operand,
     Packing,
-    Part,
     Row,
     Traits,
     Work,
     scratch,
     signed,
 )
+from openneutron.isa.kernels.several import Part
 
 _ROWS: dict[str, Row] = {row.name: row for row in (*products.KERNELS, *elements.KERNELS, *regions.KERNELS)}
 

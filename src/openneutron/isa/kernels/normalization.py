@@ -13,7 +13,6 @@ from openneutron.isa.kernels.row import (
     CostClass,
     Field,
     Operand,
-    Passes,
     Row,
     SameElement,
     SameRow,
@@ -25,6 +24,7 @@ from openneutron.isa.kernels.row import (
     signed,
     unsigned,
 )
+from openneutron.isa.kernels.several import Passes
 
 _STATISTICS = (
     signed("input_zero_point", "subtracted from each element"),

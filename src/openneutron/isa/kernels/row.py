@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from openneutron.isa.kernels.several import Part, Passes
+
 Pair = tuple[str, str]
 """A parameter of rows, and the same one of columns."""
 
@@ -147,17 +149,6 @@ class Function(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A kernel that a call runs among others: its parameters are those with this prefix, its ``buffers`` pairs of its own name and the
-    call's. ``flag``: the parameter that is 0 where the part is left out."""
-
-    kernel: str
-    prefix: str
-    buffers: tuple[tuple[str, str], ...]
-    flag: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Channels:
     """A call for some of the output channels is the call with a narrower output.
 
@@ -168,24 +159,6 @@ class Channels:
     same: bool
     counts: tuple[str, ...] = ()
     single: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Passes:
-    """A kernel that computes statistics of its input, then each element of its output by them, as two kernels.
-
-    ``first`` writes ``bytes`` of statistics for each ``group`` of channels of a block of ``rows``; ``second`` computes any elements by the
-    ``statistics`` of all blocks. ``count`` is the number of elements of a group in all, at most ``blocks`` blocks.
-    """
-
-    first: str
-    second: str
-    group: str
-    rows: str
-    count: str
-    statistics: str
-    bytes: int
-    blocks: int
 
 
 @dataclass(frozen=True, slots=True)
