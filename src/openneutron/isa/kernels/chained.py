@@ -47,7 +47,10 @@ def _chained(name: str, first: Row, second: Row, code: int) -> Row:
         code,
         ("work",),
         traits=Traits(
-            (Operand("input"), *operands), Work(CostClass.CHAINED), joins=(first.name, second.name), between=BETWEEN
+            (Operand("input"), Operand(BETWEEN), *operands),
+            Work(CostClass.CHAINED),
+            joins=(first.name, second.name),
+            between=BETWEEN,
         ),
         packings=tuple((f"{prefix}{key}", packing) for prefix, part in parts for key, packing in part.packings),
     )
