@@ -30,6 +30,7 @@ from bench import (
     row_stream,
     simulator_speed,
     trained_networks,
+    transformers,
     utilisation,
 )
 
@@ -52,6 +53,7 @@ SECTIONS = {
     "cortex_m33": cortex_m33,
     "reference_networks": reference_networks,
     "trained_networks": trained_networks,
+    "transformers": transformers,
 }
 RESULTS = Path(__file__).parent / "results"
 
