@@ -15,6 +15,7 @@ from rich.table import Table
 from bench import (
     aot_steps,
     arena,
+    attention_budgets,
     bounds,
     budgets,
     cached,
@@ -38,6 +39,7 @@ SECTIONS = {
     "compile_cost": compile_cost,
     "arena": arena,
     "budgets": budgets,
+    "attention_budgets": attention_budgets,
     "bounds": bounds,
     "row_stream": row_stream,
     "prefetch": prefetch,

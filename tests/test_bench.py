@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from bench import arena, child, ethos_u65, neutron_s, utilisation
+from bench import arena, attention_budgets, child, ethos_u65, neutron_s, utilisation
 from bench.__main__ import SECTIONS
 from openneutron import targets
 from openneutron.compiler import compile_graph
 from openneutron.compiler.memory.place import Item, live_bound
 from openneutron.litert import write
 from scripts.published_networks import Chain
+from tests.support.attention_graphs import block
 
 MEASURED_FROM_A_SMALL_PROCESS = """
 import sys
@@ -114,3 +115,15 @@ def test_a_network_that_vela_refuses_is_a_line(tmp_path: Path, monkeypatch: pyte
     assert found is not None and found["error"].endswith("no\n")
     _, lines = neutron_s.rows([{"network": "chain", "kib": 384, "compiler": "vela", **found}])
     assert lines == [["chain", "384", "Vela: error", *[""] * 7]]
+
+
+def test_budgets_below_the_least_are_infeasible() -> None:
+    """A small attention block: each program within a budget has LiteRT's bytes, which the measurement asserts."""
+    places = attention_budgets.of_graph(block(0, 1, 16, 2, 8))
+    _, lines = attention_budgets.rows({"block": places})
+    assert [line[:2] for line in lines] == [("block", "arena"), ("block", "caller")]
+    for cell, line in zip(places.values(), lines, strict=True):
+        assert cell["io_bytes"] <= cell["least_bytes"] <= cell["whole_bytes"]
+        for share, column in (("half", 5), ("0.4", 6)):
+            fits = attention_budgets.SHARES[share] * cell["whole_bytes"] >= cell["least_bytes"]
+            assert (cell[share] is not None) == fits and (line[column] != "infeasible") == fits
