@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.memory.place import EXACT_WORK, Item, Placement, live_bound, place
@@ -55,10 +55,21 @@ def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> i
     raise AssertionError(f"{storage.name} is a rolling buffer that no call uses")
 
 
-def lay_out(schedule: Schedule, storages: Storages, io: str, work: float = EXACT_WORK) -> Layout:
-    """Return the homes of all storages that a call uses or that are inputs or outputs. ``work``: see ``place``."""
+def lay_out(
+    schedule: Schedule, storages: Storages, io: str, work: float = EXACT_WORK, reserved: Sequence[Item] = ()
+) -> Layout:
+    """Return the homes of all storages that a call uses or that are inputs or outputs.
+
+    ``work``: see ``place``. ``reserved``: buffers that the arena is to have space for, though the layout is without them.
+    """
     items, homes, external = _items(schedule, storages, io)
-    return _layout(items, homes, place(items, _overlaps(schedule, items), work), schedule, external)
+    overlaps = _overlaps(schedule, items)
+    placement = place([*items, *reserved], overlaps, work)
+    if reserved:
+        offsets = {item.name: placement.offsets[item.name] for item in items}
+        size = max((offsets[item.name] + item.size for item in items), default=0)
+        placement = replace(placement, offsets=offsets, size=size, bound=live_bound(items, overlaps))
+    return _layout(items, homes, placement, schedule, external)
 
 
 def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io: str) -> Layout:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from openneutron.compiler.memory.layout import Layout, lay_out
-from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_within
+from openneutron.compiler.memory.place import Item
+from openneutron.compiler.memory.prefetch import ENDLESS, ConstantUse, PrefetchPlan, PrefetchSearch, fastest_within
 from openneutron.compiler.schedule.batches import CallList
-from openneutron.compiler.schedule.schedule import Schedule, Step
+from openneutron.compiler.schedule.schedule import Cuttable, Schedule, Step
 from openneutron.compiler.search.call_lists import of_one_order
 from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.groups import in_groups
@@ -76,13 +76,22 @@ def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Targe
     budget -= budget % ALIGNMENT
     given = _given(calls, storages)
     kept: list[TileSearch] = []
-    sizes = _sizes(len(given.calls), budget)
-    found = takewhile(bool, (_fastest(given, target, size, kept) for size in sizes))
-    best: TiledSchedule | None = None
-    for each in reversed([*found]):
-        if each is not None and (best is None or (each.cycles <= best.cycles and each.moved_bytes <= best.moved_bytes)):
+    is_small = len(given.calls) <= FEW_CALLS
+    found: list[TiledSchedule] = []
+    for size in _sizes(budget) if is_small else dict.fromkeys((budget, *_sizes(budget))):
+        each = _fastest(given, target, size, kept)
+        if each is not None:
+            found.append(each)
+        # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
+        if (not is_small or each is None) if found else 2 * size < budget:
+            break
+    if not found:
+        return _fastest(given, target, budget, kept)
+    best = found[-1]
+    for each in reversed(found):
+        if each.cycles <= best.cycles and each.moved_bytes <= best.moved_bytes:
             best = each
-    return best if best is not None or budget in sizes else _fastest(given, target, budget, kept)
+    return best
 
 
 def least_moved_bytes(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int, most: int) -> int:
@@ -92,7 +101,7 @@ def least_moved_bytes(calls: Sequence[KernelCall], storages: Storages, target: T
     """
     given = _given(calls, storages)
     kept: list[TileSearch] = []
-    for size in {budget, *_sizes(len(given.calls), budget)}:
+    for size in (budget, *(_sizes(budget) if len(given.calls) <= FEW_CALLS else ())):
         _search(given, target, size, kept)
     return min(LeastTraffic(search, budget, most).bound() for search in kept)
 
@@ -102,10 +111,8 @@ def _given(calls: Sequence[KernelCall], storages: Storages) -> CallList:
     return of_one_order(calls, storages)[-1]
 
 
-def _sizes(calls: int, budget: int) -> list[int]:
-    """Return the sizes of memory that a graph of so many calls is searched for within a budget, the largest first."""
-    if calls > FEW_CALLS:
-        return [budget]
+def _sizes(budget: int) -> list[int]:
+    """Return the sizes of memory up to ``budget`` that a graph of few calls is searched for, the largest first."""
     octaves = range(SMALLEST, budget.bit_length())
     sizes = [(1 << octave) * (STEPS + step) // STEPS for octave in octaves for step in range(STEPS)]
     return [size for size in reversed(sizes) if size <= budget]
@@ -156,16 +163,25 @@ def _scheduled(plan: TilePlan, storages: Storages, target: Target, budget: int, 
 def _with_constants(
     schedule: Schedule, made: Storages, target: Target, budget: int, limit: int
 ) -> TiledSchedule | None:
-    layout = lay_out(schedule, made, CALLER)
-    if layout.scratch_bytes > budget:
+    search = PrefetchSearch(schedule, lay_out(schedule, made, CALLER), made, target)
+    if search.smallest().size_bytes > budget:
+        # The gaps between the tensors are too small for constants, which therefore get addresses together with the tensors.
+        reserved = [_least(each, schedule, made) for each in search.uses]
+        search = PrefetchSearch(schedule, lay_out(schedule, made, CALLER, reserved=reserved), made, target)
+    if search.arena_bytes > budget:
         return None
-    search = PrefetchSearch(schedule, layout, made, target)
     trial = fastest_within(search, budget, limit)
     if trial is None:
         return None
     schedule, layout = PrefetchPlan(search, trial, budget).laid_out(CALLER)
     moved = sum(call.views["output"].distinct_bytes for call in schedule.calls if call.is_transfer)
     return TiledSchedule(schedule, layout, made, trial.cycles, moved)
+
+
+def _least(use: ConstantUse, schedule: Schedule, made: Storages) -> Item:
+    """Return a buffer for the constants of a call, or for those of its smallest piece."""
+    size = Cuttable(schedule.calls[use.call], made).piece_bytes(1) if use.blocks > 1 else use.size
+    return Item(f"constants of call {use.call}", size, use.first, use.last)
 
 
 def schedule_of(plan: TilePlan, storages: Storages) -> tuple[Schedule, Storages]:
