@@ -14,6 +14,7 @@ from tests.support import oracle
 from tests.support.joined_graphs import graph_of
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("shape", [(12, 24), (1, 3, 4, 24)])
 @pytest.mark.parametrize(
     ("op", "turned"), [("gelu", False), ("add", False), ("add", True), ("mul", True), ("sub", False)]
@@ -24,6 +25,7 @@ def test_one_call_of_the_same_bytes(op: str, turned: bool, shape: tuple[int, ...
     assert [call.kernel for call in made.report.operators] == [f"conv_2d_1x1_{kernel}_s8"]
 
 
+@pytest.mark.without_tiles
 def test_in_stripes_and_with_prefetch() -> None:
     for op in ("gelu", "mul"):
         graph = graph_of(op, shape=(64, 24))
@@ -34,6 +36,7 @@ def test_in_stripes_and_with_prefetch() -> None:
             oracle.assert_fits_and_is_exact(graph, options, inputs, oracle.reference_outputs(graph, inputs))
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize(
     "graph",
     [
@@ -47,6 +50,7 @@ def test_two_calls_stay(graph: Graph) -> None:
     assert made.report.operators[0].kernel == "conv_2d_1x1_s8"
 
 
+@pytest.mark.without_tiles
 def test_a_sum_of_a_result_with_itself_stays() -> None:
     graph = graph_of("add")
     layer, second = graph.nodes
@@ -55,6 +59,7 @@ def test_a_sum_of_a_result_with_itself_stays() -> None:
     assert [call.kernel for call in made.report.operators] == ["conv_2d_1x1_s8", "add_s8"]
 
 
+@pytest.mark.without_tiles
 def test_calls_over_images_stay_apart() -> None:
     """Cascades cut these by rows and patches, where joined calls would be in the way."""
     x = oracle.activation("x", (1, 6, 6, 8))
