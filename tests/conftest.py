@@ -56,9 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that state figures of i.MX RT700, where the tests run for another chip."""
-    if config.getoption(CHIP):
-        left_out = [item for item in items if item.get_closest_marker("imxrt700")]
+    """Leave out the tests that state figures of i.MX RT700, where the tests run for another chip, and for a Neutron-S those of programs
+    without tiles."""
+    if name := config.getoption(CHIP):
+        others = ("imxrt700", "without_tiles") if targets.get(str(name)).moves_tiles else ("imxrt700",)
+        left_out = [item for item in items if any(map(item.get_closest_marker, others))]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
 

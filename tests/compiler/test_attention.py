@@ -24,11 +24,13 @@ def kernels(compiled: Compiled) -> list[str]:
     return [operator.kernel for operator in compiled.report.operators]
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", SEEDS)
 def test_attention_is_one_call_with_litert_s_bytes(seed: int) -> None:
     assert kernels(oracle.assert_bit_exact(attention(seed))) == (["attention_s8"] if seed != 34 else UNFUSED)
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(200, 212))
 def test_heads_may_be_in_front(seed: int) -> None:
     assert kernels(oracle.assert_bit_exact(attention(seed, heads_first=True))) == ["attention_s8"]
@@ -45,6 +47,7 @@ def apart(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, Se
     return storages, calls
 
 
+@pytest.mark.without_tiles
 def test_one_call_and_several_compute_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(100, 106):
         graph = attention(seed)

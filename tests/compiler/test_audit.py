@@ -83,6 +83,7 @@ def test_a_stripe_left_out_is_found() -> None:
     assert any("were never written" in text for text in findings(compiled))
 
 
+@pytest.mark.without_tiles
 def test_overlapping_buffers_are_found() -> None:
     compiled = compile_graph(three_operators(), oracle.TARGET)
     code = decode(compiled.program)
@@ -92,12 +93,14 @@ def test_overlapping_buffers_are_found() -> None:
     assert any("it writes its output over what it has still to read of input" in text for text in found)
 
 
+@pytest.mark.without_tiles
 def test_a_buffer_outside_its_memory_is_found() -> None:
     compiled = compile_graph(three_operators(), oracle.TARGET)
     found = changed(compiled, lambda code: with_buffer(code, 0, "output", offset=1 << 20))
     assert any(text.endswith(f"of SCRATCH, which has {compiled.report.arena_bytes}") for text in found)
 
 
+@pytest.mark.without_tiles
 def test_a_buffer_read_elsewhere_is_found() -> None:
     compiled = compile_graph(three_operators(), oracle.TARGET)
     code = decode(compiled.program)
@@ -117,6 +120,7 @@ def test_constants_that_have_not_arrived_are_found() -> None:
     assert any("were never fetched" in text for text in changed(compiled, without("FETCH")))
 
 
+@pytest.mark.without_tiles
 def test_constants_between_tensors() -> None:
     """Overlaps of prefetched constants with live tensors in the arena are found in either order."""
     compiled = compile_graph(cifarnet(), oracle.TARGET, dataclasses.replace(FETCH, sram_budget=36 * 1024))
@@ -142,6 +146,7 @@ def test_constants_between_tensors() -> None:
     assert changed(compiled, lambda code: dataclasses.replace(code, code=tuple(late)))
 
 
+@pytest.mark.without_tiles
 def test_other_constants_are_found() -> None:
     compiled = compile_graph(three_operators(), oracle.TARGET)
 

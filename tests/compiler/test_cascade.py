@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pytest
 
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.schedule.schedule import Loop, Rows, Whole
@@ -82,6 +83,7 @@ def test_patches_and_channel_groups_give_the_same_bytes() -> None:
         np.testing.assert_array_equal(simulator.run(inputs)[0].view(np.int8).reshape(want.shape), want)
 
 
+@pytest.mark.without_tiles
 def test_fetched_constants_give_the_same_bytes() -> None:
     graph = three_operators()
     compiled = oracle.assert_bit_exact(graph, options=CompileOptions(prefetch_constants=True))
@@ -89,6 +91,7 @@ def test_fetched_constants_give_the_same_bytes() -> None:
     assert compiled.report.prefetch_bytes >= 2 * 9 * 64 + 2 * 96
 
 
+@pytest.mark.without_tiles
 def test_inputs_and_outputs_in_the_callers_buffers() -> None:
     graph = three_operators()
     in_arena = oracle.assert_bit_exact(graph)

@@ -16,6 +16,7 @@ from tests.support.oracle import assert_fits_and_is_exact, least_budget
 from tests.support.random_images import image_graph
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graphs_at_random_budgets(seed: int) -> None:
     graph = image_graph(seed)
@@ -44,6 +45,7 @@ def test_random_graphs_at_random_budgets(seed: int) -> None:
     assert cycles[-1] == unlimited.overlapped_cycles
 
 
+@pytest.mark.without_tiles
 def test_cascades_are_what_makes_a_network_fit() -> None:
     """Of the graphs above most get smaller than whole tensors allow, and rings, loops and overlaps all take part."""
     seen = {"smaller": 0, "rings": 0, "loops": 0, "overlaps": 0}

@@ -80,6 +80,7 @@ def convolution(scale: float, zero: int, requantized: bool) -> Graph:
     )
 
 
+@pytest.mark.without_tiles
 def test_another_scale_is_rounded_twice_and_stays() -> None:
     """LiteRT's bytes of a convolution and QUANTIZE differ from those of a convolution straight to the second scale."""
     apart, direct = convolution(0.17, -5, True), convolution(0.17, -5, False)

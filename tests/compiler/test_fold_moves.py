@@ -21,6 +21,7 @@ def integers(name: str, *values: int) -> Tensor:
     return constant(name, np.array(values, np.int32))
 
 
+@pytest.mark.without_tiles
 def test_tables_in_a_row_are_one() -> None:
     graph = oracle.graph_of(
         [oracle.activation("x", (1, 4, 4, 8))],
@@ -51,11 +52,13 @@ def concatenated(readers: tuple[Node, ...] = (), more: tuple[Tensor, ...] = ()) 
     )
 
 
+@pytest.mark.without_tiles
 def test_what_one_call_alone_reads_is_written_to_its_place() -> None:
     # So is a, where the second pool reads it (tests/compiler/test_copies_as_views.py).
     assert kernels(oracle.assert_bit_exact(concatenated())) == ["max_pool_2d_s8", "max_pool_2d_s8"]
 
 
+@pytest.mark.without_tiles
 def test_a_slice_is_read_where_it_lies() -> None:
     graph = concatenated(
         (Node("slice", ("c", "begin", "size"), ("s",), {}), Node("relu", ("s",), ("y",), {})),
@@ -68,6 +71,7 @@ def test_a_slice_is_read_where_it_lies() -> None:
     assert made == ["max_pool_2d_s8", "max_pool_2d_s8", "lookup_s8"]
 
 
+@pytest.mark.without_tiles
 def test_a_transposed_copy_stays_in_front_of_what_sums_channels() -> None:
     pool = {"padding": "SAME", "kernel_h": 3, "kernel_w": 3, "stride_h": 1, "stride_w": 1, "activation": "NONE"}
     graph = oracle.graph_of(
@@ -82,6 +86,7 @@ def test_a_transposed_copy_stays_in_front_of_what_sums_channels() -> None:
     assert kernels(oracle.assert_bit_exact(graph)) == ["copy_s8", "average_pool_2d_s8"]
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("reshaped", [False, True])
 def test_a_sum_with_its_own_transpose_lies_apart(reshaped: bool) -> None:
     """The sum reads one tensor by two views, also where they have two tensors' names: written over it, one would change."""
@@ -106,6 +111,7 @@ def test_a_sum_with_its_own_transpose_lies_apart(reshaped: bool) -> None:
     assert compiled.storages.of["y"] != compiled.storages.of["a"]
 
 
+@pytest.mark.without_tiles
 def test_random_graphs_keep_their_bytes() -> None:
     for seed in range(2000, 2040):
         oracle.assert_bit_exact(random_graphs.several(seed), (seed,))

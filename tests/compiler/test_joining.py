@@ -14,6 +14,7 @@ from tests.support import oracle
 from tests.support.joined_graphs import graph_of
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("shape", [(12, 24), (1, 3, 4, 24)])
 @pytest.mark.parametrize(
     ("op", "turned"), [("gelu", False), ("add", False), ("add", True), ("mul", True), ("sub", False)]
@@ -41,6 +42,7 @@ def test_a_gated_layer_is_two_calls(turned: bool) -> None:
     assert sorted(kernels) == ["conv_2d_1x1_lookup_s8", "conv_2d_1x1_mul_s8"]
 
 
+@pytest.mark.without_tiles
 def test_in_stripes_and_with_prefetch() -> None:
     for op in ("gelu", "mul"):
         graph = graph_of(op, shape=(64, 24))
@@ -51,6 +53,7 @@ def test_in_stripes_and_with_prefetch() -> None:
             oracle.assert_fits_and_is_exact(graph, options, inputs, oracle.reference_outputs(graph, inputs))
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize(
     "graph",
     [
@@ -64,6 +67,7 @@ def test_two_calls_stay(graph: Graph) -> None:
     assert made.report.operators[0].kernel == "conv_2d_1x1_s8"
 
 
+@pytest.mark.without_tiles
 def test_a_sum_of_a_result_with_itself_stays() -> None:
     graph = graph_of("add")
     layer, second = graph.nodes
@@ -72,6 +76,7 @@ def test_a_sum_of_a_result_with_itself_stays() -> None:
     assert [call.kernel for call in made.report.operators] == ["conv_2d_1x1_s8", "add_s8"]
 
 
+@pytest.mark.without_tiles
 def test_calls_over_images_stay_apart() -> None:
     """Cascades cut these by rows and patches, where joined calls would be in the way."""
     x = oracle.activation("x", (1, 6, 6, 8))

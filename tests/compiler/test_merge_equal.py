@@ -31,6 +31,7 @@ def sums(addends: tuple[int, int], scales: tuple[float, float], activations: tup
 ALIKE = ((5, 5), (0.2, 0.2), ("RELU", "RELU"))
 
 
+@pytest.mark.without_tiles
 def test_equal_sums_are_computed_once() -> None:
     graph = sums(*ALIKE, "y")
     program = compile_graph(graph, TARGET, CompileOptions())

@@ -15,6 +15,7 @@ from tests.support import oracle
 from tests.support.random_images import image_graph
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("fetch", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_each_point_can_be_had(seed: int, fetch: bool) -> None:

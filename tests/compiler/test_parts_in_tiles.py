@@ -10,7 +10,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
 from openneutron.compiler.search import fit
 from openneutron.compiler.search.tiles.parts import gathered
-from openneutron.errors import InvalidModelError
+from openneutron.errors import BudgetError, InvalidModelError
 from tests.support import oracle
 from tests.support.random_graphs import single
 
@@ -48,3 +48,11 @@ def test_a_graph_without_a_schedule_names_no_budget(monkeypatch: pytest.MonkeyPa
         "'main': there is no schedule for imx95 at any size of its memory. "
         "Leave an operator to the CPU with operators_not_to_delegate."
     )
+
+
+def test_a_budget_of_one_byte_names_the_least() -> None:
+    graph = single("transpose", 0)
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, TARGET, CompileOptions(sram_budget=1))
+    least = caught.value.least_bytes
+    assert compile_graph(graph, TARGET, CompileOptions(sram_budget=least)).report.sram_bytes <= least

@@ -99,6 +99,7 @@ def drawn(seed: int) -> Drawn:
     raise AssertionError("itertools.count() ends")
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(60))
 def test_any_chain_in_any_pieces_gives_the_same_bytes(seed: int) -> None:
     it = drawn(seed)
@@ -165,6 +166,7 @@ def bottlenecks(seed: int) -> Graph:
     return b.graph([value])
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(8))
 def test_the_search_takes_patches_and_more_memory_never_costs_time(seed: int) -> None:
     graph, io = bottlenecks(seed), ("arena", "caller")[seed % 2]

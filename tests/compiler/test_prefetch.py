@@ -99,6 +99,7 @@ def branches() -> Graph:
     return chain.graph()
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("budget", [None, 1.0, 1.3, 2.0])
 def test_bytes_that_arrive_late_are_waited_for(budget: float | None) -> None:
     graph = branches()
@@ -122,6 +123,7 @@ def _fetched(compiled: Compiled) -> int:
     return sum(item["size"] for item in decode(compiled.program).code if item.row.name == "FETCH")
 
 
+@pytest.mark.without_tiles
 def test_random_graphs_at_their_least_budget() -> None:
     for seed in range(100, 112):
         graph = several(seed)
@@ -245,6 +247,7 @@ def test_pieces_of_a_convolution_are_its_channels() -> None:
     assert split_calls(whole, storages, {}) == whole
 
 
+@pytest.mark.without_tiles
 def test_a_budget_below_the_least_names_it() -> None:
     graph = branches()
     least = _least(graph)

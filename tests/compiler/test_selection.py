@@ -27,6 +27,7 @@ def samples(op: str, batches: int | None = None) -> Iterator[Graph]:
             yield graph
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize(
     ("op", "kernel"),
     [
@@ -45,12 +46,14 @@ def test_several_batches_are_one_call(op: str, kernel: str) -> None:
         assert made.startswith(kernel), graph
 
 
+@pytest.mark.without_tiles
 def test_a_fully_connected_layer_is_a_pointwise_convolution_of_its_vectors() -> None:
     for graph in itertools.islice(samples("fully_connected"), 8):
         (call,) = oracle.assert_bit_exact(graph).schedule.calls
         assert call.kernel == "conv_2d_1x1_s8" and call.views["output"].extents[:2] == (1, 1)
 
 
+@pytest.mark.without_tiles
 def test_pointwise_convolutions_have_a_kernel_of_their_own() -> None:
     found = set()
     for graph in itertools.islice(samples("conv_2d"), 30):

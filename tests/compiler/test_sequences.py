@@ -19,6 +19,7 @@ from tests.support.oracle import assert_fits_and_is_exact, least_budget
 from tests.support.random_images import convolution, sequence_graph
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(24))
 def test_every_call_computes_the_same_by_rows(seed: int) -> None:
     graph = sequence_graph(seed)
@@ -37,6 +38,7 @@ def test_every_call_computes_the_same_by_rows(seed: int) -> None:
             assert turned(turned_call) == call
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_random_sequences_at_random_budgets(seed: int) -> None:
     graph = sequence_graph(seed)
@@ -74,6 +76,7 @@ def test_a_kernel_of_several_rows_on_one_row_is_turned_with_its_weights() -> Non
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.without_tiles
 def test_a_long_sequence_takes_little_more_than_its_ends() -> None:
     """Input and output are 3 KiB, what lies between 16 KiB a tensor."""
     b = random_graphs.Builder(3)
@@ -95,6 +98,7 @@ def test_images_have_no_sequences() -> None:
     assert apart(calls, storages)
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("channels", [1, 5, 8, 10, 24])
 def test_stripes_of_a_sequence_never_cost_less_than_the_whole(channels: int) -> None:
     """Else less memory could be faster: a stripe may have other things on the pipelines than the whole."""

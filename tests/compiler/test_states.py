@@ -126,6 +126,7 @@ def test_small_graphs_with(name: str) -> None:
     assert_stateful(graph, replace(CHECK, io_place="caller"))
 
 
+@pytest.mark.without_tiles
 def test_a_sum_is_computed_in_the_memory_of_its_state() -> None:
     """The old value is read element by element where the new one is written: one call, without a copy."""
     graph = small((add("a", "x", "y"), Node("maximum", ("y", "x"), ("z",))), ("z",), (State("a", "y"),), "axyz")
@@ -141,6 +142,7 @@ def test_a_first_value_of_different_bytes_is_among_the_constants() -> None:
     assert compiled.program.weights[state["source"] :][:32] == first.tobytes()
 
 
+@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graphs_that_read_values_of_the_run_before(seed: int) -> None:
     made = batched_graph(seed, 1 + seed % 2) if seed % 3 == 0 else random_graphs.several(seed, 4, 10)

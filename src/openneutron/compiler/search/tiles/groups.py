@@ -52,7 +52,7 @@ def _parts(call: KernelCall, storages: Storages, budget: int) -> Iterator[Kernel
         and not all(compact(view, "").by_rows for view in call.views.values())
         and _is_elementwise(call)
     ):
-        yield from _along_longest(call, -(-tensors // int(MOST_OF_A_PART * budget)))
+        yield from _along_longest(call, -(-tensors // max(1, int(MOST_OF_A_PART * budget))))
     else:
         yield from _groups(call, storages, budget, tensors)
 
@@ -87,6 +87,6 @@ def _groups(call: KernelCall, storages: Storages, budget: int, tensors: int) -> 
     if tensors + 2 * cuttable.piece_bytes(1) <= budget:
         yield call
         return
-    count = min(cuttable.blocks, -(-constants // int(MOST_CONSTANTS * budget)))
+    count = min(cuttable.blocks, -(-constants // max(1, int(MOST_CONSTANTS * budget))))
     for number, (first, last) in enumerate(edges(cuttable.blocks, count)):
         yield cuttable.piece(first, last, f"{call.name}/{number}")
