@@ -6,10 +6,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 
 import pytest
 
-from openneutron import litert
+from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.diagnostics import OnCpu
 from openneutron.errors import BudgetError
@@ -131,6 +132,21 @@ def test_weights_that_the_sram_does_not_hold_are_counted_as_copied() -> None:
     )
     assert rows["Weights"] == "7.50 MiB in flash, since they do not fit the chip's SRAM"
     assert rows["Bound by"].startswith("copies 99.9 %")
+
+
+@pytest.mark.parametrize("name", targets.names())
+def test_every_target_states_its_band_its_assumptions_and_bottlenecks_that_add_up(name: str) -> None:
+    """The shares are rounded to 0.1 %. Copies beside the kernels are no part of them."""
+    target = targets.get(name)
+    made = summary(CompileOptions(target=name))
+    rows = dict(summary_rows(made))
+    low, high = (duration_text(each) for each in target.band(made.cycles))
+    assert rows["Latency"].endswith(f"; {low} to {high} expected on the chip")
+    assert rows["Assumed"] == f"{target.assumption}; `openneutron targets` lists them"
+    data = made.to_dict()
+    assert (data["assumed"], data["expected_milliseconds"]) == (list(target.assumed), list(target.band(made.cycles)))
+    shares = [float(share) for share in re.findall(r"([\d.]+) %", rows["Bound by"])]
+    assert abs(sum(shares) - 100) < 0.1 * len(shares)
 
 
 def test_nothing_on_the_npu_has_no_figures() -> None:

@@ -104,7 +104,7 @@ def _target(target: Target) -> TargetData:
         clock_mhz=float(target.clock.value),
         macs_per_cycle=target.macs_per_cycle,
         sram_bytes=int(target.sram.value * 1024),
-        moved_bytes_per_cycle=float(target.costs.elementwise_bytes.value),
+        moved_bytes_per_cycle=float(target.arena_memory.bandwidth.value),
         flash_bytes_per_cycle=float(target.copy_engine.rate.value),
     )
 

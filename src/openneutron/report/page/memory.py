@@ -279,10 +279,10 @@ def roofline(data: ReportData) -> Chart:
     )
     text = (
         f"The line is the limit of the chip: {most} multiply-accumulates per cycle, and {data.target.moved_bytes_per_cycle:g} "
-        "bytes per cycle between SRAM and pipelines (an assumption of the cost model). Each circle is a layer, as large as its "
+        "bytes per cycle between SRAM and pipelines (`openneutron targets` has the source). Each circle is a layer, as large as its "
         "time. A layer far below the line waits for its dispatch or leaves multipliers idle."
     )
     if any(row["rate"] > 1.01 * min(most, row["intensity"] * data.target.moved_bytes_per_cycle) for row in rows):
-        text += " A layer above the line reads many weights: the cost model counts no cycles for reading weights."
+        text += " A layer above the line reads bytes more often than the cost model counts, or weights through a port of their own."
     headings = ("layer", "MACs", "bytes moved", "MACs per byte", "MACs per cycle", "bound by")
     return Chart("roofline", "Roofline", text, (("roofline", drawn),), Table(headings, tuple(table)))
