@@ -48,6 +48,20 @@ def test_transposed_borders_take_no_second_copy(io: str) -> None:
         assert_bit_exact(graph, options=CompileOptions(sram_budget=budget, io_place=io))
 
 
+def test_a_result_takes_the_memory_of_rows_of_the_first_plane() -> None:
+    """Planes of 4 KiB in all, patches of 4 x 4 to 1 KiB: a stripe has 4 rows of an image, which are free in the first plane behind it."""
+    transpose = constant("order", np.array((0, 2, 3, 1), np.int32))
+    image, pooled = activation("a", (1, SIDE, SIDE, CHANNELS)), activation("y", (1, SIDE // 4, SIDE // 4, CHANNELS))
+    pool = {"padding": "VALID", "kernel_h": 4, "kernel_w": 4, "stride_h": 4, "stride_w": 4, "activation": "NONE"}
+    nodes = [Node("transpose", ("x", "order"), ("a",)), Node("average_pool_2d", ("a",), ("y",), pool)]
+    planes = activation("x", (1, CHANNELS, SIDE, SIDE))
+    graph = graph_of([planes], nodes, [image, transpose, pooled])
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, TARGET, CompileOptions(sram_budget=1))
+    assert caught.value.least_bytes <= SIDE * SIDE * CHANNELS + 4 * SIDE * CHANNELS
+    assert_bit_exact(graph, options=CompileOptions(sram_budget=caught.value.least_bytes))
+
+
 def test_walks_with_rows_go_through_the_same_bytes() -> None:
     found = 0
     for shape in ((1, 3, 4, 5), (2, 6, 5), (1, 1, 4, 3), (1, 7, 1, 2), (3, 5)):

@@ -171,7 +171,7 @@ def call_rows(
         needs = row_needs(call, name)
         start, fits = in_row(view, source.row_pitch) if source.row_pitch else (0, False)
         if needs is not None:
-            needs = needs.moved(start) if fits else None
+            needs = needs.moved(start) if fits else _of_planes(needs, view, source)
         if storage.name in reads:
             earlier = reads[storage.name]
             needs = None if needs is None or earlier is None else needs.joined(earlier)
@@ -190,6 +190,19 @@ def call_rows(
     constants = (fetched_bytes(call, storages), Cuttable(call, storages).piece_bytes(1)) if fetched else (0, 0)
     return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows, in_rows,
                     whole, whole // rows if even else None, *constants)  # fmt: skip
+
+
+def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:
+    """Return the needs of an image whose channels are outermost, in rows of its storage; None where a row of the view is something else.
+
+    Row r of the image is row r of each plane, so that the rows in front of row r of the first plane are free behind it.
+    """
+    if source.writers or view.extents[0] > 1 or view.pitches[1] != source.row_pitch:
+        return None
+    first, inside = divmod(view.offset, view.pitches[1])
+    further = (inside + view.reach(2) - 1) // view.pitches[1]
+    moved = needs.moved(first)
+    return replace(moved, high=(0, *(end + further for end in moved.high[1:])))
 
 
 @dataclass(frozen=True, slots=True)
