@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.memory.layout import Layout, lay_out
-from openneutron.compiler.memory.place import Item
+from openneutron.compiler.memory.place import EXACT_WORK, Item
 from openneutron.compiler.memory.prefetch import ENDLESS, ConstantUse, PrefetchPlan, PrefetchSearch, fastest_within
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.schedule import Cuttable, Schedule, Step
@@ -167,7 +167,7 @@ def _with_constants(
     if search.smallest().size_bytes > budget:
         # The gaps between the tensors are too small for constants, which therefore get addresses together with the tensors.
         reserved = [_least(each, schedule, made) for each in search.uses]
-        search = PrefetchSearch(schedule, lay_out(schedule, made, CALLER, reserved=reserved), made, target)
+        search = PrefetchSearch(schedule, lay_out(schedule, made, CALLER, EXACT_WORK / 8, reserved), made, target)
     if search.arena_bytes > budget:
         return None
     trial = fastest_within(search, budget, limit)
