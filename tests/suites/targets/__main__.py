@@ -98,7 +98,10 @@ def main(arguments: Sequence[str]) -> int:
             print(line(results[name][target]), flush=True)
             failed += [f"{name} on {target}"] if "fault" in results[name][target] else []
     if options.write:
-        PAGE.write_text(page({name: results[name] for name in networks.makers() if name in results}, columns()))
+        whole = {name: each for name, each in results.items() if set(targets.names()) <= each.keys()}
+        known = [name for name in networks.makers() if name in whole]
+        absent = [name for name in networks.makers() if name not in whole]
+        PAGE.write_text(page({name: whole[name] for name in known}, columns(), absent))
     print(f"{len(failed)} of {len(names) * len(options.targets)} failed: {', '.join(failed) or 'none'}")
     return int(bool(failed))
 

@@ -59,8 +59,11 @@ def _kib(size: int) -> str:
     return f"{size / 1024:.0f} KiB" if size >= 100 * 1024 else f"{size / 1024:.3g} KiB"
 
 
-def page(results: Mapping[str, Mapping[str, Figures]], columns: Sequence[Sequence[str]]) -> str:
-    """Return the page of all results. ``columns``: the targets of each column; the first target's figures are shown."""
+def page(
+    results: Mapping[str, Mapping[str, Figures]], columns: Sequence[Sequence[str]], absent: Sequence[str] = ()
+) -> str:
+    """Return the page of all results. ``columns``: the targets of each column; the first target's figures are shown. ``absent``: networks
+    that were not measured."""
     heads = ["network", "operators", *(", ".join(f"`{name}`" for name in each) for each in columns)]
     lines = [_row(heads), _row(["---"] * len(heads))]
     faults = []
@@ -69,6 +72,8 @@ def page(results: Mapping[str, Mapping[str, Figures]], columns: Sequence[Sequenc
         lines.append(_row([name, str(shown[0].get("operators", "")), *map(cell, shown)]))
         faults += [f"* {name} on {each['target']}: {each['fault']}" for each in shown if "fault" in each]
     tail = ["", "Failures:", "", *faults] if faults else []
+    if absent:
+        tail += ["", f"Not measured yet: {', '.join(absent)}."]
     return HEAD + "\n".join([*lines, *tail]) + "\n"
 
 
