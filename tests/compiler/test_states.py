@@ -164,6 +164,7 @@ def test_random_graphs_that_read_values_of_the_run_before(seed: int) -> None:
         assert_same_frames(least, given, want)
 
 
+@pytest.mark.without_tiles
 def test_the_persistent_area_counts_in_the_budget() -> None:
     compiled = compile_graph(streaming_convolution(), oracle.TARGET, CHECK)
     with pytest.raises(BudgetError) as raised:
@@ -173,6 +174,7 @@ def test_the_persistent_area_counts_in_the_budget() -> None:
     assert raised.value.least_bytes == compiled.report.sram_bytes
 
 
+@pytest.mark.without_tiles
 def test_the_check_finds_a_state_that_is_read_after_it_was_written() -> None:
     compiled = compile_graph(small(*SMALL["a delay line of two runs"], "abxy"), oracle.TARGET, CHECK)
     steps = compiled.schedule.steps

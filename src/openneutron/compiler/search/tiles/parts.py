@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from openneutron.compiler.search.tiles.moves import compact
-from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View, copied
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
+from openneutron.compiler.select.storage_copy import copy_of_storage
 
 
 def gathered(calls: Sequence[KernelCall], storages: Storages) -> tuple[tuple[KernelCall, ...], Storages]:
@@ -26,7 +27,7 @@ def gathered(calls: Sequence[KernelCall], storages: Storages) -> tuple[tuple[Ker
         whole = Storage(f"{storage.name}@parts", storage.size_bytes)
         renamed = {tensor: f"{tensor}@parts" for tensor, name in storages.of.items() if name == storage.name}
         made = [_renamed(call, renamed) for call in made]
-        made.insert(writers[-1] + 1, _copy(whole, storage, views[0].pitches[1]))
+        made.insert(writers[-1] + 1, copy_of_storage(whole, storage, views[0].pitches[1]))
         of = {**storages.of, **dict.fromkeys((*renamed.values(), whole.name), whole.name)}
         storages = Storages({**storages.storages, whole.name: whole}, of)
     return tuple(made), storages
@@ -45,11 +46,3 @@ def _is_compact(view: View) -> bool:
 def _renamed(call: KernelCall, names: dict[str, str]) -> KernelCall:
     views = {name: replace(view, tensor=names.get(view.tensor, view.tensor)) for name, view in call.views.items()}
     return replace(call, views=views)
-
-
-def _copy(source: Storage, target: Storage, pitch: int) -> KernelCall:
-    """Return the copy of a storage, in rows of ``pitch`` bytes where these are all of it."""
-    size = target.size_bytes
-    row = pitch if pitch and size % pitch == 0 else size
-    extents: Extents = (1, size // row, 1, row)
-    return copied(f"{target.name}@parts", View(source.name, extents, (size, row, row, 1)), target.name)
