@@ -838,11 +838,11 @@ typedef struct {
 
 /* A squeeze-excite block: excitation_s8 of an image, and mul_s8 of the image with its result. */
 typedef struct {
-    uint32_t input; /* int8 */
     uint32_t output; /* int8 */
+    uint32_t input; /* int8 */
+    uint32_t gate; /* int8; the excitation's result */
     uint32_t squeezed; /* int8; the mean of each channel */
     uint32_t hidden; /* int8; the result of the first layer */
-    uint32_t gate; /* int8; the excitation's result */
     int32_t work; /* elements read for each output element of a window, rounded up */
     int32_t mean_input_zero_point; /* of mean_s8: subtracted from each element */
     int32_t mean_output_multiplier; /* of mean_s8: fixed point, 31 fractional bits; holds the division by the elements' number */

@@ -4,16 +4,10 @@
 
 #include "elements.h"
 
-/* The words from `work` on are those of excitation_s8, then those of mul_s8 behind its buffers. */
-_Static_assert(offsetof(NeutronSqueezeExciteS8, mul_a_zero_point) - offsetof(NeutronSqueezeExciteS8, work) ==
-                   sizeof(NeutronExcitationS8) - offsetof(NeutronExcitationS8, work),
+/* The words from `input` on are the block of excitation_s8, whose output is the gate; then come those of mul_s8 behind its buffers. */
+_Static_assert(offsetof(NeutronSqueezeExciteS8, mul_a_zero_point) - offsetof(NeutronSqueezeExciteS8, input) ==
+                   sizeof(NeutronExcitationS8),
                "the same words");
-
-static NeutronExcitationS8 excitation_of(const NeutronSqueezeExciteS8 *p) {
-    NeutronExcitationS8 excitation = {.input = p->input, .output = p->gate, .squeezed = p->squeezed, .hidden = p->hidden};
-    memcpy(&excitation.work, &p->work, sizeof excitation - offsetof(NeutronExcitationS8, work));
-    return excitation;
-}
 
 /* The buffers of the product, in this order. */
 enum { IMAGE, GATE, RESULT, BUFFERS };
@@ -41,7 +35,8 @@ static NeutronWindowExtents line_of(const NeutronBuffer *gate, const NeutronWind
 
 static bool excitation_is_sound(const NeutronProgramView *program, const NeutronSqueezeExciteS8 *p,
                                 const NeutronWindowExtents *line) {
-    NeutronExcitationS8 excitation = excitation_of(p);
+    NeutronExcitationS8 excitation;
+    memcpy(&excitation, &p->input, sizeof excitation);
     excitation.work = INT32_MAX; /* the whole call's is checked */
     return excitation_s8_check(program, &excitation, line);
 }
@@ -74,16 +69,20 @@ bool squeeze_excite_s8_check(const NeutronProgramView *program, const void *para
     return ((int64_t)p->work - 2) * (results < INT32_MAX ? results : INT32_MAX) >= read;
 }
 
-void squeeze_excite_s8_run(const NeutronKernelCall *call) {
-    const NeutronSqueezeExciteS8 *p = call->params;
-    const NeutronExcitationS8 excitation = excitation_of(p);
-    NeutronKernelCall part = *call;
-    part.params = &excitation;
-    part.window = line_of(&call->buffers[p->gate], &call->window);
-    excitation_s8_run(&part);
+/* Not inlined, so that the buffers are not on the stack of the excitation. */
+static __attribute__((noinline)) void run_product(const NeutronKernelCall *call, const NeutronSqueezeExciteS8 *p) {
     const Product product = product_of(p, call->buffers);
+    NeutronKernelCall part = *call;
     part.params = &product.params;
     part.buffers = product.buffers;
-    part.window = call->window;
     mul_s8_run(&part);
+}
+
+void squeeze_excite_s8_run(const NeutronKernelCall *call) {
+    const NeutronSqueezeExciteS8 *p = call->params;
+    NeutronKernelCall part = *call;
+    part.params = &p->input;
+    part.window = line_of(&call->buffers[p->gate], &call->window);
+    excitation_s8_run(&part);
+    run_product(call, p);
 }

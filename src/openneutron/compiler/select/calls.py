@@ -277,6 +277,15 @@ def copied(name: str, source: View, tensor: str) -> KernelCall:
     return KernelCall("copy_s8", name, {"input": source, "output": View(tensor, source.extents, source.pitches)})
 
 
+def copied_whole(source: Storage, target: Storage, pitch: int) -> KernelCall:
+    """Return the copy of a storage, in rows of ``pitch`` bytes where these are all of it."""
+    size = target.size_bytes
+    row = pitch if pitch and size % pitch == 0 else size
+    return copied(
+        f"{target.name}@parts", View(source.name, four((1, size // row, 1, row)), (size, row, row, 1)), target.name
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """A piece of memory: a graph input, a graph output, a constant, a state, or (none of these) scratch.

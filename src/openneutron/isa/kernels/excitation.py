@@ -55,11 +55,12 @@ def _packings(part: Part) -> tuple[tuple[str, Packing], ...]:
     return tuple((part.prefix + name, packing) for name, packing in _ROWS[part.kernel].packings)
 
 
-_BUFFERS = (
-    *INPUT_AND_OUTPUT,
+_INPUT, _OUTPUT = INPUT_AND_OUTPUT
+_SCRATCH = (
     scratch("squeezed", "int8; the mean of each channel"),
     scratch("hidden", "int8; the result of the first layer"),
 )
+_BUFFERS = (_INPUT, _OUTPUT, *_SCRATCH)
 
 EXCITATION = Row(
     "excitation_s8",
@@ -87,7 +88,14 @@ _IN_FRONT = Part(
 SQUEEZE_EXCITE = Row(
     "squeeze_excite_s8",
     "A squeeze-excite block: excitation_s8 of an image, and mul_s8 of the image with its result.",
-    (*_BUFFERS, scratch("gate", "int8; the excitation's result"), *_words(_IN_FRONT), *_words(_PRODUCT)),
+    (
+        _OUTPUT,
+        _INPUT,
+        scratch("gate", "int8; the excitation's result"),
+        *_SCRATCH,
+        *_words(_IN_FRONT),
+        *_words(_PRODUCT),
+    ),
     54,
     EXCITATION.taps,
     traits=Traits(

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from openneutron.compiler.search.tiles.moves import compact
-from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
-from openneutron.compiler.select.storage_copy import copy_of_storage
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, copied_whole
 
 
 def gathered(calls: Sequence[KernelCall], storages: Storages) -> tuple[tuple[KernelCall, ...], Storages]:
@@ -27,7 +26,7 @@ def gathered(calls: Sequence[KernelCall], storages: Storages) -> tuple[tuple[Ker
         whole = Storage(f"{storage.name}@parts", storage.size_bytes)
         renamed = {tensor: f"{tensor}@parts" for tensor, name in storages.of.items() if name == storage.name}
         made = [_renamed(call, renamed) for call in made]
-        made.insert(writers[-1] + 1, copy_of_storage(whole, storage, views[0].pitches[1]))
+        made.insert(writers[-1] + 1, copied_whole(whole, storage, views[0].pitches[1]))
         of = {**storages.of, **dict.fromkeys((*renamed.values(), whole.name), whole.name)}
         storages = Storages({**storages.storages, whole.name: whole}, of)
     return tuple(made), storages
