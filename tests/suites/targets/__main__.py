@@ -60,10 +60,17 @@ def run(name: str, folder: Path, chosen: Sequence[str], known: Results) -> Resul
     if open_targets:
         command = [sys.executable, "-W", "ignore", "-m", "tests.suites.targets.measured", name, str(folder / "graphs")]
         text, fault = _ran([*command, *open_targets])
-        found |= {figures["target"]: figures for figures in map(json.loads, text.splitlines())}
+        made = {"revision": revision()}
+        found |= {figures["target"]: {**figures, **made} for figures in map(json.loads, text.splitlines())}
         for target in open_targets:
-            found.setdefault(target, {"network": name, "target": target, "fault": fault})
+            found.setdefault(target, {"network": name, "target": target, "fault": fault, **made})
     return found | {target: {**found[first], "target": target} for target, first in same.items() if target not in found}
+
+
+def revision() -> str:
+    """Return the commit that is checked out; an empty string outside of a repository."""
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _ran(command: list[str]) -> tuple[str, str]:

@@ -20,11 +20,12 @@ Python's integers; layers such as GRU equal their kernel alone in a program. Eac
 A cell has the modelled latency and the SRAM of the program for the target's own memory, and what half of the memory costs that the
 network takes without a limit: `half 1.10x` is the latency at this budget over the latency without a limit, `least 0.62` states that
 half is not feasible and 62 % is. `needs` is the least memory where the target has less, with a lower bound of all schedules that
-the compiler searches. The programs at these budgets run too, with the same bytes. On a Neutron-S, SRAM is the memory of the NPU, and half is that of the
-program's own. `no int16`: the target computes on int8 alone. Targets in one column have equal numbers. Their programs differ in
+the compiler searches. The programs at these budgets run too, with the same bytes. On a Neutron-S, SRAM is the memory of the NPU, and
+half is that of the program's own. `no int16`: the target computes on int8 alone. Targets in one column have equal numbers. Their programs differ in
 the checksum of the target's name alone, so that one of them runs.
 
-Made by `python -m tests.suites.targets --write`, which goes on where an earlier run has stopped and fails where a byte differs.
+Made by `python -m tests.suites.targets --write`, which goes on where an earlier run has stopped and fails where a byte differs. The
+last column has the commit whose compiler a row was measured with; `--again` measures rows anew.
 Groups: `shared`, LiteRT files; `published`, networks with published latencies; `built-in` and `int16`, the networks of
 `openneutron.examples`; `small`, tests/architectures; `suite`, [timm and transformers](architectures.md).
 
@@ -64,12 +65,12 @@ def page(
 ) -> str:
     """Return the page of all results. ``columns``: the targets of each column; the first target's figures are shown. ``absent``: networks
     that were not measured."""
-    heads = ["network", "operators", *(", ".join(f"`{name}`" for name in each) for each in columns)]
+    heads = ["network", "operators", *(", ".join(f"`{name}`" for name in each) for each in columns), "commit"]
     lines = [_row(heads), _row(["---"] * len(heads))]
     faults = []
     for name, targets in results.items():
         shown = [targets[each[0]] for each in columns]
-        lines.append(_row([name, str(shown[0].get("operators", "")), *map(cell, shown)]))
+        lines.append(_row([name, str(shown[0].get("operators", "")), *map(cell, shown), shown[0].get("revision", "")]))
         faults += [f"* {name} on {each['target']}: {each['fault']}" for each in shown if "fault" in each]
     tail = ["", "Failures:", "", *faults] if faults else []
     if absent:

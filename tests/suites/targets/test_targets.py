@@ -36,6 +36,7 @@ def test_a_network_on_all_targets_and_a_second_run_that_compiles_nothing(
     assert command.run("published/cifarnet", tmp_path, targets.names(), known) == results
     text = page({"published/cifarnet": results}, command.columns(), ["suite/bert"])
     assert text.endswith("\nNot measured yet: suite/bert.\n")
+    assert all(each["revision"] == command.revision() for each in results.values())
     assert f"| {cell(results['imxrt700'])} | {cell(results['mcxn54x'])} |" in text
 
 

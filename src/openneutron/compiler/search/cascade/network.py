@@ -197,7 +197,7 @@ def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:
 
     Row r of the image is row r of each plane, so that the rows in front of row r of the first plane are free behind it.
     """
-    if source.writers or view.extents[0] > 1 or view.pitches[1] != source.row_pitch:
+    if source.writers or not source.row_pitch or view.extents[0] > 1 or view.pitches[1] != source.row_pitch:
         return None
     first, inside = divmod(view.offset, view.pitches[1])
     further = (inside + view.reach(2) - 1) // view.pitches[1]
