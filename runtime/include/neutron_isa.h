@@ -437,10 +437,10 @@ typedef struct {
 
 /* layer_norm_s8 to `between`, then conv_2d_1x1_parts_s8 of `between`. */
 typedef struct {
-    uint32_t input; /* int8 */
-    uint32_t output; /* int8 */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t output; /* int8 activations */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t input; /* int8 */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
     int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
     int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
     int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
@@ -973,10 +973,10 @@ typedef struct {
 
 /* layer_norm_s8 to `between`, then conv_2d_1x1_s8 of `between`. */
 typedef struct {
-    uint32_t input; /* int8 */
-    uint32_t output; /* int8 */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t output; /* int8 activations */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t input; /* int8 */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
     int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
     int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
     int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
@@ -1010,10 +1010,10 @@ typedef struct {
 
 /* layer_norm_s8 to `between`, then conv_2d_1x1_lookup_s8 of `between`. */
 typedef struct {
-    uint32_t input; /* int8 */
-    uint32_t output; /* int8 */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t output; /* int8 activations */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t input; /* int8 */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
     int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
     int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
     int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
@@ -1049,10 +1049,10 @@ typedef struct {
 
 /* conv_2d_1x1_lookup_s8 to `between`, then conv_2d_1x1_add_s8 of `between`. */
 typedef struct {
-    uint32_t input; /* int8 activations */
     uint32_t output; /* int8 activations */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t input; /* int8 activations */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
     uint32_t first_weights_base; /* of conv_2d_1x1_lookup_s8: see bases */
     uint32_t first_weights_offset; /* of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
     uint32_t first_requant_base; /* of conv_2d_1x1_lookup_s8: see bases */
@@ -1113,10 +1113,10 @@ typedef struct {
 
 /* layer_norm_s8 to `between`, then feed_forward_s8 of `between`. */
 typedef struct {
-    uint32_t input; /* int8 */
-    uint32_t output; /* int8 */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t output; /* int8 activations */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t input; /* int8 */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
     int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
     int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
     int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
@@ -1125,8 +1125,8 @@ typedef struct {
     int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
     uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
     uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
-    uint32_t second_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one */
     int32_t second_work; /* of feed_forward_s8: multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t second_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one */
     uint32_t second_first_weights_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
     uint32_t second_first_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
     uint32_t second_first_requant_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
@@ -1187,10 +1187,10 @@ typedef struct {
 
 /* conv_2d_1x1_add_s8 to `between`, then layer_norm_s8 of `between`. */
 typedef struct {
-    uint32_t input; /* int8 activations */
-    uint32_t output; /* int8 activations */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t output; /* int8 */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t input; /* int8 activations */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
     uint32_t first_weights_base; /* of conv_2d_1x1_add_s8: see bases */
     uint32_t first_weights_offset; /* of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
     uint32_t first_requant_base; /* of conv_2d_1x1_add_s8: see bases */
@@ -1236,12 +1236,12 @@ typedef struct {
 
 /* feed_forward_s8 to `between`, then layer_norm_s8 of `between`. */
 typedef struct {
-    uint32_t input; /* int8 activations */
-    uint32_t output; /* int8 activations */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t output; /* int8 */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
-    uint32_t first_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
     int32_t first_work; /* of feed_forward_s8: multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t input; /* int8 activations */
+    uint32_t first_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one */
     uint32_t first_first_weights_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
     uint32_t first_first_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
     uint32_t first_first_requant_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */

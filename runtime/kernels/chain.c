@@ -2,49 +2,48 @@
 /* See chain.h. */
 #include "chain.h"
 
-#include <string.h>
+enum { CHAIN_WORDS = sizeof(NeutronChain) / sizeof(uint32_t) };
 
-enum { ENDS = 2, CHAIN_WORDS = sizeof(NeutronChain) / sizeof(uint32_t) };
+const uint32_t *neutron_chain_first(const void *params) { return (const uint32_t *)params + CHAIN_WORDS; }
 
-/* The words of the first kernel behind its input and output, and those of the second one. */
-static const uint32_t *first_words(const void *params) { return (const uint32_t *)params + CHAIN_WORDS; }
+static uint32_t between_of(const void *params, const NeutronLink *first) { return neutron_chain_first(params)[first->output]; }
 
-static const uint32_t *second_words(const void *params, const NeutronLink *first) {
-    return first_words(params) + first->words - ENDS;
-}
-
-static void take_words(NeutronChainPart *part, uint32_t input, uint32_t output, const uint32_t *rest, const NeutronLink *of) {
-    part->words[0] = input;
-    part->words[1] = output;
-    memcpy(part->words + ENDS, rest, (size_t)(of->words - ENDS) * sizeof(uint32_t));
+/* A word of the second kernel, which is neither its input nor its output. */
+static uint32_t second_word(const void *params, const NeutronLink *first, const NeutronLink *second, uint16_t word) {
+    const int ends = (second->input < word) + (second->output < word);
+    return neutron_chain_first(params)[first->words + word - ends];
 }
 
 bool neutron_chain_is_sound(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window,
                             const NeutronLink *first, const NeutronLink *second) {
     const NeutronChain *p = params;
-    const NeutronBuffer *between = neutron_checked_buffer(program, p->between, true);
-    const uint32_t *rest = second_words(params, first);
+    const NeutronBuffer *between = neutron_checked_buffer(program, between_of(params, first), true);
     if (between == NULL) return false;
-    if (second->stride != 0 && (rest[second->stride - ENDS] != 1 || rest[second->stride - ENDS + 1] != 1)) return false;
-    const uint32_t own = first_words(params)[first->taps - ENDS], behind = rest[second->taps - ENDS];
+    for (uint16_t i = 0; i < 2 && second->stride != 0; i++) {
+        if (second_word(params, first, second, (uint16_t)(second->stride + i)) != 1) return false;
+    }
+    const uint32_t own = neutron_chain_first(params)[first->taps];
+    const uint32_t behind = second_word(params, first, second, second->taps);
     const int64_t outputs = (int64_t)window->channel1 - window->channel0;
     if (p->work < 1 || outputs < 1 || own > INT32_MAX || behind > (uint32_t)p->work) return false;
     /* Neither product is beyond 2^62. */
     return (int64_t)between->channels * own <= outputs * (p->work - (int32_t)behind);
 }
 
-void neutron_chain_first(NeutronChainPart *part, const NeutronBuffer *buffers, const void *params,
-                         const NeutronWindowExtents *window, const NeutronLink *first) {
-    const NeutronChain *p = params;
-    take_words(part, p->input, p->between, first_words(params), first);
-    part->window = *window;
-    part->window.channel0 = 0;
-    part->window.channel1 = buffers[p->between].channels;
+NeutronWindowExtents neutron_chain_window(const NeutronBuffer *buffers, const void *params,
+                                          const NeutronWindowExtents *window, const NeutronLink *first) {
+    NeutronWindowExtents between = *window;
+    between.channel0 = 0;
+    between.channel1 = buffers[between_of(params, first)].channels;
+    return between;
 }
 
-void neutron_chain_second(NeutronChainPart *part, const void *params, const NeutronWindowExtents *window,
-                          const NeutronLink *first, const NeutronLink *second) {
-    const NeutronChain *p = params;
-    take_words(part, p->between, p->output, second_words(params, first), second);
-    part->window = *window;
+void neutron_chain_second(void *to, const void *params, const NeutronLink *first, const NeutronLink *second) {
+    const uint32_t *rest = neutron_chain_first(params) + first->words;
+    uint32_t *words = to;
+    for (uint16_t i = 0; i < second->words; i++) {
+        words[i] = i == second->input    ? between_of(params, first)
+                   : i == second->output ? ((const NeutronChain *)params)->output
+                                         : *rest++;
+    }
 }

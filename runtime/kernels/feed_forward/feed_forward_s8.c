@@ -6,4 +6,4 @@
 static const NeutronLink FIRST = NEUTRON_LINEAR_LINK(NeutronConv2d1x1LookupS8);
 static const NeutronLink SECOND = NEUTRON_LINEAR_LINK(NeutronConv2d1x1AddS8);
 
-NEUTRON_CHAIN(feed_forward_s8, conv_2d_1x1_lookup_s8, conv_2d_1x1_add_s8)
+NEUTRON_CHAIN(feed_forward_s8, conv_2d_1x1_lookup_s8, conv_2d_1x1_add_s8, NeutronConv2d1x1AddS8)

@@ -5,4 +5,4 @@
 static const NeutronLink FIRST = NEUTRON_FEED_FORWARD_LINK;
 static const NeutronLink SECOND = NEUTRON_NORM_LINK;
 
-NEUTRON_CHAIN(feed_forward_layer_norm_s8, feed_forward_s8, layer_norm_s8)
+NEUTRON_CHAIN(feed_forward_layer_norm_s8, feed_forward_s8, layer_norm_s8, NeutronLayerNormS8)

@@ -5,4 +5,4 @@
 static const NeutronLink FIRST = NEUTRON_NORM_LINK;
 static const NeutronLink SECOND = NEUTRON_LINEAR_LINK(NeutronConv2d1x1PartsS8);
 
-NEUTRON_CHAIN(layer_norm_conv_2d_1x1_parts_s8, layer_norm_s8, conv_2d_1x1_parts_s8)
+NEUTRON_CHAIN(layer_norm_conv_2d_1x1_parts_s8, layer_norm_s8, conv_2d_1x1_parts_s8, NeutronConv2d1x1PartsS8)

@@ -18,22 +18,19 @@ BETWEEN = "between"
 FIRST, SECOND = "first_", "second_"
 """The prefixes of both kernels' fields, except those of the input and the output."""
 
-_MOST_WORDS = 72
-"""The most words of a part: NEUTRON_LINK_WORDS of runtime/kernels/chain.h."""
-
 _ENDS = ("input", "output")
 
-_WORDS = (
-    scratch(BETWEEN, "int8; the output of the first kernel and the input of the second one"),
-    signed("work", "multiply-accumulates of both kernels for each output channel of a window, rounded up"),
-)
+_BETWEEN = scratch(BETWEEN, "int8; the output of the first kernel and the input of the second one")
+_WORK = signed("work", "multiply-accumulates of both kernels for each output channel of a window, rounded up")
 
 
 def _chained(name: str, first: Row, second: Row, code: int) -> Row:
-    """Return the row of a kernel whose words are both ends, the scratch, the work, and the other words of both kernels in order."""
-    ends = tuple(own for own in first.fields if own.name in _ENDS)
-    assert tuple(own.name for own in (*first.fields[:2], *second.fields[:2])) == (*_ENDS, *_ENDS)
-    assert max(len(first.fields), len(second.fields)) <= _MOST_WORDS
+    """Return the row of a kernel whose words are the output, the work, all words of the first kernel, and the words of the second one without
+    its ends. So the first kernel finds its words in place (runtime/kernels/chain.h)."""
+    (output,) = (own for own in second.fields if own.name == "output")
+    (source,) = (own for own in first.fields if own.name == "input")
+    ends = {"input": source, "output": _BETWEEN}
+    own = tuple(ends.get(each.name) or _prefixed(each, first, FIRST) for each in first.fields)
     parts = ((FIRST, first), (SECOND, second))
     operands = [
         Operand(f"{prefix}{each.name}")
@@ -44,7 +41,7 @@ def _chained(name: str, first: Row, second: Row, code: int) -> Row:
     return Row(
         name,
         f"{first.name} to `{BETWEEN}`, then {second.name} of `{BETWEEN}`.",
-        (*ends, *_WORDS, *(own for prefix, part in parts for own in _rest(part, prefix))),
+        (output, _WORK, *own, *(_prefixed(each, second, SECOND) for each in second.fields if each.name not in _ENDS)),
         code,
         ("work",),
         traits=Traits(
@@ -63,13 +60,8 @@ def _part(row: Row, prefix: str, source: str, result: str) -> Part:
     return Part(row.name, prefix, (("input", source), ("output", result), *others))
 
 
-def _rest(row: Row, prefix: str) -> tuple[Field, ...]:
-    """Return the words of a part behind its input and output."""
-    return tuple(
-        replace(own, name=f"{prefix}{own.name}", doc=f"of {row.name}: {own.doc}")
-        for own in row.fields
-        if own.name not in _ENDS
-    )
+def _prefixed(own: Field, row: Row, prefix: str) -> Field:
+    return replace(own, name=f"{prefix}{own.name}", doc=f"of {row.name}: {own.doc}")
 
 
 _ROWS = {row.name: row for row in (*products.KERNELS, *normalization.KERNELS, *joined.KERNELS)}
