@@ -437,18 +437,10 @@ typedef struct {
 
 /* layer_norm_s8 to `between`, then conv_2d_1x1_parts_s8 of `between`. */
 typedef struct {
-    uint32_t output; /* int8 activations */
-    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t input; /* int8 */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t between; /* int8; the output of the first kernel and the input of the second one */
-    int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
-    int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
-    int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
-    uint32_t first_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
-    uint32_t first_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
-    int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
-    uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
-    uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+    uint32_t output; /* int8 activations */
     uint32_t second_weights_base; /* of conv_2d_1x1_parts_s8: see bases */
     uint32_t second_weights_offset; /* of conv_2d_1x1_parts_s8: bytes; packed weights of the channels held */
     uint32_t second_requant_base; /* of conv_2d_1x1_parts_s8: see bases */
@@ -472,6 +464,14 @@ typedef struct {
     int32_t second_clamp_max; /* of conv_2d_1x1_parts_s8: fused activation's upper bound, stored; not below clamp_min */
     uint32_t second_zero_points_base; /* of conv_2d_1x1_parts_s8: see bases */
     uint32_t second_zero_points_offset; /* of conv_2d_1x1_parts_s8: bytes; for each 8 channels held an int8 that takes the place of output_zero_point */
+    int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
+    int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
+    uint32_t first_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t first_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
+    int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
+    uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
+    uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
 } NeutronLayerNormConv2d1x1PartsS8;
 
 /* conv_2d_1x1_s8 with an output zero point for each 8 output channels: linear layers of one input, side by
@@ -973,18 +973,10 @@ typedef struct {
 
 /* layer_norm_s8 to `between`, then conv_2d_1x1_s8 of `between`. */
 typedef struct {
-    uint32_t output; /* int8 activations */
-    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t input; /* int8 */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t between; /* int8; the output of the first kernel and the input of the second one */
-    int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
-    int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
-    int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
-    uint32_t first_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
-    uint32_t first_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
-    int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
-    uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
-    uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+    uint32_t output; /* int8 activations */
     uint32_t second_weights_base; /* of conv_2d_1x1_s8: see bases */
     uint32_t second_weights_offset; /* of conv_2d_1x1_s8: bytes; packed weights of the channels held */
     uint32_t second_requant_base; /* of conv_2d_1x1_s8: see bases */
@@ -1006,14 +998,6 @@ typedef struct {
     int32_t second_output_zero_point; /* of conv_2d_1x1_s8: added after requantization */
     int32_t second_clamp_min; /* of conv_2d_1x1_s8: fused activation's lower bound, stored */
     int32_t second_clamp_max; /* of conv_2d_1x1_s8: fused activation's upper bound, stored; not below clamp_min */
-} NeutronLayerNormConv2d1x1S8;
-
-/* layer_norm_s8 to `between`, then conv_2d_1x1_lookup_s8 of `between`. */
-typedef struct {
-    uint32_t output; /* int8 activations */
-    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
-    uint32_t input; /* int8 */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
     int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
     int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
     int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
@@ -1022,6 +1006,14 @@ typedef struct {
     int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
     uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
     uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+} NeutronLayerNormConv2d1x1S8;
+
+/* layer_norm_s8 to `between`, then conv_2d_1x1_lookup_s8 of `between`. */
+typedef struct {
+    uint32_t input; /* int8 */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t output; /* int8 activations */
     uint32_t second_weights_base; /* of conv_2d_1x1_lookup_s8: see bases */
     uint32_t second_weights_offset; /* of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
     uint32_t second_requant_base; /* of conv_2d_1x1_lookup_s8: see bases */
@@ -1045,37 +1037,22 @@ typedef struct {
     int32_t second_clamp_max; /* of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
     uint32_t second_then_table_base; /* of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
     uint32_t second_then_table_offset; /* of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
+    int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
+    int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
+    uint32_t first_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t first_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
+    int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
+    uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
+    uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
 } NeutronLayerNormConv2d1x1LookupS8;
 
 /* conv_2d_1x1_lookup_s8 to `between`, then conv_2d_1x1_add_s8 of `between`. */
 typedef struct {
-    uint32_t output; /* int8 activations */
-    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t input; /* int8 activations */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t between; /* int8; the output of the first kernel and the input of the second one */
-    uint32_t first_weights_base; /* of conv_2d_1x1_lookup_s8: see bases */
-    uint32_t first_weights_offset; /* of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
-    uint32_t first_requant_base; /* of conv_2d_1x1_lookup_s8: see bases */
-    uint32_t first_requant_offset; /* of conv_2d_1x1_lookup_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
-    int32_t first_constant_channel0; /* of conv_2d_1x1_lookup_s8: first output channel that weights and requant hold, a multiple of 8 */
-    int32_t first_constant_channels; /* of conv_2d_1x1_lookup_s8: output channels that they hold */
-    int32_t first_kernel_h; /* of conv_2d_1x1_lookup_s8: rows */
-    int32_t first_kernel_w; /* of conv_2d_1x1_lookup_s8: columns */
-    int32_t first_stride_h; /* of conv_2d_1x1_lookup_s8: rows */
-    int32_t first_stride_w; /* of conv_2d_1x1_lookup_s8: columns */
-    int32_t first_dilation_h; /* of conv_2d_1x1_lookup_s8: rows */
-    int32_t first_dilation_w; /* of conv_2d_1x1_lookup_s8: columns */
-    int32_t first_pad_top; /* of conv_2d_1x1_lookup_s8: rows before the first; padding below and to the right follows from the output's extents */
-    int32_t first_pad_left; /* of conv_2d_1x1_lookup_s8: columns before the first */
-    int32_t first_group_inputs; /* of conv_2d_1x1_lookup_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
-    int32_t first_group_outputs; /* of conv_2d_1x1_lookup_s8: output channels of a group */
-    int32_t first_input_zero_point; /* of conv_2d_1x1_lookup_s8: the value of padding; biases already hold -zero_point * sum(weights) */
-    int32_t first_single_rounding; /* of conv_2d_1x1_lookup_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
-    int32_t first_output_zero_point; /* of conv_2d_1x1_lookup_s8: added after requantization */
-    int32_t first_clamp_min; /* of conv_2d_1x1_lookup_s8: fused activation's lower bound, stored */
-    int32_t first_clamp_max; /* of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
-    uint32_t first_then_table_base; /* of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
-    uint32_t first_then_table_offset; /* of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
+    uint32_t output; /* int8 activations */
     uint32_t second_weights_base; /* of conv_2d_1x1_add_s8: see bases */
     uint32_t second_weights_offset; /* of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
     uint32_t second_requant_base; /* of conv_2d_1x1_add_s8: see bases */
@@ -1109,47 +1086,39 @@ typedef struct {
     int32_t second_then_output_zero_point; /* of conv_2d_1x1_add_s8: of add_s8: added after requantization */
     int32_t second_then_clamp_min; /* of conv_2d_1x1_add_s8: of add_s8: fused activation's lower bound, stored */
     int32_t second_then_clamp_max; /* of conv_2d_1x1_add_s8: of add_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t first_weights_base; /* of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t first_weights_offset; /* of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
+    uint32_t first_requant_base; /* of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t first_requant_offset; /* of conv_2d_1x1_lookup_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t first_constant_channel0; /* of conv_2d_1x1_lookup_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t first_constant_channels; /* of conv_2d_1x1_lookup_s8: output channels that they hold */
+    int32_t first_kernel_h; /* of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_kernel_w; /* of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_stride_h; /* of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_stride_w; /* of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_dilation_h; /* of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_dilation_w; /* of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_pad_top; /* of conv_2d_1x1_lookup_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t first_pad_left; /* of conv_2d_1x1_lookup_s8: columns before the first */
+    int32_t first_group_inputs; /* of conv_2d_1x1_lookup_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t first_group_outputs; /* of conv_2d_1x1_lookup_s8: output channels of a group */
+    int32_t first_input_zero_point; /* of conv_2d_1x1_lookup_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t first_single_rounding; /* of conv_2d_1x1_lookup_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t first_output_zero_point; /* of conv_2d_1x1_lookup_s8: added after requantization */
+    int32_t first_clamp_min; /* of conv_2d_1x1_lookup_s8: fused activation's lower bound, stored */
+    int32_t first_clamp_max; /* of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t first_then_table_base; /* of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
+    uint32_t first_then_table_offset; /* of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
 } NeutronFeedForwardS8;
 
 /* layer_norm_s8 to `between`, then feed_forward_s8 of `between`. */
 typedef struct {
-    uint32_t output; /* int8 activations */
-    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t input; /* int8 */
+    int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t between; /* int8; the output of the first kernel and the input of the second one */
-    int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
-    int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
-    int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
-    uint32_t first_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
-    uint32_t first_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
-    int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
-    uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
-    uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
     int32_t second_work; /* of feed_forward_s8: multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t second_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one */
-    uint32_t second_first_weights_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
-    uint32_t second_first_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
-    uint32_t second_first_requant_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
-    uint32_t second_first_requant_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
-    int32_t second_first_constant_channel0; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: first output channel that weights and requant hold, a multiple of 8 */
-    int32_t second_first_constant_channels; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels that they hold */
-    int32_t second_first_kernel_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
-    int32_t second_first_kernel_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
-    int32_t second_first_stride_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
-    int32_t second_first_stride_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
-    int32_t second_first_dilation_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
-    int32_t second_first_dilation_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
-    int32_t second_first_pad_top; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows before the first; padding below and to the right follows from the output's extents */
-    int32_t second_first_pad_left; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns before the first */
-    int32_t second_first_group_inputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
-    int32_t second_first_group_outputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels of a group */
-    int32_t second_first_input_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: the value of padding; biases already hold -zero_point * sum(weights) */
-    int32_t second_first_single_rounding; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
-    int32_t second_first_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: added after requantization */
-    int32_t second_first_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's lower bound, stored */
-    int32_t second_first_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
-    uint32_t second_first_then_table_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
-    uint32_t second_first_then_table_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
+    uint32_t output; /* int8 activations */
     uint32_t second_second_weights_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */
     uint32_t second_second_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
     uint32_t second_second_requant_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */
@@ -1183,6 +1152,37 @@ typedef struct {
     int32_t second_second_then_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: added after requantization */
     int32_t second_second_then_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fused activation's lower bound, stored */
     int32_t second_second_then_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t second_first_weights_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t second_first_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
+    uint32_t second_first_requant_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t second_first_requant_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t second_first_constant_channel0; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t second_first_constant_channels; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels that they hold */
+    int32_t second_first_kernel_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t second_first_kernel_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t second_first_stride_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t second_first_stride_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t second_first_dilation_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t second_first_dilation_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t second_first_pad_top; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t second_first_pad_left; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns before the first */
+    int32_t second_first_group_inputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t second_first_group_outputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels of a group */
+    int32_t second_first_input_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t second_first_single_rounding; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t second_first_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: added after requantization */
+    int32_t second_first_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's lower bound, stored */
+    int32_t second_first_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t second_first_then_table_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
+    uint32_t second_first_then_table_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
+    int32_t first_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
+    int32_t first_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
+    int32_t first_input_zero_point; /* of layer_norm_s8: subtracted from each element */
+    uint32_t first_epsilon_low; /* of layer_norm_s8: low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t first_epsilon_high; /* of layer_norm_s8: high word, below 2^30 */
+    int32_t first_shift; /* of layer_norm_s8: 0 to 62: fractional bits of an output before its rounding */
+    uint32_t first_coefficients_base; /* of layer_norm_s8: see bases */
+    uint32_t first_coefficients_offset; /* of layer_norm_s8: bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
 } NeutronLayerNormFeedForwardS8;
 
 /* conv_2d_1x1_add_s8 to `between`, then layer_norm_s8 of `between`. */
@@ -1238,33 +1238,10 @@ typedef struct {
 typedef struct {
     uint32_t output; /* int8 */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
-    int32_t first_work; /* of feed_forward_s8: multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t input; /* int8 activations */
+    int32_t first_work; /* of feed_forward_s8: multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t first_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one */
-    uint32_t first_first_weights_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
-    uint32_t first_first_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
-    uint32_t first_first_requant_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
-    uint32_t first_first_requant_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
-    int32_t first_first_constant_channel0; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: first output channel that weights and requant hold, a multiple of 8 */
-    int32_t first_first_constant_channels; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels that they hold */
-    int32_t first_first_kernel_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
-    int32_t first_first_kernel_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
-    int32_t first_first_stride_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
-    int32_t first_first_stride_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
-    int32_t first_first_dilation_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
-    int32_t first_first_dilation_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
-    int32_t first_first_pad_top; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows before the first; padding below and to the right follows from the output's extents */
-    int32_t first_first_pad_left; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns before the first */
-    int32_t first_first_group_inputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
-    int32_t first_first_group_outputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels of a group */
-    int32_t first_first_input_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: the value of padding; biases already hold -zero_point * sum(weights) */
-    int32_t first_first_single_rounding; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
-    int32_t first_first_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: added after requantization */
-    int32_t first_first_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's lower bound, stored */
-    int32_t first_first_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
-    uint32_t first_first_then_table_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
-    uint32_t first_first_then_table_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
     uint32_t first_second_weights_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */
     uint32_t first_second_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
     uint32_t first_second_requant_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */
@@ -1298,6 +1275,29 @@ typedef struct {
     int32_t first_second_then_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: added after requantization */
     int32_t first_second_then_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fused activation's lower bound, stored */
     int32_t first_second_then_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_add_s8: of add_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t first_first_weights_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t first_first_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
+    uint32_t first_first_requant_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: see bases */
+    uint32_t first_first_requant_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t first_first_constant_channel0; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t first_first_constant_channels; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels that they hold */
+    int32_t first_first_kernel_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_first_kernel_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_first_stride_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_first_stride_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_first_dilation_h; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows */
+    int32_t first_first_dilation_w; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns */
+    int32_t first_first_pad_top; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t first_first_pad_left; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: columns before the first */
+    int32_t first_first_group_inputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t first_first_group_outputs; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: output channels of a group */
+    int32_t first_first_input_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t first_first_single_rounding; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t first_first_output_zero_point; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: added after requantization */
+    int32_t first_first_clamp_min; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's lower bound, stored */
+    int32_t first_first_clamp_max; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t first_first_then_table_base; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: see bases */
+    uint32_t first_first_then_table_offset; /* of feed_forward_s8: of conv_2d_1x1_lookup_s8: of lookup_s8: bytes */
     int32_t second_channels; /* of layer_norm_s8: the input's and the output's channels, at most 32768 */
     int32_t second_centred; /* of layer_norm_s8: 1: the mean is subtracted (layer norm); 0: it is not (RMS norm) */
     int32_t second_input_zero_point; /* of layer_norm_s8: subtracted from each element */

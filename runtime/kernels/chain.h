@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two kernels in one call, the first one's output in a scratch buffer that is the second one's input.
  *
- * A call's words are its output, a bound of its work, then all words of the first kernel, whose output is the scratch buffer, and then those
- * of the second one without its input and output. Both kernels compute each position from the same position of their input. */
+ * One part finds its words in place; those of the other one, which has fewer, are copied. A call's words are the copied part's input or output
+ * that is not the scratch buffer, a bound of the call's work, then all words of the part in place, and then those of the copied part without
+ * its input and output. Both kernels compute each position from the same position of their input. */
 #ifndef NEUTRON_CHAIN_H
 #define NEUTRON_CHAIN_H
 
@@ -10,7 +11,7 @@
 
 /* The first words of each chain. */
 typedef struct {
-    uint32_t output;
+    uint32_t end;
     int32_t work;
 } NeutronChain;
 
@@ -32,44 +33,79 @@ typedef struct {
 #define NEUTRON_FEED_FORWARD_LINK \
     NEUTRON_LINK(NeutronFeedForwardS8, work, NEUTRON_WORD(NeutronFeedForwardS8, first_stride_h))
 
-/* The kernel of this name runs these two, which a FIRST and a SECOND describe. Calls are direct, so that the stack is known. What a part needs
- * is on the stack while that part runs alone. */
-#define NEUTRON_CHAIN(kernel, first, second, SecondParams)                                                            \
+/* Both kernels of a chain. */
+typedef struct {
+    NeutronLink first, second;
+    bool copies_first;
+} NeutronPair;
+
+/* The kernel of this name runs these two, which a PAIR describes; Params are the words of the copied part. Calls are direct, so that the stack
+ * is known. What a part needs is on the stack while that part runs alone. */
+#define NEUTRON_CHAIN_COPYING_FIRST(kernel, first, second, Params)                                                    \
+    NEUTRON_PART_COPIED(first, Params, neutron_chain_window)                                                          \
+    NEUTRON_PART_IN_PLACE(second, neutron_chain_same_window)                                                          \
+    NEUTRON_CHAIN(kernel, first, second)
+#define NEUTRON_CHAIN_COPYING_SECOND(kernel, first, second, Params)                                                   \
+    NEUTRON_PART_IN_PLACE(first, neutron_chain_window)                                                                \
+    NEUTRON_PART_COPIED(second, Params, neutron_chain_same_window)                                                    \
+    NEUTRON_CHAIN(kernel, first, second)
+
+#define NEUTRON_PART_IN_PLACE(part, window_of)                                                                        \
+    static bool part##_is_sound(const NeutronProgramView *program, const void *params,                               \
+                                const NeutronWindowExtents *window) {                                                 \
+        const NeutronWindowExtents own = window_of(program->buffers, params, window, &PAIR);                          \
+        return part##_check(program, neutron_chain_in_place(params), &own);                                           \
+    }                                                                                                                 \
+    static __attribute__((noinline)) void run_##part(const NeutronKernelCall *call) {                                \
+        NeutronKernelCall own = *call;                                                                                \
+        own.params = neutron_chain_in_place(call->params);                                                            \
+        own.window = window_of(call->buffers, call->params, &call->window, &PAIR);                                    \
+        part##_run(&own);                                                                                             \
+    }
+
+#define NEUTRON_PART_COPIED(part, Params, window_of)                                                                  \
+    static bool part##_is_sound(const NeutronProgramView *program, const void *params,                               \
+                                const NeutronWindowExtents *window) {                                                 \
+        Params words;                                                                                                 \
+        const NeutronWindowExtents own = window_of(program->buffers, params, window, &PAIR);                          \
+        neutron_chain_copied(&words, params, &PAIR);                                                                  \
+        return part##_check(program, &words, &own);                                                                   \
+    }                                                                                                                 \
+    static __attribute__((noinline)) void run_##part(const NeutronKernelCall *call) {                                \
+        Params words;                                                                                                 \
+        NeutronKernelCall own = *call;                                                                                \
+        own.params = &words;                                                                                          \
+        own.window = window_of(call->buffers, call->params, &call->window, &PAIR);                                    \
+        neutron_chain_copied(&words, call->params, &PAIR);                                                            \
+        part##_run(&own);                                                                                             \
+    }
+
+#define NEUTRON_CHAIN(kernel, first, second)                                                                          \
     bool kernel##_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) { \
-        SecondParams own;                                                                                             \
-        if (!neutron_chain_is_sound(program, params, window, &FIRST, &SECOND)) return false;                          \
-        const NeutronWindowExtents between = neutron_chain_window(program->buffers, params, window, &FIRST);          \
-        if (!first##_check(program, neutron_chain_first(params), &between)) return false;                             \
-        neutron_chain_second(&own, params, &FIRST, &SECOND);                                                          \
-        return second##_check(program, &own, window);                                                                 \
-    }                                                                                                                 \
-    static __attribute__((noinline)) void run_first(const NeutronKernelCall *call) {                                 \
-        NeutronKernelCall own = *call;                                                                                \
-        own.params = neutron_chain_first(call->params);                                                               \
-        own.window = neutron_chain_window(call->buffers, call->params, &call->window, &FIRST);                        \
-        first##_run(&own);                                                                                            \
-    }                                                                                                                 \
-    static __attribute__((noinline)) void run_second(const NeutronKernelCall *call) {                                \
-        SecondParams params;                                                                                          \
-        NeutronKernelCall own = *call;                                                                                \
-        own.params = &params;                                                                                         \
-        neutron_chain_second(&params, call->params, &FIRST, &SECOND);                                                 \
-        second##_run(&own);                                                                                           \
+        return neutron_chain_is_sound(program, params, window, &PAIR) && first##_is_sound(program, params, window) && \
+               second##_is_sound(program, params, window);                                                            \
     }                                                                                                                 \
     void kernel##_run(const NeutronKernelCall *call) {                                                                \
-        run_first(call);                                                                                              \
-        run_second(call);                                                                                             \
+        run_##first(call);                                                                                            \
+        run_##second(call);                                                                                           \
     }
 
 /* The scratch buffer is writable, the strides are 1, and the word `work` bounds the work of both kernels. */
 bool neutron_chain_is_sound(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window,
-                            const NeutronLink *first, const NeutronLink *second);
-/* The words of the first kernel. */
-const uint32_t *neutron_chain_first(const void *params);
+                            const NeutronPair *pair);
+/* The words of the part in place. */
+const uint32_t *neutron_chain_in_place(const void *params);
+/* Writes the words of the copied part to `to`. */
+void neutron_chain_copied(void *to, const void *params, const NeutronPair *pair);
 /* The window of the first kernel: all channels of the scratch buffer. */
 NeutronWindowExtents neutron_chain_window(const NeutronBuffer *buffers, const void *params,
-                                          const NeutronWindowExtents *window, const NeutronLink *first);
-/* Writes the words of the second kernel to `to`. */
-void neutron_chain_second(void *to, const void *params, const NeutronLink *first, const NeutronLink *second);
+                                          const NeutronWindowExtents *window, const NeutronPair *pair);
+
+/* The window of the second kernel is that of the call. */
+static inline NeutronWindowExtents neutron_chain_same_window(const NeutronBuffer *buffers, const void *params,
+                                                             const NeutronWindowExtents *window, const NeutronPair *pair) {
+    (void)buffers, (void)params, (void)pair;
+    return *window;
+}
 
 #endif

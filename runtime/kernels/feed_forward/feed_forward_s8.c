@@ -3,7 +3,6 @@
  * residual sum behind them. */
 #include "chain.h"
 
-static const NeutronLink FIRST = NEUTRON_LINEAR_LINK(NeutronConv2d1x1LookupS8);
-static const NeutronLink SECOND = NEUTRON_LINEAR_LINK(NeutronConv2d1x1AddS8);
+static const NeutronPair PAIR = {NEUTRON_LINEAR_LINK(NeutronConv2d1x1LookupS8), NEUTRON_LINEAR_LINK(NeutronConv2d1x1AddS8), true};
 
-NEUTRON_CHAIN(feed_forward_s8, conv_2d_1x1_lookup_s8, conv_2d_1x1_add_s8, NeutronConv2d1x1AddS8)
+NEUTRON_CHAIN_COPYING_FIRST(feed_forward_s8, conv_2d_1x1_lookup_s8, conv_2d_1x1_add_s8, NeutronConv2d1x1LookupS8)

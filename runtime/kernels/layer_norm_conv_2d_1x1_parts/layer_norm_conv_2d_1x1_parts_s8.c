@@ -2,7 +2,6 @@
 /* layer_norm_s8, then conv_2d_1x1_parts_s8 of its result. */
 #include "chain.h"
 
-static const NeutronLink FIRST = NEUTRON_NORM_LINK;
-static const NeutronLink SECOND = NEUTRON_LINEAR_LINK(NeutronConv2d1x1PartsS8);
+static const NeutronPair PAIR = {NEUTRON_NORM_LINK, NEUTRON_LINEAR_LINK(NeutronConv2d1x1PartsS8), true};
 
-NEUTRON_CHAIN(layer_norm_conv_2d_1x1_parts_s8, layer_norm_s8, conv_2d_1x1_parts_s8, NeutronConv2d1x1PartsS8)
+NEUTRON_CHAIN_COPYING_FIRST(layer_norm_conv_2d_1x1_parts_s8, layer_norm_s8, conv_2d_1x1_parts_s8, NeutronLayerNormS8)

@@ -2,7 +2,6 @@
 /* layer_norm_s8, then feed_forward_s8 of its result. */
 #include "chain.h"
 
-static const NeutronLink FIRST = NEUTRON_NORM_LINK;
-static const NeutronLink SECOND = NEUTRON_FEED_FORWARD_LINK;
+static const NeutronPair PAIR = {NEUTRON_NORM_LINK, NEUTRON_FEED_FORWARD_LINK, true};
 
-NEUTRON_CHAIN(layer_norm_feed_forward_s8, layer_norm_s8, feed_forward_s8, NeutronFeedForwardS8)
+NEUTRON_CHAIN_COPYING_FIRST(layer_norm_feed_forward_s8, layer_norm_s8, feed_forward_s8, NeutronLayerNormS8)

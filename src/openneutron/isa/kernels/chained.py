@@ -25,12 +25,20 @@ _WORK = signed("work", "multiply-accumulates of both kernels for each output cha
 
 
 def _chained(name: str, first: Row, second: Row, code: int) -> Row:
-    """Return the row of a kernel whose words are the output, the work, all words of the first kernel, and the words of the second one without
-    its ends. So the first kernel finds its words in place (runtime/kernels/chain.h)."""
-    (output,) = (own for own in second.fields if own.name == "output")
+    """Return the row of a kernel that runs both parts.
+
+    The part with more words finds them in place (runtime/kernels/chain.h). The words of the row are the end of the other part, the work, all
+    words of the part in place, and the words of the other part without its ends.
+    """
     (source,) = (own for own in first.fields if own.name == "input")
-    ends = {"input": source, "output": _BETWEEN}
-    own = tuple(ends.get(each.name) or _prefixed(each, first, FIRST) for each in first.fields)
+    (result,) = (own for own in second.fields if own.name == "output")
+    copies_first = len(first.fields) < len(second.fields)
+    if copies_first:
+        end, ends, (kept, copied) = source, {"input": _BETWEEN, "output": result}, ((SECOND, second), (FIRST, first))
+    else:
+        end, ends, (kept, copied) = result, {"input": source, "output": _BETWEEN}, ((FIRST, first), (SECOND, second))
+    in_place = [ends.get(each.name) or _prefixed(each, *kept) for each in kept[1].fields]
+    rest = [_prefixed(each, *copied) for each in copied[1].fields if each.name not in _ENDS]
     parts = ((FIRST, first), (SECOND, second))
     operands = [
         Operand(f"{prefix}{each.name}")
@@ -41,7 +49,7 @@ def _chained(name: str, first: Row, second: Row, code: int) -> Row:
     return Row(
         name,
         f"{first.name} to `{BETWEEN}`, then {second.name} of `{BETWEEN}`.",
-        (output, _WORK, *own, *(_prefixed(each, second, SECOND) for each in second.fields if each.name not in _ENDS)),
+        (end, _WORK, *in_place, *rest),
         code,
         ("work",),
         traits=Traits(
@@ -60,7 +68,7 @@ def _part(row: Row, prefix: str, source: str, result: str) -> Part:
     return Part(row.name, prefix, (("input", source), ("output", result), *others))
 
 
-def _prefixed(own: Field, row: Row, prefix: str) -> Field:
+def _prefixed(own: Field, prefix: str, row: Row) -> Field:
     return replace(own, name=f"{prefix}{own.name}", doc=f"of {row.name}: {own.doc}")
 
 
