@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,8 +96,8 @@ printf 'cycles_total,cycles_npu,cycles_dram_access,dram_total_bytes,sram_memory_
 
 def test_figures_of_vela_stand_below_those_of_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Chain("chain", (1, 8, 8, 8)).conv(8, 1).graph()
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert ethos_u65.measure(write(graph), str(tmp_path)) is None or shutil.which("vela")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert ethos_u65.measure(write(graph), str(tmp_path)) is None
     (tmp_path / "vela").write_text(VELA)
     (tmp_path / "vela").chmod(0o755)
     found = ethos_u65.measure(write(graph), str(tmp_path))

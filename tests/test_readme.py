@@ -52,7 +52,7 @@ def test_its_pictures_show_the_commands_above_them(root: Path) -> None:
 def test_its_figures_are_those_of_the_picture(root: Path) -> None:
     """The captions repeat what the picture of the terminal shows."""
     shown = (root / "docs/assets/terminal.svg").read_text().replace("&#160;", " ")
-    assert "99 of 99 operators" in shown and "25.44 ms" in shown
+    assert "99 of 99 operators" in shown and "25.43 ms" in shown
 
 
 def test_both_make_targets_exist(root: Path) -> None:

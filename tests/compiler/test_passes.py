@@ -61,9 +61,10 @@ def test_norms_within_budgets_have_the_bytes_of_whole_ones(name: str) -> None:
 
 
 def test_neither_the_input_nor_the_output_of_a_norm_is_in_memory() -> None:
-    """Input and output of the norm take 10,240 B each, the graph's input 640 B and its output 2,544 B."""
+    """Input and output of the norm take 10,240 B each, the graph's input 640 B and its output 2,544 B. Without a budget, both are in memory but
+    for a row, as a result takes rows of its input that nobody reads any more."""
     graph = stem(0, (1, 320, 2), 32, 8, (1, 5))
-    assert compile_graph(graph, oracle.TARGET).report.sram_bytes >= 2 * 320 * 32
+    assert compile_graph(graph, oracle.TARGET).report.sram_bytes >= (2 * 320 - 1) * 32
     least = oracle.least_budget(graph)
     assert least < 0.7 * 320 * 32
     oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=least))

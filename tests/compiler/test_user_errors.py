@@ -35,6 +35,9 @@ ABOUT = {
     "a graph of a type that the chip does not have, partitioned for another chip or for none": {
         ("compiler/driver.py", "_compiled", "InvalidModelError"): 1,
     },
+    "a graph without tiles at any size of the memory": {
+        ("compiler/search/fit.py", "within_budget", "InvalidModelError"): 1,
+    },
     "a damaged file, while it is read": {("litert/write.py", "_within", "InvalidModelError"): 1},
     "a mistake in the compiler": {("compiler/driver.py", "checked", "CompilerFaultError"): 1},
 }

@@ -125,7 +125,7 @@ def test_int8_borders() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"options": CompileOptions(sram_budget=1024)}, BudgetError, r"; the budget is 1\.0 KiB"),
+        ({"options": CompileOptions(sram_budget=512)}, BudgetError, r"; the budget is 0\.5 KiB"),
         (
             {"quantization": QuantizationOptions(channels_last=True)},
             InvalidOptionError,
