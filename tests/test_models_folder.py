@@ -25,4 +25,8 @@ def test_a_made_network_has_the_operators_memory_and_cycles_of_its_model(name: s
     made, model = made_networks.NETWORKS[name](), litert.read(trained / f"{name}.tflite").graph
     assert [node.op for node in made.nodes] == [node.op for node in model.nodes]
     one, other = compile_graph(made, oracle.TARGET).report, compile_graph(model, oracle.TARGET).report
-    assert (one.arena_bytes, one.cycles) == (other.arena_bytes, other.cycles)
+    assert one.arena_bytes == other.arena_bytes
+    cycles = [[item.cycles for item in report.operators if item.kernel != "softmax_s8"] for report in (one, other)]
+    assert cycles[0] == cycles[1]
+    # The exponentials of a softmax are a table of at most 1,024 bytes, which a smaller scale makes longer.
+    assert abs(one.cycles - other.cycles) <= 1024 / oracle.TARGET.constants_memory.bandwidth.value
