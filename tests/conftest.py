@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from openneutron import targets
-from tests.support import stock, tools
+from tests.support import built_once, stock, tools
 from tests.support.made_networks import TRAINED_MODELS, models_folder
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +30,17 @@ def shared_models() -> Path:
     """Return the folder of trained models beside the checkout, or, where it is absent, a folder of networks with the
     same shapes."""
     return models_folder()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _built_folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[None, None, None]:
+    """Give all processes of a run one folder for what is built once."""
+    base = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(
+            built_once.FOLDER, str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built")
+        )
+        yield
 
 
 def pytest_report_header() -> list[str]:

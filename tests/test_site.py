@@ -15,19 +15,22 @@ from pathlib import Path
 import pytest
 
 import openneutron
+from tests.support.built_once import built_once
 
 pytest.importorskip("mkdocs")
 pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")
-def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(root: Path) -> Path:
     """Return the folder of the built site."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+
+    def build(folder: Path) -> None:
+        command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return built_once("site", build)
 
 
 def test_pages_fetch_nothing_from_the_network(site: Path) -> None:

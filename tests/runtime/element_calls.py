@@ -7,7 +7,6 @@ import ctypes
 import functools
 import itertools
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph
 from openneutron.isa import rows
 from tests.support import convolution_calls, oracle
+from tests.support.built_once import built_once
 from tests.support.convolution_calls import (
     FLAGS,
     RUNTIME,
@@ -64,10 +64,12 @@ Ranges = tuple[Range, Range, Range, Range]
 @functools.cache
 def library(variant: str) -> ctypes.CDLL:
     """The kernels and their checks in a shared object of their own."""
-    path = Path(tempfile.mkdtemp(prefix="openneutron-kernels-")) / f"{variant}.so"
-    command = ["gcc", *FLAGS, *VARIANTS[variant], "-O3", "-shared", "-fPIC", "-o", str(path), *map(str, SOURCES)]
-    subprocess.run(command, check=True)
-    loaded = ctypes.CDLL(str(path))
+
+    def build(folder: Path) -> None:
+        command = ["gcc", *FLAGS, *VARIANTS[variant], "-O3", "-shared", "-fPIC", "-o", "kernels.so", *map(str, SOURCES)]
+        subprocess.run(command, cwd=folder, check=True)
+
+    loaded = ctypes.CDLL(str(built_once(f"element-calls-{variant}", build) / "kernels.so"))
     for name in KERNELS:
         getattr(loaded, f"{name}_check").restype = ctypes.c_bool
         getattr(loaded, f"{name}_run").restype = None

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.isa import rows
 from openneutron.isa.kernels.row import Row
+from tests.support.built_once import built_once
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 KERNELS = ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")
@@ -43,11 +43,12 @@ Int8Array = npt.NDArray[np.int8]
 @functools.cache
 def library(*flags: str) -> ctypes.CDLL:
     """The kernels and their checks in a shared object of their own, with every variant's entry point."""
-    with tempfile.TemporaryDirectory(prefix="openneutron-kernels-") as folder:
-        path = Path(folder) / "kernels.so"
-        command = ["gcc", *FLAGS, *flags, "-O2", "-shared", "-fPIC", "-o", str(path), *map(str, SOURCES)]
-        subprocess.run(command, check=True)
-        return ctypes.CDLL(str(path))
+
+    def build(folder: Path) -> None:
+        command = ["gcc", *FLAGS, *flags, "-O2", "-shared", "-fPIC", "-o", "kernels.so", *map(str, SOURCES)]
+        subprocess.run(command, cwd=folder, check=True)
+
+    return ctypes.CDLL(str(built_once("".join(("convolution-calls", *flags)), build) / "kernels.so"))
 
 
 def entry(kernel: str, variant: str) -> Callable[[object], bool | None]:
