@@ -261,17 +261,7 @@ def measure() -> dict[str, Any]:
         },
         "band": round(max(map(abs, errors)), 4),
         "figures": [
-            {
-                "network": figure.network,
-                "target": figure.target,
-                "contents": figure.contents,
-                "published": figure.microseconds,
-                "modelled": round(figure.microseconds * (1 + best.relative(figure))),
-                "error": round(best.relative(figure), 4),
-                "left_out": round(error, 4),
-                "source": figure.source,
-            }
-            for figure, error in zip(FIGURES, errors, strict=True)
+            figure.compared(best.relative(figure), error) for figure, error in zip(FIGURES, errors, strict=True)
         ],
         "estimates": [asdict(estimate(best, figure)) for figure in ESTIMATES],
         "alternatives": alternatives(best),

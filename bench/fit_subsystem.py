@@ -159,16 +159,7 @@ def measure() -> dict[str, Any]:
         },
         "band": round(max(map(abs, errors)), 4),
         "figures": [
-            {
-                "network": figure.network,
-                "target": figure.target,
-                "contents": figure.contents,
-                "published": figure.microseconds,
-                "modelled": round(figure.microseconds * (1 + best.relative(figure))),
-                "error": round(best.relative(figure), 4),
-                "left_out": round(error, 4),
-                "source": figure.source,
-            }
+            figure.compared(best.relative(figure), error)
             for figure, error in zip(SUBSYSTEM_FIGURES, errors, strict=True)
         ],
         "compared": [_compared(best, each) for each in COMPARED],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from bench import child
 from openneutron import litert
@@ -40,6 +41,19 @@ class Figure:
     copies: bool = False
     is_old: bool = False
     tail: float = 0.0
+
+    def compared(self, error: float, left_out: float) -> dict[str, Any]:
+        """Return the figure beside the model's value. Both errors are relative: of the fit, and of a fit that has not seen the figure."""
+        return {
+            "network": self.network,
+            "target": self.target,
+            "contents": self.contents,
+            "published": self.microseconds,
+            "modelled": round(self.microseconds * (1 + error)),
+            "error": round(error, 4),
+            "left_out": round(left_out, 4),
+            "source": self.source,
+        }
 
 
 _EXAMPLES = "NXP's examples, SDK 26.03, Cortex-M33 as host"

@@ -53,7 +53,7 @@ def test_results_that_stay_apart() -> None:
 
 
 def test_within_a_budget() -> None:
-    """Where the memory of a whole chained call is lacking, the parts are computed by rows."""
+    """The parts are computed by rows if the budget is too small for the chained call."""
     block = Block((1, 64, 24))
     graph = block.graph(feed_forward(block, "x", True))
     for fetch in (False, True):

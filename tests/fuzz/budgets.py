@@ -93,19 +93,19 @@ def check_graph(
 
 def main(first: int, end: int, kind: str = "narrow") -> int:
     """Checks seeds [first, end), each in a process of its own; prints each failure, and the sum. 1 where anything failed."""
-    return sweep(first, end, partial(check, kind=kind), partial(_reference_alone, kind=kind))
+    return sweep(first, end, partial(check, kind=kind), GRAPHS[kind])
 
 
-def sweep(first: int, end: int, check_seed: Callable[[int], int], reference_alone: Callable[[int], int]) -> int:
+def sweep(first: int, end: int, check_seed: Callable[[int], int], graph_of: Callable[[int], Graph]) -> int:
     """Call ``check_seed`` for each of the seeds, each in a process of its own; print each failure, and the sum.
 
-    ``check_seed`` returns the number of its programs. ``reference_alone`` runs LiteRT alone on the graph of a seed that failed: where
-    that fails too, the seed is no failure. Return 1 where anything failed.
+    ``check_seed`` returns the number of its programs. Where it fails, LiteRT alone runs the graph of the seed; if that fails too, the seed is
+    no failure. Return 1 where anything failed.
     """
     graphs = programs = failures = without_oracle = 0
     for seed in range(first, end):
         made, said = _in_a_child(seed, check_seed)
-        if made is None and _in_a_child(seed, reference_alone)[0] is None:
+        if made is None and _in_a_child(seed, partial(_reference_alone, graph_of))[0] is None:
             # LiteRT's softmax ends the process where 512 values or more are nearly the largest (gemmlowp's RoundingDivideByPOT).
             without_oracle += 1
         elif made is None:
@@ -120,8 +120,8 @@ def sweep(first: int, end: int, check_seed: Callable[[int], int], reference_alon
     return int(failures > 0)
 
 
-def _reference_alone(seed: int, kind: str) -> int:
-    graph = GRAPHS[kind](seed)
+def _reference_alone(graph_of: Callable[[int], Graph], seed: int) -> int:
+    graph = graph_of(seed)
     oracle.reference_outputs(graph, oracle.random_inputs(graph, seed))
     return 0
 

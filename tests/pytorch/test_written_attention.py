@@ -100,7 +100,7 @@ def given_and_compared(m: Written, q: Tensor, k: Tensor, v: Tensor, mask: Tensor
 
 
 def given_and_chosen(m: Written, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return attended(torch.where(mask != False, scores(q, k), -1e9), v)  # noqa: E712
+    return attended(torch.where(torch.ne(mask, False), scores(q, k), -1e9), v)
 
 
 BOOLEANS = (with_negative_infinity, with_triangle, chosen, chosen_from_tensor, filled_twice, built_in)

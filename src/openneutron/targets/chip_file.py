@@ -163,7 +163,10 @@ def _example(entry: Entry) -> str:
 
 
 def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
-    """Return the target in a file, whose name is none of ``taken``. Raises InvalidTargetError, with the line, where the file has a mistake."""
+    """Return the target in a file.
+
+    taken: names that the target must not have. Raises InvalidTargetError, with the line, where the file has a mistake.
+    """
     file = _ChipFile(path)
     content = file.content
     file.check_names(

@@ -110,6 +110,10 @@ PUBLISHED: dict[str, Callable[[], Graph]] = {
 }
 
 
+def _published(make: Callable[[], Graph]) -> Network:
+    return Network((make(),))
+
+
 def makers() -> dict[str, Callable[[], Network]]:
     """Return what makes each network, by its group and name; quick ones come first.
 
@@ -123,10 +127,7 @@ def makers() -> dict[str, Callable[[], Network]]:
     from tests.suites.architectures.models import ARCHITECTURES
 
     made: dict[str, Callable[[], Network]] = {f"shared/{name}": partial(_shared, name) for name in SHARED}
-    made |= {
-        f"published/{name}": lambda make=make: Network((make(),))  # type: ignore[misc]
-        for name, make in PUBLISHED.items()
-    }
+    made |= {f"published/{name}": partial(_published, make) for name, make in PUBLISHED.items()}
     made |= {f"built-in/{name}": partial(_built_in, name, INT8) for name in models.names()}
     made |= {f"int16/{name}": partial(_built_in, name, INT16) for name in WITH_STATES}
     made |= {f"small/{name}": partial(_small, name) for name in architectures.ARCHITECTURES}

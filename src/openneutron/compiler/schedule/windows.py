@@ -93,7 +93,9 @@ def _offsets(view: View) -> Ints:
     """Return the first byte of each position of a view, in the order of its batches, rows and columns."""
     extents, pitches = view.extents[:3], view.pitches[:3]
     axes = (np.arange(extent) * pitch for extent, pitch in zip(extents, pitches, strict=True))
-    return view.offset + sum(np.ix_(*axes))  # type: ignore[return-value]
+    batches, rows, cols = np.ix_(*axes)
+    offsets: Ints = view.offset + batches + rows + cols
+    return offsets
 
 
 def _bytes(view: View) -> Ints:

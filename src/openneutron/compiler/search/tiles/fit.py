@@ -139,7 +139,7 @@ def _fastest(given: CallList, target: Target, budget: int, kept: list[TileSearch
 
 
 def _search(given: CallList, target: Target, budget: int, kept: list[TileSearch]) -> TileSearch:
-    """Return the search of ``kept`` for the calls as a budget divides them; it is added where there is none."""
+    """Return the search in ``kept`` for the calls as a budget divides them. A new search is added to ``kept``."""
     divided = in_groups(given.calls, given.storages, int(budget * GROUPED))
     for each in kept:
         if each.streams.calls == divided:

@@ -330,7 +330,7 @@ def _with_channels_last(norm: Node) -> Node | None:
 
 
 def _layer_of(module: GraphModule, reader: Node) -> tuple[Tensor, Tensor | None] | None:
-    """Return the weights and the bias of a linear layer; None where the node is none, or these are no constants."""
+    """Return the weights and the bias of a linear layer. Return None for another node, and for weights or a bias that are computed."""
     if reader.target is not _aten.linear.default:
         return None
     given = arguments_of(reader)

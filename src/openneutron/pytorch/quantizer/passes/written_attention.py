@@ -185,7 +185,7 @@ def _product_behind(node: object) -> Node | None:
 def _unmasked(module: GraphModule, scores: Node) -> tuple[Node, list[Node], bool]:
     """Return the scores without their masks, the masks, and whether these are uneven.
 
-    A mask is true or below 0 where a score does not count; there is none where no rewrite is needed. Uneven masks, such
+    A mask is true or below 0 where a score does not count. The list is empty where no rewrite is needed. Uneven masks, such
     as a causal one, let rows see very different numbers of keys.
     """
     if scores.target is _aten.add.Tensor and not scores.kwargs:
