@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,15 @@ def test_more_memory_is_never_slower(graph: Graph) -> None:
         assert before is None or compiled.report.cycles <= before
         before = compiled.report.cycles
     oracle.assert_bit_exact(graph)
+
+
+def test_least_budget_of_the_error_is_feasible_with_prefetch() -> None:
+    graph, options = then_pooled(23, 16, 32, 8), CompileOptions(prefetch_constants=True)
+    whole = compile_graph(graph, oracle.TARGET, options).report
+    least = least_budget(graph, True, options.place)
+    smallest = oracle.assert_bit_exact(graph, (0,), replace(options, sram_budget=least)).report
+    assert smallest.sram_bytes <= least < sum(tensor.size_bytes for tensor in graph.tensors.values())
+    assert whole.overlapped_cycles <= smallest.overlapped_cycles < sum(whole_cycles(graph))
 
 
 def whole_cycles(graph: Graph) -> list[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.schedule.batches import CallList
@@ -186,13 +187,15 @@ class Task:
         The candidates are one list for each order of the calls, by falling memory.
         """
         wholes, merged, cascades = [], [], []
-        for order in self.orders():
+        orders = self.orders()
+        for order in orders:
             whole = self.whole(order)
             wholes.append(self._prefetch(whole))
             faster = self.merged(order)
             if faster is not None:
                 merged.append(self._prefetch(faster))
-            cascades += [self._levels(each, whole.schedule) for each in of_one_order(order, self.storages)]
+            lists = of_one_order(order, self.storages)
+            cascades += [(self._search(each, True), whole.schedule) for each in lists]
         good = min(map(good_plan, wholes), key=_speed)
         if merged:
             # Pieces fetch their constants one by one, which may cost more than merged columns gain.
@@ -200,15 +203,20 @@ class Task:
             if better.cycles <= good.cycles:
                 good = better
                 wholes = [*merged, *wholes]
-        return good, [*([whole] for whole in wholes), *cascades]
+        if any(parts_may_be_faster(order, self.storages, self.target) for order in orders):
+            # Each piece's copy is rounded down to a cycle.
+            copying = min(sum(fetch_cycles(use.size, self.target) - use.blocks for use in each.uses) for each in wholes)
+            faster_parts = [each for each in cascades if each[0].least_cycles + copying < good.cycles]
+            good = _as_fast_as_smallest(good, [self._levels(*each) for each in faster_parts])
+        return good, [*([whole] for whole in wholes), *(self._levels(*each) for each in cascades)]
 
     def _prefetch(self, fitted: Fitted | CascadeSchedule) -> PrefetchSearch:
         return PrefetchSearch(fitted.schedule, fitted.layout, fitted.storages, self.target)
 
-    def _levels(self, each: CallList, whole: Schedule) -> Iterator[PrefetchSearch]:
-        """Yield the cascades of a list of calls from the fastest to the smallest, without the schedule ``whole``."""
+    def _levels(self, search: CascadeSearch, whole: Schedule) -> Iterator[PrefetchSearch]:
+        """Yield the cascades of a search from the fastest to the smallest, without the schedule ``whole``."""
         before = whole.steps
-        for found in self._search(each, True).levels(BY_NAME[self.options.effort].levels):
+        for found in search.levels(BY_NAME[self.options.effort].levels):
             if found.schedule.steps != before:
                 yield self._prefetch(found)
             before = found.schedule.steps
@@ -240,6 +248,22 @@ def _least_bytes(searches: Sequence[CascadeSearch], below: int) -> int:
         if each.floor_bytes < below:
             below = each.least_bytes(below)
     return below
+
+
+def _as_fast_as_smallest(good: PrefetchPlan, families: Iterable[Iterable[PrefetchSearch]]) -> PrefetchPlan:
+    """Return ``good``, or a plan of a schedule whose plan of the least memory is faster than ``good``.
+
+    ``fastest_plan`` takes no plan that is faster than ``good``, also where the error's least budget is that of such a plan. Cascades
+    that leave out unread regions are such schedules.
+    """
+    for family in families:
+        for search in family:
+            if search.compute_cycles >= good.cycles:
+                break
+            smallest = search.smallest()
+            if smallest.cycles < good.cycles:
+                good = min(good_plan(search), PrefetchPlan(search, smallest, smallest.size_bytes), key=_speed)
+    return good
 
 
 def _speed(plan: PrefetchPlan) -> tuple[int, int]:

@@ -169,6 +169,11 @@ class CascadeSearch:
         self.plans = PlanSearch(made, self.effort, self.cuts)
         self.floor_bytes = self.plans.floor()
 
+    @property
+    def least_cycles(self) -> int:
+        """Return a lower bound of the cycles of all schedules with a cascade; takes no search."""
+        return self.plans.least_cycles(0, len(self.calls))
+
     def fastest(self, budget: int) -> CascadeSchedule | None:
         """Return the schedule of the fewest cycles in an arena of at most ``budget`` bytes, or None.
 
