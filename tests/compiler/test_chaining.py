@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
-from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler import CompileOptions, compile_graph, driver
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.select.chaining import CHAINED
+from openneutron.compiler.select.selections import selections
 from openneutron.ir import Graph
 from tests.support import oracle
 from tests.support.token_blocks import Block, chained, feed_forward, merged
@@ -61,6 +64,27 @@ def test_within_a_budget() -> None:
         options = CompileOptions(sram_budget=least, prefetch_constants=fetch, check=True)
         inputs = oracle.random_inputs(graph, 2)
         oracle.assert_fits_and_is_exact(graph, options, inputs, oracle.reference_outputs(graph, inputs))
+
+
+def test_each_chained_kernel_by_rows() -> None:
+    """The call computes some rows at a time, with scratch for these rows, in less memory and with the bytes of the whole."""
+    for kernel, graph in chained().items():
+        with mock.patch.object(driver, "selections", lambda *given: selections(*given)[:1]):
+            whole = compile_graph(graph, oracle.TARGET).report.sram_bytes
+            least = oracle.least_budget(graph)
+            report = oracle.assert_bit_exact(graph, (0, 1), CompileOptions(sram_budget=least)).report
+        assert report.sram_bytes <= least < whole, kernel
+        (call,) = (call for call in report.operators if call.kernel == kernel)
+        assert call.stripes > 1, kernel
+
+
+def test_a_feed_forward_block_in_stripes() -> None:
+    """One call by rows takes fewer dispatches than the calls of its parts."""
+    block = Block((1, 64, 24))
+    graph = block.graph(feed_forward(block, "x", True))
+    whole = compile_graph(graph, oracle.TARGET).report
+    half = oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=whole.sram_bytes * 6 // 10)).report
+    assert [(call.kernel, call.stripes) for call in half.operators] == [("layer_norm_feed_forward_s8", 3)]
 
 
 def test_the_cost_is_that_of_the_parts_with_one_dispatch() -> None:

@@ -236,8 +236,12 @@ def _each_weight_once(step: Cost, weights: int, steps: int, target: Target) -> C
 
 def _parts(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     # Without the dispatches of the parts. The multipliers are idle in the parts that do not multiply.
-    output = call.views["output"]
-    costs = [_without_issue(part, target, rows if part.views["output"] == output else None) for part in call.parts]
+    # Parts with as many rows as the call compute the same rows of their outputs.
+    every_row = call.views["output"].extents[1]
+    costs = [
+        _without_issue(part, target, rows if part.views["output"].extents[1] == every_row else None)
+        for part in call.parts
+    ]
     largest = max(costs, key=lambda cost: cost.macs)
     stall = sum(cost.stall_cycles if cost.macs else cost.compute_cycles for cost in costs)
     cycles, macs = sum(cost.compute_cycles for cost in costs), sum(cost.macs for cost in costs)
@@ -290,10 +294,12 @@ def _read_share(call: KernelCall, name: str) -> float:
     """Return the share of a buffer's bytes that a call reads or writes at least."""
     if name == "output":
         return 1.0
+    if call.is_scratch(name):
+        return 0.0
     match call.traits.access(name):
         case Everything():
             # Kernels that move bytes read parts of a table, such as the rows that indices name.
-            return 0.0 if call.traits.cost.kind is CostClass.MOVED or call.is_scratch(name) else 1.0
+            return 0.0 if call.traits.cost.kind is CostClass.MOVED else 1.0
         case Window(kernel, stride):
             strides = zip(kernel, stride, strict=True)
             return math.prod(min(1.0, call.params[taps] / call.params[step]) for taps, step in strides)

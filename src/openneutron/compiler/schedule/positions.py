@@ -24,7 +24,7 @@ def with_rows_of_neighbours(calls: Sequence[KernelCall], storages: Storages) -> 
     """Return the calls, with each pointwise call stated with the batches and rows that another call gives its output or an input."""
     made = list(calls)
     known: dict[str, Rows] = {}
-    free = [place for place, call in enumerate(calls) if goes_by_position(call)]
+    free = [place for place, call in enumerate(calls) if _by_position(call)]
     for place in sorted(set(range(len(calls))) - set(free)):
         _note(known, calls[place], storages)
     while True:
@@ -42,7 +42,12 @@ def with_rows_of_neighbours(calls: Sequence[KernelCall], storages: Storages) -> 
 
 
 def goes_by_position(call: KernelCall) -> bool:
-    """Return whether each position of the output needs the same position of each input alone, whatever its row and column.
+    """Return whether each position of the output needs the same position of each input alone, whatever its row and column, and no scratch."""
+    return _by_position(call) and not any(map(call.is_scratch, call.views))
+
+
+def _by_position(call: KernelCall) -> bool:
+    """Return whether each position of the output needs the same position of each input and of scratch alone.
 
     A kernel whose rows and columns may be exchanged needs the same column wherever it needs the same row.
     """

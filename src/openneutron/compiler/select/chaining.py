@@ -2,7 +2,8 @@
 """Chain a normalization or a linear layer and the linear layer behind it to one call of a kernel that runs both.
 
 A sequence of some positions is short work for one call, whose dispatch then takes as long. The result between the two kernels
-becomes scratch of the call, so that no bit changes. Chained calls are never divided; other selections have the calls apart.
+becomes scratch of the call, so that no bit changes. Chained calls are never divided by channels; other
+selections have the calls apart. A cascade computes a chained call by rows, with scratch for as many rows.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ def _macs(call: KernelCall) -> int:
 
 
 def _seen_as(call: KernelCall, source: View) -> KernelCall:
-    """Return a call that computes each position from the same position, in the shape in which its result is read."""
+    """Return a call that computes each position from the same position of its only operand, in the shape in which its result is read."""
     views = (call.views["input"], call.views["output"])
     same = all(view.is_dense and view.extents[3] == source.extents[3] for view in views)
-    if not same or not isinstance(call.traits.access("input"), SameRow):
+    if len(call.views) > len(views) or not same or not isinstance(call.traits.access("input"), SameRow):
         return call
     pitches = dense_pitches(source.extents)
     seen = {name: replace(call.views[name], extents=source.extents, pitches=pitches) for name in ("input", "output")}

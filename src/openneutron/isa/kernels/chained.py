@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Declare kernels that run two kernels of a sequence one after the other in one call, through a scratch buffer.
 
-The parts are a normalization or a linear layer and the linear layer behind it. The bytes are those of the two calls.
+The parts are a normalization or a linear layer and the linear layer behind it. The bytes are those of the two calls. Each position of the
+output needs the same position of the operands alone, so that a stripe of rows has as many rows of scratch.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron.isa.kernels import joined, normalization, products
-from openneutron.isa.kernels.row import CostClass, Field, Operand, Row, Traits, Work, scratch, signed
+from openneutron.isa.kernels.row import CostClass, Field, Operand, Row, SameRow, Traits, Work, scratch, signed
 from openneutron.isa.kernels.several import Part
 
 BETWEEN = "between"
@@ -41,11 +42,14 @@ def _chained(name: str, first: Row, second: Row, code: int) -> Row:
     rest = [_prefixed(each, *copied) for each in copied[1].fields if each.name not in _ENDS]
     parts = ((FIRST, first), (SECOND, second))
     operands = [
-        Operand(f"{prefix}{each.name}")
+        Operand(f"{prefix}{each.name}", SameRow())
         for prefix, part in parts
         for each in part.traits.operands
         if each.name != "input"
     ]
+    exchanged = tuple(
+        (f"{prefix}{one}", f"{prefix}{other}") for prefix, part in parts for one, other in part.traits.exchanged or ()
+    )
     return Row(
         name,
         f"{first.name} to `{BETWEEN}`, then {second.name} of `{BETWEEN}`.",
@@ -53,8 +57,9 @@ def _chained(name: str, first: Row, second: Row, code: int) -> Row:
         code,
         ("work",),
         traits=Traits(
-            (Operand("input"), Operand(BETWEEN), *operands),
+            (Operand("input", SameRow()), Operand(BETWEEN, SameRow()), *operands),
             Work(CostClass.PARTS),
+            exchanged,
             joins=(first.name, second.name),
             between=BETWEEN,
             parts=(_part(first, FIRST, "input", BETWEEN), _part(second, SECOND, BETWEEN, "output")),

@@ -79,10 +79,12 @@ def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
     """Return the rows of an inner piece that must be held at once."""
     held = 1
     for writer in piece.writers:
+        call = segment.network.calls[writer]
+        is_scratch = call.output != piece.name
         held = max(held, *map(sub, done[writer], _still_needed(segment, piece, done, writer, False)))
-        if segment.network.backwards or segment.network.calls[writer].call.is_transfer:
+        if segment.network.backwards or is_scratch or call.call.is_transfer:
             # The kernel writes a stripe's last rows first, in the order that is counted here, and a transfer in any order: no row may overlap
-            # another.
+            # another. Scratch holds all rows of a stripe.
             held = max(held, *map(sub, done[writer], (0, *done[writer])))
     return min(held, piece.rows)
 
