@@ -13,6 +13,7 @@ from openneutron.compiler.select.chaining import CHAINED
 from openneutron.compiler.select.selections import selections
 from openneutron.ir import Graph
 from tests.support import oracle
+from tests.support.attention_graphs import block as attention_block
 from tests.support.token_blocks import Block, chained, feed_forward, merged
 
 
@@ -85,6 +86,14 @@ def test_a_feed_forward_block_in_stripes() -> None:
     whole = compile_graph(graph, oracle.TARGET).report
     half = oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=whole.sram_bytes * 6 // 10)).report
     assert [(call.kernel, call.stripes) for call in half.operators] == [("layer_norm_feed_forward_s8", 3)]
+
+
+def test_batches_one_after_the_other() -> None:
+    """Within a budget each batch has its own calls, chained like those of all batches."""
+    graph = attention_block(6, 4, 6, 2, 8, layer_norm=True)
+    whole = compile_graph(graph, oracle.TARGET).report
+    half = oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=whole.sram_bytes // 2)).report
+    assert [call.kernel for call in half.operators] == 4 * [call.kernel for call in whole.operators]
 
 
 def test_the_cost_is_that_of_the_parts_with_one_dispatch() -> None:

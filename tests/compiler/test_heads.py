@@ -3,13 +3,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+from unittest import mock
+
 import pytest
 
-from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler import CompileOptions, compile_graph, driver
 from openneutron.compiler.schedule.batches import CallList
+from openneutron.compiler.schedule.head_groups import head_groups
 from openneutron.compiler.schedule.heads import heads_apart
+from openneutron.compiler.search import call_lists
 from openneutron.compiler.search.call_lists import Flow, order_by_depth
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.search.rewritten_lists import in_head_groups
+from openneutron.compiler.select.calls import KernelCall, Storages
+from openneutron.compiler.select.select import Selection, select_calls
+from openneutron.compiler.select.selections import selections
 from tests.support import oracle
 from tests.support.attention_graphs import attention, block
 
@@ -53,6 +62,41 @@ def test_heads_within_budgets_have_litert_s_bytes(joined: bool, seed: int) -> No
     assert least < 3 * tensor
     for budget in (least, 3 * tensor, 4 * tensor):
         oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=budget))
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_groups_of_heads(joined: bool) -> None:
+    """Keys and values apart from queries, the heads in two groups, and each head alone: a group is one layer and one attention."""
+    storages, calls = select_calls(block(0, 1, 12, 4, 8, joined))
+    lists = head_groups(CallList(tuple(calls), storages))
+    found = [[call for call in each.calls if call.traits.columns_apart] for each in lists]
+    assert [[call.views["output"].offset for call in each] for each in found] == [[0], [0, 16], [0, 8, 16, 24]]
+    for each, attentions, width in zip(lists, found, (64, 48, 24), strict=True):
+        key = attentions[0].views["key"].tensor
+        assert [c.views["output"].extents for c in each.calls if c.views["output"].tensor == key] == [(1, 1, 12, width)]
+    assert [len(each.calls) - len(lists[0].calls) for each in lists] == [0, 1, 5]
+
+
+@pytest.mark.without_tiles
+@pytest.mark.parametrize("number", range(3))
+def test_groups_of_heads_have_litert_s_bytes(number: int) -> None:
+    def only(calls: Sequence[KernelCall], storages: Storages, separate: Storages) -> list[CallList]:
+        return in_head_groups(calls, separate)[number : number + 1]
+
+    def joined(*given: Any) -> list[Selection]:
+        return [each for each in selections(*given) if head_groups(CallList(tuple(each[1]), each[0]))]
+
+    graph = block(6, 1, 16, 4, 8, layer_norm=True)
+    whole = compile_graph(graph, oracle.TARGET).report.sram_bytes
+    with (
+        mock.patch.object(call_lists, "of_one_order", lambda *_: ()),
+        mock.patch.object(call_lists, "rewritten", only),
+        mock.patch.object(driver, "selections", joined),
+    ):
+        report = oracle.assert_bit_exact(graph, (0, 1), CompileOptions(sram_budget=whole * 3 // 4)).report
+    kernels = [call.kernel for call in report.operators]
+    assert kernels.count("attention_s8") == (1, 2, 4)[number]
+    assert sum(kernel.startswith("layer_norm_conv_2d_1x1") for kernel in kernels) == (2, 2, 4)[number]
 
 
 def test_short_branches_are_computed_where_they_are_needed() -> None:

@@ -73,16 +73,27 @@ def attention(seed: int, division_last: bool | None = None, spy: bool = False, h
 
 
 def block(
-    seed: int, batches: int, tokens: int, heads: int, depth: int, joined: bool = False, normalized: bool = False
+    seed: int,
+    batches: int,
+    tokens: int,
+    heads: int,
+    depth: int,
+    joined: bool = False,
+    normalized: bool = False,
+    layer_norm: bool = False,
 ) -> Graph:
     """Return linear layers, attention of several heads, three linear layers and the sum with the input; ``joined``: one layer makes
-    queries, keys and values; ``normalized``: of the input's lines of channels, each divided by its length."""
+    queries, keys and values; ``normalized``: of the input's lines of channels, each divided by its length; ``layer_norm``: of these lines,
+    each with its mean subtracted and divided by its deviation."""
     b = Builder(seed)
     channels = heads * depth
     x = b.input((batches, tokens, channels), b.quant(0.05))
     line = (
         b.node("l2_normalization", [x], b.new(x.shape, per_tensor(1 / 128, 0)), activation="NONE") if normalized else x
     )
+    if layer_norm:
+        ones, zeros = (b.const(np.full(channels, value, np.float32), None) for value in (1, 0))
+        line = b.node("layer_norm", [x, ones, zeros], b.new(x.shape, per_tensor(0.03, -4)), epsilon=1e-5, centred=True)
     if joined:
         made = _linear(b, line, 3 * channels)
         parts = [_slice(b, made, place * channels, channels) for place in range(3)]

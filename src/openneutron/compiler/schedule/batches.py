@@ -41,7 +41,7 @@ def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> CallList 
             starts.append(len(made))
             for call in run if count > 1 else ():
                 views = {
-                    name: view if call.is_scratch(name) else _one_batch(view, batch, storages, parts)
+                    name: _one_batch(view, batch, storages, parts) if view.extents[0] == count else view
                     for name, view in call.views.items()
                 }
                 made.append(replace(call, name=f"{call.name}/{batch}", views=views))

@@ -23,7 +23,7 @@ from openneutron.isa.rows import LANES
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class Source:
     """An operand of attention that one layer computes: the index of the layer, and the channels of its output in a head."""
 
     name: str
@@ -49,7 +49,7 @@ def heads_apart(given: CallList, all_heads: bool) -> CallList | None:
     there: dict[int, list[KernelCall]] = {}
     pieces, of = dict(storages.storages), dict(storages.of)
     for place, call in enumerate(calls):
-        sources = _sources(uses, place) if call.traits.columns_apart else None
+        sources = sources_of(uses, place) if call.traits.columns_apart else None
         if not sources:
             continue
         parts = min(source.heads for source in sources) if all_heads else 1
@@ -77,10 +77,10 @@ def heads_apart(given: CallList, all_heads: bool) -> CallList | None:
     return CallList(tuple(left), Storages(pieces, kept), frozenset(cuts)) if there else None
 
 
-def _sources(uses: Uses, place: int) -> list[_Source] | None:
+def sources_of(uses: Uses, place: int) -> list[Source] | None:
     """Return the operands that layers compute for the attention alone, those that it needs whole first; None where another operand is found."""
     call = uses[place]
-    found: list[_Source] = []
+    found: list[Source] = []
     operands = sorted(call.traits.operands, key=lambda each: isinstance(each.access, SameRow))
     for operand in operands:
         view = call.views[operand.name]
@@ -95,7 +95,7 @@ def _sources(uses: Uses, place: int) -> list[_Source] | None:
     return found
 
 
-def _source(uses: Uses, place: int, name: str) -> _Source | None:
+def _source(uses: Uses, place: int, name: str) -> Source | None:
     view = uses[place].views[name]
     layer = uses.writer(view.tensor)
     if layer is None or not takes_channels(uses[layer]) or not goes_by_position(uses[layer]):
@@ -107,7 +107,7 @@ def _source(uses: Uses, place: int, name: str) -> _Source | None:
     by_rows = view.extents[0] == 1 and view.pitches[1] == width and view.has_dense_channels and view.element_bytes == 1
     if not uses.is_flat(output) or not by_rows or _is_overtaken(uses, layer, place):
         return None
-    return _Source(name, layer, view.extents[2], view.offset, view.pitches[2], view.extents[3])
+    return Source(name, layer, view.extents[2], view.offset, view.pitches[2], view.extents[3])
 
 
 def _is_overtaken(uses: Uses, layer: int, place: int) -> bool:
@@ -117,7 +117,7 @@ def _is_overtaken(uses: Uses, layer: int, place: int) -> bool:
 
 
 def _part(
-    uses: Uses, place: int, sources: Sequence[_Source], part: int, parts: int
+    uses: Uses, place: int, sources: Sequence[Source], part: int, parts: int
 ) -> Iterator[tuple[KernelCall, Storage | None]]:
     """Yield the calls of a part of the heads, with the storages of the layers' outputs."""
     call = uses[place]

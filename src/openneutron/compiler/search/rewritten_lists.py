@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from openneutron.compiler.schedule.again import computed_again
 from openneutron.compiler.schedule.batches import CallList
+from openneutron.compiler.schedule.head_groups import head_groups
 from openneutron.compiler.schedule.heads import heads_apart
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.schedule.passes import in_two_passes, norm_bytes
@@ -27,12 +28,22 @@ def rewritten(calls: Sequence[KernelCall], storages: Storages, separate: Storage
     found = []
     if any(call.traits.columns_apart for call in calls):
         found += _by_heads(CallList(tuple(calls), storages))
+        found += in_head_groups(calls, separate)
         windows = windows_apart(calls, separate)
         if windows is not None:
             windows = replace(windows, storages=in_place(windows.storages, windows.calls))
             stated = with_rows_of_neighbours(windows.calls, windows.storages)
             found += [replace(windows, calls=by_rows(stated)), *_by_heads(windows)]
     return [*found, *_in_two_passes(calls, separate)]
+
+
+def in_head_groups(calls: Sequence[KernelCall], separate: Storages) -> list[CallList]:
+    """Return the lists with the layers of attention in groups of heads, as chained calls."""
+    found = []
+    for each in head_groups(CallList(tuple(calls), separate)):
+        storages = in_place(each.storages, each.calls)
+        found.append(replace(each, calls=by_rows(with_rows_of_neighbours(each.calls, storages)), storages=storages))
+    return found
 
 
 def _in_two_passes(calls: Sequence[KernelCall], separate: Storages) -> list[CallList]:

@@ -79,12 +79,12 @@ def _merged(uses: Uses, group: Sequence[int]) -> tuple[Storages, list[KernelCall
         left[at] = None
         first += channels
     output = View(name, whole, dense_pitches(whole))
-    left[group[0]] = _side_by_side(members, own, output)
+    left[group[0]] = side_by_side(members, own, output)
     pieces = {**uses.storages.storages, name: Storage(name, output.size_bytes)}
     return Storages(pieces, {**uses.storages.of, name: name}), left
 
 
-def _side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View) -> KernelCall:
+def side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View) -> KernelCall:
     """Return the call of the layers with these numbers of channels."""
     row = rows.KERNEL_BY_NAME[_LINEAR]
     constants: dict[str, Array] = {}

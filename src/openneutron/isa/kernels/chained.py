@@ -60,6 +60,7 @@ def _chained(name: str, first: Row, second: Row, code: int) -> Row:
             (Operand("input", SameRow()), Operand(BETWEEN, SameRow()), *operands),
             Work(CostClass.PARTS),
             exchanged,
+            batches_apart=True,
             joins=(first.name, second.name),
             between=BETWEEN,
             parts=(_part(first, FIRST, "input", BETWEEN), _part(second, SECOND, BETWEEN, "output")),
