@@ -110,6 +110,35 @@ def block(
     return b.graph([b.node("add", [x, narrow], b.new(x.shape), activation="NONE", pot_scale_int16=True)])
 
 
+def patches(seed: int, planes: int, rows: int, cols: int, side: int, heads: int, depth: int, stride: int = 0) -> Graph:
+    """Return attention over the patches of an image of ``planes``, [1, planes, rows * side, cols * side]: a transpose, a convolution of
+    ``side`` x ``side`` and the same stride unless stated otherwise, a reshape to tokens, three linear layers and attention."""
+    b = Builder(seed)
+    stride, channels = stride or side, heads * depth
+    image = _transpose(b, b.input((1, planes, rows * side, cols * side), b.quant(0.05)), (0, 2, 3, 1))
+    assert image.quant is not None
+    weights = b.random.integers(-127, 128, (channels, side, side, planes)).astype(np.int8)
+    bias = b.random.integers(-900, 900, channels).astype(np.int32)
+    rows, cols = ((image.shape[axis] - side) // stride + 1 for axis in (1, 2))
+    made = b.node(
+        "conv_2d",
+        [image, b.const(weights, per_tensor(0.01, 0)), b.const(bias, per_tensor(0.01 * image.quant.scale, 0))],
+        b.new((1, rows, cols, channels), b.quant(0.2)),
+        padding="VALID",
+        stride_h=stride,
+        stride_w=stride,
+        dilation_h=1,
+        dilation_w=1,
+        activation="NONE",
+    )
+    tokens = _reshape(b, made, (1, rows * cols, channels))
+    query, key, value = (_heads(b, _linear(b, tokens, channels), heads) for _ in range(3))
+    scores = _scores(b, query, key)
+    parts = b.node("softmax", [scores], b.new(scores.shape, per_tensor(1 / 256, -128)), beta=1.0)
+    out = b.new(query.shape, b.quant(0.02))
+    return b.graph([b.node("batch_matmul", [parts, value], out, adj_x=False, adj_y=False)])
+
+
 def windowed_block(seed: int, windows: int, side: int, heads: int, depth: int, shift: int = 0) -> Graph:
     """Return the first half of a Swin block: an image's lines divided by their lengths, in ``windows`` x ``windows`` windows of ``side`` x
     ``side`` positions, attention of several heads in each, a linear layer, and the sum with the image; then a convolution.

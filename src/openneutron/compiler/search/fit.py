@@ -12,6 +12,7 @@ from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.needs import in_place, merge_columns, merge_without_edges, parts_may_be_faster
+from openneutron.compiler.schedule.planes import patches_of_planes
 from openneutron.compiler.schedule.schedule import Schedule, fetched_sizes, whole_schedule
 from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors, of_one_order
@@ -136,11 +137,13 @@ class Task:
 
     def _merged_in_cascades(self) -> list[Sequence[KernelCall]]:
         """Return the calls for cascades. With attention or norms, the first layers cut an image or a signal into patches without edges,
-        so that their columns are merged in cascades too."""
+        so that their columns are merged in cascades too. Patches of planes have a list of their own."""
         if not is_rewritten(self.calls):
             return [self.calls]
         images, all_calls = (merge_without_edges(self.calls, self.target, sequences) for sequences in (False, True))
-        return [images] if images == all_calls else [images, all_calls]
+        planes = merge_without_edges(patches_of_planes(self.calls, self.storages), self.target, True)
+        found: list[Sequence[KernelCall]] = [images]
+        return found + [each for each in (all_calls, planes) if each != images]
 
     def _search(self, each: CallList, fetched: bool) -> CascadeSearch:
         place, effort = self.options.place, BY_NAME[self.options.effort]
