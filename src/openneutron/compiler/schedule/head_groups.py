@@ -39,7 +39,7 @@ def head_groups(given: CallList) -> list[CallList]:
     made = []
     for each in lists:
         if each is not None:
-            calls = chain(each.storages, each.calls)
+            calls = chain(each.storages, each.calls, last_first=False)
             made.append(CallList(tuple(calls), each.storages))
     return made
 
@@ -111,7 +111,12 @@ class _Division:
                     given = replace(given, tensor=ahead.views["output"].tensor)
                 yield self._layers(group, part, label, given, views, call)
             for name, view in call.views.items():
-                if view is not views[name] or call.is_scratch(name):
+                if call.is_scratch(name):
+                    # Scratch of its own is not live between two attentions.
+                    size = self.uses.storages[view.tensor].size_bytes
+                    views[name] = replace(view, tensor=self._stored(f"{view.tensor}/{part}", size))
+                    self.pieces.pop(self.uses.storages.of[view.tensor], None)
+                if view is not views[name]:
                     continue
                 same = next((each.name for group in groups for each in group if call.views[each.name] == view), None)
                 columns = view.extents[2] // self.parts

@@ -28,19 +28,21 @@ _ENDS = ("input", "output")
 _STRIDES = ("stride_h", "stride_w")
 
 
-def chain(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
+def chain(storages: Storages, calls: Sequence[KernelCall], last_first: bool = True) -> list[KernelCall]:
     """Return the calls, with each pair chained where only the second call reads the result of the first.
 
-    Kernels that are parts of other ones come first, so that these can follow.
+    Kernels that are parts of other ones come first, so that these can follow. ``last_first``: of two pairs that share a call, the last one is
+    chained. A normalization between two feed-forward blocks is then chained to the block in front of it, whose call has the block's input and
+    the residual sum's operand in memory; otherwise it is chained to the block behind it, whose call has one tensor.
     """
     own = {kernel for kernel in CHAINED.values() if kernel in _PARTS}
-    return _with(set(CHAINED.values()), storages, _with(own, storages, calls))
+    return _with(set(CHAINED.values()), storages, _with(own, storages, calls, last_first), last_first)
 
 
-def _with(kernels: Set[str], storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """Return the calls with pairs chained to one of these kernels, the last pairs first."""
+def _with(kernels: Set[str], storages: Storages, calls: Sequence[KernelCall], last_first: bool) -> list[KernelCall]:
+    """Return the calls with pairs chained to one of these kernels."""
     left: list[KernelCall | None] = list(calls)
-    for at in reversed(range(len(left))):
+    for at in reversed(range(len(left))) if last_first else range(len(left)):
         uses = Uses.of(storages, left)
         second = left[at]
         place = uses.writer(second.views["input"].tensor) if second is not None and "input" in second.views else None
