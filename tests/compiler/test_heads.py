@@ -84,7 +84,7 @@ def test_groups_of_heads_have_litert_s_bytes(number: int) -> None:
         return in_head_groups(calls, separate)[number : number + 1]
 
     def joined(*given: Any) -> list[Selection]:
-        return [each for each in selections(*given) if head_groups(CallList(tuple(each[1]), each[0]))]
+        return [each for each in selections(*given) if in_head_groups(each[1], each[0])]
 
     graph = block(6, 1, 16, 4, 8, layer_norm=True)
     whole = compile_graph(graph, oracle.TARGET).report.sram_bytes

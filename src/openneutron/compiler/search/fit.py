@@ -141,9 +141,9 @@ class Task:
         if not is_rewritten(self.calls):
             return [self.calls]
         images, all_calls = (merge_without_edges(self.calls, self.target, sequences) for sequences in (False, True))
-        planes = merge_without_edges(patches_of_planes(self.calls, self.storages), self.target, True)
-        found: list[Sequence[KernelCall]] = [images]
-        return found + [each for each in (all_calls, planes) if each != images]
+        found: list[Sequence[KernelCall]] = [images] if images == all_calls else [images, all_calls]
+        planes = patches_of_planes(self.calls, self.storages)
+        return found if planes == tuple(self.calls) else [*found, merge_without_edges(planes, self.target, True)]
 
     def _search(self, each: CallList, fetched: bool) -> CascadeSearch:
         place, effort = self.options.place, BY_NAME[self.options.effort]

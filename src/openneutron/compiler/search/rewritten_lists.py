@@ -16,6 +16,7 @@ from openneutron.compiler.schedule.positions import with_rows_of_neighbours
 from openneutron.compiler.schedule.sequences import by_rows
 from openneutron.compiler.schedule.windows import windows_apart
 from openneutron.compiler.select.calls import KernelCall, Storages
+from openneutron.compiler.select.joining import join
 
 
 def is_rewritten(calls: Sequence[KernelCall]) -> bool:
@@ -38,8 +39,11 @@ def rewritten(calls: Sequence[KernelCall], storages: Storages, separate: Storage
 
 
 def in_head_groups(calls: Sequence[KernelCall], separate: Storages) -> list[CallList]:
-    """Return the lists with the layers of attention in groups of heads, as chained calls."""
-    found = []
+    """Return the lists with the layers of attention in groups of heads, as chained calls; none where calls are left to be joined, since
+    another selection has them joined."""
+    found: list[CallList] = []
+    if len(join(separate, calls)) < len(calls):
+        return found
     for each in head_groups(CallList(tuple(calls), separate)):
         storages = in_place(each.storages, each.calls)
         found.append(replace(each, calls=by_rows(with_rows_of_neighbours(each.calls, storages)), storages=storages))
