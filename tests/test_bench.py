@@ -123,6 +123,9 @@ def test_budgets_below_the_least_are_infeasible() -> None:
     assert [line[:2] for line in lines] == [("block", "arena"), ("block", "caller")]
     for cell, line in zip(places.values(), lines, strict=True):
         assert cell["io_bytes"] <= cell["least_bytes"] <= cell["whole_bytes"]
-        for share, column in (("half", 5), ("0.4", 6)):
+        for share, column in (("half", 6), ("0.4", 7)):
             fits = attention_budgets.SHARES[share] * cell["whole_bytes"] >= cell["least_bytes"]
-            assert (cell[share] is not None) == fits and (line[column] != "infeasible") == fits
+            assert (cell[share] is not None) == fits and (line[column] not in ("infeasible", "below I/O")) == fits
+            assert (line[column] == "below I/O") == (
+                attention_budgets.SHARES[share] * cell["whole_bytes"] < cell["io_bytes"]
+            )
