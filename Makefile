@@ -141,6 +141,7 @@ soak: $(VENV)/.suites
 	$(BIN)/python -m tests.fuzz.targets 0 4000
 	$(BIN)/python -m tests.fuzz.tiles 0 2000
 	$(BIN)/python -m pytest -q --chip mcxn94x tests/compiler tests/litert/test_operators.py
+	$(BIN)/python -m pytest -q --chip imx95 tests/compiler tests/litert/test_operators.py
 	$(BIN)/python -m tests.fuzz.mutants --hand
 	$(BIN)/python -m tests.fuzz.mutants $(COUNT) $(SEED)
 

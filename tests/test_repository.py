@@ -333,6 +333,16 @@ def test_the_workflow_runs_targets_of_the_makefile() -> None:
     assert targets and all(f"\n{target}:" in (ROOT / "Makefile").read_text() for target in targets)
 
 
+def test_each_test_that_is_left_out_with_tiles_states_a_reason() -> None:
+    text = {path: path.read_text() for path in tracked("tests/**.py", "tests/*.py")}
+    marked = {path: re.findall(r"@pytest\.mark\.without_tiles(.*)", each) for path, each in text.items()}
+    assert sum(map(len, marked.values())) > 0
+    bare = [
+        path.name for path, reasons in marked.items() for each in reasons if not re.fullmatch(r'\("[^"]{20,}"\)', each)
+    ]
+    assert bare == []
+
+
 def test_version_is_stated_once_and_the_same() -> None:
     import openneutron
 

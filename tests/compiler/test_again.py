@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.schedule.again import computed_again
 from openneutron.compiler.schedule.batches import CallList
@@ -35,7 +33,6 @@ def test_nothing_is_computed_again_where_the_input_ends() -> None:
     assert computed_again(CallList(tuple(calls), storages)) is None
 
 
-@pytest.mark.without_tiles
 def test_budgets_without_the_result_of_a_normalization() -> None:
     """Beside the input, the attention's result and the keys and values of one head of four there are rows alone."""
     graph = block(7, 1, 64, 4, 8, joined=True, normalized=True)

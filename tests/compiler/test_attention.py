@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from openneutron.compiler import Compiled, compile_graph
+from openneutron.compiler import compile_graph
 from openneutron.compiler.select import select
 from openneutron.compiler.select.axes import Way, split_alike
 from openneutron.compiler.select.calls import KernelCall, Storages, View
@@ -20,20 +20,14 @@ from tests.support.attention_graphs import attention
 SEEDS = range(40)
 
 
-def kernels(compiled: Compiled) -> list[str]:
-    return [operator.kernel for operator in compiled.report.operators]
-
-
-@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", SEEDS)
 def test_attention_is_one_call_with_litert_s_bytes(seed: int) -> None:
-    assert kernels(oracle.assert_bit_exact(attention(seed))) == (["attention_s8"] if seed != 34 else UNFUSED)
+    assert oracle.kernels_of(oracle.assert_bit_exact(attention(seed))) == (["attention_s8"] if seed != 34 else UNFUSED)
 
 
-@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(200, 212))
 def test_heads_may_be_in_front(seed: int) -> None:
-    assert kernels(oracle.assert_bit_exact(attention(seed, heads_first=True))) == ["attention_s8"]
+    assert oracle.kernels_of(oracle.assert_bit_exact(attention(seed, heads_first=True))) == ["attention_s8"]
 
 
 UNFUSED = [
@@ -47,7 +41,6 @@ def apart(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, Se
     return storages, calls
 
 
-@pytest.mark.without_tiles
 def test_one_call_and_several_compute_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(100, 106):
         graph = attention(seed)
@@ -56,7 +49,7 @@ def test_one_call_and_several_compute_the_same_bytes(monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patched:
             patched.setattr(select, "fuse_attention", apart)
             several = compile_graph(graph, oracle.TARGET)
-        assert len(several.report.operators) > 3 and len(fused.report.operators) == 1
+        assert len(oracle.kernels_of(several)) > 3 and len(oracle.kernels_of(fused)) == 1
         assert fused.report.cycles < several.report.cycles
         for one, other in zip(
             oracle.simulated_outputs(fused, inputs), oracle.simulated_outputs(several, inputs), strict=True
@@ -67,7 +60,7 @@ def test_one_call_and_several_compute_the_same_bytes(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("division_last", [False, True])
 def test_probabilities_that_another_operator_reads_are_computed(division_last: bool) -> None:
     graph = attention(3, division_last, spy=True)
-    assert "attention_s8" not in kernels(oracle.assert_bit_exact(graph))
+    assert "attention_s8" not in oracle.kernels_of(oracle.assert_bit_exact(graph))
 
 
 def views_of(graph: Graph) -> dict[str, View]:

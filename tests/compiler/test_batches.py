@@ -45,7 +45,6 @@ def test_most_graphs_of_several_batches_can_go_batch_by_batch() -> None:
     assert found >= 10
 
 
-@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(100, 116))
 def test_random_batches_at_random_budgets(seed: int) -> None:
     graph = batched_graph(seed, 2 + seed % 3)
@@ -73,7 +72,6 @@ def images(batches: int, channels: int = 3) -> Graph:
     return b.graph([b.node("mean", [value, b.integers(1, 2)], b.new((batches, 4)), keep_dims=False)])
 
 
-@pytest.mark.without_tiles
 @pytest.mark.parametrize("batches", [2, 4, 8])
 def test_several_batches_take_what_one_takes_beside_inputs_and_outputs(batches: int) -> None:
     one, several = least_budget(images(1), False, "caller"), least_budget(images(batches), False, "caller")
@@ -84,7 +82,7 @@ def test_several_batches_take_what_one_takes_beside_inputs_and_outputs(batches: 
     assert compiled.report.sram_bytes <= several
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("loads and stores of tiles are calls too")
 def test_batches_stay_together_where_memory_allows() -> None:
     graph = images(4, 8)
     whole = compile_graph(graph, oracle.TARGET)

@@ -83,15 +83,15 @@ def test_patches_and_channel_groups_give_the_same_bytes() -> None:
         np.testing.assert_array_equal(simulator.run(inputs)[0].view(np.int8).reshape(want.shape), want)
 
 
-@pytest.mark.without_tiles
 def test_fetched_constants_give_the_same_bytes() -> None:
     graph = three_operators()
     compiled = oracle.assert_bit_exact(graph, options=CompileOptions(prefetch_constants=True))
     # The first two operators' weights and requantization constants: the second's come while the first computes.
-    assert compiled.report.prefetch_bytes >= 2 * 9 * 64 + 2 * 96
+    report = compiled.report
+    assert (report.fetched_bytes if oracle.TARGET.moves_tiles else report.prefetch_bytes) >= 2 * 9 * 64 + 2 * 96
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("inputs and outputs are outside of the memory of the NPU at either place")
 def test_inputs_and_outputs_in_the_callers_buffers() -> None:
     graph = three_operators()
     in_arena = oracle.assert_bit_exact(graph)

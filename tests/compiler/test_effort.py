@@ -22,7 +22,6 @@ def compiled(seed: int, budget: int, effort: str, fetch: bool) -> Compiled | int
         return error.least_bytes
 
 
-@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(8))
 def test_high_effort_is_never_worse(seed: int) -> None:
     fetch = bool(seed % 2)
@@ -38,7 +37,6 @@ def test_high_effort_is_never_worse(seed: int) -> None:
         assert high.report.gained_cycles == usual.report.overlapped_cycles - high.report.overlapped_cycles >= 0
 
 
-@pytest.mark.without_tiles
 def test_what_copies_gain() -> None:
     """With constant prefetch, a high effort tries more shares of memory between constants and tensors."""
     with pytest.raises(BudgetError) as raised:

@@ -31,7 +31,6 @@ def test_kernels_read_no_weights(op: str) -> None:
         assert compiled.report.prefetch_bytes <= sum(fetches)
 
 
-@pytest.mark.without_tiles
 def test_more_memory_never_costs_time_by_a_port_that_copies_in_the_background() -> None:
     """A port that blocks may take longer (docs/design.md), since schedules are not compared by its time."""
     graph = cifarnet()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from openneutron.compiler import Compiled
 from openneutron.compiler.select.rules.conv import conv_2d
 from openneutron.compiler.select.select import with_table
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_channel, per_tensor
@@ -15,10 +14,6 @@ from tests.support import oracle, random_graphs
 SCALE, ZERO = 0.1, 7
 PRODUCERS = ("conv_2d", "depthwise_conv_2d", "fully_connected", "add", "mul", "average_pool_2d", "max_pool_2d", "mean")
 ACTIVATIONS = ("relu", "relu6", "relu_n1_to_1", "quantize", "relu_0_to_1")
-
-
-def kernels(compiled: Compiled) -> list[str]:
-    return [call.kernel for call in compiled.schedule.calls]
 
 
 def behind(op: str, then: str, scale: float, zero: int, seed: int = 0) -> Graph:
@@ -44,7 +39,7 @@ def test_a_shift_and_a_clamp_cost_no_call(op: str) -> None:
         zero = graph[graph.outputs[0]].quant.zero_point
         moved = zero if "pool" in op else (zero + 9 if zero < 100 else zero - 9)
         plain, more = oracle.assert_bit_exact(graph), oracle.assert_bit_exact(behind(op, then, 1.0, int(moved), seed))
-        assert kernels(more) == kernels(plain), then
+        assert oracle.kernels_of(more) == oracle.kernels_of(plain), then
 
 
 @pytest.mark.parametrize("op", PRODUCERS)
@@ -80,17 +75,16 @@ def convolution(scale: float, zero: int, requantized: bool) -> Graph:
     )
 
 
-@pytest.mark.without_tiles
 def test_another_scale_is_rounded_twice_and_stays() -> None:
     """LiteRT's bytes of a convolution and QUANTIZE differ from those of a convolution straight to the second scale."""
     apart, direct = convolution(0.17, -5, True), convolution(0.17, -5, False)
-    assert kernels(oracle.assert_bit_exact(apart)) == ["conv_2d_1x1_s8", "lookup_s8"]
+    assert oracle.kernels_of(oracle.assert_bit_exact(apart)) == ["conv_2d_1x1_s8", "lookup_s8"]
     (inputs,) = (oracle.random_inputs(apart, 0),)
     (twice,), (once,) = oracle.reference_outputs(apart, inputs), oracle.reference_outputs(direct, inputs)
     difference = np.abs(twice.astype(int) - once)
     assert difference.max() == 1 and 0.02 < difference.mean() < 0.3
     shifted = oracle.assert_bit_exact(convolution(SCALE, ZERO + 20, True))
-    assert kernels(shifted) == ["conv_2d_1x1_s8"]
+    assert oracle.kernels_of(shifted) == ["conv_2d_1x1_s8"]
 
 
 def test_what_a_table_may_be() -> None:

@@ -51,7 +51,6 @@ def test_operands_that_are_no_layers_stay_as_they_are() -> None:
     assert heads_apart(CallList(tuple(calls), storages), True) is None
 
 
-@pytest.mark.without_tiles
 @pytest.mark.parametrize(("joined", "seed"), [(False, 4), (True, 5)])
 def test_heads_within_budgets_have_litert_s_bytes(joined: bool, seed: int) -> None:
     """Beside the input and the result of all heads, the keys and values of one head are in memory."""

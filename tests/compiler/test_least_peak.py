@@ -29,7 +29,7 @@ def test_a_plan_takes_the_least_and_none_takes_a_byte_less(seed: int) -> None:
         assert found.plan(least - 1) is None
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("no cascade without transfers is evaluated for tiles")
 @pytest.mark.parametrize("io", ["arena", "caller"])
 def test_nothing_is_evaluated_for_a_budget_below_the_bound(io: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = cifarnet()

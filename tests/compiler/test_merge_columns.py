@@ -24,7 +24,7 @@ def wherever_possible(calls: Sequence[KernelCall], target: Target) -> list[Kerne
     return [piece for call in calls for piece in ((_is_mergeable(call, target) and _pieces(call)) or [call])]
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("convolutions in tiles are not merged")
 @pytest.mark.parametrize("part", range(4))
 def test_any_window_gives_the_same_bytes(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "merge_columns", wherever_possible)
@@ -35,7 +35,6 @@ def test_any_window_gives_the_same_bytes(part: int, monkeypatch: pytest.MonkeyPa
     assert merged >= 2
 
 
-@pytest.mark.without_tiles
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_padding_below_zero(first: int) -> None:
     """Of a cropped transposed convolution, whose windows begin inside the input."""
@@ -52,7 +51,8 @@ def test_padding_below_zero(first: int) -> None:
         result = b.node("relu", [part], b.new(size, whole.quant))
         compiled = oracle.assert_bit_exact(b.graph([result]), (seed,))
         below += any("/middle" in call.name for call in compiled.schedule.calls)
-    assert below
+    # Convolutions in tiles are not merged.
+    assert below or oracle.TARGET.moves_tiles
 
 
 @pytest.mark.imxrt700
@@ -67,7 +67,7 @@ def test_first_layers_are_merged_where_that_is_faster() -> None:
     assert merge_columns(calls, oracle.TARGET) == calls
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("convolutions in tiles are not merged")
 def test_in_little_memory_they_stay_whole() -> None:
     graph = cifarnet()
     fast = oracle.assert_bit_exact(graph, (0,))

@@ -8,14 +8,15 @@ from itertools import pairwise
 
 import pytest
 
+from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.search.pareto import Point, one_after_the_other, pareto
 from openneutron.errors import BudgetError
+from scripts.published_networks import Chain
 from tests.support import oracle
 from tests.support.random_images import image_graph
 
 
-@pytest.mark.without_tiles
 @pytest.mark.parametrize("fetch", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_each_point_can_be_had(seed: int, fetch: bool) -> None:
@@ -30,8 +31,21 @@ def test_each_point_can_be_had(seed: int, fetch: bool) -> None:
         assert report.sram_bytes <= point.sram_bytes
         assert report.overlapped_cycles <= point.cycles
     assert points[-1].cycles == compile_graph(graph, oracle.TARGET, options).report.overlapped_cycles
+    budget = oracle.infeasible_budget(points[0].sram_bytes)
     with pytest.raises(BudgetError):
-        compile_graph(graph, oracle.TARGET, dataclasses.replace(options, sram_budget=points[0].sram_bytes - 1))
+        compile_graph(graph, oracle.TARGET, dataclasses.replace(options, sram_budget=budget))
+
+
+def test_points_in_tiles_are_those_of_compiles() -> None:
+    graph, target = Chain("wide", (1, 24, 24, 16)).conv(32, 3).conv(16, 3).graph(), targets.get("imx95")
+    points = pareto(graph, target)
+    assert len(points) > 3
+    for point in points:
+        report = compile_graph(graph, target, CompileOptions(sram_budget=point.sram_bytes)).report
+        assert report.sram_bytes <= point.sram_bytes and report.cycles == point.cycles
+    assert points[-1].cycles == compile_graph(graph, target).report.cycles
+    with pytest.raises(BudgetError):
+        pareto(graph, target.with_sram(1))
 
 
 def test_graphs_one_after_the_other_share_their_memory() -> None:

@@ -99,14 +99,15 @@ def drawn(seed: int) -> Drawn:
     raise AssertionError("itertools.count() ends")
 
 
-@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(60))
 def test_any_chain_in_any_pieces_gives_the_same_bytes(seed: int) -> None:
     it = drawn(seed)
     schedule, own = schedule_of(it.parts, it.storages)
     assert schedule.allocations
     compiled = checked(finish(it.graph, it.legal, own, schedule, oracle.TARGET, CompileOptions()))
-    assert compiled.report.cycles == sum(part.cycles for part in it.parts)
+    reckoned = sum(part.cycles for part in it.parts)
+    # Rows of a call in patches are charged evenly, which several units share out in groups.
+    assert compiled.report.cycles == reckoned or (oracle.TARGET.units > 1 and compiled.report.cycles < reckoned)
     inputs = oracle.random_inputs(it.graph, seed)
     (want,) = oracle.reference_outputs(it.graph, inputs)
     np.testing.assert_array_equal(oracle.simulated_outputs(compiled, inputs)[0], want, f"{it.chain}\n{it.graph}")
@@ -166,7 +167,7 @@ def bottlenecks(seed: int) -> Graph:
     return b.graph([value])
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("the search for tiles has no patches")
 @pytest.mark.parametrize("seed", range(8))
 def test_the_search_takes_patches_and_more_memory_never_costs_time(seed: int) -> None:
     graph, io = bottlenecks(seed), ("arena", "caller")[seed % 2]

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.schedule.positions import goes_by_position, with_rows_of_neighbours
 from openneutron.compiler.select.select import select_calls
@@ -20,7 +18,6 @@ def test_linear_layers_have_the_rows_of_attention() -> None:
     assert [call.kernel for call in stated] == [call.kernel for call in calls]
 
 
-@pytest.mark.without_tiles
 def test_batches_of_attention_are_computed_one_after_the_other() -> None:
     graph = block(1, 4, 16, 2, 8)
     whole = compile_graph(graph, oracle.TARGET).report.sram_bytes
@@ -30,7 +27,6 @@ def test_batches_of_attention_are_computed_one_after_the_other() -> None:
         oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=budget))
 
 
-@pytest.mark.without_tiles
 def test_queries_are_computed_with_the_rows_of_their_attention() -> None:
     """The scores and queries of all tokens are never in memory, so that the keys and values are the most of it."""
     graph = block(2, 1, 64, 1, 16)

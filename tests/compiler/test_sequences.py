@@ -19,7 +19,6 @@ from tests.support.oracle import assert_fits_and_is_exact, least_budget
 from tests.support.random_images import convolution, sequence_graph
 
 
-@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(24))
 def test_every_call_computes_the_same_by_rows(seed: int) -> None:
     graph = sequence_graph(seed)
@@ -33,12 +32,13 @@ def test_every_call_computes_the_same_by_rows(seed: int) -> None:
     for got, expected in zip(oracle.simulated_outputs(compiled, inputs), want, strict=True):
         np.testing.assert_array_equal(got, expected, f"{graph}")
     for call, turned_call in zip(calls, rows, strict=True):
-        assert call_cost(call, oracle.TARGET) == call_cost(turned_call, oracle.TARGET)
+        costs = [call_cost(each, oracle.TARGET) for each in (call, turned_call)]
+        # Several units share out rows.
+        assert costs[0] == costs[1] if oracle.TARGET.units == 1 else costs[0].cycles >= costs[1].cycles
         if is_sequence(call):
             assert turned(turned_call) == call
 
 
-@pytest.mark.without_tiles
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_random_sequences_at_random_budgets(seed: int) -> None:
     graph = sequence_graph(seed)
@@ -76,7 +76,7 @@ def test_a_kernel_of_several_rows_on_one_row_is_turned_with_its_weights() -> Non
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("the memory of the NPU has constants too")
 def test_a_long_sequence_takes_little_more_than_its_ends() -> None:
     """Input and output are 3 KiB, what lies between 16 KiB a tensor."""
     b = random_graphs.Builder(3)
@@ -98,7 +98,7 @@ def test_images_have_no_sequences() -> None:
     assert apart(calls, storages)
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("several units share out rows, so that stripes may cost less than the whole")
 @pytest.mark.parametrize("channels", [1, 5, 8, 10, 24])
 def test_stripes_of_a_sequence_never_cost_less_than_the_whole(channels: int) -> None:
     """Else less memory could be faster: a stripe may have other things on the pipelines than the whole."""

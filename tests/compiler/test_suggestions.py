@@ -32,7 +32,7 @@ def short(graph: Graph, options: CompileOptions) -> BudgetError:
     return caught.value
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("the error for tiles has no suggestions")
 @pytest.mark.parametrize("io", ["arena", "caller"])
 @pytest.mark.parametrize("seed", range(4))
 def test_each_suggestion_suffices(seed: int, io: str) -> None:
@@ -54,7 +54,7 @@ def weighty() -> Graph:
     return Chain("weighty", (1, 4, 4, 16)).conv(64, 3).conv(16, 3).graph()
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("the error for tiles has no suggestions")
 def test_the_whole_message() -> None:
     options = CompileOptions(prefetch_constants=True, sram_budget=1536)
     assert str(short(weighty(), options)) == (

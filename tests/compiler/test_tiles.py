@@ -25,8 +25,9 @@ from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import base, decode
 from scripts.published_networks import Chain, mobilenet_v1
-from tests.support import joined_graphs, oracle
-from tests.support.random_graphs import several
+from tests.support import joined_graphs, oracle, stateful_graphs
+from tests.support.random_graphs import Builder, several
+from tests.support.random_transposed import transpose_conv
 
 OPTIONS = CompileOptions(target="imx95", check=True)
 
@@ -94,6 +95,26 @@ def test_the_error_names_a_memory_that_suffices() -> None:
     assert str(caught.value).startswith("'wide': it needs ")
     least = caught.value.least_bytes
     assert 4096 < compiled(graph, least / 1024).report.sram_bytes <= least
+
+
+def test_the_error_for_a_budget_smaller_than_the_states_names_one_that_suffices() -> None:
+    graph = stateful_graphs.streaming_convolution()
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, targets.get("imx95"), dataclasses.replace(OPTIONS, sram_budget=1))
+    options = dataclasses.replace(OPTIONS, sram_budget=caught.value.least_bytes)
+    assert 0 < compile_graph(graph, targets.get("imx95"), options).report.sram_bytes <= caught.value.least_bytes
+
+
+def test_nothing_is_loaded_for_a_window_of_padding_alone() -> None:
+    """A transposed convolution has a row of its bias alone, which a call of its own computes."""
+    b = Builder(4)
+    source = b.input((1, b.up_to(6), int(b.random.integers(4, 20)), b.up_to(5)))
+    whole = transpose_conv(b, source)
+    assert whole is not None and whole.shape == (1, 13, 56, 5)
+    size = (1, 3, 28, 5)
+    part = b.node("slice", [whole, b.integers(0, 0, 19, 0), b.integers(*size)], b.new(size, whole.quant))
+    graph = b.graph([b.node("relu", [part], b.new(size, whole.quant))])
+    assert_equal_to_litert(graph, compile_graph(graph, targets.get("imx95"), OPTIONS), 0)
 
 
 @pytest.mark.parametrize("rest", [1, 8])

@@ -16,6 +16,7 @@ from openneutron.compiler.search.effort import DEFAULT
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor
 from openneutron.ir.graph import DType
+from openneutron.isa.rows import ALIGNMENT
 from openneutron.litert.interpret import beyond_reference
 from openneutron.litert.read import unpack
 from openneutron.simulator import Simulator
@@ -167,3 +168,13 @@ def least_budget(graph: Graph, fetch: bool = False, io: str = "arena", effort: s
     except BudgetError as error:
         return error.least_bytes
     return 1
+
+
+def infeasible_budget(least: int) -> int:
+    """Return a budget below the least one that the compiler names, in bytes. In tiles, the least budget is at most a fourth too large."""
+    return (least - ALIGNMENT) * 4 // 5 if TARGET.moves_tiles else least - 1
+
+
+def kernels_of(compiled: Compiled) -> list[str]:
+    """Return the kernels of a program's calls, without transfers of tiles."""
+    return [call.kernel for call in compiled.schedule.calls if not call.is_transfer]

@@ -3,6 +3,7 @@
 
 A name may have ``*``. Each network is quantized once, and runs in a process of its own. Its graphs and results are kept in the folder
 of ``--folder``, so that a run that was interrupted goes on where it was; ``--again`` measures anew. ``--targets`` names some targets.
+``--jobs N`` runs N networks at a time, whose lines are printed in the order in which they end.
 ``--write`` writes docs/networks-on-targets.md from all results of the folder. The exit code is 1 where a network failed on a target.
 """
 
@@ -14,7 +15,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,21 @@ def run(name: str, folder: Path, chosen: Sequence[str], known: Results) -> Resul
     return found | {target: {**found[first], "target": target} for target, first in same.items() if target not in found}
 
 
+def run_all(
+    names: Sequence[str], folder: Path, chosen: Sequence[str], known: dict[str, Results], jobs: int = 1
+) -> Iterator[tuple[str, Results]]:
+    """Yield each network with its figures when its run has ended and its results are saved; ``jobs`` networks run at a time."""
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = {pool.submit(run, name, folder, chosen, known.get(name, {})): name for name in names}
+        try:
+            for done in as_completed(runs):
+                name, found = runs[done], done.result()
+                _save(folder, name, found)
+                yield name, found
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 def revision() -> str:
     """Return the commit that is checked out; an empty string outside of a repository."""
     command = ["git", "rev-parse", "--short=8", "HEAD"]
@@ -91,24 +108,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--targets", nargs="+", default=targets.names(), help="the targets; all without names")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="the folder of graphs and results")
     parser.add_argument("--again", action="store_true", help="measure anew where there are results")
+    parser.add_argument("--jobs", type=int, default=1, help="the number of networks at a time; 1 by default")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} from all results of the folder")
     options = parser.parse_args(arguments)
     patterns = options.networks or ["*"]
     names = [name for name in networks.makers() if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
     results = _read(options.folder)
+    known = {} if options.again else results
     failed = []
-    for name in names:
-        known = {} if options.again else results.get(name, {})
-        results[name] = run(name, options.folder, options.targets, known)
-        _save(options.folder, name, results[name])
+    for name, found in run_all(names, options.folder, options.targets, known, options.jobs):
+        results[name] = found
         for target in options.targets:
-            print(line(results[name][target]), flush=True)
-            failed += [f"{name} on {target}"] if "fault" in results[name][target] else []
+            print(line(found[target]), flush=True)
+            failed += [f"{name} on {target}"] if "fault" in found[target] else []
     if options.write:
         whole = {name: each for name, each in results.items() if set(targets.names()) <= each.keys()}
-        known = [name for name in networks.makers() if name in whole]
         absent = [name for name in networks.makers() if name not in whole]
-        PAGE.write_text(page({name: whole[name] for name in known}, columns(), absent))
+        PAGE.write_text(page({name: whole[name] for name in networks.makers() if name in whole}, columns(), absent))
     print(f"{len(failed)} of {len(names) * len(options.targets)} failed: {', '.join(failed) or 'none'}")
     return int(bool(failed))
 

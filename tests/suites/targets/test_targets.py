@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,26 @@ def test_a_network_on_all_targets_and_a_second_run_that_compiles_nothing(
     assert text.endswith("\nNot measured yet: suite/bert.\n")
     assert all(each["revision"] == command.revision() for each in results.values())
     assert f"| {cell(results['imxrt700'])} | {cell(results['mcxn54x'])} |" in text
+
+
+def test_networks_run_at_the_same_time_and_are_saved_as_they_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_has_ended = threading.Event()
+
+    def ran(name: str, folder: Path, chosen: Sequence[str], known: command.Results) -> command.Results:
+        if name == "first":
+            assert second_has_ended.wait(60), "the second network waits for the first"
+        return known | {target: {"network": name, "target": target} for target in chosen}
+
+    monkeypatch.setattr(command, "run", ran)
+    known = {"first": {"mcxn94x": {"network": "first", "target": "mcxn94x"}}}
+    ended = []
+    for name, found in command.run_all(["first", "second"], tmp_path, ["imx95"], known, jobs=2):
+        assert command._read(tmp_path)[name] == found
+        ended.append((name, sorted(found)))
+        second_has_ended.set()
+    assert ended == [("second", ["imx95"]), ("first", ["imx95", "mcxn94x"])]
 
 
 def test_targets_of_equal_numbers_have_equal_programs() -> None:

@@ -181,7 +181,9 @@ class Task:
         calls, storages = gathered(self.calls, self.separate)
         found = fastest_tiled(calls, storages, self.target, budget)
         if found is None:
-            return Infeasible(budget, lambda below: least_tiled(calls, storages, self.target, budget, below))
+            # The budget is negative where it is smaller than the states, which are outside of it.
+            above = max(budget, 0)
+            return Infeasible(budget, lambda below: least_tiled(calls, storages, self.target, above, below))
         return Fitted(found.schedule, found.layout, found.storages)
 
     def prefetches(self) -> tuple[PrefetchPlan, list[Iterable[PrefetchSearch]]]:

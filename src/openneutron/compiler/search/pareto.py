@@ -4,21 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import bytes_outside
 from openneutron.compiler.memory.prefetch import all_plans
 from openneutron.compiler.schedule.schedule import spent_on_calls
-from openneutron.compiler.search.fit import Fitted, Task
+from openneutron.compiler.search.fit import Fitted, Task, Tasks, within_budget
 from openneutron.compiler.select.selections import selections
+from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions
 from openneutron.targets import Target
 
 STEP = 0.93
 """The memory of a point, at most, in relation to the point before."""
+
+TILED_STEP = 0.8
+"""The same for programs in tiles, each of which takes a search of its own."""
 
 WORTH = 1.02
 """The least ratio of the times of two consecutive points that ``thinned`` keeps; the two end points are exempt."""
@@ -35,14 +39,35 @@ class Point:
 def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> tuple[Point, ...]:
     """Return the points from the least memory to whole tensors, each faster than all with less memory.
 
-    With constant prefetch, the memory of constants is included, and cycles are those of a port that copies in the background.
+    With constant prefetch, the memory of constants is included, and cycles are those of a port that copies in the background. On a
+    Neutron-S the points have its memory at most. Raises BudgetError where this memory does not suffice.
     """
+    if target.moves_tiles:
+        return front(_in_tiles(graph, target, options))
     outside = bytes_outside(graph, options.place)
     found: list[Point] = []
     for storages, calls in selections(legalize(graph)):
         task = Task(calls, storages, target, options)
         found += _with_prefetch(task, outside) if options.prefetch_constants else _without_prefetch(task, outside)
     return front(found)
+
+
+def _in_tiles(graph: Graph, target: Target, options: CompileOptions) -> list[Point]:
+    """Return compiles at falling budgets; a schedule that takes less than half of its budget is followed by twice its memory."""
+    tasks = Tasks(selections(legalize(graph)))
+    points: list[Point] = []
+    size, least = int(target.sram.value * 1024), 1
+    while size >= least:
+        try:
+            fitted = within_budget(graph, tasks, target, replace(options, sram_budget=size))
+        except BudgetError as error:
+            if not points:
+                raise
+            size = least = error.least_bytes
+            continue
+        points.append(Point(size, fitted.cycles(target)))
+        size = min(int(size * TILED_STEP), 2 * fitted.sram_bytes)
+    return points
 
 
 def _without_prefetch(task: Task, outside: int) -> list[Point]:

@@ -219,7 +219,8 @@ def _steps(part: Tiled, named: dict[str, str], calls: list[KernelCall]) -> list[
         return len(calls) - 1
 
     before = [number(call) for call in streamed.before]
-    numbers = {position: number(call.call) for position, call in enumerate(streamed.calls)}
+    # A window may read padding alone; then nothing of its tensor is loaded.
+    numbers = {position: number(call.call) for position, call in enumerate(streamed.calls) if part.done[position][-1]}
     behind = [number(call) for call in streamed.behind]
     return steps_of(part, numbers, before, behind)
 
