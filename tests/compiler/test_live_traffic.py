@@ -11,7 +11,7 @@ import pytest
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
-from openneutron.compiler.search.tiles import least_reloaded_bytes
+from openneutron.compiler.search.tiles import least_moved_bytes, least_reloaded_bytes
 from openneutron.compiler.search.tiles.dependence import Dependence, dependence
 from openneutron.errors import BudgetError
 from openneutron.ir import DType, Graph, Node, Tensor
@@ -22,16 +22,16 @@ SIDE, CHANNELS = 32, 8
 SKIPPED = SIDE * SIDE * CHANNELS
 
 
-def _to_a_pixel(chain: Chain) -> Chain:
-    return chain.conv(CHANNELS, 5, 4).conv(CHANNELS, 5, 4).conv(CHANNELS, 2, 2).conv(CHANNELS, 1)
+def _to_a_pixel(chain: Chain, wide: int = CHANNELS) -> Chain:
+    return chain.conv(wide, 5, 4).conv(wide, 5, 4).conv(CHANNELS, 2, 2).conv(CHANNELS, 1)
 
 
 @cache
-def unet() -> Graph:
-    """Return a U-Net of one level: a layer, one pixel that reads all of it, and their sum, behind which another layer is."""
+def unet(wide: int = CHANNELS) -> Graph:
+    """Return a U-Net of one level: a layer, one pixel that reads all of it by ``wide`` channels, and their sum, behind which another layer is."""
     chain = Chain("unet", (1, SIDE, SIDE, CHANNELS)).conv(CHANNELS, 3)
     skipped = chain.last.name
-    _to_a_pixel(chain)
+    _to_a_pixel(chain, wide)
     total = Tensor("sum", (1, SIDE, SIDE, CHANNELS), DType.INT8, ACTIVATION)
     chain.tensors[total.name] = total
     chain.nodes.append(Node("add", (skipped, chain.last.name), (total.name,), {"activation": "NONE"}))
@@ -41,6 +41,11 @@ def unet() -> Graph:
 
 def compiled(graph: Graph, size: int) -> Compiled:
     return compile_graph(graph, targets.get("imx95"), CompileOptions(target="imx95", sram_budget=size))
+
+
+def least_of_choices(graph: Graph, size: int) -> int:
+    storages, calls = prepared(graph).tasks.selected[0]
+    return least_moved_bytes(calls, storages, targets.get("imx95"), size, 1 << 40)
 
 
 def reloaded(graph: Graph, *sizes: int) -> list[int]:
@@ -58,6 +63,13 @@ def test_a_program_stores_and_loads_just_the_live_tensor() -> None:
     # 5 KiB of constants and the stripes leave no memory for the skipped tensor.
     report = compiled(unet(), 12 << 10).report
     assert reloaded(unet(), 1) == [2 * SKIPPED] == [report.moved_bytes - report.io_bytes]
+
+
+def test_the_bound_over_the_choices_stores_a_tensor_that_leaves_no_memory_for_a_later_layer() -> None:
+    # A layer between the skipped tensor and its sum needs 13 KiB of constants at once.
+    least = least_of_choices(unet(64), 20 << 10)
+    report = compiled(unet(64), 20 << 10).report
+    assert report.io_bytes < least <= report.moved_bytes
 
 
 def test_an_input_is_loaded_again_and_not_stored() -> None:
