@@ -130,11 +130,15 @@ def _sizes(budget: int) -> list[int]:
 
 
 def _fastest(lists: Sequence[CallList], target: Target, budget: int, kept: list[TileSearch]) -> TiledSchedule | None:
-    """Return the fastest schedule of all lists. ``kept``: the searches so far, of which one of the same calls goes on."""
+    """Return the fastest schedule of all lists. ``kept``: the searches so far, of which one of the same calls goes on.
+
+    For a graph of few calls a later list's schedule is taken only where it moves no more bytes.
+    """
     best: TiledSchedule | None = None
     for given in lists:
         found = _fastest_of(given, target, budget, kept, ENDLESS if best is None else best.cycles)
-        best = found or best
+        if found is not None and (best is None or not _is_small(lists) or found.moved_bytes <= best.moved_bytes):
+            best = found
     return best
 
 
