@@ -107,7 +107,7 @@ def test_constants_are_aligned_at_a_budget_that_is_not(rest: int) -> None:
 
 def test_random_graphs() -> None:
     count = 0
-    for seed in range(24):
+    for seed in range(14):
         graph = several(seed)
         for kib in (64, 2):
             try:
@@ -116,7 +116,7 @@ def test_random_graphs() -> None:
                 continue
             assert_equal_to_litert(graph, made, seed)
             count += 1
-    assert count > 36
+    assert count > 20
 
 
 @pytest.mark.parametrize("seed", [0, 2, 4])
