@@ -10,7 +10,8 @@ from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.memory.place import EXACT_WORK, Item
 from openneutron.compiler.memory.prefetch import ENDLESS, ConstantUse, PrefetchPlan, PrefetchSearch, fastest_within
 from openneutron.compiler.schedule.batches import CallList
-from openneutron.compiler.schedule.schedule import Cuttable, Schedule, Step
+from openneutron.compiler.schedule.schedule import Cuttable, Schedule, Step, fetched_sizes
+from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.call_lists import flow_of, of_one_order, order_by_depth, stays
 from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.groups import in_groups
@@ -89,7 +90,7 @@ def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Targe
         return _fastest(lists, target, budget, kept)
     best = found[-1]
     for each in reversed(found):
-        if each.cycles <= best.cycles and each.moved_bytes <= best.moved_bytes:
+        if _is_no_worse(each, best):
             best = each
     return best
 
@@ -132,14 +133,24 @@ def _sizes(budget: int) -> list[int]:
 def _fastest(lists: Sequence[CallList], target: Target, budget: int, kept: list[TileSearch]) -> TiledSchedule | None:
     """Return the fastest schedule of all lists. ``kept``: the searches so far, of which one of the same calls goes on.
 
-    For a graph of few calls a later list's schedule is taken only where it moves no more bytes.
+    For a graph of few calls the cycles are those of the complete program, which the prefetch estimates, and a later list's schedule is taken
+    only where it is neither slower nor moves more bytes.
     """
     best: TiledSchedule | None = None
+    is_small = _is_small(lists)
     for given in lists:
-        found = _fastest_of(given, target, budget, kept, ENDLESS if best is None else best.cycles)
-        if found is not None and (best is None or not _is_small(lists) or found.moved_bytes <= best.moved_bytes):
+        limit = ENDLESS if best is None or is_small else best.cycles
+        found = _fastest_of(given, target, budget, kept, limit)
+        if found is not None and is_small:
+            sizes = fetched_sizes(found.schedule, found.storages)
+            found = replace(found, cycles=overlapped_cycles(found.schedule, sizes, target))
+        if found is not None and (best is None or not is_small or _is_no_worse(found, best)):
             best = found
     return best
+
+
+def _is_no_worse(one: TiledSchedule, other: TiledSchedule) -> bool:
+    return one.cycles <= other.cycles and one.moved_bytes <= other.moved_bytes
 
 
 def _fastest_of(
