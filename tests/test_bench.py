@@ -103,7 +103,7 @@ def test_figures_of_vela_stand_below_those_of_the_network(tmp_path: Path, monkey
     found = ethos_u65.measure(write(graph), str(tmp_path))
     assert found is not None
     _, lines = neutron_s.rows([{"network": "chain", "kib": 384, "compiler": "vela", **found}])
-    assert lines[0][:-1] == ["  Vela, 3 on the CPU", "384", "5", "4", "3", "", "2.00", "", ""]
+    assert lines[0][:-1] == ["  Vela, 3 on the CPU", "384", "5", "4", "3", "", "2.00", "", "", ""]
 
 
 def test_a_network_that_vela_refuses_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_a_network_that_vela_refuses_is_a_line(tmp_path: Path, monkeypatch: pyte
     found = ethos_u65.measure(b"", str(tmp_path))
     assert found is not None and found["error"].endswith("no\n")
     _, lines = neutron_s.rows([{"network": "chain", "kib": 384, "compiler": "vela", **found}])
-    assert lines == [["chain", "384", "Vela: error", *[""] * 7]]
+    assert lines == [["chain", "384", "Vela: error", *[""] * 8]]
 
 
 def test_budgets_below_the_least_are_infeasible() -> None:

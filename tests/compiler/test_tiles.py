@@ -128,7 +128,7 @@ def test_constants_are_aligned_at_a_budget_that_is_not(rest: int) -> None:
 
 def test_random_graphs() -> None:
     count = 0
-    for seed in range(24):
+    for seed in range(14):
         graph = several(seed)
         for kib in (64, 2):
             try:
@@ -137,7 +137,7 @@ def test_random_graphs() -> None:
                 continue
             assert_equal_to_litert(graph, made, seed)
             count += 1
-    assert count > 36
+    assert count > 20
 
 
 @pytest.mark.parametrize("seed", [0, 2, 4])
@@ -178,6 +178,21 @@ def test_the_bound_over_the_choices_counts_a_tensor_that_no_memory_holds() -> No
     graph = Chain("pair", (1, 8, 8, 64)).conv(64, 1).conv(64, 1).graph()
     assert {kib: least_moved(graph, kib * 1024) for kib in (6, 16)} == {6: 16384, 16: 8192}
     assert compiled(graph, 16).report.moved_bytes == 8192
+
+
+def test_branches_that_a_graph_alternates_between_are_computed_one_after_the_other() -> None:
+    # Three layers of each of two branches on tensors of 72 KiB. In the given order each layer of a branch is stored and loaded again.
+    chain = Chain("heads", (1, 96, 96, 8))
+    ends = [chain.last] * 2
+    for _ in range(3):
+        for branch in range(2):
+            chain.last = ends[branch]
+            ends[branch] = chain.conv(8, 3).last
+    graph = Graph("heads", chain.tensors, tuple(chain.nodes), ("input",), tuple(end.name for end in ends))
+    made = compiled(graph, 64)
+    assert made.report.moved_bytes == 4 * 96 * 96 * 8  # the input for each branch, and the outputs
+    assert least_moved(graph, 64 * 1024) == 3 * 96 * 96 * 8
+    assert_equal_to_litert(graph, made, 0)
 
 
 def test_copies_at_borders_of_segments_run_beside_kernels_of_both(monkeypatch: pytest.MonkeyPatch) -> None:

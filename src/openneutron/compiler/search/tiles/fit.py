@@ -10,8 +10,9 @@ from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.memory.place import EXACT_WORK, Item
 from openneutron.compiler.memory.prefetch import ENDLESS, ConstantUse, PrefetchPlan, PrefetchSearch, fastest_within
 from openneutron.compiler.schedule.batches import CallList
-from openneutron.compiler.schedule.schedule import Cuttable, Schedule, Step
-from openneutron.compiler.search.call_lists import of_one_order
+from openneutron.compiler.schedule.schedule import Cuttable, Schedule, Step, fetched_sizes
+from openneutron.compiler.schedule.timeline import overlapped_cycles
+from openneutron.compiler.search.call_lists import flow_of, of_one_order, order_by_depth, stays
 from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.groups import in_groups
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
@@ -60,9 +61,9 @@ def least_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target,
     The memory is at most a fourth larger than the smallest one for which ``fastest_tiled`` finds a schedule.
     """
     size = above
-    given = _given(calls, storages)
+    lists = _lists(calls, storages)
     while (size := aligned(size + size // 4 + 1)) < below:
-        if _fastest(given, target, size, []) is not None:
+        if _fastest(lists, target, size, []) is not None:
             return size
     return below
 
@@ -74,22 +75,22 @@ def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Targe
     budget, and the schedule of a larger size is taken only where it is neither slower nor moves more bytes than that of a smaller one.
     """
     budget -= budget % ALIGNMENT
-    given = _given(calls, storages)
+    lists = _lists(calls, storages)
     kept: list[TileSearch] = []
-    is_small = len(given.calls) <= FEW_CALLS
+    is_small = _is_small(lists)
     found: list[TiledSchedule] = []
     for size in _sizes(budget) if is_small else dict.fromkeys((budget, *_sizes(budget))):
-        each = _fastest(given, target, size, kept)
+        each = _fastest(lists, target, size, kept)
         if each is not None:
             found.append(each)
         # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
         if (not is_small or each is None) if found else 2 * size < budget:
             break
     if not found:
-        return _fastest(given, target, budget, kept)
+        return _fastest(lists, target, budget, kept)
     best = found[-1]
     for each in reversed(found):
-        if each.cycles <= best.cycles and each.moved_bytes <= best.moved_bytes:
+        if _is_no_worse(each, best):
             best = each
     return best
 
@@ -99,16 +100,27 @@ def least_moved_bytes(calls: Sequence[KernelCall], storages: Storages, target: T
 
     The bound is one over the choices of the search, see ``traffic``. Constants are not counted. ``most``: the bytes of a schedule that is known.
     """
-    given = _given(calls, storages)
+    lists = _lists(calls, storages)
     kept: list[TileSearch] = []
-    for size in (budget, *(_sizes(budget) if len(given.calls) <= FEW_CALLS else ())):
-        _search(given, target, size, kept)
+    for size in (budget, *(_sizes(budget) if _is_small(lists) else ())):
+        for given in lists:
+            _search(given, target, size, kept)
     return min(LeastTraffic(search, budget, most).bound() for search in kept)
 
 
-def _given(calls: Sequence[KernelCall], storages: Storages) -> CallList:
+def _lists(calls: Sequence[KernelCall], storages: Storages) -> list[CallList]:
+    """Return the calls in their order, and with one branch after the other where this is another order.
+
+    The given order of a detector's heads alternates between branches, so that a cascade of one branch is not a run of neighbouring calls.
+    """
+    flow, given = flow_of(calls, storages, CALLER), tuple(range(len(calls)))
+    orders = [given] if stays(flow) else [given, order_by_depth(flow)]
     # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
-    return of_one_order(calls, storages)[-1]
+    return [of_one_order([calls[at] for at in order], storages)[-1] for order in dict.fromkeys(orders)]
+
+
+def _is_small(lists: Sequence[CallList]) -> bool:
+    return all(len(each.calls) <= FEW_CALLS for each in lists)
 
 
 def _sizes(budget: int) -> list[int]:
@@ -118,8 +130,33 @@ def _sizes(budget: int) -> list[int]:
     return [size for size in reversed(sizes) if size <= budget]
 
 
-def _fastest(given: CallList, target: Target, budget: int, kept: list[TileSearch]) -> TiledSchedule | None:
-    """Return the fastest schedule that one search finds. ``kept``: the searches so far, of which one of the same calls goes on."""
+def _fastest(lists: Sequence[CallList], target: Target, budget: int, kept: list[TileSearch]) -> TiledSchedule | None:
+    """Return the fastest schedule of all lists. ``kept``: the searches so far, of which one of the same calls goes on.
+
+    For a graph of few calls the cycles are those of the complete program, which the prefetch estimates, and a later list's schedule is taken
+    only where it is neither slower nor moves more bytes.
+    """
+    best: TiledSchedule | None = None
+    is_small = _is_small(lists)
+    for given in lists:
+        limit = ENDLESS if best is None or is_small else best.cycles
+        found = _fastest_of(given, target, budget, kept, limit)
+        if found is not None and is_small:
+            sizes = fetched_sizes(found.schedule, found.storages)
+            found = replace(found, cycles=overlapped_cycles(found.schedule, sizes, target))
+        if found is not None and (best is None or not is_small or _is_no_worse(found, best)):
+            best = found
+    return best
+
+
+def _is_no_worse(one: TiledSchedule, other: TiledSchedule) -> bool:
+    return one.cycles <= other.cycles and one.moved_bytes <= other.moved_bytes
+
+
+def _fastest_of(
+    given: CallList, target: Target, budget: int, kept: list[TileSearch], limit: int
+) -> TiledSchedule | None:
+    """Return the fastest schedule that one search finds; None where none takes fewer than ``limit`` cycles."""
     search = _search(given, target, budget, kept)
     best: TiledSchedule | None = None
     before = None
@@ -132,7 +169,7 @@ def _fastest(given: CallList, target: Target, budget: int, kept: list[TileSearch
             continue
         before = plan
         enough = max(enough, plan.cycles * ENOUGH) if share == SHARES[0] else enough
-        found = _scheduled(plan, given.storages, target, budget, ENDLESS if best is None else best.cycles)
+        found = _scheduled(plan, given.storages, target, budget, limit if best is None else best.cycles)
         if found is not None:
             best = found
     return best

@@ -9,12 +9,13 @@ that stay, without the beam of ``search``, and relaxes two things, so that no pl
   needs. A plan takes more, since stripes have several rows and transfers have a second buffer.
 * Traffic. A segment loads at least the largest part of an external tensor that one of its calls reads. A plan may load several parts.
 
-Proof that dropped states are needless. State A = (cut, stays, bytes) replaces B of the same cut where A's bytes, and the bytes of one load
-by each later reader of every tensor that only B keeps, are at most B's bytes. Take any completion of B. With A the same segments are possible:
-a tensor that only B keeps is then external, and its rows take a part of the memory that it takes in B; like a tensor that stays, rows whose
-last reader is in the segment share memory with results. This adds at most one load for each reader, and a store for a tensor with a writer behind
-the cut, so that A's completion copies no more than B's. A state is also dropped where its bytes, and the bytes that any completion copies,
-reach those of a plan that is known: the result is then that plan's, or smaller.
+Proof that dropped states are needless. State A = (cut, stays, bytes) replaces B of the same cut where B keeps all tensors that A keeps, and A's
+bytes, with the bytes of one load by each later reader of every tensor that only B keeps, are at most B's bytes. Take any completion of B. With
+A the same segments are possible: a tensor that only B keeps is then external, and its rows take a part of the memory that it takes in B; like
+a tensor that stays, rows whose last reader is in the segment share memory with results. This adds at most one load for each reader, and a
+store for a tensor with a writer behind the cut, so that A's completion copies no more than B's. (A state that keeps more than B may leave a
+later segment too little memory, so that it never replaces B.) A state is also dropped where its bytes, and the bytes that any completion
+copies, reach those of a plan that is known: the result is then that plan's, or smaller.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ class _States:
 
     def add(self, stays: Stays, moved: int) -> None:
         for other, there in self.known.items():
-            if there + sum(self.later.get(name, 0) for name in stays - other) <= moved:
+            if other <= stays and there + sum(self.later.get(name, 0) for name in stays - other) <= moved:
                 return
         self.known = {
             other: there
             for other, there in self.known.items()
-            if moved + sum(self.later.get(name, 0) for name in other - stays) > there
+            if not stays <= other or moved + sum(self.later.get(name, 0) for name in other - stays) > there
         }
         self.known[stays] = moved
 

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Follow the elements that kernels certainly read, forwards and backwards through calls, as one boolean for each byte of each storage.
+
+``schedule/needs.py`` has what a call may read, which is an upper bound. The rules here are a lower bound, which proofs of lower bounds need: a
+byte is marked only where the element is read, whatever the values are. A kernel whose access pattern leaves open what is read has no
+rule, and no mark passes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.compiler.select.constants import Maps
+from openneutron.isa.kernels.row import CostClass, Everything, Mapped, Padded, SameElement, SameRow, Window
+
+Bools = npt.NDArray[np.bool_]
+Marks = dict[str, Bools]
+"""The marked bytes of each storage."""
+
+Along = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+"""For each tap: places of the output along one axis, and the place of the input that each of them reads. A tap has each place once."""
+
+WHOLE_ROWS = frozenset((CostClass.EXPONENTIALS, CostClass.NORMALIZED))
+"""Kernels of ``SameRow`` that read every element of the row; a GATHER reads some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The elements of one operand that a call certainly reads for each element of its output.
+
+    ``along``: by axis (rows, columns) the places; ``over``: the axes on which every output element reads every element, or, where ``all_of``, reads at
+    least one of them, so that marks pass only where the whole of these axes is marked.
+    """
+
+    operand: str
+    along: Mapping[int, Along]
+    over: tuple[int, ...]
+    all_of: bool
+
+    def forwards(self, marks: Bools, extents: Sequence[int]) -> Bools:
+        """Return the marks of the output, of these extents, whose elements read a marked element."""
+        marks = self._collapsed(marks)
+        for axis, taps in self.along.items():
+            shape = [*marks.shape]
+            shape[axis] = extents[axis]
+            made = np.zeros(shape, np.bool_)
+            for places, read in taps:
+                made[_at(axis, places)] |= marks[_at(axis, read)]
+            marks = made
+        return np.broadcast_to(marks, tuple(extents))
+
+    def backwards(self, marks: Bools, extents: Sequence[int]) -> Bools:
+        """Return the marks of the operand, of these extents, whose elements a marked element of the output reads."""
+        marks = self._collapsed(marks)
+        for axis, taps in self.along.items():
+            shape = [*marks.shape]
+            shape[axis] = extents[axis]
+            made = np.zeros(shape, np.bool_)
+            for places, read in taps:
+                made[_at(axis, read)] |= marks[_at(axis, places)]
+            marks = made
+        shrunk = tuple(axis for axis in range(4) if extents[axis] == 1 < marks.shape[axis])
+        return np.broadcast_to(marks.any(axis=shrunk, keepdims=True) if shrunk else marks, tuple(extents))
+
+    def _collapsed(self, marks: Bools) -> Bools:
+        if not self.over:
+            return marks
+        collapsed: np.ufunc = np.logical_and if self.all_of else np.logical_or
+        return np.asarray(collapsed.reduce(marks, axis=self.over, keepdims=True), np.bool_)
+
+
+def _at(axis: int, places: npt.NDArray[np.int64]) -> tuple[slice | npt.NDArray[np.int64], ...]:
+    return (*([slice(None)] * axis), places)
+
+
+def readings(call: KernelCall) -> list[Reading]:
+    """Return the certain readings of a call; none for an operand whose access pattern has no rule."""
+    found = []
+    for name, view in call.views.items():
+        if call.reads(name) and name not in call.results:
+            made = _reading(call, name, view.extents, call.views["output"].extents)
+            found += [made] if made is not None else []
+    return found
+
+
+def _reading(call: KernelCall, name: str, read: Sequence[int], written: Sequence[int]) -> Reading | None:
+    access, kind = call.traits.access(name), call.traits.cost.kind
+    if isinstance(access, Everything):
+        return Reading(name, {}, (1, 2, 3), True) if kind is CostClass.PER_INPUT and read[0] == written[0] else None
+    if isinstance(access, SameElement):
+        fits = all(one in (1, other) for one, other in zip(read, written, strict=True))
+        return Reading(name, {}, (), False) if fits else None
+    if read[0] != written[0]:
+        return None
+    if isinstance(access, SameRow):
+        same = kind in WHOLE_ROWS and read[1] == written[1]
+        return Reading(name, {}, (2, 3), True) if same else None
+    if isinstance(access, Window):
+        dense = kind is CostClass.PRODUCTS and call.params[call.traits.cost.inputs] == read[3]
+        along = {axis: _taps(call, access, axis, read[axis], written[axis]) for axis in (1, 2)}
+        return Reading(name, along, (3,), not dense)
+    if read[3] != written[3]:
+        return None
+    if isinstance(access, Padded):
+        pads = {axis: call.params[access.pad[axis - 1]] for axis in (1, 2)}
+        return Reading(name, {axis: [_kept(-pads[axis], read[axis], written[axis])] for axis in (1, 2)}, (), False)
+    return _by_maps(call, name, access, read) if isinstance(access, Mapped) else None
+
+
+def _by_maps(call: KernelCall, name: str, access: Mapped, read: Sequence[int]) -> Reading:
+    maps = call.constants[access.constant]
+    assert isinstance(maps, Maps)
+    along = {}
+    for axis, tables in ((1, maps.rows), (2, maps.cols)):
+        named = np.clip(tables[: access.maps], 0, read[axis] - 1).astype(np.int64)
+        along[axis] = [tap for table in named for tap in _apart(table)]
+    return Reading(name, along, (), False)
+
+
+def _apart(table: npt.NDArray[np.int64]) -> Along:
+    """Return the places that a table names, as taps that name no place twice."""
+    earlier: dict[int, int] = {}
+    taps: dict[int, list[tuple[int, int]]] = {}
+    for place, read in enumerate(table.tolist()):
+        taps.setdefault(earlier.setdefault(read, 0), []).append((place, read))
+        earlier[read] += 1
+    return [(pairs[:, 0], pairs[:, 1]) for pairs in map(np.array, taps.values())]
+
+
+def _taps(call: KernelCall, window: Window, axis: int, read: int, written: int) -> Along:
+    side, params = axis - 1, call.params
+    dilation = params[window.dilation[side]] if window.dilation else 1
+    stride, pad = params[window.stride[side]], params[window.pad[side]]
+    return [_kept(tap * dilation - pad, read, written, stride) for tap in range(params[window.kernel[side]])]
+
+
+def _kept(first: int, read: int, written: int, stride: int = 1) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the places whose tap is inside the input, and what they read."""
+    places = np.arange(written)
+    named = places * stride + first
+    inside = (named >= 0) & (named < read)
+    return places[inside], named[inside]
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """The certain dependence between the bytes of all storages without constants."""
+
+    calls: Sequence[KernelCall]
+    storages: Storages
+    readings: Sequence[Sequence[Reading]]
+
+    def none(self) -> Marks:
+        """Return no mark."""
+        named = {self.storages.of[view.tensor] for call in self.calls for view in call.views.values()}
+        pieces = (self.storages.storages[name] for name in sorted(named))
+        return {piece.name: np.zeros(piece.size_bytes, np.bool_) for piece in pieces if piece.constant is None}
+
+    def behind(self, marks: Marks, first: int) -> Marks:
+        """Add to the marks every element that depends on a marked one through the calls from ``first`` on; return the marks."""
+        for call, reads in zip(self.calls[first:], self.readings[first:], strict=True):
+            output = call.views["output"]
+            for each, view in self._operands(call, reads):
+                self.mark(marks, output, each.forwards(self.seen(marks, view), output.extents))
+        return marks
+
+    def ahead(self, marks: Marks, end: int) -> Marks:
+        """Add to the marks every element that a marked one depends on through the calls before ``end``; return the marks."""
+        for call, reads in reversed([*zip(self.calls[:end], self.readings[:end], strict=True)]):
+            wanted = self.seen(marks, call.views["output"])
+            for each, view in self._operands(call, reads) if wanted.any() else ():
+                self.mark(marks, view, each.backwards(wanted, view.extents))
+        return marks
+
+    def read_by(self, marks: Marks) -> Marks:
+        """Return the elements that a call reads for a marked element of its own output."""
+        found = self.none()
+        for call, reads in zip(self.calls, self.readings, strict=True):
+            wanted = self.seen(marks, call.views["output"])
+            for each, view in self._operands(call, reads) if wanted.any() else ():
+                self.mark(found, view, each.backwards(wanted, view.extents))
+        return found
+
+    def _operands(self, call: KernelCall, reads: Iterable[Reading]) -> list[tuple[Reading, View]]:
+        views = ((each, call.views[each.operand]) for each in reads)
+        return [(each, view) for each, view in views if self.storages[view.tensor].constant is None]
+
+    def seen(self, marks: Marks, view: View) -> Bools:
+        """Return the marks of the elements of a view."""
+        return _elements(marks[self.storages.of[view.tensor]], view)[..., 0]
+
+    def mark(self, marks: Marks, view: View, added: Bools, value: bool = True) -> None:
+        """Set the marks of elements of a view."""
+        _elements(marks[self.storages.of[view.tensor]], view)[added] = value
+
+
+def _elements(marks: Bools, view: View) -> Bools:
+    shape = (*view.extents, view.element_bytes)
+    return np.lib.stride_tricks.as_strided(marks[view.offset :], shape, (*view.pitches, 1))
+
+
+def dependence(calls: Sequence[KernelCall], storages: Storages) -> Dependence:
+    """Return the dependence between the storages of these calls."""
+    return Dependence(calls, storages, [readings(call) for call in calls])
