@@ -38,9 +38,10 @@ def _built_folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[None, N
     """Give all processes of a run one folder for what is built once."""
     base = tmp_path_factory.getbasetemp()
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(
-            built_once.FOLDER, str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built")
-        )
+        if built_once.FOLDER not in os.environ:  # a run that a test starts takes the folder of its own run
+            environment.setenv(
+                built_once.FOLDER, str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built")
+            )
         yield
 
 
