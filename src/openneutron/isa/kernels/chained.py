@@ -55,7 +55,6 @@ def _chained(name: str, first: Row, second: Row, code: int) -> Row:
         traits=Traits(
             (Operand("input"), Operand(BETWEEN), *operands),
             Work(CostClass.PARTS),
-            joins=(first.name, second.name),
             between=BETWEEN,
             parts=(_part(first, FIRST, "input", BETWEEN), _part(second, SECOND, BETWEEN, "output")),
         ),
