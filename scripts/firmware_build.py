@@ -120,7 +120,8 @@ def machine_flags(compiler: str) -> list[str]:
     return ["--target=arm-none-eabi", *line.replace("${NEUTRON_LIBC_INCLUDE}", str(headers)).split()]
 
 
-def _flags(build: Build) -> list[str]:
+def flags_of(build: Build) -> list[str]:
+    """Return the flags that compile the library."""
     return [*machine_flags(build.compiler), build.level, *WARNINGS, *DEFINITIONS, *INCLUDES]
 
 
@@ -136,7 +137,7 @@ def compile_library(build: Build, folder: Path, *definitions: str) -> Library:
     sources = library_sources()
     named = {f"{path.stem}.o": path for path in sources}
     assert len(named) == len(sources), "two sources have one name"
-    run(COMMANDS[build.compiler], *_flags(build), *definitions, "-c", *sources, folder=folder)
+    run(COMMANDS[build.compiler], *flags_of(build), *definitions, "-c", *sources, folder=folder)
     return Library(build, folder, tuple(folder / name for name in named), named)
 
 
@@ -171,7 +172,13 @@ def link(library: Library, name: str, selection: str = "", calls: Iterable[str] 
     objects = list(library.objects)
     if selection:
         (folder / f"{name}_kernel_selection.c").write_text(selection)
-        run(COMMANDS[library.build.compiler], *_flags(library.build), "-c", f"{name}_kernel_selection.c", folder=folder)
+        run(
+            COMMANDS[library.build.compiler],
+            *flags_of(library.build),
+            "-c",
+            f"{name}_kernel_selection.c",
+            folder=folder,
+        )
         objects.insert(0, folder / f"{name}_kernel_selection.o")
     path, listing = folder / f"{name}.elf", folder / f"{name}.map"
     roots = list(calls)

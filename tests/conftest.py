@@ -6,13 +6,14 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openneutron import targets
-from tests.support import built_once, stock, tools
+from tests.support import built_once, composite_operators, stock, tools
 from tests.support.made_networks import TRAINED_MODELS, models_folder
 
 ROOT = Path(__file__).parents[1]
@@ -37,9 +38,10 @@ def _built_folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[None, N
     """Give all processes of a run one folder for what is built once."""
     base = tmp_path_factory.getbasetemp()
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(
-            built_once.FOLDER, str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built")
-        )
+        if built_once.FOLDER not in os.environ:  # a run that a test starts takes the folder of its own run
+            environment.setenv(
+                built_once.FOLDER, str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built")
+            )
         yield
 
 
@@ -121,7 +123,12 @@ def pytest_make_collect_report() -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Collect garbage rarely, and leave out what the imported modules made: torch's alone are a million objects."""
+    """Collect garbage rarely, and leave out what the imported modules made: torch's alone are a million objects.
+
+    Each compile asks whether any are left out, and Python counts them anew each time, in 30 ms.
+    """
     gc.collect()
     gc.freeze()
+    gc.get_freeze_count = cache(gc.get_freeze_count)
     gc.set_threshold(100_000)
+    composite_operators.shorten()

@@ -15,7 +15,8 @@ from openneutron.compiler.schedule.schedule import Whole, whole_schedule
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor
 from tests.support import oracle, random_graphs
-from tests.support.oracle import assert_fits_and_is_exact, least_budget
+from tests.support.oracle import least_budget
+from tests.support.random_budgets import cycles_at_budgets
 from tests.support.random_images import batched_graph, convolution
 
 
@@ -49,17 +50,10 @@ def test_most_graphs_of_several_batches_can_go_batch_by_batch() -> None:
 def test_random_batches_at_random_budgets(seed: int) -> None:
     graph = batched_graph(seed, 2 + seed % 3)
     io, fetch = ("arena", "caller")[seed % 2], seed % 4 == 0
-    unlimited = oracle.assert_bit_exact(graph, (), CompileOptions(io_place=io, prefetch_constants=fetch)).report
+    options = CompileOptions(io_place=io, prefetch_constants=fetch)
+    unlimited = oracle.assert_bit_exact(graph, (), options).report
     least = least_budget(graph, fetch, io)
-    inputs = oracle.random_inputs(graph, seed)
-    want = oracle.reference_outputs(graph, inputs)
-    between = np.random.default_rng(seed).integers(least, unlimited.sram_bytes + 1, 2)
-    cycles = [
-        assert_fits_and_is_exact(
-            graph, CompileOptions(sram_budget=budget, io_place=io, prefetch_constants=fetch, check=True), inputs, want
-        ).report.overlapped_cycles
-        for budget in sorted({least, unlimited.sram_bytes, *map(int, between)})
-    ]
+    cycles = cycles_at_budgets(graph, options, least, unlimited.sram_bytes, seed)
     assert cycles == sorted(cycles, reverse=True)
     assert cycles[-1] == unlimited.overlapped_cycles
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,8 @@ from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.compiler.search.cascade.loops import compressed
 from openneutron.errors import BudgetError
 from tests.support import oracle
-from tests.support.oracle import assert_fits_and_is_exact, least_budget
+from tests.support.oracle import least_budget
+from tests.support.random_budgets import cycles_at_budgets
 from tests.support.random_images import image_graph
 
 
@@ -21,24 +24,17 @@ def test_random_graphs_at_random_budgets(seed: int) -> None:
     graph = image_graph(seed)
     io = ("arena", "caller")[seed % 2]
     fetch = seed % 5 == 0
-    unlimited = compile_graph(graph, oracle.TARGET, CompileOptions(io_place=io, prefetch_constants=fetch)).report
+    options = CompileOptions(io_place=io, prefetch_constants=fetch)
+    unlimited = compile_graph(graph, oracle.TARGET, options).report
     with pytest.raises(BudgetError) as caught:
-        compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=1, io_place=io, prefetch_constants=fetch))
+        compile_graph(graph, oracle.TARGET, replace(options, sram_budget=1))
     least = caught.value.least_bytes
     assert least <= unlimited.sram_bytes
     below = oracle.infeasible_budget(least)
     with pytest.raises(BudgetError) as again:
-        compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=below, io_place=io, prefetch_constants=fetch))
+        compile_graph(graph, oracle.TARGET, replace(options, sram_budget=below))
     assert again.value.least_bytes == least or (oracle.TARGET.moves_tiles and again.value.least_bytes > below)
-    inputs = oracle.random_inputs(graph, seed)
-    want = oracle.reference_outputs(graph, inputs)
-    between = np.random.default_rng(seed).integers(least, unlimited.sram_bytes + 1, 3)
-    cycles = [
-        assert_fits_and_is_exact(
-            graph, CompileOptions(sram_budget=budget, io_place=io, prefetch_constants=fetch, check=True), inputs, want
-        ).report.overlapped_cycles
-        for budget in sorted({least, unlimited.sram_bytes, *map(int, between)})
-    ]
+    cycles = cycles_at_budgets(graph, options, least, unlimited.sram_bytes, seed, count=3)
     assert cycles == sorted(cycles, reverse=True)
     # A search for tiles tries sizes of memory up to the budget, which may be more than the schedule takes.
     fastest = unlimited.overlapped_cycles

@@ -15,7 +15,8 @@ from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence,
 from openneutron.compiler.select.select import select_calls
 from scripts.published_networks import cifarnet
 from tests.support import oracle, random_graphs, random_layers
-from tests.support.oracle import assert_fits_and_is_exact, least_budget
+from tests.support.oracle import least_budget
+from tests.support.random_budgets import cycles_at_budgets
 from tests.support.random_images import convolution, sequence_graph
 
 
@@ -43,17 +44,10 @@ def test_every_call_computes_the_same_by_rows(seed: int) -> None:
 def test_random_sequences_at_random_budgets(seed: int) -> None:
     graph = sequence_graph(seed)
     io, fetch = ("arena", "caller")[seed % 2], seed % 5 == 0
-    unlimited = oracle.assert_bit_exact(graph, (), CompileOptions(io_place=io, prefetch_constants=fetch)).report
+    options = CompileOptions(io_place=io, prefetch_constants=fetch)
+    unlimited = oracle.assert_bit_exact(graph, (), options).report
     least = least_budget(graph, fetch, io)
-    inputs = oracle.random_inputs(graph, seed)
-    want = oracle.reference_outputs(graph, inputs)
-    between = np.random.default_rng(seed).integers(least, unlimited.sram_bytes + 1, 2)
-    cycles = [
-        assert_fits_and_is_exact(
-            graph, CompileOptions(sram_budget=budget, io_place=io, prefetch_constants=fetch, check=True), inputs, want
-        ).report.overlapped_cycles
-        for budget in sorted({least, unlimited.sram_bytes, *map(int, between)})
-    ]
+    cycles = cycles_at_budgets(graph, options, least, unlimited.sram_bytes, seed)
     # A cascade may have been reckoned to take some bytes more than it does.
     cycles.append(unlimited.overlapped_cycles)
     assert cycles == sorted(cycles, reverse=True)

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.firmware_build import COMMANDS, machine_flags
+from scripts.firmware_build import COMMANDS, Build, flags_of
+from tests.support.objects import compiled
 from tests.support.tools import required
 
 ROOT = Path(__file__).parents[2]
@@ -51,15 +52,15 @@ def _run(command: list[str | Path], folder: Path) -> str:
 
 @functools.cache
 def library(flags: tuple[str, ...] = SIZE, compiler: str = "gcc") -> Path:
-    """A static library of driver and kernels, without a heap; the objects lie beside it. ``flags`` are added to the core's,
-    and to those of the toolchain file for clang."""
+    """Return a static library of driver and kernels, without a heap; its objects are beside it. ``flags``: a level of
+    optimization, and what is added to the flags of the published library."""
     folder = new_folder()
     sources = [*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c"))]
     required(COMMANDS["gcc"])  # links, and brings the C library along
-    command: list[str | Path] = [required(COMMANDS[compiler])]
-    command += machine_flags(compiler) if compiler == "clang" else []
-    _run([*command, *CORE, *WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", *flags, "-c", *sources], folder)
-    _run([required("arm-none-eabi-ar"), "rcs", "libneutron.a", *sorted(folder.glob("*.o"))], folder)
+    level, *added = flags
+    published = flags_of(Build(compiler, level))
+    objects = compiled(folder, required(COMMANDS[compiler]), [*published, *added], sources)
+    _run([required("arm-none-eabi-ar"), "rcs", "libneutron.a", *sorted(objects)], folder)
     return folder / "libneutron.a"
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.cortex_m33 import firmware
+from tests.support.objects import compiled
 
 HERE = Path(__file__).parent
 KERNELS = (
@@ -42,11 +43,12 @@ Checksums = npt.NDArray[np.uint32]
 
 @functools.cache
 def _host() -> ctypes.CDLL:
-    path = firmware.new_folder() / "random_calls.so"
+    folder = firmware.new_folder()
     sources = [HERE / "random_calls.c", *sorted(firmware.RUNTIME.glob("kernels/**/*.c"))]
-    flags = ["-std=c11", "-O2", "-shared", "-fPIC", "-DNEUTRON_PORTABLE_ONLY", *firmware.INCLUDES]
-    subprocess.run(["gcc", *flags, *sources, "-o", path], check=True)
-    loaded = ctypes.CDLL(str(path))
+    flags = ["-std=c11", "-O3", "-fPIC", "-DNEUTRON_PORTABLE_ONLY", *firmware.INCLUDES]
+    objects = compiled(folder, "gcc", flags, sources)
+    subprocess.run(["gcc", "-shared", "-o", "random_calls.so", *objects], cwd=folder, check=True)
+    loaded = ctypes.CDLL(str(folder / "random_calls.so"))
     loaded.random_call.restype = ctypes.c_uint32
     loaded.random_call.argtypes = [ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p]
     return loaded

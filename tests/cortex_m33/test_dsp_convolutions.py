@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.cortex_m33.firmware import HERE, ROOT, SIZE, SPEED, execute, image, library
+from tests.cortex_m33.firmware import HERE, ROOT, SIZE, SPEED, execute, image, library, new_folder
 from tests.support.convolution_calls import FLAGS, SOURCES
+from tests.support.objects import compiled
 
 SEED, CASES = 7, 1000
 CALLS = ROOT / "tests" / "runtime"
@@ -31,11 +32,13 @@ BUILDS = {
 @functools.cache
 def wanted(name: str) -> npt.NDArray[np.uint32]:
     """The host's checksum after each case, by the portable kernels."""
-    folder = library().parent
-    program, main = folder / name, CALLS / f"{name}.c"
-    flags = ("-O2", "-DNEUTRON_PORTABLE_ONLY")
-    subprocess.run(["gcc", *FLAGS, *flags, "-o", program, main, *SOURCES], check=True)
-    done = subprocess.run([program, str(SEED), str(CASES), folder / "checksums"], capture_output=True, check=False)
+    folder = new_folder()
+    flags = (*FLAGS, "-O3", "-fPIC", "-DNEUTRON_PORTABLE_ONLY")
+    objects = compiled(folder, "gcc", flags, [CALLS / f"{name}.c", *SOURCES])
+    subprocess.run(["gcc", "-o", "calls", *objects], cwd=folder, check=True)
+    done = subprocess.run(
+        [folder / "calls", str(SEED), str(CASES), folder / "checksums"], capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stdout
     return np.fromfile(folder / "checksums", np.uint32)
 

@@ -14,6 +14,7 @@ from openneutron.isa import Program, with_checksum
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.payload import Format, Payload
 from tests.support import programs
+from tests.support.objects import compiled
 from tests.support.tools import required
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +37,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, list[Path]]:
         sources = [*sorted((RUNTIME / "driver").glob("*.c")), RUNTIME / "kernels" / "check.c"]
         sources += [*sorted((RUNTIME / "kernels" / "lookup").glob("lookup_s8*.c")), folder / "kernel_selection.c"]
         flags = ["-std=c11", *WARNINGS, "-O1", *INCLUDES, f"-DNO_HEAP_USAGE={int(no_heap)}"]
-        subprocess.run([required("cc", "gcc", "clang"), *flags, "-c", *map(str, sources)], cwd=folder, check=True)
-        made[no_heap] = sorted(folder.glob("*.o"))
+        made[no_heap] = sorted(compiled(folder, required("cc", "gcc", "clang"), flags, sources))
     return made
 
 

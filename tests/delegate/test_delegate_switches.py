@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from openneutron.export.runtime_sources import runtime_folder
+from tests.support.objects import compiled
 from tests.support.tools import required
 
 ROOT = Path(__file__).parents[2]
@@ -61,9 +62,9 @@ def test_no_heap_and_power_gating(tmp_path: Path) -> None:
     sources = [*RUNTIME.glob("driver/*.c"), *kernels.glob("*.c"), *kernels.glob("*/*.c"), tmp_path / "port.c"]
     includes = [f"-I{RUNTIME / name}" for name in ("include", "kernels", "driver", "ports/host")]
     library = tmp_path / "libneutron.so"
-    flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-Wl,-soname,libneutron.so", "-DNO_HEAP_USAGE=1"]
-    flags.append("-DNEUTRON_PORTABLE_ONLY")
-    subprocess.run([compiler, *flags, *includes, *sources, "-o", library], check=True)
+    flags = ["-std=c11", "-O3", "-fPIC", "-DNO_HEAP_USAGE=1", "-DNEUTRON_PORTABLE_ONLY"]
+    objects = compiled(tmp_path, compiler, [*flags, *includes], sources)
+    subprocess.run([compiler, "-shared", "-Wl,-soname,libneutron.so", *objects, "-o", library], check=True)
     assert "malloc" not in subprocess.run(["nm", "-u", library], capture_output=True, text=True, check=True).stdout
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", RUNS, library], cwd=ROOT, capture_output=True, text=True, check=False

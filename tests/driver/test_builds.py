@@ -8,15 +8,8 @@ import subprocess
 from pathlib import Path
 
 from tests.support import programs
-from tests.support.runtime_builds import (
-    INCLUDES,
-    RUNTIME,
-    WARNINGS,
-    c_compiler,
-    driver_sources,
-    kernel_sources,
-    written,
-)
+from tests.support.objects import compiled
+from tests.support.runtime_builds import INCLUDES, RUNTIME, c_compiler, driver_sources, kernel_sources, written
 
 SELECTION = """
 #include "selection.h"
@@ -34,10 +27,9 @@ const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_k
 def test_no_heap_and_kernel_selection(tmp_path: Path) -> None:
     """One lookup program; the executable holds no allocation and no kernel but that one."""
     library = tmp_path / "libneutron.a"
-    flags = [*WARNINGS, *INCLUDES, "-O1", "-ffunction-sections", "-DNEUTRON_NO_HEAP"]
+    flags = ["-std=c11", *INCLUDES, "-O3", "-fPIC", "-DNEUTRON_NO_HEAP"]
     compiler = c_compiler()
-    subprocess.run([compiler, *flags, "-c", *driver_sources(), *kernel_sources()], cwd=tmp_path, check=True)
-    objects = sorted(tmp_path.glob("*.o"))
+    objects = sorted(compiled(tmp_path, compiler, flags, [*driver_sources(), *kernel_sources()]))
     subprocess.run(["ar", "rcs", library, *objects], check=True)
     undefined = subprocess.run(["nm", "-u", library], capture_output=True, text=True, check=True).stdout
     called = set(re.findall(r" U (\w+)", undefined))

@@ -13,6 +13,7 @@ import pytest
 from openneutron.isa import Program, Record, decode, encode, rows
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from tests.support import programs
+from tests.support.objects import compiled
 from tests.support.programs import RELATIONS, comparison
 from tests.support.runtime_builds import INCLUDES, WARNINGS, c_compiler, driver_sources, kernel_sources, written
 from tests.support.tools import required
@@ -21,9 +22,9 @@ FLAGS = [*WARNINGS, *INCLUDES, "-DNEUTRON_PORTABLE_ONLY", "-DNEUTRON_NO_HEAP", "
 
 
 def archive(folder: Path, compiler: str, flags: list[str], tool: str) -> Path:
-    subprocess.run([compiler, *flags, "-c", *driver_sources(), *kernel_sources()], cwd=folder, check=True)
+    objects = compiled(folder, compiler, flags, [*driver_sources(), *kernel_sources()])
     library = folder / "libneutron.a"
-    subprocess.run([tool, "rcs", library, *sorted(folder.glob("*.o"))], check=True)
+    subprocess.run([tool, "rcs", library, *sorted(objects)], check=True)
     return library
 
 

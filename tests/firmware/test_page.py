@@ -22,8 +22,11 @@ from scripts.firmware_build import (
     run,
 )
 from tests.support import programs
+from tests.support.objects import compiled
 from tests.support.runtime_builds import c_compiler, driver_sources, kernel_sources
 from tests.support.tools import required
+
+SECTIONS = ("-ffunction-sections", "-fdata-sections")
 
 MAIN = """
 #include <stdio.h>
@@ -57,9 +60,10 @@ def test_the_example_runs(root: Path, tmp_path: Path) -> None:
     program = programs.inverted_twice()
     blobs = as_c("microcode", program.microcode) + as_c("weights", program.weights)
     (tmp_path / "app.c").write_text(example(root) + blobs + MAIN)
-    sources = ["app.c", *driver_sources(), *kernel_sources()]
-    flags = [*WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", "-DNEUTRON_PORTABLE_ONLY"]
-    subprocess.run([c_compiler(), *flags, *sources, "-o", "app"], cwd=tmp_path, check=True)
+    flags = [*WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", "-DNEUTRON_PORTABLE_ONLY", *SECTIONS]
+    sources = [tmp_path / "app.c", *driver_sources(), *kernel_sources()]
+    objects = compiled(tmp_path, c_compiler(), flags, sources)
+    subprocess.run([c_compiler(), *objects, "-o", "app"], cwd=tmp_path, check=True)
     assert subprocess.run([tmp_path / "app"], check=False).returncode == 0
 
 

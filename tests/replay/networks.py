@@ -7,13 +7,18 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from openneutron.isa import decode, payload
+from openneutron.isa.steps import steps
 from tests.replay.records import Case, digest
 
 CALIBRATION_SAMPLES = 4
 
 
 def pytorch() -> Iterator[Case]:
-    """Every built-in network and every architecture of the suite; a record has a hash for each delegate payload."""
+    """Yield every built-in network and every architecture of the suite.
+
+    A record has two hashes for each delegate: of its payload, and, behind a slash, of the schedule in it.
+    """
     # The cases of graphs need no torch, so that it is imported for these alone.
     from openneutron.pytorch.source import models
     from tests import architectures
@@ -54,4 +59,17 @@ def _payload_hashes(model: Any, example: Sequence[Any], samples: Sequence[Sequen
         compile_config=EdgeCompileConfig(_check_ir_validity=False),
     )
     lowered = get_lowered_submodules(edge.exported_program().graph_module)
-    return " ".join(digest(module.processed_bytes) for _, module, _ in lowered)
+    return " ".join(
+        f"{digest(module.processed_bytes)}/{_schedule_hash(module.processed_bytes)}" for _, module, _ in lowered
+    )
+
+
+def _schedule_hash(blob: bytes) -> str:
+    """Return the hash of a payload's kernels and of the steps that call them: no scale or weight counts."""
+    microcode = decode(payload.parse(blob).program)
+    return digest(repr(([item.row.name for item in microcode.operators], list(steps(microcode)))).encode())
+
+
+def schedules(record: str) -> list[str]:
+    """Return the schedules' hashes in a record, which are the same on every machine."""
+    return [part.partition("/")[2] for part in record.split()]

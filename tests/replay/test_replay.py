@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.replay.graphs import GROUPS
+from tests.replay.networks import pytorch, schedules
 from tests.replay.records import differences, read
 from tests.support.made_networks import TRAINED_MODELS
 
@@ -22,6 +23,22 @@ def test_programs_are_those_on_record(group: str) -> None:
     assert cases
     found = differences(cases, RECORDED)
     assert found == [], "see what differs; if it is right, run python -m tests.replay --write"
+
+
+QUICK = ("cifarnet", "ds_cnn", "tcn", "transformer_encoder")
+"""Networks that compile in a second each."""
+
+
+def test_networks_from_pytorch_are_those_on_record() -> None:
+    """Every network has a record, and those of quick networks have today's schedule, which no machine's floats change."""
+    pytest.importorskip("executorch")
+    recorded = read(Path(__file__).with_name("pytorch.txt"))
+    cases = {case.name: case for case in pytorch()}
+    advice = "if it is right, run python -m tests.replay --all --write"
+    assert cases.keys() == recorded.keys(), advice
+    for name in (f"pytorch/{quick}/default" for quick in QUICK):
+        found = schedules(cases[name].record())
+        assert found == schedules(recorded[name]) and all(found), f"{name}: {advice}"
 
 
 def test_every_record_has_its_case() -> None:

@@ -36,6 +36,7 @@ from tests.support.convolution_calls import (
     ProgramView,
     Window,
 )
+from tests.support.objects import compiled
 
 KERNELS = tuple(
     row.name
@@ -66,8 +67,8 @@ def library(variant: str) -> ctypes.CDLL:
     """The kernels and their checks in a shared object of their own."""
 
     def build(folder: Path) -> None:
-        command = ["gcc", *FLAGS, *VARIANTS[variant], "-O3", "-shared", "-fPIC", "-o", "kernels.so", *map(str, SOURCES)]
-        subprocess.run(command, cwd=folder, check=True)
+        objects = compiled(folder, "gcc", [*FLAGS, *VARIANTS[variant], "-O3", "-fPIC"], SOURCES)
+        subprocess.run(["gcc", "-shared", "-o", "kernels.so", *objects], cwd=folder, check=True)
 
     loaded = ctypes.CDLL(str(built_once(f"element-calls-{variant}", build) / "kernels.so"))
     for name in KERNELS:

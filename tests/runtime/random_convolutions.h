@@ -149,23 +149,27 @@ static void clip(int32_t *first, int32_t *end, int32_t extent) {
     if (*first >= *end) *first = 0;
 }
 
-static inline bool is_accepted(Case *c) {
+/* Gives the case its program, and its window the extents of the output; false where the driver would not ask a kernel. */
+static inline bool has_window(Case *c, uint32_t output) {
     c->bindings[0] = (NeutronBinding){NEUTRON_BASE_INPUT, 0, c->input_size};
     c->bindings[1] = (NeutronBinding){NEUTRON_BASE_OUTPUT, 0, c->output_size};
     c->program = (NeutronProgramView){
         c->buffers, 2, c->bindings, 1, 1, {{c->weights_size, c->scratch_size, c->prefetch_size, 0}}};
-    /* What the driver sees to before it asks a kernel. */
     if (!neutron_buffer_is_sound(&c->program, &c->buffers[0]) || !neutron_buffer_is_sound(&c->program, &c->buffers[1]) ||
-        neutron_checked_buffer(&c->program, c->params.output, true) == NULL) {
+        neutron_checked_buffer(&c->program, output, true) == NULL) {
         return false;
     }
-    const NeutronBuffer *out = &c->buffers[c->params.output];
+    const NeutronBuffer *out = &c->buffers[output];
     NeutronWindowExtents *w = &c->window;
     clip(&w->batch0, &w->batch1, out->batches);
     clip(&w->row0, &w->row1, out->rows);
     clip(&w->col0, &w->col1, out->cols);
     clip(&w->channel0, &w->channel1, out->channels);
-    return KERNELS[c->kernel].check(&c->program, &c->params, w);
+    return true;
+}
+
+static inline bool is_accepted(Case *c) {
+    return has_window(c, c->params.output) && KERNELS[c->kernel].check(&c->program, &c->params, &c->window);
 }
 
 /* Products of a run, for leaving out those that take too long. */

@@ -62,21 +62,7 @@ static void make_sound_16(Case16 *c) {
 
 static bool is_accepted_16(Case16 *c) {
     Case *const b = &c->bytes;
-    b->bindings[0] = (NeutronBinding){NEUTRON_BASE_INPUT, 0, b->input_size};
-    b->bindings[1] = (NeutronBinding){NEUTRON_BASE_OUTPUT, 0, b->output_size};
-    b->program = (NeutronProgramView){
-        b->buffers, 2, b->bindings, 1, 1, {{b->weights_size, b->scratch_size, b->prefetch_size, 0}}};
-    if (!neutron_buffer_is_sound(&b->program, &b->buffers[0]) || !neutron_buffer_is_sound(&b->program, &b->buffers[1]) ||
-        neutron_checked_buffer(&b->program, c->params.output, true) == NULL) {
-        return false;
-    }
-    const NeutronBuffer *out = &b->buffers[c->params.output];
-    NeutronWindowExtents *w = &b->window;
-    clip(&w->batch0, &w->batch1, out->batches);
-    clip(&w->row0, &w->row1, out->rows);
-    clip(&w->col0, &w->col1, out->cols);
-    clip(&w->channel0, &w->channel1, out->channels);
-    return KERNELS_16[c->kernel].check(&b->program, &c->params, w);
+    return has_window(b, c->params.output) && KERNELS_16[c->kernel].check(&b->program, &c->params, &b->window);
 }
 
 /* Words as a compiler writes them, for each rounding. */

@@ -13,6 +13,7 @@ import pytest
 from openneutron.isa.rows import KERNEL_BY_NAME
 from tests.runtime import element_calls
 from tests.support.convolution_calls import FLAGS, RUNTIME
+from tests.support.objects import compiled
 
 ROUNDS = 60_000
 
@@ -27,8 +28,8 @@ def program() -> Path:
     sources = [Path(__file__).with_name("fuzz_checks.c"), *element_calls.SOURCES]
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O0"]
     definition = f'-DSELECTION="{folder / "selection.def"}"'
-    command = ["gcc", *FLAGS, definition, *sanitizers, "-o", str(folder / "fuzz_checks"), *map(str, sources)]
-    subprocess.run(command, check=True)
+    objects = compiled(folder, "gcc", [*FLAGS, definition, *sanitizers], sources)
+    subprocess.run(["gcc", *sanitizers, "-o", "fuzz_checks", *objects], cwd=folder, check=True)
     return folder / "fuzz_checks"
 
 

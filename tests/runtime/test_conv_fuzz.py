@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.support.convolution_calls import FLAGS, SOURCES
+from tests.support.objects import compiled
 
 SANITIZERS = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CASES = 20_000
@@ -20,10 +21,11 @@ RESULT = re.compile(
 WIDE_RESULT = re.compile(r"sound (\d+) damaged (\d+) ran (\d+) checksum ([0-9a-f]{8})\n")
 
 
-def _run(program: Path, *flags: str, main: str = "fuzz_convolution.c", cases: int = CASES) -> tuple[int, int, int, str]:
-    source = Path(__file__).with_name(main)
-    subprocess.run(["gcc", *FLAGS, *flags, "-o", str(program), str(source), *map(str, SOURCES)], check=True)
-    done = subprocess.run([str(program), "1", str(cases)], capture_output=True, text=True, check=False)
+def _run(folder: Path, *flags: str, main: str = "fuzz_convolution.c", cases: int = CASES) -> tuple[int, int, int, str]:
+    folder.mkdir()
+    objects = compiled(folder, "gcc", [*FLAGS, *flags], [Path(__file__).with_name(main), *SOURCES])
+    subprocess.run(["gcc", *flags, "-o", "fuzz", *objects], cwd=folder, check=True)
+    done = subprocess.run([folder / "fuzz", "1", str(cases)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     result = (RESULT if main == "fuzz_convolution.c" else WIDE_RESULT).fullmatch(done.stdout)
     assert result, done.stdout
@@ -35,7 +37,7 @@ def test_accepted_calls_stay_inside_their_memory_and_variants_agree(tmp_path: Pa
     sound, damaged, portable, checksum = _run(tmp_path / "sanitized", *SANITIZERS)
     assert sound > CASES // 3 and damaged > CASES // 20 and portable > sound
     # Without a vector instruction of its own, as on a microcontroller.
-    *_, plain = _run(tmp_path / "plain", "-O2", "-DNEUTRON_PORTABLE_ONLY")
+    *_, plain = _run(tmp_path / "plain", "-O3", "-fPIC", "-DNEUTRON_PORTABLE_ONLY")
     assert plain == checksum
 
 
@@ -43,5 +45,5 @@ def test_accepted_calls_on_int16_stay_inside_their_memory_and_variants_agree(tmp
     main = "fuzz_convolution_16.c"
     sound, damaged, ran, checksum = _run(tmp_path / "sanitized", *SANITIZERS, main=main, cases=WIDE_CASES)
     assert sound > WIDE_CASES // 3 and damaged > WIDE_CASES // 20 and ran > sound
-    *_, plain = _run(tmp_path / "plain", "-O2", "-DNEUTRON_PORTABLE_ONLY", main=main, cases=WIDE_CASES)
+    *_, plain = _run(tmp_path / "plain", "-O3", "-fPIC", "-DNEUTRON_PORTABLE_ONLY", main=main, cases=WIDE_CASES)
     assert plain == checksum

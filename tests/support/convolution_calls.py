@@ -18,6 +18,7 @@ from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.isa import rows
 from openneutron.isa.kernels.row import Row
 from tests.support.built_once import built_once
+from tests.support.objects import compiled
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 KERNELS = ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")
@@ -45,8 +46,8 @@ def library(*flags: str) -> ctypes.CDLL:
     """The kernels and their checks in a shared object of their own, with every variant's entry point."""
 
     def build(folder: Path) -> None:
-        command = ["gcc", *FLAGS, *flags, "-O2", "-shared", "-fPIC", "-o", "kernels.so", *map(str, SOURCES)]
-        subprocess.run(command, cwd=folder, check=True)
+        objects = compiled(folder, "gcc", [*FLAGS, *flags, "-O3", "-fPIC"], SOURCES)
+        subprocess.run(["gcc", "-shared", "-o", "kernels.so", *objects], cwd=folder, check=True)
 
     return ctypes.CDLL(str(built_once("".join(("convolution-calls", *flags)), build) / "kernels.so"))
 

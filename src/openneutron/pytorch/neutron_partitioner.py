@@ -284,8 +284,9 @@ class NeutronPartitioner(Partitioner):
             if is_pointwise(node) if rule is None else rule.preserve is not None and rule.preserve(node):
                 wanted.add(str(node.target))
         wanted -= self._taken_apart
-        table = _default_decomposition_table()
-        calls = [node for node in calls if str(node.target) in wanted and node.target in table]
+        calls = [node for node in calls if str(node.target) in wanted]
+        table = _default_decomposition_table() if calls else {}  # it takes torch milliseconds
+        calls = [node for node in calls if node.target in table]
         if not calls:
             return _Whole(ep, {}, frozenset(), frozenset())
         self._mark_unwanted(calls)

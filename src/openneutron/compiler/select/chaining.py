@@ -19,7 +19,7 @@ from openneutron.isa.kernels.chained import BETWEEN, FIRST, SECOND
 from openneutron.isa.kernels.row import SameRow
 
 CHAINED: Mapping[tuple[str, str], str] = {
-    row.traits.joins: row.name for row in rows.KERNELS if row.traits.joins is not None and row.traits.between
+    row.traits.chain: row.name for row in rows.KERNELS if row.traits.chain is not None
 }
 """Kernels that run two others through a scratch buffer, by the pair of kernels."""
 

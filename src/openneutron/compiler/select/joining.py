@@ -18,7 +18,7 @@ from openneutron.isa import rows
 from openneutron.isa.kernels.joined import THEN
 
 JOINED: Mapping[tuple[str, str], str] = {
-    row.traits.joins: row.name for row in rows.KERNELS if row.traits.joins is not None and not row.traits.between
+    row.traits.joins: row.name for row in rows.KERNELS if row.traits.joins is not None
 }
 """Joined kernels that compute in place, by the pair of kernels that each of them runs."""
 

@@ -61,7 +61,6 @@ def _chained(name: str, first: Row, second: Row, code: int) -> Row:
             Work(CostClass.PARTS),
             exchanged,
             batches_apart=True,
-            joins=(first.name, second.name),
             between=BETWEEN,
             parts=(_part(first, FIRST, "input", BETWEEN), _part(second, SECOND, BETWEEN, "output")),
         ),

@@ -170,8 +170,8 @@ class Traits:
     ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
     function of its only operand. ``passes``: the call can be two calls. ``joins``: the call is one of the first kernel, then one of the
-    second on its output: in place, or through the scratch buffer ``between``. ``parts``: the call is one of each of these kernels, in
-    this order. ``runs``: other kernels whose code it calls.
+    second on its output, in place. ``parts``: the call is one of each of these kernels, in this order; with ``between``, each is on the output
+    of the one before it, through this scratch buffer. ``runs``: other kernels whose code it calls.
     """
 
     operands: tuple[Operand, ...] = ()
@@ -186,6 +186,14 @@ class Traits:
     passes: Passes | None = None
     columns_apart: bool = False
     parts: tuple[Part, ...] = ()
+
+    @property
+    def chain(self) -> tuple[str, str] | None:
+        """Return the two kernels of a call that runs them through a scratch buffer; None for another call."""
+        if not self.between:
+            return None
+        first, second = self.parts
+        return first.kernel, second.kernel
 
     @property
     def kernels(self) -> frozenset[str]:
