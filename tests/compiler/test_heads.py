@@ -76,7 +76,7 @@ def test_groups_of_heads(joined: bool) -> None:
     assert [len(each.calls) - len(lists[0].calls) for each in lists] == [0, 1, 5]
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("groups of heads are lists of the search for cascades, which tiles do not use")
 @pytest.mark.parametrize("number", range(3))
 def test_groups_of_heads_have_litert_s_bytes(number: int) -> None:
     def only(calls: Sequence[KernelCall], storages: Storages, separate: Storages) -> list[CallList]:

@@ -21,7 +21,7 @@ def further_calls(graph: Graph) -> int:
     return len(patches_of_planes(calls, storages)) - len(calls)
 
 
-@pytest.mark.without_tiles
+@pytest.mark.without_tiles("planes are a list of the search for cascades, which tiles do not use")
 @pytest.mark.parametrize(("planes", "rows", "cols", "side"), [(3, 4, 4, 8), (2, 3, 5, 8), (4, 6, 2, 12)])
 def test_the_least_budget_is_the_image_and_one_row_of_patches(planes: int, rows: int, cols: int, side: int) -> None:
     graph = patches(1, planes, rows, cols, side, 2, 4)
