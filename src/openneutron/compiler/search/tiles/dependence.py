@@ -44,28 +44,26 @@ class Reading:
 
     def forwards(self, marks: Bools, extents: Sequence[int]) -> Bools:
         """Return the marks of the output, of these extents, whose elements read a marked element."""
-        marks = self._collapsed(marks)
-        for axis, taps in self.along.items():
-            shape = [*marks.shape]
-            shape[axis] = extents[axis]
-            made = np.zeros(shape, np.bool_)
-            for places, read in taps:
-                made[_at(axis, places)] |= marks[_at(axis, read)]
-            marks = made
-        return np.broadcast_to(marks, tuple(extents))
+        return np.broadcast_to(self._along(marks, extents, 1), tuple(extents))
 
     def backwards(self, marks: Bools, extents: Sequence[int]) -> Bools:
         """Return the marks of the operand, of these extents, whose elements a marked element of the output reads."""
+        marks = self._along(marks, extents, -1)
+        shrunk = tuple(axis for axis in range(4) if extents[axis] == 1 < marks.shape[axis])
+        return np.broadcast_to(marks.any(axis=shrunk, keepdims=True) if shrunk else marks, tuple(extents))
+
+    def _along(self, marks: Bools, extents: Sequence[int], step: int) -> Bools:
+        """Return the marks along each axis: from what is read to the output with a ``step`` of 1, and back with -1."""
         marks = self._collapsed(marks)
         for axis, taps in self.along.items():
             shape = [*marks.shape]
             shape[axis] = extents[axis]
             made = np.zeros(shape, np.bool_)
-            for places, read in taps:
-                made[_at(axis, read)] |= marks[_at(axis, places)]
+            for tap in taps:
+                to, origin = tap[::step]
+                made[_at(axis, to)] |= marks[_at(axis, origin)]
             marks = made
-        shrunk = tuple(axis for axis in range(4) if extents[axis] == 1 < marks.shape[axis])
-        return np.broadcast_to(marks.any(axis=shrunk, keepdims=True) if shrunk else marks, tuple(extents))
+        return marks
 
     def _collapsed(self, marks: Bools) -> Bools:
         if not self.over:

@@ -39,9 +39,9 @@ def least_reloaded_bytes(calls: Sequence[KernelCall], storages: Storages, budget
     The bound is one over all schedules of the calls that compute each element once. It is 0 where a storage is written twice, or has a
     value between runs.
     """
-    if not _is_written_once(calls, storages):
-        return [0] * len(budgets)
     found = dependence(calls, storages)
+    if not _is_written_once(found):
+        return [0] * len(budgets)
     needed = found.none()
     for name, storage in storages.storages.items():
         if storage.output is not None and name in needed:
@@ -52,12 +52,12 @@ def least_reloaded_bytes(calls: Sequence[KernelCall], storages: Storages, budget
     return [_sum_of(live, storages, budget) for budget in budgets]
 
 
-def _is_written_once(calls: Sequence[KernelCall], storages: Storages) -> bool:
-    if any(call.has_states for call in calls) or any(each.state is not None for each in storages.storages.values()):
+def _is_written_once(found: Dependence) -> bool:
+    states = (each.state for each in found.storages.storages.values())
+    if any(call.has_states for call in found.calls) or any(state is not None for state in states):
         return False
-    found = dependence(calls, storages)
     written = found.none()
-    for call in calls:
+    for call in found.calls:
         output = call.views["output"]
         if found.seen(written, output).any():
             return False
