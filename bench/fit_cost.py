@@ -49,13 +49,13 @@ COPY = Parameter("cycles of a copied byte, imxrt700", 0.81, 5, 0.81)
 """At least those of the peak of an octal flash at 200 MHz, 400 MB/s; pulled there."""
 PARAMETERS = (DISPATCH, OLD_DISPATCH, CONVERSION, COPY)
 
-FILLS = tuple(step / 50 for step in range(0, 151))
+FILLS = tuple(step / 25 for step in range(0, 76))
 """The cycles of fill at a tap that the fit tries."""
 
 DEPTHWISE = (1, 2)
-"""The multipliers of a pipeline in depthwise convolutions that the fit tries: the memory port feeds no more than 2."""
+"""The multipliers of a pipeline in depthwise convolutions that the fit tries: the memory port of i.MX RT700 feeds no more than 2."""
 
-COARSE_FILLS = FILLS[::5]
+COARSE_FILLS = FILLS[::3]
 """The cycles of fill that are tried together with other values of constants that the fit keeps."""
 
 

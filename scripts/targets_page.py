@@ -40,11 +40,13 @@ _MODEL = """\
 * **Products.** A pipeline does one dot product with its multipliers (`npu.macs`) in a step, and all pipelines share one operand. A
   convolution takes, for each output point and tap of its window, input channels / multipliers (rounded up) steps, and
   `costs.fill_cycles` in which the pipeline fills. These steps compute as many outputs as there are pipelines: output channels or output
-  columns, whichever takes fewer cycles. An int16 activation takes `npu.int16_passes` steps in place of one.
+  columns, whichever takes fewer cycles. The pipelines of several cores (`npu.units`) work like those of one. An int16 activation takes
+  `npu.int16_passes` steps in place of one.
 * **Memory port.** In a step each core reads the shared operand, `npu.macs` bytes, and the weights of its pipelines, once for as many outputs
   as a pipeline has accumulators (arXiv 2509.14388). A step takes one cycle, or longer where the bandwidth of the memory of activations is
   smaller. Any call takes at least the cycles in which this bandwidth delivers each byte of its operands, constants and result once.
-* **Depthwise convolutions** use `costs.depthwise_macs` multipliers of a pipeline, and no more than the port has bytes for each pipeline.
+* **Depthwise convolutions** use `costs.depthwise_macs` multipliers of a pipeline. Each pipeline reads a byte of its own for each tap, which
+  takes longer where the port is narrow.
 * **First layers** have no rule of their own: the compiler states columns under the kernel as channels, in up to 3 calls.
 * **Pools and means** take one cycle for each tap and pipeline. Element-wise kernels and tables write `costs.elementwise_bytes` in a cycle.
 * **Softmax, roots and gates** on the NPU take `costs.softmax_cycles` of a pipeline for each value.
@@ -78,6 +80,7 @@ Limits of these figures, and choices that were made after the figures were seen:
 * DS-CNN is the network of MLPerf Tiny, whose first layer is a convolution. In NXP's examples it is a depthwise one of as many products.
 * The fit had eight figures before DS-CNN on MCX N (3,329 us) was found. It predicted 30% less. With the port as a term of the model, whose
   widths were assumed before, it is 20% less, and the other figures of MCX N that a fit has not seen are within 14%.
+* The fit tries fills in steps of 0.04 cycles. With steps of 0.02 its constants are the same, and DS-CNN on MCX N left out is 20.1% less.
 * The figures of January 2024 are those of a submission to MLPerf Tiny. They share all constants but the dispatch with the others. A
   constant time for each run in place of a dispatch for each call has larger errors on figures that a fit has not seen (26%).
 * The dispatch starts from another figure: a FOMO 64x64 of 31 operators on MCX N takes 0.92 ms longer than the static estimate of NXP's
@@ -90,8 +93,17 @@ Limits of these figures, and choices that were made after the figures were seen:
 _SUBSYSTEM = """\
 On i.MX 95 the host core decodes the results of the detectors. The time of this tail is fitted, too: one value for the five sizes of
 YOLOv8, whose 8,400 boxes are the same. The port of the NPU's memory is the only fitted constant of the target. It accounts for products
-that take 1.9 times as long as the multipliers need, in each of the five sizes. Other terms are as for i.MX RT700 or assumed. The
-figures are from runs by users, with NXP's converter and delegate for Linux; times of the delegate itself are in them.
+that take 1.4 times as long as the multipliers need. Other terms are as for i.MX RT700 or assumed. The figures are from runs by users, with
+NXP's converter and delegate for Linux; times of the delegate itself are in them.
+
+The schedules of these runs are not published. They are modelled layer by layer. A layer takes the time of its kernel, or of its copies
+where they take longer. It copies its constants, and also its tensors where these exceed the memory of the NPU together.
+
+Two choices were made after the figures were seen, both for the smallest error on figures that a fit has not seen:
+
+* The cores share out output channels. With the faster of channels and rows for each layer the largest error is 23%, not 16%: networks
+  whose channels are no multiple of 64, such as YOLOv8x and SCRFD, then come out too fast.
+* Layers above the memory of the NPU copy their tensors. With copies of constants alone the largest error is 33%.
 """
 
 _FLASH = """\

@@ -40,7 +40,7 @@ def test_the_band_holds_each_figure_that_a_fit_has_not_seen() -> None:
     best = fit_cost.fitted(depthwise)
     assert sorted(abs(best.relative(figure)) for figure in FIGURES)[-2] < 0.1
     *others, largest = sorted(map(abs, fit_cost.left_out(depthwise)))
-    assert others[-1] < 0.15 and largest <= IMXRT700.costs.error.value / 100 < 0.22
+    assert others[-1] < 0.15 and largest <= IMXRT700.costs.error.value / 100 <= 0.2
 
 
 def _recorded() -> dict[str, Any]:

@@ -49,7 +49,7 @@ def test_reasons_stand_with_the_largest_loss_first() -> None:
 def test_a_latency_has_its_band() -> None:
     """A millisecond, between 21 % more than what is measured and 21 % less."""
     low, high = TARGET.band(324_000)
-    assert (round(1.21 * low, 9), round(0.79 * high, 9)) == (1.0, 1.0)
+    assert (round(1.2 * low, 9), round(0.8 * high, 9)) == (1.0, 1.0)
 
 
 def _check_losses(compiled: Compiled) -> int:
@@ -68,7 +68,6 @@ def _check_losses(compiled: Compiled) -> int:
     return checked
 
 
-@pytest.mark.without_tiles("the causes leave out units that have neither rows nor channels")
 def test_the_causes_account_for_every_idle_multiplier() -> None:
     """No loss is left out and none is made up: their product is the utilisation, whole and in stripes."""
     checked = 0

@@ -37,7 +37,7 @@ def test_a_neutron_s_works_on_a_memory_of_its_own() -> None:
     chip = targets.get("imx95")
     assert (chip.macs_per_cycle, chip.subsystem, chip.moves_tiles) == (1024, True, True)
     assert (chip.arena_memory.name, chip.external_memory.name, chip.constants_memory.name) == ("tcm", "ddr", "tcm")
-    assert (chip.joined.units, chip.joined.pipelines, chip.joined.macs_per_cycle) == (1, 64, 1024)
+    assert (chip.units, chip.all_pipelines, chip.macs_per_cycle) == (4, 64, 1024)
 
 
 def test_a_neutron_s_needs_a_copy_engine_from_another_memory(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ MISTAKES = {
         "12: npu.pipelines: its value is 0.5; it is a whole number from 1 on.",
     ),
     "a band that holds any latency": (
-        "error = { value = 21",
+        "error = { value = 20",
         "error = { value = 135",
         "60: costs.error: its value is 135; it is a number from 0 to 99.",
     ),

@@ -227,8 +227,8 @@ class Target:
 
     # Facts of the fields above that the stages of the compiler ask for often; cycles are those of ``clock``, ``sram`` is the size of
     # the memory that holds activations, ``copy_engine`` copies there from ``external_memory``, ``constants_memory`` is where the NPU
-    # reads constants that are not copied, ``joined`` is the target with the pipelines of all units in one. ``step_cycles`` are the cycles
-    # from one product of every multiplier to the next, ``bytes_of_pipeline`` those that each pipeline can read in a cycle.
+    # reads constants that are not copied. ``all_pipelines`` are those of all units, which share out the work of a call like those of one
+    # unit (docs/targets.md). ``step_cycles`` are the cycles from one product of every multiplier to the next.
     subsystem: bool = field(init=False, repr=False, compare=False)
     units: int = field(init=False, repr=False, compare=False)
     pipelines: int = field(init=False, repr=False, compare=False)
@@ -239,9 +239,8 @@ class Target:
     copy_engine: CopyEngine = field(init=False, repr=False, compare=False)
     external_memory: Memory = field(init=False, repr=False, compare=False)
     constants_memory: Memory = field(init=False, repr=False, compare=False)
+    all_pipelines: int = field(init=False, repr=False, compare=False)
     step_cycles: float = field(init=False, repr=False, compare=False)
-    bytes_of_pipeline: int = field(init=False, repr=False, compare=False)
-    joined: Target = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         arena = next(memory for memory in self.memories if ACTIVATIONS in memory.holds.value)
@@ -262,10 +261,7 @@ class Target:
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "step_cycles", max(1.0, self.step_bytes / arena.bandwidth.value))
-        object.__setattr__(self, "joined", self._joined() if self.units > 1 else self)
-        object.__setattr__(self, "bytes_of_pipeline", int(arena.bandwidth.value / (self.units * self.pipelines)))
-        # The units together read as many bytes as each by itself.
-        object.__setattr__(self.joined, "step_cycles", self.step_cycles)
+        object.__setattr__(self, "all_pipelines", self.units * self.pipelines)
 
     @property
     def step_bytes(self) -> float:
@@ -275,14 +271,6 @@ class Target:
         (arXiv 2509.14388).
         """
         return self.units * self.macs * (1 + self.pipelines / self.npu.accumulators.value)
-
-    def _joined(self) -> Target:
-        """Return the target with the pipelines of all units in one."""
-        one, pipelines = (
-            replace(fact, value=value)
-            for fact, value in ((self.npu.units, 1), (self.npu.pipelines, self.units * self.pipelines))
-        )
-        return replace(self, npu=replace(self.npu, units=one, pipelines=pipelines))
 
     @property
     def macs_per_cycle(self) -> int:

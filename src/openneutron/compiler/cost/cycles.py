@@ -51,7 +51,7 @@ def groups_of(count: int, lanes: int) -> int:
 
 def _groups_of_columns(rows: int, cols: int, target: Target) -> int:
     """Return the cycles of columns on the pipelines, row by row. Rows of one column have the layout of the columns of one row."""
-    return groups_of(rows, target.pipelines) if cols == 1 else rows * groups_of(cols, target.pipelines)
+    return groups_of(rows, target.all_pipelines) if cols == 1 else rows * groups_of(cols, target.all_pipelines)
 
 
 def product_of(call: KernelCall, names: Sequence[str]) -> int:
@@ -81,7 +81,7 @@ def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     inputs, outputs = call.params[work.inputs], call.params[work.outputs]
     one_dot, fill = _dot_cycles(call, target, product_of(call, work.taps), inputs)
     dots = batches * one_dot
-    by_channels = cols * (channels // outputs) * groups_of(outputs, target.pipelines)
+    by_channels = cols * (channels // outputs) * groups_of(outputs, target.all_pipelines)
 
     def on_pipelines(rows: int) -> tuple[int, bool]:
         """Return the cycles with output channels or columns on the pipelines, whichever takes fewer, and whether it is channels."""
@@ -104,21 +104,24 @@ def _channel_products(call: KernelCall, work: Work, target: Target, rows: int) -
     # All pipelines share one operand vector, so few of a pipeline's multipliers are of use here.
     batches, _, cols, channels = call.views["output"].extents
     points, taps = batches * rows * cols, product_of(call, work.taps)
-    steps = groups_of(taps, depthwise_macs(target)) * passes(call, target)
-    cycles = points * steps * groups_of(channels, target.pipelines)
-    return Cost(cycles, points * taps * channels, CHANNELS, outputs=channels)
+    steps = groups_of(taps, depthwise_macs(target))
+    # Each pipeline reads a byte of its own for each tap.
+    reading = int(taps * target.all_pipelines / target.arena_memory.bandwidth.value + 0.5)
+    dots = points * groups_of(channels, target.all_pipelines) * passes(call, target)
+    stall = dots * max(0, reading - steps)
+    return Cost(dots * steps + stall, points * taps * channels, CHANNELS, outputs=channels, stall_cycles=stall)
 
 
 def depthwise_macs(target: Target) -> int:
-    """Return the multipliers of a pipeline that work in a depthwise convolution: each reads a byte of its own in each cycle."""
-    return max(1, min(int(target.costs.depthwise_macs.value), target.macs, target.bytes_of_pipeline))
+    """Return the multipliers of a pipeline that work in a depthwise convolution."""
+    return min(int(target.costs.depthwise_macs.value), target.macs)
 
 
 def _matrix_products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, _, _, channels = call.views["output"].extents
     depth = call.params[work.inputs]
     one_dot, fill = _dot_cycles(call, target, 1, depth)
-    dots = batches * rows * groups_of(channels, target.pipelines)
+    dots = batches * rows * groups_of(channels, target.all_pipelines)
     macs = batches * rows * depth * channels
     return Cost(dots * one_dot, macs, CHANNELS, depth, channels, stall_cycles=dots * fill)
 
@@ -126,12 +129,12 @@ def _matrix_products(call: KernelCall, work: Work, target: Target, rows: int) ->
 def _per_output(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, _, cols, channels = call.views["output"].extents
     steps = work.steps * product_of(call, work.taps)
-    return Cost(steps * batches * rows * cols * groups_of(channels, target.pipelines), parallel=CHANNELS)
+    return Cost(steps * batches * rows * cols * groups_of(channels, target.all_pipelines), parallel=CHANNELS)
 
 
 def _per_input(call: KernelCall, _work: Work, target: Target, _rows: int) -> Cost:
     batches, rows, cols, channels = call.views[call.traits.operands[0].name].extents
-    return Cost(batches * rows * cols * groups_of(channels, target.pipelines), parallel=CHANNELS)
+    return Cost(batches * rows * cols * groups_of(channels, target.all_pipelines), parallel=CHANNELS)
 
 
 def _per_column(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
@@ -158,14 +161,14 @@ def _transferred(call: KernelCall, _work: Work, target: Target, rows: int) -> Co
 
 def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     # Values depend on each other only in the sum of a line: all pipelines compute, each of them other values (assumed).
-    values = groups_of(_output_elements(call, rows), target.pipelines)
+    values = groups_of(_output_elements(call, rows), target.all_pipelines)
     return Cost(int(values * target.costs.softmax_cycles.value), parallel=VALUES)
 
 
 def _summed(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, _, cols, channels = call.views[call.traits.operands[0].name].extents
     lines = batches * rows * cols * product_of(call, work.taps)
-    return Cost(work.steps * lines * groups_of(channels, target.pipelines), parallel=CHANNELS)
+    return Cost(work.steps * lines * groups_of(channels, target.all_pipelines), parallel=CHANNELS)
 
 
 def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
@@ -173,8 +176,8 @@ def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost
     # The root of each line is Newton's iteration on 32 bits (assumed: as long as an exponential, each pipeline another line).
     batches, _, cols, channels = call.views["output"].extents
     lines = batches * rows * cols
-    roots = groups_of(lines, target.pipelines) * int(target.costs.softmax_cycles.value)
-    return Cost(work.steps * lines * groups_of(channels, target.pipelines) + roots, parallel=CHANNELS)
+    roots = groups_of(lines, target.all_pipelines) * int(target.costs.softmax_cycles.value)
+    return Cost(work.steps * lines * groups_of(channels, target.all_pipelines) + roots, parallel=CHANNELS)
 
 
 def _attention(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
@@ -184,13 +187,13 @@ def _attention(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     keys, depth, p = call.views["key"].extents[1], call.params[work.inputs], call.params
     scores, fill = _dot_cycles(call, target, 1, depth)
     products, fill_of_products = _dot_cycles(call, target, 1, keys)
-    groups, groups_of_products = groups_of(keys, target.pipelines), groups_of(channels, target.pipelines)
+    groups, groups_of_products = groups_of(keys, target.all_pipelines), groups_of(channels, target.all_pipelines)
     dots = heads * (groups * scores + groups_of_products * products)
     moved = heads * (p["tabled"] * depth + p["masked"] * keys + p["divides"] * (2 * keys + channels))
     steps = (
         heads * groups * 2
         if p["divides"]
-        else int(groups_of(heads * keys, target.pipelines) * target.costs.softmax_cycles.value)
+        else int(groups_of(heads * keys, target.all_pipelines) * target.costs.softmax_cycles.value)
     )
     stall = heads * (groups * fill + groups_of_products * fill_of_products)
     cycles = dots + steps + -(-moved // int(target.costs.elementwise_bytes.value))
@@ -208,10 +211,10 @@ def _recurrent(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     wide = math.ceil(target.npu.int16_passes.value) if call.views["input"].element_bytes > 1 else 1
     dots = gates * wide * (groups_of(inputs, target.macs) + groups_of(outputs, target.macs))
     functions = (gates + 1) * target.costs.softmax_cycles.value
-    cycles = dots * groups_of(units, target.pipelines) + int(functions) * groups_of(units, target.pipelines)
+    cycles = dots * groups_of(units, target.all_pipelines) + int(functions) * groups_of(units, target.all_pipelines)
     macs = gates * units * (inputs + outputs)
     if call.params.get("projected"):
-        cycles += groups_of(units, target.macs) * groups_of(outputs, target.pipelines)
+        cycles += groups_of(units, target.macs) * groups_of(outputs, target.all_pipelines)
         macs += units * outputs
     sequences = batches * rows
     return _each_weight_once(
@@ -222,7 +225,7 @@ def _recurrent(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
 def _filtered(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     # A filter's own memory is no operand vector that pipelines share: one multiplier of each works on it (assumed).
     inputs, filters, kept = call.params[work.inputs], call.params[work.outputs], product_of(call, work.taps)
-    cycles = (groups_of(inputs, target.macs) + kept) * groups_of(filters, target.pipelines)
+    cycles = (groups_of(inputs, target.macs) + kept) * groups_of(filters, target.all_pipelines)
     macs = filters * (inputs + kept)
     return _each_weight_once(Cost(cycles, macs, CHANNELS, inputs + kept, filters), macs, rows, target)
 
@@ -318,7 +321,7 @@ def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost
 def _without_issue(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """Return the cost of a call without its dispatch."""
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
-    cost = _on_units(call, work, target, rows)
+    cost = RULES[work.kind](call, work, target, rows)
     if not call.is_transfer:
         more = max(0, port_cycles(call, target, rows) - cost.compute_cycles)
         cost = replace(cost, compute_cycles=cost.compute_cycles + more, stall_cycles=cost.stall_cycles + more)
@@ -329,32 +332,14 @@ def _without_issue(call: KernelCall, target: Target, rows: int | None = None) ->
     return cost
 
 
-_SHARED_OUT = {CostClass.PRODUCTS, CostClass.CHANNEL_PRODUCTS, CostClass.MATRIX_PRODUCTS, CostClass.PER_OUTPUT}
-
-
-def _on_units(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
-    """Return the cost with the work shared out among the NPU's units: each has some output channels, or some output rows.
-
-    arXiv 2509.14388 has both; the faster one counts. The units of the other cost classes are in their bytes per cycle.
-    """
-    rule = RULES[work.kind]
-    if target.units == 1 or work.kind not in _SHARED_OUT:
-        return rule(call, work, target, rows)
-    by_channels = rule(call, work, target.joined, rows)
-    by_rows = rule(call, work, target, groups_of(rows, target.units))
-    if by_rows.compute_cycles < by_channels.compute_cycles:
-        return replace(by_rows, macs=by_channels.macs)
-    return by_channels
-
-
 def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
     """Return the compute cycles that ``rows`` rows take at least, in however many stripes.
 
     Where a stripe's rows are shared out among the pipelines, a short one may be cheaper the other way round.
     """
-    several = target.pipelines * target.units
-    one, lanes, whole = (call_cost(call, target, count).compute_cycles for count in (1, several, rows))
-    return min(rows * one, rows * lanes // several, whole)
+    lanes = target.all_pipelines
+    one, several, whole = (call_cost(call, target, count).compute_cycles for count in (1, lanes, rows))
+    return min(rows * one, rows * several // lanes, whole)
 
 
 def fetch_cycles(size_bytes: int, target: Target) -> int:

@@ -65,11 +65,11 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
         few = f"a depthwise convolution uses {used} multiplier{'s' * (used > 1)} of {target.macs} in each pipeline"
         taps = product_of(call, call.traits.cost.taps)
         share = taps / (groups_of(taps, used) * target.macs)
-        return [*found, Loss(share, few), _unfilled(cost.outputs, target.pipelines, "channels", "pipelines")]
+        return [*found, Loss(share, few), _unfilled(cost.outputs, target.all_pipelines, "channels", "pipelines")]
     return [
         *found,
         _unfilled(cost.inputs, target.macs, _inputs(call), "multipliers"),
-        _unfilled(cost.outputs, target.pipelines, cost.parallel, "pipelines"),
+        _unfilled(cost.outputs, target.all_pipelines, cost.parallel, "pipelines"),
     ]
 
 

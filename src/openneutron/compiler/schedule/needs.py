@@ -156,7 +156,7 @@ def parts_may_be_faster(calls: Sequence[KernelCall], storages: Storages, target:
 
 def _is_uneven(call: KernelCall, target: Target) -> bool:
     cost, (_, rows, cols, _) = call.traits.cost, call.views["output"].extents
-    return cost.kind is CostClass.PRODUCTS and call.params[cost.outputs] % target.pipelines != 0 and rows * cols > 1
+    return cost.kind is CostClass.PRODUCTS and call.params[cost.outputs] % target.all_pipelines != 0 and rows * cols > 1
 
 
 def _has_unread_region(call: KernelCall, storages: Storages, written: set[str]) -> bool:
