@@ -439,7 +439,7 @@ typedef struct {
 typedef struct {
     uint32_t input; /* int8 */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one; where it holds fewer rows, the call goes in blocks of them */
     uint32_t output; /* int8 activations */
     uint32_t second_weights_base; /* of conv_2d_1x1_parts_s8: see bases */
     uint32_t second_weights_offset; /* of conv_2d_1x1_parts_s8: bytes; packed weights of the channels held */
@@ -975,7 +975,7 @@ typedef struct {
 typedef struct {
     uint32_t input; /* int8 */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one; where it holds fewer rows, the call goes in blocks of them */
     uint32_t output; /* int8 activations */
     uint32_t second_weights_base; /* of conv_2d_1x1_s8: see bases */
     uint32_t second_weights_offset; /* of conv_2d_1x1_s8: bytes; packed weights of the channels held */
@@ -1012,7 +1012,7 @@ typedef struct {
 typedef struct {
     uint32_t input; /* int8 */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one; where it holds fewer rows, the call goes in blocks of them */
     uint32_t output; /* int8 activations */
     uint32_t second_weights_base; /* of conv_2d_1x1_lookup_s8: see bases */
     uint32_t second_weights_offset; /* of conv_2d_1x1_lookup_s8: bytes; packed weights of the channels held */
@@ -1051,7 +1051,7 @@ typedef struct {
 typedef struct {
     uint32_t input; /* int8 activations */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one; where it holds fewer rows, the call goes in blocks of them */
     uint32_t output; /* int8 activations */
     uint32_t second_weights_base; /* of conv_2d_1x1_add_s8: see bases */
     uint32_t second_weights_offset; /* of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
@@ -1115,9 +1115,9 @@ typedef struct {
 typedef struct {
     uint32_t input; /* int8 */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one; where it holds fewer rows, the call goes in blocks of them */
     int32_t second_work; /* of feed_forward_s8: multiply-accumulates of both kernels for each output channel of a window, rounded up */
-    uint32_t second_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one */
+    uint32_t second_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one; where it holds fewer rows, the call goes in blocks of them */
     uint32_t output; /* int8 activations */
     uint32_t second_second_weights_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */
     uint32_t second_second_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
@@ -1190,7 +1190,7 @@ typedef struct {
     uint32_t output; /* int8 */
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t input; /* int8 activations */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one; where it holds fewer rows, the call goes in blocks of them */
     uint32_t first_weights_base; /* of conv_2d_1x1_add_s8: see bases */
     uint32_t first_weights_offset; /* of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
     uint32_t first_requant_base; /* of conv_2d_1x1_add_s8: see bases */
@@ -1240,8 +1240,8 @@ typedef struct {
     int32_t work; /* multiply-accumulates of both kernels for each output channel of a window, rounded up */
     uint32_t input; /* int8 activations */
     int32_t first_work; /* of feed_forward_s8: multiply-accumulates of both kernels for each output channel of a window, rounded up */
-    uint32_t first_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one */
-    uint32_t between; /* int8; the output of the first kernel and the input of the second one */
+    uint32_t first_between; /* of feed_forward_s8: int8; the output of the first kernel and the input of the second one; where it holds fewer rows, the call goes in blocks of them */
+    uint32_t between; /* int8; the output of the first kernel and the input of the second one; where it holds fewer rows, the call goes in blocks of them */
     uint32_t first_second_weights_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */
     uint32_t first_second_weights_offset; /* of feed_forward_s8: of conv_2d_1x1_add_s8: bytes; packed weights of the channels held */
     uint32_t first_second_requant_base; /* of feed_forward_s8: of conv_2d_1x1_add_s8: see bases */

@@ -35,6 +35,10 @@ bool neutron_chain_is_sound(const NeutronProgramView *program, const void *param
     return (int64_t)between->channels * own <= outputs * (p->work - (int32_t)behind);
 }
 
+int32_t neutron_chain_rows(const NeutronKernelCall *call, const NeutronPair *pair) {
+    return call->buffers[between_of(call->params, pair)].ring;
+}
+
 void neutron_chain_copied(void *to, const void *params, const NeutronPair *pair) {
     const NeutronLink *link = pair->copies_first ? &pair->first : &pair->second;
     const uint32_t end = ((const NeutronChain *)params)->end, between = between_of(params, pair);

@@ -3,7 +3,8 @@
  *
  * One part finds its words in place; those of the other one, which has fewer, are copied. A call's words are the copied part's input or output
  * that is not the scratch buffer, a bound of the call's work, then all words of the part in place, and then those of the copied part without
- * its input and output. Both kernels compute each position from the same position of their input. */
+ * its input and output. Both kernels compute each position from the same position of their input. So a scratch buffer may hold fewer rows than
+ * the call computes: the call then goes through its rows in blocks of as many. */
 #ifndef NEUTRON_CHAIN_H
 #define NEUTRON_CHAIN_H
 
@@ -56,10 +57,12 @@ typedef struct {
         const NeutronWindowExtents own = window_of(program->buffers, params, window, &PAIR);                          \
         return part##_check(program, neutron_chain_in_place(params), &own);                                           \
     }                                                                                                                 \
-    static __attribute__((noinline)) void run_##part(const NeutronKernelCall *call) {                                \
+    static __attribute__((noinline)) void run_##part(const NeutronKernelCall *call, int32_t row0, int32_t row1) {    \
         NeutronKernelCall own = *call;                                                                                \
         own.params = neutron_chain_in_place(call->params);                                                            \
         own.window = window_of(call->buffers, call->params, &call->window, &PAIR);                                    \
+        own.window.row0 = row0;                                                                                       \
+        own.window.row1 = row1;                                                                                       \
         part##_run(&own);                                                                                             \
     }
 
@@ -71,11 +74,13 @@ typedef struct {
         neutron_chain_copied(&words, params, &PAIR);                                                                  \
         return part##_check(program, &words, &own);                                                                   \
     }                                                                                                                 \
-    static __attribute__((noinline)) void run_##part(const NeutronKernelCall *call) {                                \
+    static __attribute__((noinline)) void run_##part(const NeutronKernelCall *call, int32_t row0, int32_t row1) {    \
         Params words;                                                                                                 \
         NeutronKernelCall own = *call;                                                                                \
         own.params = &words;                                                                                          \
         own.window = window_of(call->buffers, call->params, &call->window, &PAIR);                                    \
+        own.window.row0 = row0;                                                                                       \
+        own.window.row1 = row1;                                                                                       \
         neutron_chain_copied(&words, call->params, &PAIR);                                                            \
         part##_run(&own);                                                                                             \
     }
@@ -86,13 +91,20 @@ typedef struct {
                second##_is_sound(program, params, window);                                                            \
     }                                                                                                                 \
     void kernel##_run(const NeutronKernelCall *call) {                                                                \
-        run_##first(call);                                                                                            \
-        run_##second(call);                                                                                           \
+        const int32_t rows = neutron_chain_rows(call, &PAIR), end = call->window.row1;                                \
+        for (int32_t row = call->window.row0; row < end;) {                                                           \
+            const int32_t next = end - row > rows ? row + rows : end;                                                 \
+            run_##first(call, row, next);                                                                             \
+            run_##second(call, row, next);                                                                            \
+            row = next;                                                                                               \
+        }                                                                                                             \
     }
 
 /* The scratch buffer is writable, the strides are 1, and the word `work` bounds the work of both kernels. */
 bool neutron_chain_is_sound(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window,
                             const NeutronPair *pair);
+/* The most rows of a block: those that the scratch buffer holds. */
+int32_t neutron_chain_rows(const NeutronKernelCall *call, const NeutronPair *pair);
 /* The words of the part in place. */
 const uint32_t *neutron_chain_in_place(const void *params);
 /* Writes the words of the copied part to `to`. */

@@ -2,7 +2,7 @@
 """Declare kernels that run two kernels of a sequence one after the other in one call, through a scratch buffer.
 
 The parts are a normalization or a linear layer and the linear layer behind it. The bytes are those of the two calls. Each position of the
-output needs the same position of the operands alone, so that a stripe of rows has as many rows of scratch.
+output needs the same position of the operands alone, so that a call can go through its rows in blocks, with scratch for the rows of a block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ FIRST, SECOND = "first_", "second_"
 
 _ENDS = ("input", "output")
 
-_BETWEEN = scratch(BETWEEN, "int8; the output of the first kernel and the input of the second one")
+_BETWEEN = scratch(
+    BETWEEN,
+    "int8; the output of the first kernel and the input of the second one; where it holds fewer rows, the call goes in blocks of them",
+)
 _WORK = signed("work", "multiply-accumulates of both kernels for each output channel of a window, rounded up")
 
 
@@ -62,6 +65,7 @@ def _chained(name: str, first: Row, second: Row, code: int) -> Row:
             exchanged,
             batches_apart=True,
             between=BETWEEN,
+            in_blocks=(BETWEEN, *(f"{prefix}{name}" for prefix, part in parts for name in part.traits.in_blocks)),
             parts=(_part(first, FIRST, "input", BETWEEN), _part(second, SECOND, BETWEEN, "output")),
         ),
         packings=tuple((f"{prefix}{key}", packing) for prefix, part in parts for key, packing in part.packings),

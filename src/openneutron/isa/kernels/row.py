@@ -171,7 +171,8 @@ class Traits:
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
     function of its only operand. ``passes``: the call can be two calls. ``joins``: the call is one of the first kernel, then one of the
     second on its output, in place. ``parts``: the call is one of each of these kernels, in this order; with ``between``, each is on the output
-    of the one before it, through this scratch buffer. ``runs``: other kernels whose code it calls.
+    of the one before it, through this scratch buffer. ``in_blocks``: scratch buffers of which fewer rows than those of the output suffice, since
+    the kernel then goes through its rows in blocks of as many. ``runs``: other kernels whose code it calls.
     """
 
     operands: tuple[Operand, ...] = ()
@@ -182,6 +183,7 @@ class Traits:
     function: Function | None = None
     joins: tuple[str, str] | None = None
     between: str = ""
+    in_blocks: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     passes: Passes | None = None
     columns_apart: bool = False

@@ -29,7 +29,8 @@ class Piece:
     """A storage: its bytes in the arena (0 where it is the caller's), and the positions of the calls that touch it.
 
     ``first`` is the first writer (-1 for a graph input), ``last`` the last reader or writer (``AFTER`` for a graph
-    output). ``row_pitch`` is 0 where the calls do not agree on rows; ``can_roll``: a ring of rows may hold the storage.
+    output). ``row_pitch`` is 0 where the calls do not agree on rows; ``can_roll``: a ring of rows may hold the storage. ``block_rows``: the
+    most rows of scratch that the calls use at a time, since they go through their rows in blocks; 0: those that they compute.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Piece:
     row_pitch: int
     rows: int
     can_roll: bool
+    block_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,37 @@ def network(
             there = views.setdefault(storage.name, [])
             there.insert(0, view) if operand == "output" and len(writers[storage.name]) == 1 else there.append(view)
     pieces = {}
+    blocks = _used_in_blocks(calls, storages)
     for name, storage in storages.storages.items():
         if storage.constant is None and (name in views or storage.is_given):
             seen = views.get(name, [])
-            pieces[name] = _piece(storage, seen, writers.get(name, []), readers.get(name, []), outside)
+            piece = _piece(storage, seen, writers.get(name, []), readers.get(name, []), outside)
+            pieces[name] = replace(piece, block_rows=_block_rows(target)) if name in blocks else piece
     rows = tuple(call_rows(call, storages, pieces, target, fetched) for call in calls)
     return Network(rows, pieces, target, int(target.costs.issue_cycles.value))
+
+
+def _used_in_blocks(calls: Sequence[KernelCall], storages: Storages) -> set[str]:
+    """Return the storages that are nothing but scratch of calls that go through their rows in blocks."""
+    used: dict[str, bool] = {}
+    for call in calls:
+        for name, view in call.views.items():
+            storage = storages.of.get(view.tensor, "")
+            used[storage] = used.get(storage, True) and name in call.traits.in_blocks
+    return {storage for storage, in_blocks in used.items() if in_blocks}
+
+
+def _block_rows(target: Target) -> int:
+    """Return the fewest rows of a block that take no more cycles than their share of many rows.
+
+    There are rows for all pipelines of each unit, and as many outputs reuse a loaded weight as keep the memory port from being the limit,
+    at most one for each accumulator of a pipeline (``Target.step_bytes``).
+    """
+    most = max(target.pipelines, int(target.npu.accumulators.value))
+    port = max(target.arena_memory.bandwidth.value, target.step_bytes)
+    read = target.units * target.macs
+    enough = (rows for rows in range(target.pipelines, most) if read * (1 + target.pipelines / rows) <= port)
+    return target.units * next(enough, most)
 
 
 def _piece(storage: Storage, views: Sequence[View], writers: list[int], readers: list[int], outside: bool) -> Piece:

@@ -86,7 +86,7 @@ def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
             # The kernel writes a stripe's last rows first, in the order that is counted here, and a transfer in any order: no row may overlap
             # another. Scratch holds all rows of a stripe.
             held = max(held, *map(sub, done[writer], (0, *done[writer])))
-    return min(held, piece.rows)
+    return min(held, piece.rows, piece.block_rows or piece.rows)
 
 
 def _overlap(segment: Segment, made: Piece, dying: Piece, done: Mapping[int, Progress]) -> int:
