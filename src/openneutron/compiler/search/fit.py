@@ -4,20 +4,20 @@ names the least budget and other options. Constant prefetch is an option."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.cost.cycles import fetch_cycles
-from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
+from openneutron.compiler.memory.layout import bytes_outside, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.needs import in_place, merge_columns, merge_without_edges, parts_may_be_faster
 from openneutron.compiler.schedule.planes import patches_of_planes
-from openneutron.compiler.schedule.schedule import Schedule, fetched_sizes, whole_schedule
-from openneutron.compiler.schedule.timeline import overlapped_cycles
+from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
 from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors, of_one_order
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
+from openneutron.compiler.search.fitted import Fitted, Infeasible
 from openneutron.compiler.search.layers import in_words, layers_at_peak
 from openneutron.compiler.search.rewritten_lists import is_rewritten
 from openneutron.compiler.search.tiles import fastest_tiled, least_tiled
@@ -28,37 +28,6 @@ from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionErro
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CALLER, CompileOptions
 from openneutron.targets import DEFAULT, Target
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """A schedule with addresses; ``sram_bytes`` is what its arena and its prefetch buffer take."""
-
-    schedule: Schedule
-    layout: Layout
-    storages: Storages
-
-    @property
-    def sram_bytes(self) -> int:
-        """Return the SRAM of a run beside the caller's inputs and outputs."""
-        return self.layout.scratch_bytes + self.schedule.prefetch_bytes
-
-    def cycles(self, target: Target) -> int:
-        """Return the modelled cycles with a port that copies in the background."""
-        sizes = fetched_sizes(self.schedule, self.storages)
-        return overlapped_cycles(self.schedule, sizes, target)
-
-
-@dataclass(frozen=True, slots=True)
-class Infeasible:
-    """No schedule is feasible. ``floor_bytes``: a lower bound of all schedules; ``least_below``: see ``least_bytes``."""
-
-    floor_bytes: int
-    least_below: Callable[[int], int]
-
-    def least_bytes(self, below: int = ENDLESS) -> int:
-        """Return the sufficient bytes of SRAM, or ``below`` where that is smaller. The search may take as long as a compile."""
-        return self.least_below(below) if self.floor_bytes < below else below
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,8 @@ from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import bytes_outside
 from openneutron.compiler.memory.prefetch import all_plans
 from openneutron.compiler.schedule.schedule import spent_on_calls
-from openneutron.compiler.search.fit import Fitted, Task, Tasks, within_budget
+from openneutron.compiler.search.fit import Task, Tasks, within_budget
+from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.select.selections import selections
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
