@@ -55,7 +55,7 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
 
 def _in_tiles(graph: Graph, target: Target, options: CompileOptions) -> list[Point]:
     """Return compiles at falling budgets; a schedule that takes less than half of its budget is followed by twice its memory."""
-    tasks = Tasks(selections(legalize(graph)))
+    tasks = Tasks(selections(legalize(graph)), kept=True)
     points: list[Point] = []
     size, least = int(target.sram.value * 1024), 1
     while size >= least:
