@@ -88,7 +88,7 @@ def _measured(graph: Graph, kib: int, reloaded: int) -> dict[str, Any]:
     except BudgetError as error:
         return {"least_bytes": error.least_bytes}
     seconds, compute = time.process_time() - begun, report.cycles - report.copy_cycles
-    storages, calls = prepared(graph).tasks.selected[0]
+    selected = prepared(graph).tasks.selected
     return {
         "cycles": report.cycles,
         "compute_cycles": compute,
@@ -98,7 +98,7 @@ def _measured(graph: Graph, kib: int, reloaded: int) -> dict[str, Any]:
         "traffic_bound_bytes": report.traffic_bound_bytes,
         "traffic_bound_once_bytes": report.traffic_bound_bytes + reloaded,
         "traffic_bound_of_choices_bytes": report.fetched_bytes
-        + least_moved_bytes(calls, storages, target, kib * 1024, report.moved_bytes),
+        + least_moved_bytes(selected, target, kib * 1024, report.moved_bytes),
         "cpu_seconds": seconds,
     }
 

@@ -44,8 +44,7 @@ def compiled(graph: Graph, size: int) -> Compiled:
 
 
 def least_of_choices(graph: Graph, size: int) -> int:
-    storages, calls = prepared(graph).tasks.selected[0]
-    return least_moved_bytes(calls, storages, targets.get("imx95"), size, 1 << 40)
+    return least_moved_bytes(prepared(graph).tasks.selected, targets.get("imx95"), size, 1 << 40)
 
 
 def reloaded(graph: Graph, *sizes: int) -> list[int]:

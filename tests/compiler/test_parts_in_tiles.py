@@ -8,7 +8,7 @@ import pytest
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
-from openneutron.compiler.search import fit
+from openneutron.compiler.search.tiles import task as tiled_task
 from openneutron.compiler.search.tiles.parts import gathered
 from openneutron.errors import BudgetError, InvalidModelError
 from tests.support import oracle
@@ -25,9 +25,9 @@ def test_parts_are_gathered_and_their_bytes_are_litert_s(op: str, monkeypatch: p
 
 
 def test_a_copy_writes_the_gathered_output() -> None:
-    (task,) = prepared(single("tile", 0)).tasks.of(TARGET, CompileOptions())
-    calls, storages = gathered(task.calls, task.separate)
-    assert len(calls) == len(task.calls) + 1
+    ((separate, given),) = prepared(single("tile", 0)).tasks.selected
+    calls, storages = gathered(given, separate)
+    assert len(calls) == len(given) + 1
     (name,) = {storages[call.views["output"].tensor].name for call in calls[:-1]}
     assert storages.storages[name].is_scratch
     assert storages[calls[-1].views["output"].tensor].output == 0
@@ -35,13 +35,13 @@ def test_a_copy_writes_the_gathered_output() -> None:
 
 def test_parts_behind_one_another_are_not_gathered() -> None:
     compiled = compile_graph(single("concatenation", 1), TARGET)
-    (task,) = prepared(compiled.graph).tasks.of(TARGET, CompileOptions())[:1]
-    assert gathered(task.calls, task.separate)[0] == tuple(task.calls)
+    storages, calls = prepared(compiled.graph).tasks.selected[0]
+    assert gathered(calls, storages)[0] == tuple(calls)
 
 
 def test_a_graph_without_a_schedule_names_no_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "fastest_tiled", lambda *_: None)
-    monkeypatch.setattr(fit, "least_tiled", lambda *arguments: arguments[-1])
+    monkeypatch.setattr(tiled_task, "fastest_tiled", lambda *_: None)
+    monkeypatch.setattr(tiled_task, "least_tiled", lambda *arguments: arguments[-1])
     with pytest.raises(InvalidModelError) as caught:
         compile_graph(single("tile", 0), TARGET)
     assert str(caught.value) == (

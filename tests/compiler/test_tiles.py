@@ -17,7 +17,8 @@ from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.schedule.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole
 from openneutron.compiler.schedule.timeline import CopyEngine, Timeline, overlapped_cycles
-from openneutron.compiler.search.tiles import fit, least_moved_bytes
+from openneutron.compiler.search.fitted import Fitted
+from openneutron.compiler.search.tiles import TiledTask, fit, least_moved_bytes
 from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.moves import compact
 from openneutron.compiler.select.calls import Storages, View
@@ -26,6 +27,7 @@ from openneutron.ir import Graph
 from openneutron.isa import base, decode
 from scripts.published_networks import Chain, mobilenet_v1
 from tests.support import joined_graphs, oracle, stateful_graphs
+from tests.support.dense_blocks import dense_block
 from tests.support.random_graphs import Builder, several
 from tests.support.random_transposed import transpose_conv
 
@@ -81,8 +83,8 @@ def test_a_convolution_whose_tensors_and_constants_do_not_fit_is_divided_by_chan
 
 
 def test_a_joined_call_whose_constants_do_not_fit_is_two_calls_again() -> None:
-    graph = joined_graphs.graph_of("gelu", shape=(1, 4000))
-    large, small = compiled(graph, 128), compiled(graph, 72)
+    graph = joined_graphs.graph_of("gelu", shape=(1, 400))
+    large, small = compiled(graph, 64), compiled(graph, 8)
     kernels = [[call.kernel for call in made.schedule.calls if not call.is_transfer] for made in (large, small)]
     assert len(kernels[0]) == 1 and kernels[1].count("lookup_s8") == 1
     assert_equal_to_litert(graph, small, 0)
@@ -156,9 +158,35 @@ def test_more_memory_never_moves_more_bytes_and_never_takes_longer(seed: int) ->
     assert before is not None
 
 
+def test_of_few_calls_the_fastest_selection_is_taken() -> None:
+    # The parts of a divided layer are faster than a joined call: their constants arrive one by one. A joined call has no parts.
+    graph = joined_graphs.graph_of("gelu", shape=(1, 4000))
+    alone = []
+    for selection in prepared(graph).tasks.selected:
+        fitted = TiledTask.of([selection], targets.get("imx95")).within(128 * 1024)
+        assert isinstance(fitted, Fitted)
+        alone.append(fitted.cycles(targets.get("imx95")))
+    assert compiled(graph, 128).report.cycles == min(alone) < alone[0]
+
+
+@pytest.mark.parametrize("seed", [6, 12])
+def test_more_memory_is_never_slower_with_copies_as_views(seed: int) -> None:
+    """A budget is between those of two selections: the one with fewer copies needs more memory."""
+    graph = dense_block(seed)
+    assert len(prepared(graph).tasks.selected) > 1
+    reports = []
+    for size in range(320, 560, 16):
+        try:
+            reports.append(compile_graph(graph, targets.get("imx95"), CompileOptions(sram_budget=size)).report)
+        except BudgetError:
+            assert not reports
+    cycles, moved = [each.cycles for each in reports], [each.moved_bytes for each in reports]
+    assert cycles == sorted(cycles, reverse=True) and moved == sorted(moved, reverse=True)
+    assert cycles[-1] < cycles[0]
+
+
 def least_moved(graph: Graph, size: int, most: int = 1 << 40) -> int:
-    storages, calls = prepared(graph).tasks.selected[0]
-    return least_moved_bytes(calls, storages, targets.get("imx95"), size, most)
+    return least_moved_bytes(prepared(graph).tasks.selected, targets.get("imx95"), size, most)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 5])

@@ -24,7 +24,7 @@ from openneutron.compiler import Compiled, CompileOptions
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
 from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.memory.layout import bytes_outside
-from openneutron.compiler.search.fit import Infeasible
+from openneutron.compiler.search.fitted import Infeasible
 from openneutron.errors import BudgetError, OpenNeutronError
 from openneutron.ir import Graph
 from openneutron.options import ARENA

@@ -4,61 +4,29 @@ names the least budget and other options. Constant prefetch is an option."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.cost.cycles import fetch_cycles
-from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
+from openneutron.compiler.memory.layout import bytes_outside, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.needs import in_place, merge_columns, merge_without_edges, parts_may_be_faster
 from openneutron.compiler.schedule.planes import patches_of_planes
-from openneutron.compiler.schedule.schedule import Schedule, fetched_sizes, whole_schedule
-from openneutron.compiler.schedule.timeline import overlapped_cycles
+from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
 from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors, of_one_order
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
+from openneutron.compiler.search.fitted import Fitted, Infeasible
 from openneutron.compiler.search.layers import in_words, layers_at_peak
 from openneutron.compiler.search.rewritten_lists import is_rewritten
-from openneutron.compiler.search.tiles import fastest_tiled, least_tiled
-from openneutron.compiler.search.tiles.parts import gathered
+from openneutron.compiler.search.tiles import TiledTask
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError, Suggestions
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CALLER, CompileOptions
 from openneutron.targets import DEFAULT, Target
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """A schedule with addresses; ``sram_bytes`` is what its arena and its prefetch buffer take."""
-
-    schedule: Schedule
-    layout: Layout
-    storages: Storages
-
-    @property
-    def sram_bytes(self) -> int:
-        """Return the SRAM of a run beside the caller's inputs and outputs."""
-        return self.layout.scratch_bytes + self.schedule.prefetch_bytes
-
-    def cycles(self, target: Target) -> int:
-        """Return the modelled cycles with a port that copies in the background."""
-        sizes = fetched_sizes(self.schedule, self.storages)
-        return overlapped_cycles(self.schedule, sizes, target)
-
-
-@dataclass(frozen=True, slots=True)
-class Infeasible:
-    """No schedule is feasible. ``floor_bytes``: a lower bound of all schedules; ``least_below``: see ``least_bytes``."""
-
-    floor_bytes: int
-    least_below: Callable[[int], int]
-
-    def least_bytes(self, below: int = ENDLESS) -> int:
-        """Return the sufficient bytes of SRAM, or ``below`` where that is smaller. The search may take as long as a compile."""
-        return self.least_below(below) if self.floor_bytes < below else below
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,8 +52,6 @@ class Task:
         A greater budget never gives a slower schedule. Cycles are modelled; with constant prefetch they are those of a port that
         copies in the background.
         """
-        if self.target.moves_tiles:
-            return self._in_tiles(budget)
         if self.options.prefetch_constants:
             return self._with_prefetch(budget)
         (order,) = self.orders()
@@ -177,15 +143,6 @@ class Task:
         schedule, layout = found.laid_out(self.options.place)
         return Fitted(schedule, layout, found.search.storages)
 
-    def _in_tiles(self, budget: int) -> Fitted | Infeasible:
-        calls, storages = gathered(self.calls, self.separate)
-        found = fastest_tiled(calls, storages, self.target, budget)
-        if found is None:
-            # The budget is negative where it is smaller than the states, which are outside of it.
-            above = max(budget, 0)
-            return Infeasible(budget, lambda below: least_tiled(calls, storages, self.target, above, below))
-        return Fitted(found.schedule, found.layout, found.storages)
-
     def prefetches(self) -> tuple[PrefetchPlan, list[Iterable[PrefetchSearch]]]:
         """Return the plan for whole tensors with ample memory for prefetch, and the candidates for smaller budgets.
 
@@ -230,21 +187,26 @@ class Task:
 @dataclass(frozen=True, slots=True, eq=False)
 class Tasks:
     """The tasks of a graph's selections. No task depends on the budget: with ``kept``, those with other options but the
-    budget equal are the same, and go on with what they have searched."""
+    budget equal are the same, and go on with what they have searched. A chip with tiles has one task for all selections."""
 
     selected: Sequence[Selection]
     kept: bool = False
-    _made: dict[tuple[Target, CompileOptions], list[Task]] = field(init=False, default_factory=dict)
+    _made: dict[tuple[Target, CompileOptions], Sequence[Task | TiledTask]] = field(init=False, default_factory=dict)
 
-    def of(self, target: Target, options: CompileOptions) -> list[Task]:
-        """Return a task for each selection."""
+    def of(self, target: Target, options: CompileOptions) -> Sequence[Task | TiledTask]:
+        """Return a task for each selection, or one for all."""
         # The options' name of the target may be that of another one, whose numbers are not those of ``target``.
         options = replace(options, target=DEFAULT, sram_budget=None, check=False, profile=False)
         key = (target, options)
-        tasks = self._made.get(key) or [Task(calls, storages, target, options) for storages, calls in self.selected]
+        tasks = self._made.get(key) or self._new(target, options)
         if self.kept:
             self._made[key] = tasks
         return tasks
+
+    def _new(self, target: Target, options: CompileOptions) -> Sequence[Task | TiledTask]:
+        if target.moves_tiles:
+            return [TiledTask.of(self.selected, target)]
+        return [Task(calls, storages, target, options) for storages, calls in self.selected]
 
 
 def _least_bytes(searches: Sequence[CascadeSearch], below: int) -> int:
@@ -365,20 +327,11 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
     budget = budget_bytes(options.sram_budget, target)
     outside = bytes_outside(graph, ARENA if target.moves_tiles else options.place)
     tasks = all_tasks.of(target, options)
-    found: list[Fitted | Infeasible] = []
-    if target.moves_tiles:
-        # Chained calls have no tiles.
-        tasks = [task for task in tasks if not any(call.traits.between for call in task.calls)]
-    for task in tasks:
-        found.append(task.within(budget - outside))
-        # A cascade has the same tiles with the copies of the other selections, and a search takes seconds. A joined call can't be
-        # divided into groups of channels, though.
-        if target.moves_tiles and isinstance(found[-1], Fitted):
-            break
+    found = [task.within(budget - outside) for task in tasks]
     feasible = [each for each in found if not isinstance(each, Infeasible)]
     if feasible:
         return min(feasible, key=lambda each: (each.cycles(target), each.sram_bytes))
-    infeasible = [(each, task) for each, task in zip(found, tasks, strict=False) if isinstance(each, Infeasible)]
+    infeasible = [(each, task) for each, task in zip(found, tasks, strict=True) if isinstance(each, Infeasible)]
     # Of equal sizes the first selection counts: for an earlier one, one byte more than the smallest size so far is enough.
     best: tuple[int, int] | None = None
     for index in sorted(range(len(infeasible)), key=lambda index: infeasible[index][0].floor_bytes):
@@ -391,7 +344,7 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
             "Leave an operator to the CPU with operators_not_to_delegate."
         )
     task = infeasible[best[1]][1]
-    others = {} if target.moves_tiles else suggestions(graph, task, budget)
+    others = {} if isinstance(task, TiledTask) else suggestions(graph, task, budget)
     smallest = task.within(best[0])
     layers: tuple[str, ...] = ()
     if isinstance(smallest, Fitted):

@@ -11,7 +11,8 @@ from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import bytes_outside
 from openneutron.compiler.memory.prefetch import all_plans
 from openneutron.compiler.schedule.schedule import spent_on_calls
-from openneutron.compiler.search.fit import Fitted, Task, Tasks, within_budget
+from openneutron.compiler.search.fit import Task, Tasks, within_budget
+from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.select.selections import selections
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
@@ -54,7 +55,7 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
 
 def _in_tiles(graph: Graph, target: Target, options: CompileOptions) -> list[Point]:
     """Return compiles at falling budgets; a schedule that takes less than half of its budget is followed by twice its memory."""
-    tasks = Tasks(selections(legalize(graph)))
+    tasks = Tasks(selections(legalize(graph)), kept=True)
     points: list[Point] = []
     size, least = int(target.sram.value * 1024), 1
     while size >= least:

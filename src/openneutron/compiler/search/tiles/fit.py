@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.memory.place import EXACT_WORK, Item
@@ -19,6 +20,7 @@ from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.streams import Streams, Tiled, steps_of
 from openneutron.compiler.search.tiles.traffic import LeastTraffic
 from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.compiler.select.select import Selection
 from openneutron.isa import aligned
 from openneutron.isa.rows import ALIGNMENT
 from openneutron.options import CALLER
@@ -40,9 +42,6 @@ FEW_CALLS = 16
 STEPS = 4
 """The number of these sizes in an octave: 4, 5, 6, 7, 8, 10, 12 KiB and so on."""
 
-SMALLEST = 9
-"""The smallest of these sizes is 2 to this power, in bytes."""
-
 
 @dataclass(frozen=True, slots=True)
 class TiledSchedule:
@@ -55,98 +54,139 @@ class TiledSchedule:
     moved_bytes: int
 
 
-def least_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, above: int, below: int) -> int:
-    """Return a memory of the NPU, larger than ``above``, for which there is a schedule, or ``below`` where that is smaller.
+Known = dict[int, list[TiledSchedule]]
+"""The schedules of a graph for sizes of the memory of the NPU, in bytes: one for each list of its calls that has one."""
 
-    The memory is at most a fourth larger than the smallest one for which ``fastest_tiled`` finds a schedule.
+
+def least_tiled(selected: Sequence[Selection], target: Target, above: int, below: int) -> int:
+    """Return the first of ``_sizes``, larger than ``above``, for which a selection has a schedule, or ``below`` where that is smaller.
+
+    The next smaller size has no schedule or is not larger than ``above``. It is a fifth smaller at most, or ``ALIGNMENT`` bytes.
     """
-    size = above
-    lists = _lists(calls, storages)
-    while (size := aligned(size + size // 4 + 1)) < below:
-        if _fastest(lists, target, size, []) is not None:
+    lists = [each for given in _lists(selected) for each in given]
+    for size in reversed(_sizes(below - 1)):
+        kept: list[TileSearch] = []
+        if size > above and any(_fastest_of(given, target, size, kept, ENDLESS) is not None for given in lists):
             return size
     return below
 
 
-def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int) -> TiledSchedule | None:
+def fastest_tiled(selected: Sequence[Selection], target: Target, budget: int, known: Known) -> TiledSchedule | None:
     """Return the fastest schedule in tiles that is found for ``budget`` bytes of NPU memory; None if no schedule is found.
 
-    A schedule for a smaller memory is valid in a larger one. So a graph of few calls is searched for each size of a fixed list up to the
-    budget, and the schedule of a larger size is taken only where it is neither slower nor moves more bytes than that of a smaller one.
+    ``known``: the schedules of a graph of few calls that were found for other budgets, which get those of this one.
+
+    The first selection of kernel calls counts that has a schedule: the tiles of cascades are the same with the copies of the others, and
+    a search takes seconds. A joined call can't be divided into groups of channels, though. Graphs of few calls are searched with all
+    selections, see ``_fastest_of_few``.
     """
     budget -= budget % ALIGNMENT
-    lists = _lists(calls, storages)
+    lists = _lists(selected)
+    if _are_few(lists):
+        return _fastest_of_few(lists, target, budget, known)
+    for given in lists:
+        found = _fastest_of_many(given, target, budget)
+        if found is not None:
+            return found
+    return None
+
+
+def _fastest_of_many(given: Sequence[CallList], target: Target, budget: int) -> TiledSchedule | None:
     kept: list[TileSearch] = []
-    is_small = _is_small(lists)
-    found: list[TiledSchedule] = []
-    for size in _sizes(budget) if is_small else dict.fromkeys((budget, *_sizes(budget))):
-        each = _fastest(lists, target, size, kept)
-        if each is not None:
-            found.append(each)
+    for size in dict.fromkeys((budget, *_sizes(budget))):
+        found = next(reversed(_schedules([given], target, size, kept)), None)
         # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
-        if (not is_small or each is None) if found else 2 * size < budget:
+        if found is not None or 2 * size < budget:
+            return found
+    return None
+
+
+def _fastest_of_few(
+    lists: Sequence[Sequence[CallList]], target: Target, budget: int, known: Known
+) -> TiledSchedule | None:
+    """Return the fastest schedule of a graph of few calls.
+
+    A schedule for a smaller memory is valid in a larger one. So the graph is searched for each size of a fixed list up to the budget, and
+    a schedule of a larger size is taken only where it is neither slower nor moves more bytes than that of a smaller one.
+    """
+    kept: list[TileSearch] = []
+    found: list[list[TiledSchedule]] = []
+    smallest = budget
+    for size in _sizes(budget):
+        # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
+        if 2 * size < smallest:
             break
-    if not found:
-        return _fastest(lists, target, budget, kept)
-    best = found[-1]
+        if size not in known:
+            known[size] = _schedules(lists, target, size, kept)
+        if known[size]:
+            found.append(known[size])
+            smallest = size
+    best: TiledSchedule | None = None
     for each in reversed(found):
-        if _is_no_worse(each, best):
-            best = each
+        no_worse = [one for one in each if best is None or _is_no_worse(one, best)]
+        best = min(no_worse, key=lambda one: (one.cycles, one.moved_bytes), default=best)
     return best
 
 
-def least_moved_bytes(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int, most: int) -> int:
+def least_moved_bytes(selected: Sequence[Selection], target: Target, budget: int, most: int) -> int:
     """Return a lower bound of the bytes of tensors that ``fastest_tiled`` could move in ``budget`` bytes of NPU memory.
 
-    The bound is one over the choices of the search, see ``traffic``. Constants are not counted. ``most``: the bytes of a schedule that is known.
+    The bound is one over the choices of the search, see ``traffic``; for a graph of more than few calls over those of the first selection.
+    Constants are not counted. ``most``: the bytes of a schedule that is known.
     """
-    lists = _lists(calls, storages)
+    lists = _lists(selected)
+    are_few = _are_few(lists)
     kept: list[TileSearch] = []
-    for size in (budget, *(_sizes(budget) if _is_small(lists) else ())):
-        for given in lists:
+    for size in (budget, *(_sizes(budget) if are_few else ())):
+        for given in chain.from_iterable(lists if are_few else lists[:1]):
             _search(given, target, size, kept)
     return min(LeastTraffic(search, budget, most).bound() for search in kept)
 
 
-def _lists(calls: Sequence[KernelCall], storages: Storages) -> list[CallList]:
-    """Return the calls in their order, and with one branch after the other where this is another order.
+def _lists(selected: Sequence[Selection]) -> list[list[CallList]]:
+    """Return the calls of each selection in their order, and with one branch after the other where this is another order.
 
     The given order of a detector's heads alternates between branches, so that a cascade of one branch is not a run of neighbouring calls.
     """
-    flow, given = flow_of(calls, storages, CALLER), tuple(range(len(calls)))
-    orders = [given] if stays(flow) else [given, order_by_depth(flow)]
-    # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
-    return [of_one_order([calls[at] for at in order], storages)[-1] for order in dict.fromkeys(orders)]
+    made = []
+    for storages, calls in selected:
+        flow, given = flow_of(calls, storages, CALLER), tuple(range(len(calls)))
+        orders = [given] if stays(flow) else [given, order_by_depth(flow)]
+        # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
+        made.append([of_one_order([calls[at] for at in order], storages)[-1] for order in dict.fromkeys(orders)])
+    return made
 
 
-def _is_small(lists: Sequence[CallList]) -> bool:
-    return all(len(each.calls) <= FEW_CALLS for each in lists)
+def _are_few(lists: Sequence[Sequence[CallList]]) -> bool:
+    """Return whether a selection has few calls. The others have some more, since they have copies and parts of joined calls."""
+    return any(all(len(each.calls) <= FEW_CALLS for each in given) for given in lists)
 
 
 def _sizes(budget: int) -> list[int]:
     """Return the sizes of memory up to ``budget`` that a graph of few calls is searched for, the largest first."""
-    octaves = range(SMALLEST, budget.bit_length())
-    sizes = [(1 << octave) * (STEPS + step) // STEPS for octave in octaves for step in range(STEPS)]
-    return [size for size in reversed(sizes) if size <= budget]
+    octaves = range(ALIGNMENT.bit_length() - 1, budget.bit_length())
+    sizes = {aligned((1 << octave) * (STEPS + step) // STEPS) for octave in octaves for step in range(STEPS)}
+    return sorted((size for size in sizes if size <= budget), reverse=True)
 
 
-def _fastest(lists: Sequence[CallList], target: Target, budget: int, kept: list[TileSearch]) -> TiledSchedule | None:
-    """Return the fastest schedule of all lists. ``kept``: the searches so far, of which one of the same calls goes on.
+def _schedules(
+    lists: Sequence[Sequence[CallList]], target: Target, budget: int, kept: list[TileSearch]
+) -> list[TiledSchedule]:
+    """Return a schedule of each list that has one. ``kept``: the searches so far, of which one of the same calls goes on.
 
-    For a graph of few calls the cycles are those of the complete program, which the prefetch estimates, and a later list's schedule is taken
-    only where it is neither slower nor moves more bytes.
+    For a graph of few calls the cycles are those of the complete program, which the prefetch estimates. For others, only schedules that are
+    faster than those before them are returned.
     """
-    best: TiledSchedule | None = None
-    is_small = _is_small(lists)
-    for given in lists:
-        limit = ENDLESS if best is None or is_small else best.cycles
+    made: list[TiledSchedule] = []
+    are_few = _are_few(lists)
+    for given in chain.from_iterable(lists):
+        limit = made[-1].cycles if made and not are_few else ENDLESS
         found = _fastest_of(given, target, budget, kept, limit)
-        if found is not None and is_small:
+        if found is not None and are_few:
             sizes = fetched_sizes(found.schedule, found.storages)
             found = replace(found, cycles=overlapped_cycles(found.schedule, sizes, target))
-        if found is not None and (best is None or not is_small or _is_no_worse(found, best)):
-            best = found
-    return best
+        made += [] if found is None else [found]
+    return made
 
 
 def _is_no_worse(one: TiledSchedule, other: TiledSchedule) -> bool:
