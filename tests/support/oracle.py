@@ -25,6 +25,18 @@ from tests.support import normalized
 TARGET = targets.get("imxrt700")
 
 
+def data_types() -> tuple[DType, ...]:
+    """Return the types of activations that the chip computes on."""
+    return tuple(map(DType, TARGET.npu.data_types.value))
+
+
+def in_memory(lines: np.ndarray) -> list[np.ndarray]:
+    """Return the lines of an operand in parts that the chip's memory holds beside results of their size; in one part where it can."""
+    room = int(TARGET.sram.value * 1024) // 2
+    parts = 1 if TARGET.moves_tiles else min(len(lines), -(-lines.nbytes // room))
+    return np.array_split(lines, parts)
+
+
 def resolver_of(content: bytes) -> OpResolverType:
     """Return the kernels to compare with: the reference kernels, or LiteRT's optimized ones for operators without."""
     lacking = beyond_reference(unpack(content, "model"))
