@@ -80,6 +80,8 @@ def fastest_tiled(calls: Sequence[KernelCall], storages: Storages, target: Targe
     is_small = _is_small(lists)
     found: list[TiledSchedule] = []
     for size in _sizes(budget) if is_small else dict.fromkeys((budget, *_sizes(budget))):
+        if is_small and found and _is_divided(lists, size):
+            break
         each = _fastest(lists, target, size, kept)
         if each is not None:
             found.append(each)
@@ -121,6 +123,16 @@ def _lists(calls: Sequence[KernelCall], storages: Storages) -> list[CallList]:
 
 def _is_small(lists: Sequence[CallList]) -> bool:
     return all(len(each.calls) <= FEW_CALLS for each in lists)
+
+
+def _is_divided(lists: Sequence[CallList], size: int) -> bool:
+    """Return whether a memory of ``size`` bytes divides a graph of few calls into many.
+
+    A search of many calls takes seconds, and is done only where no larger memory has a schedule: each of the calls is dispatched, and reads
+    again what its neighbours read.
+    """
+    divided = (len(in_groups(each.calls, each.storages, int(size * GROUPED))) - len(each.calls) for each in lists)
+    return max(divided) > FEW_CALLS
 
 
 def _sizes(budget: int) -> list[int]:
