@@ -13,6 +13,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.search.tiles.fit import FEW_CALLS
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor
 from openneutron.ir.graph import DType
@@ -185,6 +186,11 @@ def least_budget(graph: Graph, fetch: bool = False, io: str = "arena", effort: s
 def infeasible_budget(least: int) -> int:
     """Return a budget below the least one that the compiler names, in bytes. In tiles, the least budget is at most a fourth too large."""
     return (least - ALIGNMENT) * 4 // 5 if TARGET.moves_tiles else least - 1
+
+
+def is_never_slower_with_more(compiled: Compiled) -> bool:
+    """Return whether the compiler promises that this program's graph is not slower with more memory: in tiles, a graph of few calls."""
+    return not TARGET.moves_tiles or len(kernels_of(compiled)) <= FEW_CALLS
 
 
 def kernels_of(compiled: Compiled) -> list[str]:
