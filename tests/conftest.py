@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from openneutron import targets
+from openneutron.targets.target import INT16
 from tests.support import built_once, composite_operators, stock, tools
 from tests.support.made_networks import TRAINED_MODELS, models_folder
 
@@ -68,11 +69,20 @@ def pytest_configure(config: pytest.Config) -> None:
         oracle.TARGET = targets.get(str(name))
 
 
+def _markers_of_other_chips(target: targets.Target) -> list[str]:
+    """Return the markers of the tests that do not apply to a chip."""
+    applies = {
+        "imxrt700": target.name == "imxrt700",
+        "int16": INT16 in target.npu.data_types.value,
+        "without_tiles": not target.moves_tiles,
+    }
+    return [marker for marker, whether in applies.items() if not whether]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that state figures of i.MX RT700, where the tests run for another chip, and for a Neutron-S those of programs
-    without tiles."""
+    """Leave out the tests that do not apply to the chip for which the tests run."""
     if name := config.getoption(CHIP):
-        others = ("imxrt700", "without_tiles") if targets.get(str(name)).moves_tiles else ("imxrt700",)
+        others = _markers_of_other_chips(targets.get(str(name)))
         left_out = [item for item in items if any(map(item.get_closest_marker, others))]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from openneutron.compiler import compile_graph
 from openneutron.isa import decode, listing
 from tests.support.oracle import TARGET
 from tests.support.small_graphs import small_graph
 
 
+@pytest.mark.imxrt700
 def test_stages_of_a_small_graph(golden: Callable[[str, str], None]) -> None:
     graph = small_graph()
     compiled = compile_graph(graph, TARGET)

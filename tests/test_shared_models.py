@@ -56,8 +56,13 @@ class Case:
 
 
 SMALL = [name for name in MODELS if MODELS[name] < targets.get("mcxn94x").sram.value * KIB]
-CASES = [*((name, TARGET.name) for name in MODELS), *((name, "mcxn94x") for name in SMALL)]
+CASES = list(dict.fromkeys([*((name, TARGET.name) for name in MODELS), *((name, "mcxn94x") for name in SMALL)]))
 """Model and chip; MCX N takes those that its memory holds whole."""
+
+WHOLE = [(name, chip) for name, chip in CASES if MODELS[name] < targets.get(chip).sram.value * KIB]
+"""The cases whose chip's memory holds whole tensors."""
+
+in_whole_tensors = pytest.mark.parametrize("case", WHOLE, indirect=True, ids=" for ".join)
 
 
 @pytest.fixture(scope="module", params=CASES, ids=" for ".join)
@@ -83,6 +88,8 @@ def seen_through(view: View, tensor: np.ndarray) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(flat[view.offset :], view.extents, view.pitches, writeable=False)
 
 
+@pytest.mark.without_tiles("a tile is a part of a tensor, and other calls transfer it")
+@in_whole_tensors
 def test_every_intermediate_tensor_is_byte_equal(case: Case) -> None:
     """Each kernel call's output right after it, while later calls have not yet taken its memory."""
     compiled = case.compiled
@@ -101,6 +108,8 @@ def test_every_intermediate_tensor_is_byte_equal(case: Case) -> None:
     assert set(walked) >= computed
 
 
+@pytest.mark.without_tiles("the memory of the NPU has tiles, and constants too")
+@in_whole_tensors
 def test_the_arena_is_the_least_possible(case: Case, request: pytest.FixtureRequest) -> None:
     report = case.compiled.report
     assert report.arena_bytes == report.bound_bytes == MODELS[request.node.callspec.params["case"][0]]

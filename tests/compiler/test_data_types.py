@@ -19,7 +19,7 @@ from openneutron.ir import DType
 from openneutron.ops.recurrent import state_operands
 from scripts.published_networks import Chain
 from tests.support import oracle
-from tests.support.recurrent_files import random_lstm, random_svdf
+from tests.support.recurrent_files import BidirectionalFile, Lstm, random_lstm, random_svdf
 
 
 def test_int16_is_refused_for_a_chip_with_int8_alone() -> None:
@@ -46,6 +46,17 @@ def test_a_state_of_int16_is_no_activation(made: Callable[[int], bytes]) -> None
         want = oracle.reference_outputs(content, inputs)
         for one, other in zip(oracle.simulated_outputs(compiled, inputs), want, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_states_of_both_directions_are_no_activations() -> None:
+    """LiteRT computes the layers of the directions, and not their one operator."""
+    form = Lstm(steps=6, cells=9)
+    graph = litert.read(BidirectionalFile(form, 1).bytes(as_one=True)).graph
+    assert [graph[name].dtype for name in state_operands(graph.nodes[0])] == [DType.INT8, DType.INT16] * 2
+    compiled = compile_graph(graph, targets.get("mcxn94x"), CompileOptions(check=True))
+    inputs = oracle.random_inputs(graph, 1)
+    want = oracle.reference_outputs(BidirectionalFile(form, 1).bytes(), inputs)
+    np.testing.assert_array_equal(oracle.simulated_outputs(compiled, inputs)[0], want[0])
 
 
 def test_an_int16_activation_takes_twice_the_cycles_of_its_products() -> None:

@@ -9,8 +9,11 @@ from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
 from openneutron.compiler.search.tiles import task as tiled_task
+from openneutron.compiler.search.tiles.fit import FEW_CALLS
 from openneutron.compiler.search.tiles.parts import gathered
+from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.errors import BudgetError, InvalidModelError
+from openneutron.ir import DType, Node, Tensor
 from tests.support import oracle
 from tests.support.random_graphs import single
 
@@ -56,3 +59,20 @@ def test_a_budget_of_one_byte_names_the_least() -> None:
         compile_graph(graph, TARGET, CompileOptions(sram_budget=1))
     least = caught.value.least_bytes
     assert compile_graph(graph, TARGET, CompileOptions(sram_budget=least)).report.sram_bytes <= least
+
+
+def test_sizes_of_memory_that_make_many_calls_of_few_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each column of a comparison of a column with a row is a call of its own in the smallest memories, a search of seconds."""
+    shapes = {"x": (64, 1), "y": (1, 64)}
+    result = Tensor("z", (64, 64), DType.BOOL)
+    node = Node("equal", ("x", "y"), ("z",))
+    graph = oracle.graph_of([oracle.activation(name, shape) for name, shape in shapes.items()], [node], [result])
+    searched, plan = [], TileSearch.plan
+
+    def counted(search: TileSearch, budget: int) -> TilePlan | None:
+        searched.append(len(search.streams.calls))
+        return plan(search, budget)
+
+    monkeypatch.setattr(TileSearch, "plan", counted)
+    compile_graph(graph, TARGET)
+    assert 1 < max(searched) <= 1 + FEW_CALLS

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.cost.cycles import call_cost, port_cycles
 from openneutron.ir import Graph
 from tests.support import oracle, random_graphs
 
@@ -59,7 +59,7 @@ def test_pointwise_convolutions_have_a_kernel_of_their_own() -> None:
 
 
 def test_a_mean_costs_what_a_pool_of_its_window_would() -> None:
-    """So that turning one into the other would gain nothing; LiteRT rounds them differently anyway."""
+    """Turning one into the other would gain nothing; LiteRT rounds them differently anyway. A port may be slower than both."""
     checked = 0
     for graph in itertools.islice(samples("mean", 1), 12):
         compiled = oracle.assert_bit_exact(graph)
@@ -67,6 +67,7 @@ def test_a_mean_costs_what_a_pool_of_its_window_would() -> None:
             if call.kernel == "mean_s8":
                 batches, rows, cols, channels = call.views["input"].extents
                 pool = batches * rows * cols * -(-channels // oracle.TARGET.pipelines)
-                assert call_cost(call, oracle.TARGET).compute_cycles == pool
+                port = port_cycles(call, oracle.TARGET, call.views["output"].extents[1])
+                assert call_cost(call, oracle.TARGET).compute_cycles == max(pool, port)
                 checked += 1
     assert checked > 3

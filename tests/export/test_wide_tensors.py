@@ -18,6 +18,8 @@ from tests.support import oracle
 from tests.support.litert_files import graph_file
 from tests.support.tools import required
 
+pytestmark = pytest.mark.int16
+
 MAIN = Path(__file__).parent / "api_main.c"
 
 

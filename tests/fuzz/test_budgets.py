@@ -21,6 +21,7 @@ def test_random_graphs_at_random_budgets(seed: int, monkeypatch: pytest.MonkeyPa
     check(seed)
 
 
+@pytest.mark.int16
 @pytest.mark.parametrize("seed", range(16))
 def test_random_graphs_on_int16_at_random_budgets(seed: int) -> None:
     assert check(seed, "wide") > 0

@@ -119,6 +119,7 @@ def test_perfettos_trace_processor_gives_the_overlap_of_the_report(tmp_path: Pat
     }
 
 
+@pytest.mark.imxrt700
 def test_the_text_of_a_small_trace() -> None:
     slices = [
         Slice(Track.HOST, Kind.DISPATCH, "conv", 0, 324, {"operator": 0}),

@@ -40,13 +40,16 @@ def _same_frames(content: bytes, frames: int, message: str) -> int:
     return len(found)
 
 
+@pytest.mark.int16
 @pytest.mark.parametrize("first", range(0, 60, 15))
 def test_random_lstms_of_int16_have_their_bytes(first: int) -> None:
     values = [_same_frames(random_wide_lstm(seed), 3, f"file {seed}") for seed in range(first, first + 15)]
     assert np.median(values) > 50
 
 
-@pytest.mark.parametrize("made", [random_wide_lstm, random_svdf, partial(random_svdf, state="int8")])
+@pytest.mark.parametrize(
+    "made", [pytest.param(random_wide_lstm, marks=pytest.mark.int16), random_svdf, partial(random_svdf, state="int8")]
+)
 def test_states_last_over_fifty_frames(made: Callable[[int], bytes]) -> None:
     for seed in range(8):
         _same_frames(made(seed), FRAMES, f"file {seed}")

@@ -115,7 +115,7 @@ def test_weights_that_the_sram_does_not_hold_are_counted_as_copied() -> None:
     size = 7680 * 1024 - 752
     made = with_weights(summary(), size)
     (part,) = made.partitions
-    copies = int(size / TARGET.copy_engine.rate.value)
+    copies = int(size / targets.get(CompileOptions().target).copy_engine.rate.value)
     assert (made.weights_fit, made.copy_cycles, made.cycles) == (False, copies, part.report.cycles + copies)
     assert made.overlapped_cycles == made.cycles
     data = made.to_dict()
@@ -221,11 +221,12 @@ def test_words_for_figures() -> None:
     assert short_name("x" * 30 + "tail", 10) == "...xxxtail"
 
 
+@pytest.mark.without_tiles("a call in tiles has no stripes")
 def test_stripes_are_counted_and_what_they_cost_is_said() -> None:
     model = litert.read(litert.write(image_graph(5)))
 
     def made(budget: int | None) -> Summary:
-        return of_compiled_file(compile_file(model, "image", CompileOptions(sram_budget=budget)))
+        return of_compiled_file(compile_file(model, "image", CompileOptions(target=TARGET.name, sram_budget=budget)))
 
     assert "Stripes" not in dict(summary_rows(made(None)))
     with pytest.raises(BudgetError) as caught:

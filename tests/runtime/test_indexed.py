@@ -25,6 +25,7 @@ def test_bit_exact_in_any_windows(op: str) -> None:
             element_calls.assert_bit_exact(graph, seed)
 
 
+@pytest.mark.int16
 @pytest.mark.parametrize("op", ["resize_bilinear", "pad", "mirror_pad", "transpose", "gather"])
 def test_int16_is_bit_exact_in_any_windows(op: str) -> None:
     for seed in range(8):

@@ -52,7 +52,8 @@ def test_equal_inputs(count: int) -> None:
 
 def test_every_sum_of_a_small_scale() -> None:
     values = np.where(np.arange(4095)[None, :] <= np.arange(0, 4095, 13)[:, None], 100, -128).astype(np.int8)
-    assert_same(log_softmax_graph(values.shape, 0.11, 3), values)
+    for lines in oracle.in_memory(values):
+        assert_same(log_softmax_graph(lines.shape, 0.11, 3), lines)
 
 
 def test_every_difference_at_many_scales() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from openneutron.ops import reject
 from openneutron.ops.choice import COMPARISONS
 from tests.runtime import element_calls
 from tests.support import oracle
+
+pytestmark = pytest.mark.int16
 
 PROPERTY = settings(
     max_examples=60, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None

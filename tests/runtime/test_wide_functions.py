@@ -20,6 +20,8 @@ from openneutron.ops import BY_NAME
 from tests.runtime import element_calls
 from tests.support import oracle
 
+pytestmark = pytest.mark.int16
+
 PROPERTY = settings(
     max_examples=120, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )

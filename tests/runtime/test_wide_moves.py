@@ -19,6 +19,8 @@ from openneutron.ops.limits import STORED
 from tests.support import oracle, random_graphs
 from tests.support.widened import widened
 
+pytestmark = pytest.mark.int16
+
 MOVERS = [
     *("reshape", "squeeze", "expand_dims", "pad", "padv2", "concatenation", "slice", "strided_slice", "transpose"),
     *("gather", "mirror_pad", "reverse_v2", "tile", "broadcast_to", "resize_nearest_neighbor", "resize_bilinear"),

@@ -14,6 +14,8 @@ from openneutron.ops.conv import window_output
 from tests.runtime import element_calls
 from tests.support import oracle
 
+pytestmark = pytest.mark.int16
+
 PROPERTY = settings(
     max_examples=50, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )

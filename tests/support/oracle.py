@@ -13,6 +13,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.search.tiles.fit import FEW_CALLS
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor
 from openneutron.ir.graph import DType
@@ -23,6 +24,18 @@ from openneutron.simulator import Simulator
 from tests.support import normalized
 
 TARGET = targets.get("imxrt700")
+
+
+def data_types() -> tuple[DType, ...]:
+    """Return the types of activations that the chip computes on."""
+    return tuple(map(DType, TARGET.npu.data_types.value))
+
+
+def in_memory(lines: np.ndarray) -> list[np.ndarray]:
+    """Return the lines of an operand in parts that the chip's memory holds beside results of their size; in one part where it can."""
+    room = int(TARGET.sram.value * 1024) // 2
+    parts = 1 if TARGET.moves_tiles else min(len(lines), -(-lines.nbytes // room))
+    return np.array_split(lines, parts)
 
 
 def resolver_of(content: bytes) -> OpResolverType:
@@ -173,6 +186,11 @@ def least_budget(graph: Graph, fetch: bool = False, io: str = "arena", effort: s
 def infeasible_budget(least: int) -> int:
     """Return a budget below the least one that the compiler names, in bytes. In tiles, the least budget is at most a fourth too large."""
     return (least - ALIGNMENT) * 4 // 5 if TARGET.moves_tiles else least - 1
+
+
+def is_never_slower_with_more(compiled: Compiled) -> bool:
+    """Return whether the compiler promises that this program's graph is not slower with more memory: in tiles, a graph of few calls."""
+    return not TARGET.moves_tiles or len(kernels_of(compiled)) <= FEW_CALLS
 
 
 def kernels_of(compiled: Compiled) -> list[str]:

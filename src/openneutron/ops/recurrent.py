@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node
-from openneutron.ops import lstm
+from openneutron.ops import bidirectional, lstm
 from openneutron.ops.limits import attr_among, int8_reason, limit, rank
 from openneutron.ops.lstm import is_symmetric, scale_of, steps_and_sequences, value_operand
 from openneutron.ops.rescaling import rescales
@@ -235,7 +235,7 @@ SVDF = Op(
 
 OPS = (GRU, RNN, SVDF)
 
-_ROWS = {row.name: row for row in (*OPS, lstm.UNIDIRECTIONAL_SEQUENCE_LSTM)}
+_ROWS = {row.name: row for row in (*OPS, *lstm.OPS, *bidirectional.OPS)}
 
 
 def state_operands(node: Node) -> list[str]:

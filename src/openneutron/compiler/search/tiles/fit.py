@@ -114,7 +114,7 @@ def _fastest_of_few(
     smallest = budget
     for size in _sizes(budget):
         # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
-        if 2 * size < smallest:
+        if 2 * size < smallest or (found and _is_divided(lists, size)):
             break
         if size not in known:
             known[size] = _schedules(lists, target, size, kept)
@@ -160,6 +160,17 @@ def _lists(selected: Sequence[Selection]) -> list[list[CallList]]:
 def _are_few(lists: Sequence[Sequence[CallList]]) -> bool:
     """Return whether a selection has few calls. The others have some more, since they have copies and parts of joined calls."""
     return any(all(len(each.calls) <= FEW_CALLS for each in given) for given in lists)
+
+
+def _is_divided(lists: Sequence[Sequence[CallList]], size: int) -> bool:
+    """Return whether a memory of ``size`` bytes divides a graph of few calls into many.
+
+    A search of many calls takes seconds, and is done only where no larger memory has a schedule: each of the calls is dispatched, and reads
+    again what its neighbours read.
+    """
+    flat = chain.from_iterable(lists)
+    divided = (len(in_groups(each.calls, each.storages, int(size * GROUPED))) - len(each.calls) for each in flat)
+    return max(divided) > FEW_CALLS
 
 
 def _sizes(budget: int) -> list[int]:
