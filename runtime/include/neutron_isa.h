@@ -63,6 +63,7 @@ enum {
     NEUTRON_KERNEL_recurrent_s8 = 37,
     NEUTRON_KERNEL_svdf_s8 = 38,
     NEUTRON_KERNEL_attention_s8 = 41,
+    NEUTRON_KERNEL_conv_2d_1x1_parts_attention_s8 = 43,
     NEUTRON_KERNEL_layer_norm_s8 = 45,
     NEUTRON_KERNEL_group_norm_s8 = 46,
     NEUTRON_KERNEL_conv_2d_1x1_lookup_s8 = 47,
@@ -679,6 +680,88 @@ typedef struct {
     int32_t clamp_min; /* fused activation's lower bound, stored */
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronAttentionS8;
+
+/* For each batch conv_2d_1x1_parts_s8 to `projected`, then attention_s8 with the query, the key and the
+ * value in `projected`. A window of some rows computes all rows of the layers too. */
+typedef struct {
+    uint32_t query; /* int8; a column for each head, a row for each query */
+    uint32_t output; /* int8; a column for each head, a row for each query */
+    uint32_t key; /* int8; a column for each head, or for each group of heads, a row for each key; held whole */
+    uint32_t value; /* int8; columns and rows as the keys; held whole */
+    uint32_t mask; /* int8; rows and columns as the output, a channel for each key; any buffer where `masked` is 0 */
+    uint32_t scores; /* int8; a channel for each channel of a query and for each key, side by side */
+    int32_t work; /* multiply-accumulates for each output channel of a window, rounded up */
+    int32_t depth; /* channels of a query and of a key that are taken, at most 32768 */
+    int32_t group; /* heads of the query that share a head of the keys and values */
+    int32_t tabled; /* 1: each value of the query becomes its entry in `table` */
+    uint32_t table_base; /* see bases */
+    uint32_t table_offset; /* bytes; 256 entries by the stored value + 128 */
+    int32_t query_zero_point; /* subtracted from a query */
+    int32_t key_zero_point; /* subtracted from a key */
+    int32_t score_multiplier; /* of a product of a query and a key, to a score */
+    int32_t score_shift; /* positive shifts left */
+    int32_t score_zero_point; /* added to it */
+    int32_t masked; /* 1: a mask is added to the scores */
+    int32_t sum_a_zero_point; /* subtracted from a score */
+    int32_t sum_a_multiplier; /* of a score, as in add_s8 */
+    int32_t sum_a_shift; /* 0 or below */
+    int32_t sum_b_zero_point; /* subtracted from a mask's value */
+    int32_t sum_b_multiplier; /* of a mask's value; below 0 where it is subtracted */
+    int32_t sum_b_shift; /* 0 or below */
+    int32_t sum_multiplier; /* of the sum */
+    int32_t sum_shift; /* positive shifts left */
+    int32_t sum_zero_point; /* added to the sum */
+    int32_t sum_min; /* the sum's lower bound, stored */
+    int32_t sum_max; /* the sum's upper bound, stored */
+    int32_t exp_count; /* entries of `exp`, by the row's largest score less a score */
+    uint32_t exp_base; /* see bases */
+    uint32_t exp_offset; /* bytes; int32 exponentials as in softmax_s8, with `divides` int8 */
+    int32_t probability_multiplier; /* of a probability of 16 fractional bits; 0: a probability has 8 */
+    int32_t probability_shift; /* positive shifts left, at most 9 */
+    int32_t probability_zero_point; /* added to it, and subtracted from a probability in the product with the values */
+    int32_t value_zero_point; /* subtracted from a value */
+    int32_t product_multiplier; /* of the product with the values */
+    int32_t product_shift; /* positive shifts left */
+    int32_t product_zero_point; /* added to it */
+    int32_t divides; /* 1: the product is divided by the sum of the row's exponentials */
+    int32_t mean_multiplier; /* of the sum of a row's exponentials, to their mean */
+    int32_t mean_shift; /* positive shifts left */
+    int32_t mean_zero_point; /* added to the mean */
+    int32_t quotient_a_zero_point; /* subtracted from a product */
+    int32_t quotient_b_zero_point; /* subtracted from the mean's entry in `reciprocal` */
+    int32_t quotient_multiplier; /* of the product of both, as in mul_s8 */
+    int32_t quotient_shift; /* positive shifts left */
+    int32_t quotient_zero_point; /* added to it */
+    uint32_t reciprocal_base; /* see bases */
+    uint32_t reciprocal_offset; /* bytes; 256 entries by the mean of a row's exponentials + 128 */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+    uint32_t input; /* int8 activations */
+    uint32_t projected; /* int8; the layers' result of a batch, with a pitch of 0 from batch to batch */
+    uint32_t layers_weights_base; /* of conv_2d_1x1_parts_s8: see bases */
+    uint32_t layers_weights_offset; /* of conv_2d_1x1_parts_s8: bytes; packed weights of the channels held */
+    uint32_t layers_requant_base; /* of conv_2d_1x1_parts_s8: see bases */
+    uint32_t layers_requant_offset; /* of conv_2d_1x1_parts_s8: bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t layers_constant_channel0; /* of conv_2d_1x1_parts_s8: first output channel that weights and requant hold, a multiple of 8 */
+    int32_t layers_constant_channels; /* of conv_2d_1x1_parts_s8: output channels that they hold */
+    int32_t layers_kernel_h; /* of conv_2d_1x1_parts_s8: rows */
+    int32_t layers_kernel_w; /* of conv_2d_1x1_parts_s8: columns */
+    int32_t layers_stride_h; /* of conv_2d_1x1_parts_s8: rows */
+    int32_t layers_stride_w; /* of conv_2d_1x1_parts_s8: columns */
+    int32_t layers_dilation_h; /* of conv_2d_1x1_parts_s8: rows */
+    int32_t layers_dilation_w; /* of conv_2d_1x1_parts_s8: columns */
+    int32_t layers_pad_top; /* of conv_2d_1x1_parts_s8: rows before the first; padding below and to the right follows from the output's extents */
+    int32_t layers_pad_left; /* of conv_2d_1x1_parts_s8: columns before the first */
+    int32_t layers_group_inputs; /* of conv_2d_1x1_parts_s8: input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t layers_group_outputs; /* of conv_2d_1x1_parts_s8: output channels of a group */
+    int32_t layers_input_zero_point; /* of conv_2d_1x1_parts_s8: the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t layers_single_rounding; /* of conv_2d_1x1_parts_s8: 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t layers_output_zero_point; /* of conv_2d_1x1_parts_s8: added after requantization */
+    int32_t layers_clamp_min; /* of conv_2d_1x1_parts_s8: fused activation's lower bound, stored */
+    int32_t layers_clamp_max; /* of conv_2d_1x1_parts_s8: fused activation's upper bound, stored; not below clamp_min */
+    uint32_t layers_zero_points_base; /* of conv_2d_1x1_parts_s8: see bases */
+    uint32_t layers_zero_points_offset; /* of conv_2d_1x1_parts_s8: bytes; for each 8 channels held an int8 that takes the place of output_zero_point */
+} NeutronConv2d1x1PartsAttentionS8;
 
 /* (x - mean) / sqrt(variance + epsilon) of each line of channels; then a factor and an offset for each
  * channel, with one rounding (docs/quantization.md, normalizations). */

@@ -11,8 +11,8 @@ import pytest
 
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.search.fit import over_budget
 from openneutron.compiler.search.layers import in_words
+from openneutron.compiler.search.shortfall import over_budget
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from scripts.published_networks import Chain

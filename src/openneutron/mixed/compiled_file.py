@@ -12,7 +12,8 @@ from openneutron import ops, targets
 from openneutron.cache import programs
 from openneutron.compiler import Compiled, CompileOptions, Prepared, prepared
 from openneutron.compiler.graph.partition import OnNpu, Partitioning, operator_title
-from openneutron.compiler.search.fit import budget_bytes, over_budget
+from openneutron.compiler.search.fit import budget_bytes
+from openneutron.compiler.search.shortfall import over_budget
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Graph
 from openneutron.isa import Program, decode, listing

@@ -156,6 +156,15 @@ def _attended(call: KernelCall, name: str, window: Window) -> Window:
     return batches, (0, keys), held, depth if name == "key" else channels
 
 
+def _projected(call: KernelCall, name: str, window: Window) -> Window:
+    """Return the reads of attention with its layers: all rows of the same batches of the layers' input, and of the mask those of attention."""
+    if name == "mask":
+        unread = window[0], (0, 0), window[2], (0, 0)
+        return _attended(call, name, window) if call.params["masked"] else unread
+    _, rows, cols, channels = whole_window(call, name)
+    return window[0], rows, cols, channels
+
+
 def _excited(call: KernelCall, name: str, window: Window) -> Window:
     """Return the whole image of the same batches."""
     _, rows, cols, channels = whole_window(call, name)
@@ -184,6 +193,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_by_sums, ("group_norm_by_sums_s8",)),
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_attended, ("attention_s8",)),
+    (_projected, ("conv_2d_1x1_parts_attention_s8",)),
     (_excited, ("excitation_s8", "squeeze_excite_s8")),
     (_gathered, ("gather_s8",)),
     (_reduced, ("mean_s8", "sum_s8", "reduce_max_s8", "mean_s16", "sum_s16", "reduce_max_s16")),
@@ -193,7 +203,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
 RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}
 """One rule for each kernel of the microcode."""
 
-_SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden", "gate"))
+_SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden", "gate", "projected", "query", "key", "value"))
 
 
 def is_element_by_element(kernel: str, name: str) -> bool:

@@ -26,9 +26,16 @@ class CallList:
     cuts: frozenset[int] = frozenset()
 
 
-def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> CallList | None:
-    """Return the calls with each run of them batch by batch, cut at each batch; None where nothing is held in parts then."""
-    runs = [(run.count if len(run.calls) > 1 else 1, run.calls) for run in _runs(calls, storages)]
+def batch_by_batch(calls: Sequence[KernelCall], storages: Storages, groups: int = 0) -> CallList | None:
+    """Return the calls with each run of them batch by batch, cut at each batch; None where nothing is held in parts then.
+
+    ``groups``: the batches in so many groups, where their number can be divided so; 0: each batch by itself.
+    """
+    runs, counts = [], []
+    for each in _runs(calls, storages):
+        counts.append(each.count)
+        count = (groups if each.count % groups == 0 else 1) if groups else each.count
+        runs.append((count if len(each.calls) > 1 else 1, each.calls))
     if sum(count * len(run) for count, run in runs) > MOST_CALLS:
         return None
     parts = _parts(runs, storages)
@@ -36,12 +43,12 @@ def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> CallList 
         return None
     made: list[KernelCall] = []
     starts: list[int] = []
-    for count, run in runs:
+    for (count, run), batches in zip(runs, counts, strict=True):
         for batch in range(count):
             starts.append(len(made))
             for call in run if count > 1 else ():
                 views = {
-                    name: _one_batch(view, batch, storages, parts) if view.extents[0] == count else view
+                    name: _some_batches(view, batch, count, storages, parts) if view.extents[0] == batches else view
                     for name, view in call.views.items()
                 }
                 made.append(replace(call, name=f"{call.name}/{batch}", views=views))
@@ -77,7 +84,7 @@ class _Run:
         for name, view in call.views.items():
             storage = self.storages[view.tensor]
             shared = storage.name in self.apart and (call.writes(name) or storage.name in self.written)
-            if shared and not (self.apart[storage.name] and _one_batch_each(view, storage.size_bytes, self.count)):
+            if shared and not (self.apart[storage.name] and has_batches_apart(view, storage.size_bytes, self.count)):
                 return False
         return True
 
@@ -85,7 +92,7 @@ class _Run:
         self.calls.append(call)
         for name, view in call.views.items():
             storage = self.storages[view.tensor]
-            apart = _one_batch_each(view, storage.size_bytes, self.count)
+            apart = has_batches_apart(view, storage.size_bytes, self.count)
             self.apart[storage.name] = self.apart.get(storage.name, True) and apart
             if call.writes(name):
                 self.written.add(storage.name)
@@ -101,13 +108,18 @@ def _runs(calls: Sequence[KernelCall], storages: Storages) -> list[_Run]:
 
 
 def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages) -> dict[str, tuple[Storage, ...]]:
-    """Return the scratch storages that every call goes through batch by batch, in pieces of one batch."""
+    """Return the scratch storages that every call goes through batch by batch, in pieces of the batches that a run goes through at once."""
     counts: dict[str, int] = {}
+    of_batch: set[str] = set()  # scratch for one batch at a time: each piece has as much
     for count, run in runs:
         for call in run:
-            for view in call.views.values():
+            for name, view in call.views.items():
                 storage = storages[view.tensor]
-                fits = count > 1 and storage.is_scratch and _one_batch_each(view, storage.size_bytes, count)
+                batches = view.extents[0]
+                divided = count > 1 and batches % count == 0 and storage.is_scratch
+                if divided and call.is_scratch(name) and not view.pitches[0]:
+                    of_batch.add(storage.name)
+                fits = divided and (storage.name in of_batch or has_batches_apart(view, storage.size_bytes, batches))
                 here = count if fits else 1
                 counts[storage.name] = here if counts.get(storage.name, here) == here else 1
     taken = {*storages.storages, *storages.of}
@@ -115,12 +127,12 @@ def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages)
     for name, count in counts.items():
         if count > 1:
             names = [_unused(f"{name}/{batch}", taken) for batch in range(count)]
-            size = storages.storages[name].size_bytes // count
+            size = storages.storages[name].size_bytes // (1 if name in of_batch else count)
             parts[name] = tuple(Storage(each, size) for each in names)
     return parts
 
 
-def _one_batch_each(view: View, size_bytes: int, count: int) -> bool:
+def has_batches_apart(view: View, size_bytes: int, count: int) -> bool:
     """Return whether the view's batches are in as many equal parts of a storage, each in its own."""
     end = view.offset + view.reach(1)
     return size_bytes % count == 0 and view.pitches[0] == size_bytes // count and end <= view.pitches[0]
@@ -137,9 +149,11 @@ Parts = Mapping[str, tuple[Storage, ...]]
 """The pieces of a storage, one for each batch."""
 
 
-def _one_batch(view: View, batch: int, storages: Storages, parts: Parts) -> View:
-    one = replace(view, extents=(1, *view.extents[1:]))
+def _some_batches(view: View, part: int, count: int, storages: Storages, parts: Parts) -> View:
+    """Return the batches of one of ``count`` parts of a view."""
+    batches = view.extents[0] // count
+    some = replace(view, extents=(batches, *view.extents[1:]))
     pieces = parts.get(storages.of[view.tensor])
     if pieces is not None:
-        return replace(one, tensor=pieces[batch].name)
-    return replace(one, offset=view.offset + batch * view.pitches[0])
+        return replace(some, tensor=pieces[part].name)
+    return replace(some, offset=view.offset + part * batches * view.pitches[0])

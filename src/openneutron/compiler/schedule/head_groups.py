@@ -25,13 +25,16 @@ from openneutron.isa.kernels.row import SameRow
 from openneutron.isa.rows import LANES
 
 
-def head_groups(given: CallList) -> list[CallList]:
+def head_groups(given: CallList, batches: bool = False) -> list[CallList]:
     """Return the lists of calls with the heads of each attention in two groups, one by one, and with queries apart from keys and values;
-    neighbouring calls are chained. ``given``: calls on sequences of one row, with their storages before ``in_place``."""
+    neighbouring calls are chained.
+
+    ``given``: calls on sequences of one row, with their storages before ``in_place``. ``batches``: attention of several batches too.
+    """
     uses = Uses.of(given.storages, given.calls)
     found: dict[int, Sequence[Source]] = {}
     for place, call in enumerate(given.calls):
-        sources = sources_of(uses, place) if call.traits.columns_apart else None
+        sources = sources_of(uses, place, batches) if call.traits.columns_apart else None
         if sources and not any(source.first % LANES for source in sources):
             found[place] = sources
     heads = min((source.heads for sources in found.values() for source in sources), default=0)
@@ -82,7 +85,8 @@ class _Division:
         aligned = all(first % LANES == 0 and end % LANES == 0 for first, end in spans)
         if not aligned or any(source.heads % self.parts for source in sources):
             return None
-        if self.parts > 1:
+        # Attention of several batches can't be computed by rows, but with its layers batch by batch.
+        if self.parts > 1 or self.uses[place].views["output"].extents[0] > 1:
             return [list(sources)]
         traits = self.uses[place].traits
         apart = [[s for s in sources if isinstance(traits.access(s.name), SameRow) == rows] for rows in (False, True)]
@@ -144,8 +148,9 @@ class _Division:
         name = self._stored(f"{call.name}/layers/{label}", pitches[0])
         for at, source in enumerate(group):
             view, heads = call.views[source.name], source.heads // self.parts
-            kept = (1, view.extents[1], heads, view.extents[3])
-            own_pitches = (pitches[0], sum(own), source.pitch if heads > 1 else view.extents[3], 1)
+            batches, rows, _, channels = view.extents
+            kept = (batches, rows, heads, channels)
+            own_pitches = (rows * sum(own), sum(own), source.pitch if heads > 1 else view.extents[3], 1)
             views[source.name] = View(name, kept, own_pitches, sum(own[:at]))
         return replace(side_by_side(members, own, View(name, extents, pitches)), name=f"{members[0].name}/{label}")
 

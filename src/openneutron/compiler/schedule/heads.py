@@ -77,9 +77,12 @@ def heads_apart(given: CallList, all_heads: bool) -> CallList | None:
     return CallList(tuple(left), Storages(pieces, kept), frozenset(cuts)) if there else None
 
 
-def sources_of(uses: Uses, place: int) -> list[Source] | None:
-    """Return the operands that layers compute for the attention alone, those that it needs whole first; None where another operand is found."""
+def sources_of(uses: Uses, place: int, batches: bool = False) -> list[Source] | None:
+    """Return the operands that layers compute for the attention alone, those that it needs whole first; None where another operand is found,
+    or several batches, unless these are permitted."""
     call = uses[place]
+    if call.views["output"].extents[0] > 1 and not batches:
+        return None
     found: list[Source] = []
     operands = sorted(call.traits.operands, key=lambda each: isinstance(each.access, SameRow))
     for operand in operands:
@@ -104,7 +107,8 @@ def _source(uses: Uses, place: int, name: str) -> Source | None:
     width = output.extents[3]
     if any(at != place for at, _ in uses.readers_of_result(layer)) or channels is None or channels.same:
         return None
-    by_rows = view.extents[0] == 1 and view.pitches[1] == width and view.has_dense_channels and view.element_bytes == 1
+    rows_only = view.extents[0] == 1 or view.pitches[0] == view.extents[1] * width
+    by_rows = rows_only and view.pitches[1] == width and view.has_dense_channels and view.element_bytes == 1
     if not uses.is_flat(output) or not by_rows or _is_overtaken(uses, layer, place):
         return None
     return Source(name, layer, view.extents[2], view.offset, view.pitches[2], view.extents[3])

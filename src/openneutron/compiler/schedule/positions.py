@@ -104,17 +104,32 @@ def _stated(call: KernelCall, storages: Storages, known: dict[str, Rows]) -> Ker
         batches, rows = known.get(storages.of[call.views[name].tensor], (1, 1))
         if rows == 1 or count % (batches * rows):
             continue
-        places = batches, rows, count // (batches * rows)
-        views: dict[str, View] = {}
-        for field, view in call.views.items():
-            pitches = reshaped(tuple(zip(view.extents[:3], view.pitches[:3], strict=True)), places)
-            if pitches is None:
-                break
-            batch, row, col = pitches
-            extents = (*places, view.extents[3])
-            views[field] = view_of(
-                view.tensor, extents, (batch, row, col, view.pitches[3]), view.offset, view.element_bytes
-            )
-        if len(views) == len(call.views):
-            return replace(call, views=views)
+        stated = _at_places(call, (batches, rows, count // (batches * rows)))
+        if stated is not None:
+            return stated
     return None
+
+
+def _at_places(call: KernelCall, places: tuple[int, int, int]) -> KernelCall | None:
+    """Return the call with these batches, rows and columns; None where a view has no such pitches."""
+    views: dict[str, View] = {}
+    for field, view in call.views.items():
+        pitches = reshaped(tuple(zip(view.extents[:3], view.pitches[:3], strict=True)), places)
+        if pitches is None:
+            return None
+        batch, row, col = pitches
+        extents = (*places, view.extents[3])
+        views[field] = view_of(
+            view.tensor, extents, (batch, row, col, view.pitches[3]), view.offset, view.element_bytes
+        )
+    return replace(call, views=views)
+
+
+def in_one_batch(calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
+    """Return the calls, with each pointwise call of several batches stated with the rows of all batches in one, as cascades take them."""
+    made: list[KernelCall] = []
+    for call in calls:
+        batches, rows, cols, _ = call.views["output"].extents
+        stated = _at_places(call, (1, batches * rows, cols)) if batches > 1 and _by_position(call) else None
+        made.append(stated or call)
+    return tuple(made)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
 from openneutron.compiler.memory.layout import bytes_outside, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.schedule.batches import CallList
@@ -18,12 +18,13 @@ from openneutron.compiler.search.call_lists import for_cascades, for_whole_tenso
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
 from openneutron.compiler.search.fitted import Fitted, Infeasible
-from openneutron.compiler.search.layers import in_words, layers_at_peak
+from openneutron.compiler.search.layers import layers_at_peak
 from openneutron.compiler.search.rewritten_lists import is_rewritten
+from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, over_budget
 from openneutron.compiler.search.tiles import TiledTask
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
-from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError, Suggestions
+from openneutron.errors import InvalidModelError, InvalidOptionError, Suggestions
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CALLER, CompileOptions
 from openneutron.targets import DEFAULT, Target
@@ -69,15 +70,15 @@ class Task:
             return Infeasible(min(found.floor_bytes, size), lambda below: found.least_bytes(min(below, size)))
         return merged if fits and merged.cycles(self.target) <= found.cycles(self.target) else found
 
-    def plain(self, budget: int) -> Fitted | Infeasible:
+    def plain(self, budget: int, always: bool = False) -> Fitted | Infeasible:
         """Return the result of ``within`` without constant prefetch and with each convolution in one piece.
 
-        Cascades take convolutions in one piece: each stripe of each piece would be another kernel call.
+        ``always``: cascades are searched even where whole tensors fit. Cascades take convolutions in one piece: each stripe of each piece would be another kernel call.
         """
         (order,) = self.orders()
         whole = self.whole(order)
         fits = whole.sram_bytes <= budget
-        if fits and not parts_may_be_faster(order, self.storages, self.target):
+        if fits and not always and not parts_may_be_faster(order, self.storages, self.target):
             return whole
         best, cycles = (whole, whole.cycles(self.target)) if fits else (None, 0)
         searches = self.cascades()
@@ -249,46 +250,6 @@ def budget_bytes(given: int | None, target: Target) -> int:
     return given
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
-    """The bytes of SRAM that would suffice for a graph without a feasible schedule, its suggestions, and ``layers_at_peak``."""
-
-    least_bytes: int
-    suggestions: Suggestions
-    layers: tuple[str, ...] = ()
-
-
-def over_budget(name: str, graphs: Sequence[Shortfall | BudgetError], count: int, budget: int) -> BudgetError:
-    """Return the error for a model of ``count`` partitions, of which ``graphs`` need more than ``budget`` bytes each.
-
-    The message names only suggestions that all of ``graphs`` have. Where another partition fits as it is, the message names only
-    the suggestion that never takes more memory: to leave out the constant prefetch.
-    """
-    largest = max(graphs, key=lambda each: each.least_bytes)
-    least = largest.least_bytes
-    kib = -(-least // 1024)
-    where = "" if count == 1 else f" for the largest of its {count} partitions, which run one after the other"
-    sizes = {
-        words: max(each.suggestions[words] for each in graphs)
-        for words in graphs[0].suggestions
-        if all(words in each.suggestions for each in graphs) and (len(graphs) == count or words == WITHOUT_PREFETCH)
-    }
-    others = ", ".join(f"{words} it takes {_kib(size)}" for words, size in sizes.items())
-    others = f" {others[0].upper()}{others[1:]}." if others else ""
-    return BudgetError(
-        f"'{name}': it needs {_kib(least)} of SRAM{where}; the budget is {_kib(budget)}.{in_words(largest.layers)} "
-        f"Give it at least {kib} KiB with --sram-budget (sram_budget={kib * 1024} in Python), or a smaller input.{others}",
-        least,
-        sizes,
-        largest.layers,
-    )
-
-
-def _kib(size: int) -> str:
-    return f"{size / 1024:.1f} KiB ({size} bytes)"
-
-
-WITHOUT_PREFETCH = "without --prefetch-constants"
 ELSEWHERE = {ARENA: "with --io-place caller", CALLER: "with --io-place arena"}
 
 
@@ -322,12 +283,24 @@ def _others(options: CompileOptions) -> dict[str, CompileOptions]:
     }
 
 
+def _searched_again(tasks: Sequence[Task | TiledTask], found: Sequence[Fitted | Infeasible]) -> list[Task]:
+    """Return the tasks whose lists of calls may be faster than their whole tensors, since these are slower than another task's, which are not
+    feasible. A smaller budget may take such lists."""
+    plain = [(task, each) for task, each in zip(tasks, found, strict=True) if isinstance(task, Task)]
+    feasible = {task: each.cycles(task.target) for task, each in plain if isinstance(each, Fitted)}
+    wholes = (sum(call_cost(call, task.target).cycles for call in task.calls) for task, _ in plain)
+    slower = bool(feasible) and min(feasible.values()) > min(wholes)
+    return [task for task in feasible if is_rewritten(task.calls)] if slower else []
+
+
 def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
     """Return the fastest feasible schedule of all selections of a graph. Raises BudgetError where there is no such schedule."""
     budget = budget_bytes(options.sram_budget, target)
     outside = bytes_outside(graph, ARENA if target.moves_tiles else options.place)
     tasks = all_tasks.of(target, options)
     found = [task.within(budget - outside) for task in tasks]
+    if not options.prefetch_constants and options.sram_budget is not None:
+        found += [task.plain(budget - outside, always=True) for task in _searched_again(tasks, found)]
     feasible = [each for each in found if not isinstance(each, Infeasible)]
     if feasible:
         return min(feasible, key=lambda each: (each.cycles(target), each.sram_bytes))

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from openneutron.compiler.schedule.again import computed_again
-from openneutron.compiler.schedule.batches import CallList
+from openneutron.compiler.schedule.attention_of_layers import attention_of_layers
+from openneutron.compiler.schedule.batches import CallList, batch_by_batch
 from openneutron.compiler.schedule.head_groups import head_groups
 from openneutron.compiler.schedule.heads import heads_apart
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.schedule.passes import in_two_passes, norm_bytes
-from openneutron.compiler.schedule.positions import with_rows_of_neighbours
+from openneutron.compiler.schedule.positions import in_one_batch, with_rows_of_neighbours
 from openneutron.compiler.schedule.sequences import by_rows
 from openneutron.compiler.schedule.windows import windows_apart
 from openneutron.compiler.select.calls import KernelCall, Storages
@@ -44,10 +45,34 @@ def in_head_groups(calls: Sequence[KernelCall], separate: Storages) -> list[Call
     found: list[CallList] = []
     if len(join(separate, calls)) < len(calls):
         return found
-    for each in head_groups(CallList(tuple(calls), separate)):
-        storages = in_place(each.storages, each.calls)
-        found.append(replace(each, calls=by_rows(with_rows_of_neighbours(each.calls, storages)), storages=storages))
+    given = CallList(tuple(calls), separate)
+    found += map(_stated, head_groups(given))
+    attention = [call.views["output"].extents[0] for call in calls if call.traits.columns_apart]
+    if max(attention) > 1:
+        for each in map(_stated, head_groups(given, batches=True)):
+            found += _of_batches(each, len(attention))
     return found
+
+
+def _stated(given: CallList) -> CallList:
+    """Return the calls with the rows of their neighbours; the storages of ``given`` are those before ``in_place``."""
+    storages = in_place(given.storages, given.calls)
+    return replace(given, calls=by_rows(with_rows_of_neighbours(given.calls, storages)), storages=storages)
+
+
+def _of_batches(given: CallList, attention: int) -> list[CallList]:
+    """Return the lists with attention of several batches joined to its layers, for groups of heads or for two groups of batches.
+
+    ``attention``: the number of attention calls before they were divided. One joined call for all heads and batches is no candidate, since it
+    takes fewer dispatches than the calls without a budget.
+    """
+    joined = attention_of_layers(given)
+    if len(joined.calls) == len(given.calls):
+        return []
+    made = [batch_by_batch(joined.calls, joined.storages, 2)]
+    if sum(call.traits.columns_apart for call in given.calls) >= 2 * attention:
+        made.append(joined)
+    return [replace(one, calls=in_one_batch(one.calls)) for one in made if one is not None]
 
 
 def _in_two_passes(calls: Sequence[KernelCall], separate: Storages) -> list[CallList]:

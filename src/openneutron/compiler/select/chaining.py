@@ -74,7 +74,7 @@ def _chained(uses: Uses, first: KernelCall, second: KernelCall) -> KernelCall | 
     views |= {"input": first.views["input"], BETWEEN: source, "output": second.views["output"]}
     params = {f"{prefix}{name}": value for prefix, part in parts for name, value in part.params.items()}
     constants = {f"{prefix}{name}": value for prefix, part in parts for name, value in part.constants.items()}
-    work = _macs(second) + -(-_macs(first) * source.extents[3] // views["output"].extents[3])
+    work = macs_of_channel(second) + -(-macs_of_channel(first) * source.extents[3] // views["output"].extents[3])
     return KernelCall(kernel, first.name, views, {**params, "work": work}, constants)
 
 
@@ -82,7 +82,7 @@ def _strides(call: KernelCall) -> list[bool]:
     return [name.endswith(_STRIDES) and value != 1 for name, value in call.params.items()]
 
 
-def _macs(call: KernelCall) -> int:
+def macs_of_channel(call: KernelCall) -> int:
     """Return the multiply-accumulates of a call for each output channel of a position."""
     taps = rows.KERNEL_BY_NAME[call.kernel].taps
     product = 1

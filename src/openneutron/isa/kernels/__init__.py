@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from openneutron.isa.kernels import (
     attention,
+    attention_of_layers,
     chained,
     elements,
     excitation,
@@ -21,7 +22,18 @@ from openneutron.isa.kernels import (
 from openneutron.isa.kernels.row import Row
 
 _FAMILIES = (
-    *(products, attention, elements, regions, normalization, joined, chained, excitation, recurrent),
+    *(
+        products,
+        attention,
+        attention_of_layers,
+        elements,
+        regions,
+        normalization,
+        joined,
+        chained,
+        excitation,
+        recurrent,
+    ),
     *(wide_elements, wide_products, wide_regions, wide_recurrent),
 )
 

@@ -15,7 +15,8 @@ from torch.fx import Node
 from openneutron import converter as converters
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, Prepared, prepared
-from openneutron.compiler.search.fit import budget_bytes, over_budget
+from openneutron.compiler.search.fit import budget_bytes
+from openneutron.compiler.search.shortfall import over_budget
 from openneutron.compiler.select.select import Trial
 from openneutron.converter import Conversion
 from openneutron.errors import BudgetError
