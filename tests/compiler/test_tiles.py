@@ -21,6 +21,7 @@ from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.search.tiles import TiledTask, fit, least_moved_bytes
 from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.moves import compact
+from openneutron.compiler.search.tiles.search import TileSearch
 from openneutron.compiler.select.calls import Storages, View
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
@@ -183,6 +184,16 @@ def test_more_memory_is_never_slower_with_copies_as_views(seed: int) -> None:
     cycles, moved = [each.cycles for each in reports], [each.moved_bytes for each in reports]
     assert cycles == sorted(cycles, reverse=True) and moved == sorted(moved, reverse=True)
     assert cycles[-1] < cycles[0]
+
+
+def test_a_state_that_leaves_memory_to_later_calls_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    # After the fastest states of a cut, no later call fits 1,536 bytes, so that the plan of a smaller memory was taken.
+    graph = several(26)
+    made = compiled(graph, 1.5)
+    assert_equal_to_litert(graph, made, 0)
+    once = TileSearch._shortest
+    monkeypatch.setattr(TileSearch, "_shortest", lambda search, budget, _: once(search, budget, False))
+    assert made.report.cycles < compiled(graph, 1.5).report.cycles
 
 
 def least_moved(graph: Graph, size: int, most: int = 1 << 40) -> int:
