@@ -21,10 +21,12 @@ from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.search.tiles import TiledTask, fit, least_moved_bytes
 from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.moves import compact
+from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.select.calls import Storages, View
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import base, decode
+from openneutron.targets import Target
 from scripts.published_networks import Chain, mobilenet_v1
 from tests.support import joined_graphs, oracle, stateful_graphs
 from tests.support.dense_blocks import dense_block
@@ -183,6 +185,32 @@ def test_more_memory_is_never_slower_with_copies_as_views(seed: int) -> None:
     cycles, moved = [each.cycles for each in reports], [each.moved_bytes for each in reports]
     assert cycles == sorted(cycles, reverse=True) and moved == sorted(moved, reverse=True)
     assert cycles[-1] < cycles[0]
+
+
+def test_a_state_that_leaves_memory_to_later_calls_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    # After the fastest states of a cut, no later call fits 1,536 bytes, so that the plan of a smaller memory was taken.
+    graph = several(26)
+    made = compiled(graph, 1.5)
+    assert_equal_to_litert(graph, made, 0)
+    once = TileSearch._shortest
+    monkeypatch.setattr(TileSearch, "_shortest", lambda search, budget, _: once(search, budget, False))
+    assert made.report.cycles < compiled(graph, 1.5).report.cycles
+
+
+def test_all_plans_of_a_graph_are_compared_unless_it_has_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[TilePlan] = []
+    scheduled = fit._scheduled
+
+    def spied(plan: TilePlan, storages: Storages, target: Target, budget: int, limit: int) -> fit.TiledSchedule | None:
+        plans.append(plan)
+        return scheduled(plan, storages, target, budget, limit)
+
+    monkeypatch.setattr(fit, "_scheduled", spied)
+    all_plans, count = compiled(mobilenet_v1(), 640), len(plans)
+    monkeypatch.setattr(fit, "MANY_CALLS", 0)
+    first_enough = compiled(mobilenet_v1(), 640)
+    assert count > len(plans) - count > 0
+    assert all_plans.report.cycles <= first_enough.report.cycles
 
 
 def least_moved(graph: Graph, size: int, most: int = 1 << 40) -> int:

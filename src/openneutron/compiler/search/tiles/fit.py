@@ -30,7 +30,11 @@ GROUPED = 0.84
 """Calls are divided so that a plan exists for this fraction of the memory of the NPU."""
 
 ENOUGH = 1.01
-"""A schedule whose cycles are within this ratio of the first plan's estimate ends the search: later plans have less memory."""
+"""A schedule whose cycles are within this ratio of the first plan's estimate ends the search: later plans have less memory.
+
+Graphs of more than ``FEW_CALLS`` and at most ``MANY_CALLS`` calls have all of their plans compared. With more memory, the first plan is
+larger, but its constants have less space. A smaller plan is then faster, such as the one that a smaller memory has.
+"""
 
 SHARES = (1.0, 0.92, 0.84, 0.7, 0.5)
 """A segment may take these fractions of the memory of the NPU with its constants. The rest is for constants of later segments."""
@@ -38,6 +42,9 @@ SHARES = (1.0, 0.92, 0.84, 0.7, 0.5)
 
 FEW_CALLS = 16
 """A graph of at most so many calls is searched for every size of memory up to the budget."""
+
+MANY_CALLS = 100
+"""In a graph of more calls than these, a search is long; it ends with the first schedule that is ``ENOUGH``."""
 
 STEPS = 4
 """The number of these sizes in an octave: 4, 5, 6, 7, 8, 10, 12 KiB and so on."""
@@ -212,8 +219,9 @@ def _fastest_of(
     best: TiledSchedule | None = None
     before = None
     enough = 0.0
+    compares_all = FEW_CALLS < len(given.calls) <= MANY_CALLS
     for share in SHARES:
-        if best is not None and best.cycles <= enough:
+        if best is not None and best.cycles <= enough and not compares_all:
             break
         plan = search.plan(int(budget * share))
         if plan is None or plan == before:

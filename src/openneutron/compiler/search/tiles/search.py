@@ -116,20 +116,33 @@ class TileSearch:
         return read
 
     def plan(self, budget: int) -> TilePlan | None:
-        """Return the fastest plan that is found for a memory of the NPU of ``budget`` bytes, or None."""
+        """Return the fastest plan that is found for a memory of the NPU of ``budget`` bytes, or None.
+
+        After the fastest states of a cut, too little of the memory may be left for a later call. Where no plan is found, the path is
+        therefore searched once more, with the state of the fewest staying bytes kept for each cut too.
+        """
+        path = self._shortest(budget, False) or self._shortest(budget, True)
+        return None if path is None else self._made(path)
+
+    def _shortest(self, budget: int, keeps_smallest: bool) -> _Path | None:
         count = len(self.streams.calls)
         best: list[list[_Path]] = [[_Path(0, frozenset(), None, None)], *([] for _ in range(count))]
         for end in range(1, count + 1):
             found: dict[frozenset[str], _Path] = {}
             for first in self.firsts(end, budget):
                 for path in best[first]:
-                    for stays, part in self._parts(first, end, path, budget, found):
+                    for stays, part in self._parts(first, end, path, budget, found, keeps_smallest):
                         cycles = path.cycles + self._cycles(first, end, part[3])
                         known = found.get(stays)
                         if known is None or cycles < known.cycles:
                             found[stays] = _Path(cycles, stays, part, path)
-            best[end] = sorted(found.values(), key=lambda each: (each.cycles, sorted(each.stays)))[:KEPT]
-        return self._made(best[count][0]) if best[count] else None
+            ranked = sorted(found.values(), key=lambda each: (each.cycles, sorted(each.stays)))
+            rest = sorted(ranked[KEPT:] if keeps_smallest else (), key=lambda each: self._staying_bytes(each.stays))
+            best[end] = [*ranked[:KEPT], *rest[:1]]
+        return best[count][0] if best[count] else None
+
+    def _staying_bytes(self, stays: frozenset[str]) -> int:
+        return sum(self.streams.base.pieces[name].size for name in stays)
 
     def _least_cycles(self, first: int, end: int, external: frozenset[str] | set[str]) -> int:
         """Return an estimate of the cycles of a segment with these storages in external memory, which few segments are below.
@@ -153,10 +166,10 @@ class TileSearch:
         hidden = fetch_cycles(moved, target) // HIDDEN
         return max(self._least[end] - self._least[first] + around, copied) + hidden
 
-    def _made(self, path: _Path | None) -> TilePlan:
-        assert path is not None
-        cycles, parts = path.cycles, []
+    def _made(self, last: _Path) -> TilePlan:
+        cycles, parts = last.cycles, []
         external: set[str] = set()
+        path: _Path | None = last
         while path is not None and path.part is not None:
             parts.append(path.part)
             external |= path.part[2]
@@ -180,11 +193,18 @@ class TileSearch:
         return cycles + part.moving_cycles // HIDDEN
 
     def _parts(
-        self, first: int, end: int, path: _Path, budget: int, found: Mapping[frozenset[str], _Path]
+        self,
+        first: int,
+        end: int,
+        path: _Path,
+        budget: int,
+        found: Mapping[frozenset[str], _Path],
+        keeps_smallest: bool,
     ) -> Iterator[tuple[frozenset[str], tuple[int, int, frozenset[str], Tiled]]]:
         """Yield for each choice of defined tensors that stay in the memory of the NPU: all tensors that stay, and the segment.
 
-        ``found`` are the best paths so far: a segment that can't improve them is left out.
+        ``found`` are the best paths so far: a segment that can't improve them is left out, unless ``keeps_smallest`` and fewer bytes stay
+        than in all of them.
         """
         pieces, stays = self.streams.base.pieces, path.stays
         touched: frozenset[str] = frozenset().union(*self._touched[first:end])
@@ -194,12 +214,14 @@ class TileSearch:
         known = sorted(each.cycles for each in found.values())
         most = known[KEPT - 1] if len(found) >= KEPT else ENDLESS
         most = min(most, known[0] + self._saving[end]) if known else most
+        fewest = min(map(self._staying_bytes, found), default=ENDLESS) if keeps_smallest else 0
         for count in range(len(defined) + 1):
             beside_and_new = beside + sum(pieces[name].size for name in defined[:count])
             if beside_and_new > budget:
                 break
             then, outside = left | frozenset(defined[:count]), external | frozenset(defined[count:])
-            limit = min(most, found[then].cycles if then in found else ENDLESS)
+            limit = ENDLESS if self._staying_bytes(then) < fewest else most
+            limit = min(limit, found[then].cycles if then in found else ENDLESS)
             if path.cycles + self._least_cycles(first, end, outside) >= limit:
                 continue
             part = self._fastest(first, end, outside, budget - beside, limit - path.cycles)
