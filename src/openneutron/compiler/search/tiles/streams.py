@@ -188,14 +188,15 @@ class _Builder:
         return complete or not call.writes(name) or self._store_part(view, storage)
 
     def _updated(self, position: int, name: str, view: View, storage: str) -> bool:
-        """Replace an operand by a copy of a whole storage, which the call updates in place; return True.
+        """Replace an operand by a copy of a whole storage, which the call updates in place; return False where the operand is a part.
 
         A recurrent layer updates a state in the output of a graph that takes and gives its states.
         """
-        copy = f"{storage}>"
+        copy, size = f"{storage}>", self.streams.storages.storages[storage].size_bytes
+        if view.distinct_bytes != size:
+            return False  # the other bytes may not be written yet
         self.views.setdefault(position, {})[name] = replace(view, tensor=copy)
         if copy not in self.copies:
-            size = self.streams.storages.storages[storage].size_bytes
             self._add(copy, size, 0, False)
             outer = View(storage, (1, 1, 1, size), (size, size, size, 1))
             inner = replace(outer, tensor=copy)
