@@ -29,6 +29,7 @@ LEAST_KIB = {
 """The limits of the smallest budgets, input and output included; images have their channels outermost."""
 
 
+@pytest.mark.without_tiles("the least budget in tiles may be a fourth too large: tests.fuzz.tiles")
 @pytest.mark.parametrize("name", LEAST_KIB)
 def test_architectures_within_budgets(name: str) -> None:
     (graph,) = graphs(name)

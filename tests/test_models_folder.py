@@ -20,6 +20,7 @@ def trained() -> Path:
     return TRAINED_MODELS
 
 
+@pytest.mark.without_tiles("the memory of the NPU has constants too, among them tables of other sizes")
 @pytest.mark.parametrize("name", made_networks.NETWORKS)
 def test_a_made_network_has_the_operators_memory_and_cycles_of_its_model(name: str, trained: Path) -> None:
     made, model = made_networks.NETWORKS[name](), litert.read(trained / f"{name}.tflite").graph

@@ -139,6 +139,7 @@ def two_towers() -> Graph:
     return b.graph([b.node("add", ends, b.new(ends[0].shape), activation="NONE")])
 
 
+@pytest.mark.without_tiles("the memory of the NPU has tiles, and constants too")
 @pytest.mark.parametrize("fetch", [False, True])
 def test_one_tower_comes_after_the_other(fetch: bool) -> None:
     graph = two_towers()

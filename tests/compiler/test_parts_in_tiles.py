@@ -15,7 +15,7 @@ from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import DType, Node, Tensor
 from tests.support import oracle
-from tests.support.random_graphs import single
+from tests.support.random_graphs import several, single
 
 TARGET = targets.get("imx95")
 
@@ -76,3 +76,8 @@ def test_sizes_of_memory_that_make_many_calls_of_few_are_not_searched(monkeypatc
     monkeypatch.setattr(TileSearch, "plan", counted)
     compile_graph(graph, TARGET)
     assert 1 < max(searched) <= 1 + FEW_CALLS
+
+
+def test_a_part_of_an_output_is_not_copied_with_bytes_that_are_not_written_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle, "TARGET", TARGET)
+    oracle.assert_bit_exact(several(93), (93,), CompileOptions(prefetch_constants=True))

@@ -83,5 +83,6 @@ def long_sequence() -> Graph:
 def test_programs_of_the_compiler_stay_far_below_the_bound(graph: Graph) -> None:
     budget = least_budget(graph, False, "caller")
     program = compile_graph(graph, TARGET, CompileOptions(sram_budget=budget, io_place="caller")).program
-    assert windows(decode(program).code) <= MOST_CHECKS / 64
+    # In tiles a kernel has a load and a store beside it.
+    assert windows(decode(program).code) <= MOST_CHECKS / 64 * (3 if TARGET.moves_tiles else 1)
     Simulator(program).close()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from openneutron import litert
+from openneutron import litert, targets
 from openneutron.api.pytorch import analyse
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.ir import Graph
@@ -41,18 +41,28 @@ def _compare(graph: Graph, content: bytes, variables: tuple[str, str], seed: int
             np.testing.assert_array_equal(one, other, f"seed {seed}, frame {frame}")
 
 
+def _compare_random(seed: int) -> None:
+    content = random_lstm(seed)
+    graph = litert.read(content).graph
+    hidden, cell = graph.states
+    given = replace(
+        graph,
+        inputs=(*graph.inputs, hidden.tensor, cell.tensor),
+        outputs=(*graph.outputs, hidden.update, cell.update),
+        states=(),
+    )
+    _compare(given, content, (hidden.tensor, cell.tensor), seed)
+
+
 def test_random_layers_take_and_give_both_states() -> None:
     for seed in range(20):
-        content = random_lstm(seed)
-        graph = litert.read(content).graph
-        hidden, cell = graph.states
-        given = replace(
-            graph,
-            inputs=(*graph.inputs, hidden.tensor, cell.tensor),
-            outputs=(*graph.outputs, hidden.update, cell.update),
-            states=(),
-        )
-        _compare(given, content, (hidden.tensor, cell.tensor), seed)
+        _compare_random(seed)
+
+
+def test_states_in_external_memory_are_updated_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle, "TARGET", targets.get("imx95"))
+    for seed in range(2):
+        _compare_random(seed)
 
 
 class Layer(nn.Module):

@@ -180,12 +180,30 @@ class _Builder:
         if not read:
             return self._copied(position, name, view, self.stores, f"{storage}>", len(base.writers) > 1)
         if base.first < self.first:
-            return False
+            return written == read == [position] and self._updated(position, name, view, storage)
         self.views.setdefault(position, {})[name] = replace(view, tensor=f"{storage}>")
         complete = len(written) == len(base.writers)
         if f"{storage}>" not in self.copies:
             self._whole(storage, base, complete)
         return complete or not call.writes(name) or self._store_part(view, storage)
+
+    def _updated(self, position: int, name: str, view: View, storage: str) -> bool:
+        """Replace an operand by a copy of a whole storage, which the call updates in place; return False where the operand is a part.
+
+        A recurrent layer updates a state in the output of a graph that takes and gives its states.
+        """
+        copy, size = f"{storage}>", self.streams.storages.storages[storage].size_bytes
+        if view.distinct_bytes != size:
+            return False  # the other bytes may not be written yet
+        self.views.setdefault(position, {})[name] = replace(view, tensor=copy)
+        if copy not in self.copies:
+            self._add(copy, size, 0, False)
+            outer = View(storage, (1, 1, 1, size), (size, size, size, 1))
+            inner = replace(outer, tensor=copy)
+            moved = Copied(outer, inner, inner, False)
+            self.loads.append(moved)
+            self.stores.append(moved)
+        return True
 
     def _copied(
         self, position: int, name: str, view: View, side: list[Copied], stem: str, partly: bool = False
