@@ -26,8 +26,11 @@ from openneutron.isa.rows import ALIGNMENT
 from openneutron.options import CALLER
 from openneutron.targets import Target
 
-GROUPED = 0.84
-"""Calls are divided so that a plan exists for this fraction of the memory of the NPU."""
+GROUPED = (0.84, 0.6)
+"""Calls are divided so that a plan exists for this fraction of the memory of the NPU. The second one leaves more to constants."""
+
+FAR = 1.15
+"""Calls are divided again where a schedule takes more than this ratio of the plan's estimate: its kernels wait for constants."""
 
 ENOUGH = 1.01
 """A schedule whose cycles are within this ratio of the first plan's estimate ends the search: later plans have less memory.
@@ -36,9 +39,8 @@ Graphs of more than ``FEW_CALLS`` and at most ``MANY_CALLS`` calls have all of t
 larger, but its constants have less space. A smaller plan is then faster, such as the one that a smaller memory has.
 """
 
-SHARES = (1.0, 0.92, 0.84, 0.7, 0.5)
+SHARES = (1.0, 0.92, 0.84, 0.77, 0.7, 0.6, 0.5)
 """A segment may take these fractions of the memory of the NPU with its constants. The rest is for constants of later segments."""
-
 
 FEW_CALLS = 16
 """A graph of at most so many calls is searched for every size of memory up to the budget."""
@@ -121,7 +123,7 @@ def _fastest_of_few(
     smallest = budget
     for size in _sizes(budget):
         # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
-        if 2 * size < smallest or (found and _is_divided(lists, size)):
+        if 2 * size < smallest or (found and _is_divided(lists, target, size)):
             break
         if size not in known:
             known[size] = _schedules(lists, target, size, kept)
@@ -169,14 +171,16 @@ def _are_few(lists: Sequence[Sequence[CallList]]) -> bool:
     return any(all(len(each.calls) <= FEW_CALLS for each in given) for given in lists)
 
 
-def _is_divided(lists: Sequence[Sequence[CallList]], size: int) -> bool:
+def _is_divided(lists: Sequence[Sequence[CallList]], target: Target, size: int) -> bool:
     """Return whether a memory of ``size`` bytes divides a graph of few calls into many.
 
     A search of many calls takes seconds, and is done only where no larger memory has a schedule: each of the calls is dispatched, and reads
     again what its neighbours read.
     """
     flat = chain.from_iterable(lists)
-    divided = (len(in_groups(each.calls, each.storages, int(size * GROUPED))) - len(each.calls) for each in flat)
+    divided = (
+        len(in_groups(each.calls, each.storages, target, int(size * GROUPED[0]))) - len(each.calls) for each in flat
+    )
     return max(divided) > FEW_CALLS
 
 
@@ -214,29 +218,44 @@ def _is_no_worse(one: TiledSchedule, other: TiledSchedule) -> bool:
 def _fastest_of(
     given: CallList, target: Target, budget: int, kept: list[TileSearch], limit: int
 ) -> TiledSchedule | None:
-    """Return the fastest schedule that one search finds; None where none takes fewer than ``limit`` cycles."""
-    search = _search(given, target, budget, kept)
+    """Return the fastest schedule that is found for one list of calls; None where none takes fewer than ``limit`` cycles."""
+    best: TiledSchedule | None = None
+    count = len(given.calls)
+    # Graphs of few calls are searched for smaller memories, too.
+    for grouped in GROUPED if count > FEW_CALLS else GROUPED[:1]:
+        search = _search(given, target, int(budget * grouped), kept)
+        below = limit if best is None else best.cycles
+        found, estimate = _fastest_plan(search, target, budget, below, FEW_CALLS < count <= MANY_CALLS)
+        best = found or best
+        if best is not None and best.cycles <= FAR * estimate:
+            break
+    return best
+
+
+def _fastest_plan(
+    search: TileSearch, target: Target, budget: int, limit: int, is_medium: bool
+) -> tuple[TiledSchedule | None, int]:
+    """Return the fastest schedule of one search, and the cycles that its first plan estimates, 0 where there is none."""
     best: TiledSchedule | None = None
     before = None
-    enough = 0.0
-    compares_all = FEW_CALLS < len(given.calls) <= MANY_CALLS
+    estimate, enough = 0, 0.0
     for share in SHARES:
-        if best is not None and best.cycles <= enough and not compares_all:
+        if best is not None and best.cycles <= enough and not is_medium:
             break
         plan = search.plan(int(budget * share))
         if plan is None or plan == before:
             continue
-        before = plan
+        before, estimate = plan, estimate or plan.cycles
         enough = max(enough, plan.cycles * ENOUGH) if share == SHARES[0] else enough
-        found = _scheduled(plan, given.storages, target, budget, limit if best is None else best.cycles)
+        found = _scheduled(plan, search.streams.storages, target, budget, limit if best is None else best.cycles)
         if found is not None:
             best = found
-    return best
+    return best, estimate
 
 
-def _search(given: CallList, target: Target, budget: int, kept: list[TileSearch]) -> TileSearch:
-    """Return the search in ``kept`` for the calls as a budget divides them. A new search is added to ``kept``."""
-    divided = in_groups(given.calls, given.storages, int(budget * GROUPED))
+def _search(given: CallList, target: Target, size: int, kept: list[TileSearch]) -> TileSearch:
+    """Return the search in ``kept`` for the calls as a memory of ``size`` bytes divides them. A new search is added to ``kept``."""
+    divided = in_groups(given.calls, given.storages, target, size)
     for each in kept:
         if each.streams.calls == divided:
             return each

@@ -15,10 +15,15 @@ from openneutron.compiler.schedule.sequences import turned
 from openneutron.compiler.search.tiles.moves import compact
 from openneutron.compiler.select.calls import KernelCall, Storages, View, four
 from openneutron.isa.kernels.row import SameElement
+from openneutron.isa.rows import LANES
+from openneutron.targets import Target
 
-MOST_CONSTANTS = 0.4
-"""The constants of a group may take this fraction of the memory of the NPU. The rest is for stripes of the group's tensors."""
+MOST_CONSTANTS = 0.25
+"""The constants of a group may take this fraction of the memory of the NPU. The rest is for stripes of the group's tensors, and for the
+constants of the next group."""
 
+MOST_OF_FULL = 0.3
+"""The constants of a group that has channels for all pipelines may take this fraction."""
 
 MOST_OF_A_ROW = 1 / 8
 """A row of a tensor may take this fraction of the memory of the NPU, which then holds several rows of several tensors."""
@@ -27,13 +32,13 @@ MOST_OF_A_PART = 1 / 4
 """The tensors of a part of an elementwise call may take this fraction."""
 
 
-def in_groups(calls: Sequence[KernelCall], storages: Storages, budget: int) -> tuple[KernelCall, ...]:
+def in_groups(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int) -> tuple[KernelCall, ...]:
     """Return the calls, divided where a memory of ``budget`` bytes could not run them whole.
 
     A call in stripes has all of its constants in memory, a whole call all of its tensors. Where neither fits, each group of channels is
     a call of its own, which reads the input anew.
     """
-    return tuple(part for call in calls for part in _parts(_by_short_rows(call, budget), storages, budget))
+    return tuple(part for call in calls for part in _parts(_by_short_rows(call, budget), storages, target, budget))
 
 
 def _by_short_rows(call: KernelCall, budget: int) -> KernelCall:
@@ -45,7 +50,7 @@ def _by_short_rows(call: KernelCall, budget: int) -> KernelCall:
     return turned(call) if long and cols > rows and call.traits.exchanged is not None else call
 
 
-def _parts(call: KernelCall, storages: Storages, budget: int) -> Iterator[KernelCall]:
+def _parts(call: KernelCall, storages: Storages, target: Target, budget: int) -> Iterator[KernelCall]:
     tensors = sum(view.distinct_bytes for view in call.views.values())
     if (
         tensors > budget
@@ -54,7 +59,7 @@ def _parts(call: KernelCall, storages: Storages, budget: int) -> Iterator[Kernel
     ):
         yield from _along_longest(call, -(-tensors // max(1, int(MOST_OF_A_PART * budget))))
     else:
-        yield from _groups(call, storages, budget, tensors)
+        yield from _groups(call, storages, target, budget, tensors)
 
 
 def _is_elementwise(call: KernelCall) -> bool:
@@ -78,7 +83,7 @@ def _cut(view: View, axis: int, first: int, last: int) -> View:
     return replace(view, extents=extents, offset=view.offset + first * view.pitches[axis])
 
 
-def _groups(call: KernelCall, storages: Storages, budget: int, tensors: int) -> Iterator[KernelCall]:
+def _groups(call: KernelCall, storages: Storages, target: Target, budget: int, tensors: int) -> Iterator[KernelCall]:
     constants = fetched_bytes(call, storages)
     cuttable = Cuttable(call, storages)
     if constants <= MOST_CONSTANTS * budget or cuttable.blocks == 1:
@@ -88,5 +93,12 @@ def _groups(call: KernelCall, storages: Storages, budget: int, tensors: int) -> 
         yield call
         return
     count = min(cuttable.blocks, -(-constants // max(1, int(MOST_CONSTANTS * budget))))
-    for number, (first, last) in enumerate(edges(cuttable.blocks, count)):
+    full = -(-target.all_pipelines // LANES)
+    if cuttable.piece_bytes(full) <= MOST_OF_FULL * budget:
+        # Each group has channels for all pipelines, but for the last one.
+        width = full * max(1, cuttable.blocks // count // full)
+        ranges = [(first, min(first + width, cuttable.blocks)) for first in range(0, cuttable.blocks, width)]
+    else:
+        ranges = [*edges(cuttable.blocks, count)]
+    for number, (first, last) in enumerate(ranges):
         yield cuttable.piece(first, last, f"{call.name}/{number}")
