@@ -18,7 +18,7 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   On the NPU   5 of 9 operators, in 2 partitions of 4 kernel calls
                2 CONV_2D, 1 MAX_POOL_2D, 1 ADD, 1 RELU
   MACs         32.3 k
-  Latency      67 us at 324 MHz, modelled, without what stays on the CPU; 55 us to 85 us expected on the chip
+  Latency      67 us at 324 MHz, modelled, without what stays on the CPU; 56 us to 84 us expected on the chip
   Time on      NPU 67 us, host 70 us, without 2 operators on the CPU
   Assumed      12 of 34 facts about imxrt700 are assumed; `openneutron targets` lists them
   Utilisation  2.3 % of 64 MACs per cycle

@@ -10,7 +10,7 @@ import pytest
 
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.ir import Node
+from openneutron.ir import Graph, Node
 from openneutron.isa import Program, decode, encode
 from openneutron.isa.kernels import excitation
 from tests.support import oracle
@@ -91,13 +91,20 @@ def test_between_layers_within_budgets() -> None:
     assert kernels[-1].issuperset(BLOCK)
 
 
-def test_in_tiles_of_external_memory() -> None:
-    graph = between_layers(11)
+@pytest.mark.parametrize(
+    ("graph", "kernels"),
+    [
+        (between_layers(11), {"move_s8", "squeeze_excite_s8"}),
+        (squeeze_excite(6, "gelu", outputs=("second/logistic", "z")), {"move_s8", "excitation_s8", "mul_s8"}),
+    ],
+    ids=["in one call", "in two"],
+)
+def test_in_tiles_of_external_memory(graph: Graph, kernels: set[str]) -> None:
     made = compile_graph(graph, targets.get("imx95").with_sram(16), CompileOptions(check=True))
     inputs = oracle.random_inputs(graph, 2)
     for got, want in zip(oracle.simulated_outputs(made, inputs), oracle.reference_outputs(graph, inputs), strict=True):
         np.testing.assert_array_equal(got, want)
-    assert {"move_s8", "excitation_s8", "mul_s8"} <= {call.kernel for call in made.report.operators}
+    assert kernels <= {call.kernel for call in made.report.operators}
 
 
 @pytest.mark.without_tiles("the call on the whole image has no tiles")

@@ -10,10 +10,17 @@ from openneutron.isa.kernels.row import CostClass, Row
 from tests.support import programs
 from tests.support.altered_programs import refusal
 
+
+def _parts(row: Row) -> list[Row]:
+    names = {part.kernel for part in row.traits.parts}
+    return [other for other in rows.KERNELS if other.name in names]
+
+
 KERNELS = [
     row
     for row in rows.KERNELS
-    if any(field.name == "clamp_min" for field in row.fields) and row.traits.cost.kind is not CostClass.ATTENTION
+    if any(field.name == "clamp_min" for field in row.fields)
+    and all(part.traits.cost.kind is not CostClass.ATTENTION for part in (row, *_parts(row)))
 ]
 """The kernels that clamp. Calls of attention take more buffers than these programs have; the fuzzer mutates such calls."""
 ONES = ("kernel", "stride", "dilation", "group")

@@ -13,7 +13,7 @@ from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode, encode
 from tests.support import programs, random_graphs, random_wide, token_blocks
-from tests.support.attention_graphs import attention
+from tests.support.attention_graphs import attention, block
 from tests.support.excitation_graphs import ACTIVATIONS, squeeze_excite
 from tests.support.hand_made_cascade import compiled_with, three_operators
 from tests.support.joined_graphs import graph_of
@@ -94,4 +94,6 @@ def seeds() -> tuple[Program, ...]:
     made += in_tiles()
     norm = stem(0, (20, 4, 3), 8, 4, (3, 3))
     made.append(compile_graph(norm, target, CompileOptions(sram_budget=least_budget(norm))).program)
+    batches = block(6, 4, 6, 2, 8)
+    made.append(compile_graph(batches, target, CompileOptions(sram_budget=least_budget(batches))).program)
     return tuple(made)

@@ -13,18 +13,17 @@ static NeutronWindowExtents layers_window(const NeutronBuffer *projected, int32_
     return (NeutronWindowExtents){batch0, batch1, 0, projected->rows, 0, projected->cols, 0, projected->channels};
 }
 
-/* The word `work` bounds attention, and in what is left the layers. The checks of the parts bound the products of two extents. */
+/* The word `work` bounds attention, and what it leaves in each row of a head bounds the layers. The checks of the parts bound the
+ * products of two extents. */
 static bool work_is_sound(const NeutronProgramView *program, const NeutronConv2d1x1PartsAttentionS8 *p,
                           const NeutronWindowExtents *window) {
     const NeutronBuffer *projected = &program->buffers[p->projected];
     const int64_t keys = program->buffers[p->key].rows, channels = (int64_t)window->channel1 - window->channel0;
     const int64_t heads = (int64_t)window->col1 - window->col0, rows = (int64_t)window->row1 - window->row0;
-    if (channels < 1) return false;
-    const int64_t own = (keys * (p->depth + channels) + channels - 1) / channels;
     const int64_t lines = (int64_t)projected->rows * projected->cols;
     if (lines > INT32_MAX || lines * projected->channels > INT32_MAX) return false;
-    const int64_t results = at_most(at_most(rows * heads) * channels);
-    return p->work >= own && (p->work - own) * results >= lines * projected->channels * p->layers_group_inputs;
+    const int64_t left = at_most((int64_t)p->work * channels - keys * (p->depth + channels));
+    return left >= 0 && left * at_most(rows * heads) >= lines * projected->channels * p->layers_group_inputs;
 }
 
 bool conv_2d_1x1_parts_attention_s8_check(const NeutronProgramView *program, const void *params,
