@@ -10,10 +10,12 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
 from openneutron.compiler.search.tiles import task as tiled_task
 from openneutron.compiler.search.tiles.fit import FEW_CALLS
+from openneutron.compiler.search.tiles.groups import in_groups
 from openneutron.compiler.search.tiles.parts import gathered
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import DType, Node, Tensor
+from scripts.published_networks import Chain
 from tests.support import oracle
 from tests.support.random_graphs import several, single
 
@@ -81,3 +83,12 @@ def test_sizes_of_memory_that_make_many_calls_of_few_are_not_searched(monkeypatc
 def test_a_part_of_an_output_is_not_copied_with_bytes_that_are_not_written_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle, "TARGET", TARGET)
     oracle.assert_bit_exact(several(93), (93,), CompileOptions(prefetch_constants=True))
+
+
+@pytest.mark.parametrize(("kib", "widths"), [(512, {192, 16}), (128, {64, 16}), (64, {24, 32})])
+def test_a_group_has_channels_for_all_pipelines(kib: int, widths: set[int]) -> None:
+    """A group of fewer channels takes as long. Where a group of 64 takes too much of the memory, groups are as equal as blocks permit."""
+    graph = Chain("groups", (1, 30, 30, 512)).conv(400, 1).graph()
+    storages, calls = prepared(graph).tasks.selected[0]
+    groups = [call.views["output"].extents[3] for call in in_groups(calls, storages, TARGET, kib * 1024)]
+    assert (sum(groups), set(groups)) == (400, widths)
