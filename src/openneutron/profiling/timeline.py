@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -57,10 +57,12 @@ def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start:
     """Return the slices of a run that begins in cycle ``start``, with a port that copies in the background.
 
     ``layers`` are the operators' names. Transfers are sequential, and a copy begins when its FETCH is reached. Tiles of tensors have
-    priority over constants, whose slices are then longer than their copies (compiler/schedule/timeline.py). The last slice of the host or the NPU ends with the cycles that a summary calls overlapped.
+    priority over constants, whose copies then have several slices (compiler/schedule/timeline.py). The last slice of the host, the NPU or
+    the data mover ends with the cycles that a summary calls overlapped.
     """
     issue = int(target.costs.issue_cycles.value)
     made: list[Slice] = []
+    copies: list[Slice] = []
     engine = CopyEngine(start, start)
     tiles: dict[int, int] = {}
     constants: dict[int, int] = {}
@@ -77,18 +79,36 @@ def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start:
             made.append(Slice(Track.NPU, Kind.KERNEL, layer, issued, now + step.cycles, details))
             engine.advance(now + step.cycles)
         elif isinstance(step, CopyStep):
-            begun = engine.arrival(engine.asked)
-            constants[step.channel] = engine.fetch(fetch_cycles(step.size_bytes, target))
-            copied = engine.arrival(constants[step.channel])
+            cycles = fetch_cycles(step.size_bytes, target)
+            constants[step.channel] = engine.fetch(cycles)
             name = f"constants of {layers[index]}" if (index := _reader(microcode, step)) is not None else "constants"
             details = {"bytes": step.size_bytes, "channel": step.channel}
-            made.append(Slice(Track.COPY_ENGINE, Kind.COPY, name, begun, copied, details))
+            copies.append(Slice(Track.COPY_ENGINE, Kind.COPY, name, engine.now, engine.now + cycles, details))
         else:
             done = max(tiles.pop(step.channel, 0), engine.arrival(constants.get(step.channel, 0)))
             if done > engine.now:
                 made.append(Slice(Track.HOST, Kind.WAIT, f"wait for channel {step.channel}", engine.now, done))
                 engine.advance(done)
-    return made
+    return [*made, *_between_tiles(copies, [each for each in made if each.track is Track.DATA_MOVER])]
+
+
+def _between_tiles(copies: Iterable[Slice], tiles: Sequence[Slice]) -> Iterator[Slice]:
+    """Yield slices of the copies of constants, one after the other, in the time in which no tile is copied.
+
+    A copy of ``copies`` starts where its FETCH is reached, and has as many cycles as it takes alone.
+    """
+    now = place = 0
+    for copy in copies:
+        now, left = max(now, copy.start), copy.cycles
+        while left:
+            while place < len(tiles) and tiles[place].end <= now:
+                place += 1
+            if place < len(tiles) and tiles[place].start <= now:
+                now = tiles[place].end
+                continue
+            until = min(now + left, tiles[place].start if place < len(tiles) else now + left)
+            yield replace(copy, start=now, end=until)
+            left, now = left - (until - now), until
 
 
 def _reader(microcode: Microcode, copy: CopyStep) -> int | None:
