@@ -40,6 +40,7 @@ def test_the_exemptions_of_a_process_stay() -> None:
         count = gc.get_freeze_count()
         with older_objects_kept():
             pass
-        assert gc.get_freeze_count() == count
+        # Other threads of the process may free some of these objects meanwhile.
+        assert 0.99 * count < gc.get_freeze_count() <= count
     finally:
         gc.unfreeze()
