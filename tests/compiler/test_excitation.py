@@ -17,8 +17,7 @@ from tests.support import oracle
 from tests.support.altered_programs import changed, refusal
 from tests.support.excitation_graphs import ACTIVATIONS, between_layers, squeeze_excite
 
-BLOCK = ["excitation_s8", "mul_s8"] if oracle.TARGET.moves_tiles else ["squeeze_excite_s8"]
-"""The kernels of a block: a call on the whole image has no tiles."""
+BLOCK = ["squeeze_excite_s8"]
 
 
 @pytest.mark.parametrize("gate", ["logistic", ""])
@@ -107,7 +106,7 @@ def test_in_tiles_of_external_memory(graph: Graph, kernels: set[str]) -> None:
     assert kernels <= {call.kernel for call in made.report.operators}
 
 
-@pytest.mark.without_tiles("the call on the whole image has no tiles")
+@pytest.mark.without_tiles("the programs differ in the number of transfers, too")
 def test_the_cycles_are_those_of_the_parts_with_one_dispatch() -> None:
     graph = squeeze_excite(5, "gelu")
     kept = dataclasses.replace(graph, outputs=(*graph.outputs, "m", "first", "first/gelu", "second"))
