@@ -148,7 +148,8 @@ def least_moved_bytes(selected: Sequence[Selection], target: Target, budget: int
     kept: list[TileSearch] = []
     for size in (budget, *(_sizes(budget) if are_few else ())):
         for given in chain.from_iterable(lists if are_few else lists[:1]):
-            _search(given, target, size, kept)
+            for divided_for in _divisions(given, size):
+                _search(given, target, divided_for, kept)
     return min(LeastTraffic(search, budget, most).bound() for search in kept)
 
 
@@ -220,22 +221,26 @@ def _fastest_of(
 ) -> TiledSchedule | None:
     """Return the fastest schedule that is found for one list of calls; None where none takes fewer than ``limit`` cycles."""
     best: TiledSchedule | None = None
-    count = len(given.calls)
-    # Graphs of few calls are searched for smaller memories, too.
-    for grouped in GROUPED if count > FEW_CALLS else GROUPED[:1]:
-        search = _search(given, target, int(budget * grouped), kept)
+    is_medium = FEW_CALLS < len(given.calls) <= MANY_CALLS
+    for divided_for in _divisions(given, budget):
+        search = _search(given, target, divided_for, kept)
         below = limit if best is None else best.cycles
-        found, estimate = _fastest_plan(search, target, budget, below, FEW_CALLS < count <= MANY_CALLS)
+        found, estimate = _fastest_plan(search, target, budget, below, is_medium)
         best = found or best
         if best is not None and best.cycles <= FAR * estimate:
             break
     return best
 
 
+def _divisions(given: CallList, budget: int) -> list[int]:
+    """Return the sizes of memory that the calls are divided for. Graphs of few calls are searched for smaller memories anyway."""
+    return [int(budget * share) for share in (GROUPED if len(given.calls) > FEW_CALLS else GROUPED[:1])]
+
+
 def _fastest_plan(
     search: TileSearch, target: Target, budget: int, limit: int, is_medium: bool
 ) -> tuple[TiledSchedule | None, int]:
-    """Return the fastest schedule of one search, and the cycles that its first plan estimates, 0 where there is none."""
+    """Return the fastest schedule of one search, and the estimated cycles of its first plan. Without a plan these are 0."""
     best: TiledSchedule | None = None
     before = None
     estimate, enough = 0, 0.0
