@@ -3,21 +3,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.driver import checked, finish
-from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.schedule.batches import batch_by_batch
-from openneutron.compiler.schedule.needs import in_place
-from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.select.select import select_calls
 from tests.support import oracle
 from tests.support.attention_graphs import block
 from tests.support.random_budgets import cycles_at_budgets
-from tests.support.random_images import batched_graph
 
 KERNEL = "conv_2d_1x1_parts_attention_s8"
 
@@ -56,20 +48,3 @@ def test_the_cost_is_that_of_both_parts_with_one_dispatch() -> None:
     cost = call_cost(call, oracle.TARGET)
     assert cost.compute_cycles == layers.compute_cycles + attention.compute_cycles
     assert cost.issue_cycles == layers.issue_cycles
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_batches_in_two_groups(seed: int) -> None:
-    """Each group has half of the batches of every call, with the bytes of all batches together."""
-    graph = batched_graph(seed, 4)
-    legal = legalize(graph)
-    storages, calls = select_calls(legal)
-    found = batch_by_batch(calls, in_place(storages, calls), 2)
-    if found is None:
-        return
-    schedule = whole_schedule(found.calls)
-    compiled = checked(finish(graph, legal, found.storages, schedule, oracle.TARGET, CompileOptions()))
-    inputs = oracle.random_inputs(graph, seed)
-    want = oracle.reference_outputs(graph, inputs)
-    for got, expected in zip(oracle.simulated_outputs(compiled, inputs), want, strict=True):
-        np.testing.assert_array_equal(got, expected, f"{graph}")

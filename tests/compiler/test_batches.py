@@ -20,12 +20,15 @@ from tests.support.random_budgets import cycles_at_budgets
 from tests.support.random_images import batched_graph, convolution
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_calls_batch_by_batch_compute_the_same(seed: int) -> None:
-    graph = batched_graph(seed, 2 + seed % 3)
+@pytest.mark.parametrize(
+    ("seed", "batches", "groups"),
+    [*((seed, 2 + seed % 3, 0) for seed in range(20)), *((seed, 4, 2) for seed in range(6))],
+)
+def test_calls_batch_by_batch_compute_the_same(seed: int, batches: int, groups: int) -> None:
+    graph = batched_graph(seed, batches)
     legal = legalize(graph)
     storages, calls = select_calls(legal)
-    found = batch_by_batch(calls, in_place(storages, calls))
+    found = batch_by_batch(calls, in_place(storages, calls), groups)
     if found is None:
         return
     assert 0 in found.cuts and len(found.calls) > len(calls)
