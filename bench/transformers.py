@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench import attention_budgets
 from openneutron import targets
 from openneutron.targets import DEFAULT
 
@@ -56,6 +57,16 @@ Made by `python -m bench.transformers --write`.
 
 """
 
+BUDGETS = """
+## Within a memory budget
+
+The arena of a program without a budget ("whole"), and the least of any schedule. The times are multiples of the modelled latency without
+a budget: at half and 0.4 of that arena, and at the least. Inputs and outputs ("I/O") are in the arena, or in the caller's buffers as in
+ExecuTorch. The caller's buffers are not counted. Every program has the bytes of LiteRT's reference kernels. An arena that contains the
+input of `vit_tiny_patch16` cannot be 0.4 of the whole, since its image is larger.
+
+"""
+
 
 def measure() -> dict[str, Any]:
     """Return for each network the kernel calls, ms and SQNR of both."""
@@ -97,15 +108,20 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
     return heads, lines
 
 
-def page(results: dict[str, Any]) -> str:
-    """Return docs/transformers.md."""
-    heads, lines = rows(results)
+def page(results: dict[str, Any], within: dict[str, Any]) -> str:
+    """Return docs/transformers.md: this measurement and that of ``attention_budgets``."""
+    heads, lines = attention_budgets.rows(within)
+    # The last column is compile time.
+    return HEAD + _table(*rows(results)) + BUDGETS + _table(heads[:-1], [line[:-1] for line in lines])
+
+
+def _table(heads: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
     table = [heads, ("---",) + ("---:",) * (len(heads) - 1), *lines]
-    return HEAD + "".join(f"| {' | '.join(line)} |\n" for line in table)
+    return "".join(f"| {' | '.join(line)} |\n" for line in table)
 
 
 if __name__ == "__main__":
-    text = page(measure())
+    text = page(measure(), attention_budgets.measure())
     if "--write" in sys.argv:
         PAGE.write_text(text)
     print(text)
