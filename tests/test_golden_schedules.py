@@ -162,6 +162,7 @@ CASES = (
 )
 
 
+@pytest.mark.imxrt700
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_schedule_of_a_small_graph(case: Case, golden: Callable[[str, str], None]) -> None:
     graph = case.graph()

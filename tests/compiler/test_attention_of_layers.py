@@ -14,6 +14,7 @@ from tests.support.random_budgets import cycles_at_budgets
 KERNEL = "conv_2d_1x1_parts_attention_s8"
 
 
+@pytest.mark.without_tiles("groups of heads are lists of the search for cascades, which tiles do not use")
 @pytest.mark.parametrize(("batches", "tokens", "heads"), [(4, 6, 2), (3, 9, 4)])
 def test_groups_of_heads_within_a_budget(batches: int, tokens: int, heads: int) -> None:
     graph = block(6, batches, tokens, heads, 8)
@@ -39,6 +40,7 @@ def test_more_memory_is_never_slower() -> None:
         assert cycles[-1] == unlimited.cycles
 
 
+@pytest.mark.without_tiles("groups of heads are lists of the search for cascades, which tiles do not use")
 def test_the_cost_is_that_of_both_parts_with_one_dispatch() -> None:
     graph = block(6, 4, 6, 2, 8)
     budget = compile_graph(graph, oracle.TARGET).report.sram_bytes * 6 // 10

@@ -29,12 +29,13 @@ def test_random_graphs_at_random_budgets(seed: int) -> None:
     with pytest.raises(BudgetError) as caught:
         compile_graph(graph, oracle.TARGET, replace(options, sram_budget=1))
     least = caught.value.least_bytes
-    assert least <= unlimited.sram_bytes
     below = oracle.infeasible_budget(least)
+    # A search for tiles names a size of a list, of which its schedule may leave some bytes free.
+    assert (below if oracle.TARGET.moves_tiles else least) <= unlimited.sram_bytes
     with pytest.raises(BudgetError) as again:
         compile_graph(graph, oracle.TARGET, replace(options, sram_budget=below))
     assert again.value.least_bytes == least or (oracle.TARGET.moves_tiles and again.value.least_bytes > below)
-    cycles = cycles_at_budgets(graph, options, least, unlimited.sram_bytes, seed, count=3)
+    cycles = cycles_at_budgets(graph, options, least, max(least, unlimited.sram_bytes), seed, count=3)
     assert cycles == sorted(cycles, reverse=True)
     # A search for tiles tries sizes of memory up to the budget, which may be more than the schedule takes.
     fastest = unlimited.overlapped_cycles

@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
+from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.graph.legalize import legalize
@@ -68,6 +69,15 @@ def test_neither_the_input_nor_the_output_of_a_norm_is_in_memory() -> None:
     least = oracle.least_budget(graph)
     assert least < 0.7 * 320 * 32
     oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=least))
+
+
+def test_a_norm_larger_than_the_memory_of_the_npu_is_in_two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Input and output of the norm take 10,240 B each. External memory holds both, and each pass reads the input in tiles."""
+    monkeypatch.setattr(oracle, "TARGET", targets.get("imx943").with_sram(6))
+    kernels = oracle.kernels_of(oracle.assert_bit_exact(stem(0, (1, 320, 2), 32, 8, (1, 5)), (0,)))
+    assert (
+        kernels.count("group_sums_s8") == kernels.count("group_norm_by_sums_s8") == 1 and "group_norm_s8" not in kernels
+    )
 
 
 def test_a_call_that_others_read_is_not_computed_again() -> None:

@@ -71,6 +71,8 @@ def _wide_layer(op: str, filters: int, kernel: int) -> Graph:
     return oracle.graph_of([source], [node], [weights, bias, result])
 
 
+@pytest.mark.int16
+@pytest.mark.without_tiles("the core of a Neutron-S is no Cortex-M33; transfers are instructions of this core too")
 @pytest.mark.parametrize(("op", "kernel"), [("conv_2d", 3), ("conv_2d", 1), ("depthwise_conv_2d", 3)])
 def test_convolutions_on_int16_take_the_dsp_kernels_half_the_instructions(op: str, kernel: int) -> None:
     graph = _wide_layer(op, 16, kernel)

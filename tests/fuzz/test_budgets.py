@@ -13,7 +13,6 @@ from tests.fuzz.budgets import check
 from tests.support import oracle, random_wide
 
 
-@pytest.mark.without_tiles("the least budget in tiles may be a fourth too large: tests.fuzz.tiles")
 @pytest.mark.parametrize("seed", [8022, 10089, 40868, *range(24)])
 def test_random_graphs_at_random_budgets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every third graph for MCX N, the others for i.MX RT700."""
@@ -23,7 +22,6 @@ def test_random_graphs_at_random_budgets(seed: int, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.int16
-@pytest.mark.without_tiles("the least budget in tiles may be a fourth too large: tests.fuzz.tiles")
 @pytest.mark.parametrize("seed", range(16))
 def test_random_graphs_on_int16_at_random_budgets(seed: int) -> None:
     assert check(seed, "wide") > 0

@@ -93,7 +93,7 @@ def seeds() -> tuple[Program, ...]:
         made.append((program, rewritten(program, as_window), rewritten(program, as_stripes))[number % 3])
     made += in_tiles()
     norm = stem(0, (20, 4, 3), 8, 4, (3, 3))
-    made.append(compile_graph(norm, target, CompileOptions(sram_budget=least_budget(norm))).program)
-    batches = block(6, 4, 6, 2, 8)
-    made.append(compile_graph(batches, target, CompileOptions(sram_budget=least_budget(batches))).program)
+    for graph in (norm, block(6, 4, 6, 2, 8)):
+        least = least_budget(graph, target=target)
+        made.append(compile_graph(graph, target, CompileOptions(sram_budget=least)).program)
     return tuple(made)

@@ -173,11 +173,17 @@ def assert_fits_and_is_exact(
     return compiled
 
 
-def least_budget(graph: Graph, fetch: bool = False, io: str = "arena", effort: str = DEFAULT.name) -> int:
-    """Return the least budget that the compiler names, in bytes; 1 where nothing is needed."""
+def least_budget(
+    graph: Graph,
+    fetch: bool = False,
+    io: str = "arena",
+    effort: str = DEFAULT.name,
+    target: targets.Target | None = None,
+) -> int:
+    """Return the least budget that the compiler names, in bytes; 1 where nothing is needed. ``target``: by default the chip of the tests."""
     options = CompileOptions(sram_budget=1, prefetch_constants=fetch, io_place=io, effort=effort)
     try:
-        compile_graph(graph, TARGET, options)
+        compile_graph(graph, target or TARGET, options)
     except BudgetError as error:
         return error.least_bytes
     return 1

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from openneutron import targets
+from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidTargetError
 from openneutron.export import PORTS
+from openneutron.isa import decode
 from openneutron.targets.target import KINDS
+from scripts.published_networks import cifarnet
 from tests.support.chip_files import changed_chip, text_of_chip
 
 
@@ -31,6 +35,18 @@ def test_the_c_port_of_a_chip_is_one_that_bundles_have() -> None:
     assert {name for name, port in ports.items() if port.name} == {
         name for name in targets.names() if not targets.get(name).moves_tiles
     }
+
+
+@pytest.mark.parametrize(("one", "other"), [("imx95", "imx952"), ("mcxn94x", "mcxn54x")])
+def test_two_chips_of_one_npu_have_one_program(one: str, other: str) -> None:
+    """All figures are equal, so that each test of one chip is a test of the other. The microcode differs in the chip that it is for."""
+    chips = [targets.get(one), targets.get(other)]
+    facts = [[(place, fact.value) for place, _, fact in chip.facts()] for chip in chips]
+    assert facts[0] == facts[1] and (chips[0].family, chips[0].hw_version) == (chips[1].family, chips[1].hw_version)
+    assert chips[0].limits == chips[1].limits
+    programs = [compile_graph(cifarnet(), chip).program for chip in chips]
+    code = [replace(decode(program), target=0) for program in programs]
+    assert code[0] == code[1] and programs[0].weights == programs[1].weights
 
 
 def test_a_neutron_s_works_on_a_memory_of_its_own() -> None:

@@ -6,9 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from openneutron.compiler.schedule.batches import CallList
+from openneutron.compiler.schedule.passes import in_two_passes, norm_bytes
+from openneutron.compiler.schedule.sequences import by_rows
 from openneutron.compiler.search.fitted import Fitted, Infeasible
 from openneutron.compiler.search.tiles.fit import Known, fastest_tiled, least_tiled
 from openneutron.compiler.search.tiles.parts import gathered
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
 from openneutron.targets import Target
 
@@ -23,13 +27,17 @@ class TiledTask:
 
     @staticmethod
     def of(selected: Sequence[Selection], target: Target) -> TiledTask:
-        """Return the task of a graph. Selections with chained calls are left out, since these have no tiles."""
+        """Return the task of a graph. Selections with chained calls are left out, since these have no tiles.
+
+        Norms over all rows in two passes are selections behind the others: where the memory of the NPU does not hold the input of a norm,
+        both passes take it in tiles.
+        """
         made = []
         for storages, calls in selected:
             if not any(call.traits.between for call in calls):
                 parts, own = gathered(calls, storages)
                 made.append((own, list(parts)))
-        return TiledTask(tuple(made), target)
+        return TiledTask((*made, *(passes for each in made for passes in _in_two_passes(*each))), target)
 
     def within(self, budget: int) -> Fitted | Infeasible:
         """Return the fastest schedule found for ``budget`` bytes of NPU memory, beside inputs and outputs, which are external."""
@@ -39,3 +47,11 @@ class TiledTask:
             above = max(budget, 0)
             return Infeasible(budget, lambda below: least_tiled(self.selected, self.target, above, below))
         return Fitted(found.schedule, found.layout, found.storages)
+
+
+def _in_two_passes(storages: Storages, calls: Sequence[KernelCall]) -> list[Selection]:
+    """Return the selection with each norm over all rows in two passes, if there is such a norm. No call is computed again for the second
+    pass, since external memory holds its result."""
+    given = CallList(by_rows(calls), storages)
+    made = in_two_passes(given, max(norm_bytes(given.calls, storages), default=0) + 1)
+    return [] if made is None else [(made.storages, list(made.calls))]
