@@ -34,10 +34,8 @@ def described(name: str) -> Target:
         path = Path(name)
         return _read(path, _state(path), tuple(KNOWN))
     if name not in KNOWN:
-        near = difflib.get_close_matches(name, KNOWN, 1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
         raise InvalidTargetError(
-            f"Target `{name}` is not a valid target. Must be one of `{names()}`, or the path of a .toml file.{hint}"
+            f"Target `{name}` is not a valid target. Must be one of `{names()}`, or the path of a .toml file.{_hint(name)}"
         )
     return _read(KNOWN[name], _state(KNOWN[name]))
 
@@ -48,6 +46,16 @@ def get(name: str) -> Target:
     if target.obstacle is not None:
         raise InvalidTargetError(f"Target `{name}` {target.obstacle} Choose one of `{names()}`.")
     return target
+
+
+def _hint(name: str) -> str:
+    """Return what the user may have meant: a file, or a chip of a similar name; empty where there is neither."""
+    if Path(name + SUFFIX).is_file():
+        return f" Did you mean '{name}{SUFFIX}'?"
+    if Path(name).is_file():
+        return f" The name of the file '{name}' does not end in {SUFFIX}; rename it."
+    near = difflib.get_close_matches(name, KNOWN, 1)
+    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 def _state(path: Path) -> tuple[int, int]:

@@ -62,8 +62,8 @@ _ENTRY = "entry"
 class Entry:
     """The declaration of a fact: what it states, its unit, and the values that it can have.
 
-    ``choices``: the words of a fact of words; empty for a number. ``is_whole`` numbers have no fraction. ``most``: the largest value of a
-    number; None: there is no such bound.
+    ``choices``: the words of a fact of words; empty for a number. ``is_one_word``: the fact has exactly one of them. ``is_whole`` numbers
+    have no fraction. ``most``: the largest value of a number; None: there is no such bound.
     """
 
     doc: str
@@ -72,6 +72,7 @@ class Entry:
     least: float = 0.0
     choices: tuple[str, ...] = ()
     most: float | None = None
+    is_one_word: bool = False
 
 
 def number(
@@ -89,6 +90,11 @@ def count(doc: str, unit: str = "") -> Mapping[str, Entry]:
 def words(doc: str, *choices: str) -> Mapping[str, Entry]:
     """Return the metadata of a field for words, each of them one of ``choices``."""
     return {_ENTRY: Entry(doc, choices=choices)}
+
+
+def word(doc: str, *choices: str) -> Mapping[str, Entry]:
+    """Return the metadata of a field for exactly one of ``choices``."""
+    return {_ENTRY: Entry(doc, choices=choices, is_one_word=True)}
 
 
 def entries(table: type) -> dict[str, Entry]:
@@ -148,7 +154,7 @@ class CopyEngine:
     source: str
     destination: str
     channels: Number = field(metadata=count("copies that can be under way"))
-    mode: Words = field(metadata=words("whether the host waits for a copy", SYNCHRONOUS, BACKGROUND))
+    mode: Words = field(metadata=word("whether the host waits for a copy", SYNCHRONOUS, BACKGROUND))
     rate: Number = field(metadata=number("bytes copied in a cycle of the NPU", "bytes/cycle", 0.001))
 
 
@@ -185,6 +191,10 @@ class Costs:
             "the largest difference of a modelled latency from a measured one, in parts of the latter", "%", most=99
         )
     )
+
+
+PORT_NAMES = ("", "cortex_m33", "zephyr", "mcuxpresso", "mcxn947")
+"""The C ports that a chip can name, those of ``openneutron.export``; empty: there is none for it."""
 
 
 @dataclass(frozen=True, slots=True)
