@@ -25,12 +25,17 @@ def names() -> list[str]:
     return [name for name in KNOWN if described(name).obstacle is None]
 
 
+def is_file(name: str) -> bool:
+    """Return whether a target is the path of a file, rather than the name of a known chip."""
+    return name.endswith(SUFFIX)
+
+
 def described(name: str) -> Target:
     """Return the target of this name, or in this file, even if it can't be compiled for.
 
     Raises InvalidTargetError where the name is unknown, or the file has a mistake.
     """
-    if name.endswith(SUFFIX):
+    if is_file(name):
         path = Path(name)
         return _read(path, _state(path), tuple(KNOWN))
     if name not in KNOWN:
@@ -75,4 +80,4 @@ def _read(path: Path, _state_of_file: tuple[int, int], taken: tuple[str, ...] = 
     return read_chip(path, taken)
 
 
-__all__ = ["DEFAULT", "KNOWN", "Number", "Target", "described", "get", "names"]
+__all__ = ["DEFAULT", "KNOWN", "Number", "Target", "described", "get", "is_file", "names"]
