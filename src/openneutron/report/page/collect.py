@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from openneutron.compiler.cost.losses import MEMORY
 from openneutron.compiler.emit.report import OperatorReport
 from openneutron.compiler.search.pareto import Point
+from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.report.page.connect import connected
 from openneutron.report.page.data import (
     CONSTANTS,
@@ -106,6 +107,10 @@ def _target(target: Target) -> TargetData:
         sram_bytes=int(target.sram.value * 1024),
         moved_bytes_per_cycle=float(target.arena_memory.bandwidth.value),
         flash_bytes_per_cycle=float(target.copy_engine.rate.value),
+        pipelines=target.all_pipelines,
+        macs=target.macs,
+        constants_from=target.external_memory.name,
+        copies_beside=target.moves_tiles,
     )
 
 
@@ -168,7 +173,8 @@ MOVES = "bytes"
 
 def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
     """Return the cycles of dispatch, of compute and of moving values."""
-    dispatch = call.stripes * int(target.costs.issue_cycles.value)
+    is_transfer = KERNEL_BY_NAME[call.kernel].is_transfer  # the data mover makes it
+    dispatch = 0 if is_transfer else call.stripes * int(target.costs.issue_cycles.value)
     rest = call.cycles - dispatch
     moves = call.bottleneck == MEMORY or call.parallel == MOVES
     return (dispatch, 0, rest) if moves else (dispatch, rest, 0)
