@@ -25,6 +25,16 @@ def test_every_fact_of_every_chip_has_a_source() -> None:
     assert targets.names() == [*targets.KNOWN] == ["imx943", "imx95", "imx952", "imxrt700", "mcxn54x", "mcxn94x"]
 
 
+def test_numbers_are_written_out() -> None:
+    shown = {place: str(fact) for place, _, fact in targets.get("imx95").facts()}
+    assert (shown["memory ddr: size"], shown["memory tcm: latency"]) == ("2,097,152 KiB", "1 cycle")
+    assert (shown["memory ddr: latency"], shown["costs.fill_cycles"]) == ("150 cycles", "0.88 cycles")
+    assert (shown["host.conversion_cycles"], shown["copies by data mover: rate"]) == (
+        "1.7 cycles/element",
+        "12 bytes/cycle",
+    )
+
+
 def test_the_c_port_of_a_chip_is_one_that_bundles_have() -> None:
     ports = {name: targets.described(name).port for name in targets.KNOWN}
     assert set(PORT_NAMES) == {"", *PORTS}

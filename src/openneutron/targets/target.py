@@ -34,7 +34,9 @@ class Number:
         return self.source.partition(":")[0]
 
     def __str__(self) -> str:
-        return f"{self.value:,g} {self.unit}".rstrip()
+        digits = f"{int(self.value):,}" if self.value == int(self.value) else f"{self.value:,g}"
+        unit = self.unit.removesuffix("s") if self.value == 1 and "/" not in self.unit else self.unit
+        return f"{digits} {unit}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
