@@ -217,6 +217,7 @@ def test_words_for_figures() -> None:
     assert [size_text(size) for size in (1023, 1024, 1 << 20, 3 << 20)] == ["1023 B", "1.0 KiB", "1.00 MiB", "3.00 MiB"]
     assert [count_text(count) for count in (999, 1000, 12_345_678, 2 * 10**9)] == ["999", "1.0 k", "12.3 M", "2.0 G"]
     assert [duration_text(time) for time in (0.0201, 0.9, 1.0, 1234.5)] == ["20 us", "900 us", "1.00 ms", "1,234.50 ms"]
+    assert [duration_text(time) for time in (0, 0.000406, 0.0094, 0.00996)] == ["0 us", "0.4 us", "9.4 us", "10 us"]
     assert short_name("a/b/Relu;a/b/BiasAdd") == "a/b/BiasAdd"
     assert short_name("x" * 30 + "tail", 10) == "...xxxtail"
 
