@@ -17,7 +17,8 @@ from openneutron.errors import BudgetError
 from openneutron.mixed import compile_file
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.fitted import short_name
-from openneutron.report.text import calls_table, memory_table, on_cpu_table, plain, summary_rows
+from openneutron.report.memory_map import memory_table
+from openneutron.report.text import calls_table, on_cpu_table, plain, summary_rows
 from openneutron.report.units import count_text, duration_text, size_text
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import mixed_file
@@ -184,6 +185,16 @@ def test_memory_of_a_partition() -> None:
         "0x000200    256  q         0-0  #..\n"
         "0x000200    128  p         1-2  .##\n"
     )
+
+
+def test_memory_of_a_chip_with_tiles_has_loads_stores_and_constants() -> None:
+    part = summary(CompileOptions(target="imx95")).partitions[0]
+    lines = plain(memory_table(part)).splitlines()
+    assert lines[0].endswith(f"above the lower bound of {size_text(part.report.bound_bytes)} without constants")
+    rows = [line.split() for line in lines[2:]]
+    end = max(int(row[0], 16) + int(row[1].replace(",", "")) for row in rows)
+    assert part.report.arena_bytes - 16 < end <= part.report.arena_bytes
+    assert {row[3] for row in rows if row[3].startswith("(")} == {"(load)", "(store)", "(constants)"}
 
 
 def test_tables_on_a_narrow_terminal() -> None:
