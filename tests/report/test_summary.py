@@ -135,6 +135,22 @@ def test_weights_that_the_sram_does_not_hold_are_counted_as_copied() -> None:
     assert rows["Bound by"].startswith("copies 99.9 %")
 
 
+@pytest.mark.parametrize(
+    ("name", "memory"), [("imxrt700", "flash of 1.0 KiB"), ("mcxn94x", "flash of 1.0 KiB"), ("imx95", "ddr of 1.0 KiB")]
+)
+def test_constants_that_the_chip_does_not_hold(name: str, memory: str) -> None:
+    made = summary(CompileOptions(target=name))
+    assert made.constants_fit and "does not hold" not in dict(summary_rows(made))["Weights"]
+    chip = targets.get(name)
+    home = chip.constants_home
+    little = dataclasses.replace(home, size=dataclasses.replace(home.size, value=1))
+    chip = dataclasses.replace(chip, memories=tuple(little if each is home else each for each in chip.memories))
+    made = dataclasses.replace(made, target=chip)
+    assert not made.constants_fit
+    assert dict(summary_rows(made))["Weights"].endswith(f"; the chip's {memory} does not hold them")
+    assert made.to_dict()["constants_fit_chip"] is False
+
+
 @pytest.mark.parametrize("name", targets.names())
 def test_every_target_states_its_band_its_assumptions_and_bottlenecks_that_add_up(name: str) -> None:
     """The shares are rounded to 0.1 %. Copies beside the kernels are no part of them."""

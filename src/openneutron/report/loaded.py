@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -58,12 +57,12 @@ class LoadedSummary:
     @property
     def target(self) -> Target | None:
         """Return the target chip; None where this version does not know it."""
-        known = (targets.described(name) for name in targets.KNOWN)
-        return next(filter(self.is_for, known), None)
+        wanted = {program.header["target"] for program in self.programs}
+        return targets.with_checksum(wanted.pop()) if len(wanted) == 1 else None
 
     def is_for(self, target: Target) -> bool:
         """Return whether the file was compiled for a chip of this target's name."""
-        return {program.header["target"] for program in self.programs} == {zlib.crc32(target.name.encode())}
+        return {program.header["target"] for program in self.programs} == {targets.checksum(target.name)}
 
     @property
     def cycles(self) -> int:

@@ -233,10 +233,19 @@ def _weights_text(summary: Summary) -> str:
     """Return the place of the constants: the budget counts the memory that they are fetched to, and none otherwise."""
     size = summary.weights_bytes
     if any(part.report.fetched_bytes for part in summary.partitions):
-        return f"{size_text(size)} in {summary.target.external_memory.name}, fetched ahead of use"
+        return (
+            f"{size_text(size)} in {summary.target.external_memory.name}, fetched ahead of use{_too_much_text(summary)}"
+        )
     if not summary.weights_fit:
-        return f"{size_text(size)} in flash, since they do not fit the chip's SRAM"
-    return f"{size_text(size)} beside the budget, in memory that the NPU reads"
+        return f"{size_text(size)} in flash, since they do not fit the chip's SRAM{_too_much_text(summary)}"
+    return f"{size_text(size)} beside the budget, in memory that the NPU reads{_too_much_text(summary)}"
+
+
+def _too_much_text(summary: Summary) -> str:
+    """Return that the chip's memory of constants does not hold weights and microcode; empty where it does."""
+    home = summary.target.constants_home
+    there = int(home.size.value * 1024)
+    return "" if summary.constants_fit else f"; the chip's {home.name} of {size_text(there)} does not hold them"
 
 
 def partitions_table(summary: Summary) -> RenderableType:

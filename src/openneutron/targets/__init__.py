@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import zlib
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +24,16 @@ SUFFIX = ".toml"
 def names() -> list[str]:
     """Return the known targets that this project compiles for."""
     return [name for name in KNOWN if described(name).obstacle is None]
+
+
+def checksum(name: str) -> int:
+    """Return the number by which a program states its target: the CRC-32 of the target's name."""
+    return zlib.crc32(name.encode())
+
+
+def with_checksum(number: int) -> Target | None:
+    """Return the known chip of a program's number; None for a chip that does not come with this package."""
+    return next((described(name) for name in KNOWN if checksum(name) == number), None)
 
 
 def is_file(name: str) -> bool:
@@ -80,4 +91,15 @@ def _read(path: Path, _state_of_file: tuple[int, int], taken: tuple[str, ...] = 
     return read_chip(path, taken)
 
 
-__all__ = ["DEFAULT", "KNOWN", "Number", "Target", "described", "get", "is_file", "names"]
+__all__ = [
+    "DEFAULT",
+    "KNOWN",
+    "Number",
+    "Target",
+    "checksum",
+    "described",
+    "get",
+    "is_file",
+    "names",
+    "with_checksum",
+]

@@ -295,6 +295,11 @@ class Target:
         return self.constants_memory is not self.arena_memory
 
     @property
+    def constants_home(self) -> Memory:
+        """Return the memory that has the constants between runs: where the NPU reads them, or from where they are copied."""
+        return self.constants_memory if self.reads_constants_in_place else self.external_memory
+
+    @property
     def moves_tiles(self) -> bool:
         """Return whether kernels work on a memory of the NPU, to which a data mover copies tensors and constants."""
         return self.subsystem
