@@ -117,6 +117,7 @@ SUMMARY: dict[str, Schema] = {
     "macs_on_cpu": WHOLE,
     "macs_in_all": WHOLE,
     "weights_fit_sram": BOOLEAN,
+    "constants_fit_chip": BOOLEAN,
     "modelled_cycles": WHOLE,
     "npu_cycles": WHOLE,
     "copy_cycles": WHOLE,

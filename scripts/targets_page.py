@@ -137,10 +137,10 @@ def _known(shown: list[Target]) -> str:
         "chip",
         "class",
         "MAC/cycle",
+        "activations",
         "clock",
         "memory of activations",
         "assumed facts",
-        "compiled for",
     )
     lines = [_row(*headings), _row(*["---"] * len(headings))]
     for target in shown:
@@ -150,10 +150,10 @@ def _known(shown: list[Target]) -> str:
                 target.title,
                 target.family,
                 f"{target.macs_per_cycle:,}",
+                str(target.npu.data_types),
                 f"{target.clock} ({target.clock.kind})",
                 f"{target.sram} ({target.sram.kind})",
                 target.assumption.partition(" facts")[0],
-                "yes" if target.obstacle is None else "no",
             )
         )
     return "".join(lines)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
+from tests.support.chip_files import changed_chip
 
 KEYS = (
     "target, sram-budget, io-place, prefetch-constants, effort, check, profile, converter, converter-flags, calibration, "
@@ -51,6 +52,24 @@ def test_the_nearest_file_upwards_counts(openneutron: Command, folder: Path, mon
     assert budget(openneutron) == 400
     (inner.parent / "openneutron.toml").write_text("sram-budget = 500\n")
     assert budget(openneutron) == 500
+
+
+def test_the_path_of_a_chip_starts_at_the_file(
+    openneutron: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed_chip(folder, {"size": 300})
+    (folder / "openneutron.toml").write_text('target = "changed.toml"\n')
+    inner = folder / "models"
+    inner.mkdir()
+    (inner / "mixed.tflite").write_bytes((folder / "mixed.tflite").read_bytes())
+    monkeypatch.chdir(inner)
+    assert budget(openneutron) == 300
+    assert budget(openneutron, "--target", "imxrt700") == 7680
+
+
+def test_the_page_has_every_key(root: Path) -> None:
+    page = (root / "docs/command-line.md").read_text()
+    assert [key for key in KEYS.split(", ") if f"`{key}`" not in page.partition("## Options in a file")[2]] == []
 
 
 def test_options_for_pytorch_models_do_not_concern_a_tflite(openneutron: Command, folder: Path) -> None:

@@ -153,12 +153,16 @@ def test_targets_and_version(openneutron: Command) -> None:
     assert openneutron("--version").out == "openneutron 0.1.0\n"
     ended = openneutron("targets")
     rows = [" ".join(line.split()) for line in ended.out.splitlines()]
-    assert "imxrt700 NXP i.MX RT700, eIQ Neutron N3-64 64 324 MHz 7,680 KiB 12 of 34 yes" in rows
+    assert "imxrt700 NXP i.MX RT700, eIQ Neutron N3-64 Neutron-C int8, int16 64 324 MHz 7,680 KiB 12 of 34" in rows
     said = json.loads(openneutron("targets", "--json").out)["targets"]
     compiled_for = [target["name"] for target in said if target["compiled_for"]]
     assert compiled_for == ["imx943", "imx95", "imx952", "imxrt700", "mcxn54x", "mcxn94x"]
     one = openneutron("targets", "mcxn94x").out.splitlines()
     assert one[0] == "mcxn94x  NXP MCXN94x, eIQ Neutron N1-16, Neutron-C, generation N1"
+    assert one[1] == (
+        "Host core Cortex-M33; C port mcxn947 (`openneutron export --port mcxn947`), boards frdmmcxn947, frdm_mcxn947"
+    )
+    assert openneutron("targets", "imx95").out.splitlines()[1] == "Host core Cortex-A55; no C port"
     assert one[3].startswith("15 of 34 facts about mcxn94x are assumed; ")
     (chip,) = json.loads(openneutron("targets", "imxrt700", "--json").out)["targets"]
     assert chip["numbers"]["npu.clock"]["source"].startswith("published")

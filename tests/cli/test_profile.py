@@ -13,6 +13,7 @@ import openneutron as package
 from openneutron.isa import decode
 from openneutron.isa.steps import calls
 from tests.cli.conftest import Command
+from tests.support.chip_files import changed_chip
 
 
 @pytest.fixture
@@ -54,6 +55,33 @@ def test_the_rows_add_up_to_the_report(profiled: Command) -> None:
         assert sum(row["calls"] for row in data["rows"]) == sum(call.calls for call in report.calls)
         assert all(row["time"] > 0 and row["bytes"] > 0 for row in data["rows"])
         assert data["by"] == by and data["unit_of_time"] == "host nanoseconds"
+
+
+def test_a_data_mover_copies_beside_the_kernels(openneutron: Command) -> None:
+    compiled = json.loads(openneutron("compile", "mixed.tflite", "--profile", "--target", "imx95", "--json").out)
+    data = json.loads(openneutron("profile", "mixed_neutron.tflite", "--random", "0", "--json").out)
+    loaded = package.load("mixed_neutron.tflite").report
+    assert data["modelled_cycles"] == data["overlapped_cycles"] == loaded.cycles == compiled["modelled_cycles"]
+    assert data["copy_cycles"] == compiled["copy_cycles"]
+    assert sum(row["cycles"] for row in data["rows"]) < sum(program.header["cycles_low"] for program in loaded.programs)
+    out = openneutron("profile", "mixed_neutron.tflite", "--random", "0").out
+    assert f"in parallel to the kernels, which wait {data['copy_cycles']:,} cycles for them" in out
+
+
+def test_a_chip_of_ones_own_is_given_by_its_file(
+    openneutron: Command, refused: Callable[..., str], folder: Path
+) -> None:
+    changed_chip(folder, {"clock": 100})
+    assert openneutron("compile", "mixed.tflite", "--profile", "--target", "changed.toml").code == 0
+    words = "'mixed_neutron.tflite' was compiled for"
+    assert refused("profile", "mixed_neutron.tflite", "--random", "0") == (
+        f"{words} a chip that does not come with OpenNeutron. Give the chip's file: --target my_chip.toml."
+    )
+    assert refused("profile", "mixed_neutron.tflite", "--random", "0", "--target", "imx95") == (
+        f"--target: {words} another chip, not for imx95."
+    )
+    ended = openneutron("profile", "mixed_neutron.tflite", "--random", "0", "--target", "changed.toml", "--json")
+    assert (json.loads(ended.out)["target"], json.loads(ended.out)["clock_mhz"]) == ("changed", 100)
 
 
 def test_the_trace_is_written(profiled: Command, folder: Path) -> None:

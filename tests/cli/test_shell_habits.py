@@ -118,6 +118,12 @@ def shown_on_a_terminal(folder: Path, **environment: str) -> str:
     return found.decode()
 
 
+def test_a_narrow_terminal_has_one_line_for_each_chip(folder: Path) -> None:
+    lines = shown_on_a_terminal(folder, COLUMNS="80", NO_COLOR="1").splitlines()
+    assert [line.split()[0] for line in lines[1:7]] == ["imx943", "imx95", "imx952", "imxrt700", "mcxn54x", "mcxn94x"]
+    assert lines[3].split() == ["imx952", "NXP", "i.MX", "952", "1,024", "1,000", "MHz", "1,024", "KiB"]
+
+
 def test_no_color_leaves_the_colours_out(folder: Path) -> None:
     assert "\x1b[36m" in shown_on_a_terminal(folder)
     assert "\x1b[36m" not in shown_on_a_terminal(folder, NO_COLOR="1")

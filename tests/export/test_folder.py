@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from openneutron import targets
+import openneutron
+from openneutron import litert, targets
 from openneutron.cli import main
 from openneutron.cli.export import WORDS
 from openneutron.compiler import compile_graph
@@ -126,3 +129,25 @@ def test_what_the_command_says(
     assert set(said["files"]) == {
         path.relative_to(tmp_path / "b").as_posix() for path in (tmp_path / "b").rglob("*") if path.is_file()
     }
+
+
+def test_notes_about_the_chip_of_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.tflite").write_bytes(litert.write(cifarnet()))
+    openneutron.compile("net.tflite", options=openneutron.CompileOptions(target="mcxn94x")).save("compiled.tflite")
+    capsys.readouterr()
+    assert main(["export", "compiled.tflite", "--to", "plain"]) == 0
+    assert (
+        capsys.readouterr().err == "note: the model was compiled for mcxn94x, whose port is mcxn947: --port mcxn947\n"
+    )
+    assert main(["export", "compiled.tflite", "--to", "own", "--port", "mcxn947"]) == 0
+    assert capsys.readouterr().err == ""
+    chip = targets.get("mcxn94x")
+    little = replace(chip, memories=tuple(replace(each, size=replace(each.size, value=16)) for each in chip.memories))
+    monkeypatch.setattr(targets, "with_checksum", lambda _number: little)
+    assert main(["export", "compiled.tflite", "--to", "little", "--port", "mcxn947"]) == 0
+    assert re.fullmatch(
+        r"note: microcode and weights take [\d.]+ KiB; mcxn94x has 16.0 KiB of flash\n", capsys.readouterr().err
+    )

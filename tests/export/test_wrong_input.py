@@ -21,6 +21,7 @@ from openneutron.export.read import read_pte
 from openneutron.isa.rows import MAGIC
 from openneutron.mixed import compile_file
 from openneutron.options import DelegationOptions
+from scripts.published_networks import cifarnet as published_cifarnet
 from tests.export.bundles import cifarnet
 from tests.support.litert_files import mixed_file
 
@@ -138,7 +139,25 @@ def test_a_tflite_of_several_parts(refused: Callable[..., str], folder: Path) ->
 def test_an_unknown_port(refused: Callable[..., str], folder: Path) -> None:
     cifarnet().save(folder / "cifarnet.pte")
     assert refused("cifarnet.pte", "--to", "out", "--port", "zephir") == (
-        "port: 'zephir' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947."
+        "port: 'zephir' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947. Did you mean 'zephyr'?"
+    )
+    for name, message in {
+        "mcxn94x": "'mcxn94x' is a target. Give its port, mcxn947.",
+        "frdm_mcxn947": "'frdm_mcxn947' is a board. Give its port, mcxn947.",
+        "imx95": "'imx95' is a target without a C port; there are cortex_m33, zephyr, mcuxpresso, mcxn947.",
+        "linux": "'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947.",
+    }.items():
+        assert refused("cifarnet.pte", "--to", "out", "--port", name) == f"port: {message}"
+
+
+def test_a_chip_whose_own_controller_runs_the_kernels(refused: Callable[..., str], folder: Path) -> None:
+    options = openneutron.CompileOptions(target="imx95")
+    (folder / "net.tflite").write_bytes(litert.write(published_cifarnet()))
+    openneutron.compile("net.tflite", options=options).save("compiled.tflite")
+    assert refused("compiled.tflite", "--to", "out") == (
+        "'compiled.tflite' was compiled for imx95, where the NPU's own controller runs the kernels. A bundle is firmware whose core "
+        "runs them. Compile the model for a target with a C port (`openneutron targets NAME`), or run the file on Linux with the "
+        "delegate for ExecuTorch."
     )
 
 

@@ -16,6 +16,7 @@ from openneutron import CompileOptions, litert
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.errors import InvalidModelError
 from openneutron.isa.facts import facts_of as profile_facts
+from openneutron.report.page.charts import latency, parts_of
 from openneutron.report.page.collect import by_layer
 from openneutron.report.page.data import ON_CPU, ON_NPU, GraphNode, LayerAccuracy, ReportData, from_dict
 from openneutron.report.page.lanes import slots
@@ -51,6 +52,17 @@ def test_layers_and_steps_add_up_to_the_figures(mixed: CompiledLiteRTModel, stri
         assert sum(layer.copy_cycles for layer in data.layers) == data.figures.copy_cycles
         assert sum(part.cycles for part in data.partitions) == data.figures.modelled_cycles
         assert sum(layer.macs for layer in data.layers) == data.figures.macs
+
+
+def test_a_data_mover_takes_no_dispatch(tmp_path: Path) -> None:
+    path = tmp_path / "cifarnet.tflite"
+    path.write_bytes(litert.write(cifarnet()))
+    data = openneutron.compile(path, options=CompileOptions(target="imx95")).report_data(pareto=False)
+    moves = [layer for layer in data.layers if layer.kernel == "move_s8"]
+    assert [layer.name.split()[0] for layer in moves] == ["load", "store"]
+    assert all(layer.memory_cycles == layer.cycles > 0 for layer in moves)
+    assert min(min(parts_of(layer).values()) for layer in data.layers) >= 0
+    assert "copies of its constants from ddr, which run beside the kernels" in latency(data).description
 
 
 def test_the_peak_is_what_is_live_in_its_step(striped: ReportData) -> None:

@@ -42,6 +42,28 @@ def test_those_of_cifarnet_in_stripes(data: ReportData) -> None:
     assert amounts == sorted(amounts, reverse=True)
 
 
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        (
+            "3 input channels fill 19% of the multipliers",
+            "Counts up to the next multiple of 16 cost nothing more: use that, or fewer.",
+        ),
+        (
+            "32 output channels fill 50% of the pipelines",
+            "Counts up to the next multiple of 64 cost nothing more: use that, or fewer.",
+        ),
+        ("multipliers wait for their operands", "use less than half of the multipliers."),
+        ("some of it is computed more than once", "A larger SRAM budget lets more rows be computed at once."),
+    ],
+)
+def test_a_remedy_has_the_numbers_of_the_chip(reason: str, remedy: str, data: ReportData) -> None:
+    layers = tuple(dataclasses.replace(layer, idle=reason, utilisation=0.1) for layer in data.layers)
+    target = dataclasses.replace(data.target, macs=16, pipelines=64)
+    found = said(dataclasses.replace(data, layers=layers, target=target))
+    assert found[f"{reason[0].upper()}{reason[1:]}"].endswith(remedy)
+
+
 def test_a_softmax_is_named_with_its_share(data: ReportData) -> None:
     last = data.layers[-1]
     assert last.kernel == "softmax_s8"

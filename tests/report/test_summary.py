@@ -17,7 +17,8 @@ from openneutron.errors import BudgetError
 from openneutron.mixed import compile_file
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.fitted import short_name
-from openneutron.report.text import calls_table, memory_table, on_cpu_table, plain, summary_rows
+from openneutron.report.memory_map import memory_table
+from openneutron.report.text import calls_table, on_cpu_table, plain, summary_rows
 from openneutron.report.units import count_text, duration_text, size_text
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import mixed_file
@@ -134,6 +135,22 @@ def test_weights_that_the_sram_does_not_hold_are_counted_as_copied() -> None:
     assert rows["Bound by"].startswith("copies 99.9 %")
 
 
+@pytest.mark.parametrize(
+    ("name", "memory"), [("imxrt700", "flash of 1.0 KiB"), ("mcxn94x", "flash of 1.0 KiB"), ("imx95", "ddr of 1.0 KiB")]
+)
+def test_constants_that_the_chip_does_not_hold(name: str, memory: str) -> None:
+    made = summary(CompileOptions(target=name))
+    assert made.constants_fit and "does not hold" not in dict(summary_rows(made))["Weights"]
+    chip = targets.get(name)
+    home = chip.constants_home
+    little = dataclasses.replace(home, size=dataclasses.replace(home.size, value=1))
+    chip = dataclasses.replace(chip, memories=tuple(little if each is home else each for each in chip.memories))
+    made = dataclasses.replace(made, target=chip)
+    assert not made.constants_fit
+    assert dict(summary_rows(made))["Weights"].endswith(f"; the chip's {memory} does not hold them")
+    assert made.to_dict()["constants_fit_chip"] is False
+
+
 @pytest.mark.parametrize("name", targets.names())
 def test_every_target_states_its_band_its_assumptions_and_bottlenecks_that_add_up(name: str) -> None:
     """The shares are rounded to 0.1 %. Copies beside the kernels are no part of them."""
@@ -186,6 +203,16 @@ def test_memory_of_a_partition() -> None:
     )
 
 
+def test_memory_of_a_chip_with_tiles_has_loads_stores_and_constants() -> None:
+    part = summary(CompileOptions(target="imx95")).partitions[0]
+    lines = plain(memory_table(part)).splitlines()
+    assert lines[0].endswith(f"above the lower bound of {size_text(part.report.bound_bytes)} without constants")
+    rows = [line.split() for line in lines[2:]]
+    end = max(int(row[0], 16) + int(row[1].replace(",", "")) for row in rows)
+    assert part.report.arena_bytes - 16 < end <= part.report.arena_bytes
+    assert {row[3] for row in rows if row[3].startswith("(")} == {"(load)", "(store)", "(constants)"}
+
+
 def test_tables_on_a_narrow_terminal() -> None:
     part = summary().partitions[1]
     assert plain(calls_table(part), 60).splitlines()[1:5] == [
@@ -217,6 +244,7 @@ def test_words_for_figures() -> None:
     assert [size_text(size) for size in (1023, 1024, 1 << 20, 3 << 20)] == ["1023 B", "1.0 KiB", "1.00 MiB", "3.00 MiB"]
     assert [count_text(count) for count in (999, 1000, 12_345_678, 2 * 10**9)] == ["999", "1.0 k", "12.3 M", "2.0 G"]
     assert [duration_text(time) for time in (0.0201, 0.9, 1.0, 1234.5)] == ["20 us", "900 us", "1.00 ms", "1,234.50 ms"]
+    assert [duration_text(time) for time in (0, 0.000406, 0.0094, 0.00996)] == ["0 us", "0.4 us", "9.4 us", "10 us"]
     assert short_name("a/b/Relu;a/b/BiasAdd") == "a/b/BiasAdd"
     assert short_name("x" * 30 + "tail", 10) == "...xxxtail"
 

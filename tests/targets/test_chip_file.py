@@ -13,7 +13,7 @@ from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidTargetError
 from openneutron.export import PORTS
 from openneutron.isa import decode
-from openneutron.targets.target import KINDS
+from openneutron.targets.target import KINDS, PORT_NAMES
 from scripts.published_networks import cifarnet
 from tests.support.chip_files import changed_chip, text_of_chip
 
@@ -29,9 +29,20 @@ def test_every_fact_of_every_chip_has_a_source() -> None:
     assert targets.names() == [*targets.KNOWN] == ["imx943", "imx95", "imx952", "imxrt700", "mcxn54x", "mcxn94x"]
 
 
+def test_numbers_are_written_out() -> None:
+    shown = {place: str(fact) for place, _, fact in targets.get("imx95").facts()}
+    assert (shown["memory ddr: size"], shown["memory tcm: latency"]) == ("2,097,152 KiB", "1 cycle")
+    assert (shown["memory ddr: latency"], shown["costs.fill_cycles"]) == ("150 cycles", "0.88 cycles")
+    assert (shown["host.conversion_cycles"], shown["copies by data mover: rate"]) == (
+        "1.7 cycles/element",
+        "12 bytes/cycle",
+    )
+
+
 def test_the_c_port_of_a_chip_is_one_that_bundles_have() -> None:
     ports = {name: targets.described(name).port for name in targets.KNOWN}
-    assert {port.name for port in ports.values()} <= {"", *PORTS}
+    assert set(PORT_NAMES) == {"", *PORTS}
+    assert {port.name for port in ports.values()} <= set(PORT_NAMES)
     assert {name for name, port in ports.items() if port.name} == {
         name for name in targets.names() if not targets.get(name).moves_tiles
     }
@@ -137,6 +148,61 @@ MISTAKES = {
         "alignment = { value = 64,",
         "25: memory.0.alignment: its value is 64; buffers of activations are at multiples of 16 bytes.",
     ),
+    "an entry twice": (
+        "pipelines = {",
+        "units = { value = 2 }\npipelines = {",
+        "12: npu.units: line 11 has it too. Delete one of the two.",
+    ),
+    "a table twice": (
+        "[costs]",
+        "[host]",
+        "54: host: line 47 has it too. Delete one of the two.",
+    ),
+    "a list of tables that begins as a table": (
+        "[[memory]]",
+        "[memory]",
+        "29: memory: line 19 has [memory] and this line [[memory]]. Write [[memory]] in both.",
+    ),
+    "a list in place of a table": (
+        "[npu]",
+        "[[npu]]",
+        "10: npu: it is no table [npu]. Write one table [npu].",
+    ),
+    "two memories of one name": (
+        'name = "flash"',
+        'name = "sram"',
+        "30: memory.1.name: 'sram' is the name of another one. Choose another name.",
+    ),
+    "activations that the NPU does not read": (
+        'readers = { value = ["npu", "host"]',
+        'readers = { value = ["host"]',
+        "26: memory.0.readers: npu is missing; the NPU reads and writes the memory of activations. Add 'npu'.",
+    ),
+    "activations that the NPU does not write": (
+        'writers = { value = ["npu", "host"]',
+        "writers = { value = []",
+        "27: memory.0.writers: npu is missing; the NPU reads and writes the memory of activations. Add 'npu'.",
+    ),
+    "a copy into the same memory": (
+        'source = "flash"',
+        'source = "sram"',
+        "41: copy_engine.0.source: it is 'sram', as the destination is; a copy engine copies between two memories.",
+    ),
+    "no int8": (
+        '["int8", "int16"]',
+        '["int16"]',
+        "16: npu.data_types: int8 is missing; the compiler takes it for granted. Add 'int8'.",
+    ),
+    "two modes of a copy engine": (
+        'mode = { value = ["synchronous"]',
+        'mode = { value = ["synchronous", "background"]',
+        "44: copy_engine.0.mode: its value is ['synchronous', 'background']; it is one of synchronous, background.",
+    ),
+    "an unknown port": (
+        'name = "cortex_m33"',
+        'name = "cortex_m4"',
+        "63: port.name: it is 'cortex_m4'; it is one of cortex_m33, zephyr, mcuxpresso, mcxn947 or empty.",
+    ),
     "no table": (
         "[host]",
         "[guest]",
@@ -160,6 +226,43 @@ def test_a_mistake_is_named_with_its_line(mistake: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidTargetError) as caught:
         targets.get(str(path))
     assert str(caught.value) == f"{path}:{message}"
+
+
+def test_constants_need_a_memory(tmp_path: Path) -> None:
+    path = tmp_path / "my_chip.toml"
+    text = text_of_chip().replace('value = ["activations", "constants"]', 'value = ["activations"]')
+    path.write_text(text.replace('holds = { value = ["constants"]', "holds = { value = []"))
+    with pytest.raises(InvalidTargetError) as caught:
+        targets.get(str(path))
+    assert str(caught.value) == f"{path}:19: memory: no memory holds constants; at least one does."
+
+
+def test_limits_are_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "my_chip.toml"
+    path.write_text("limits = 5\n" + text_of_chip().partition("[limits]")[0])
+    with pytest.raises(InvalidTargetError) as caught:
+        targets.get(str(path))
+    assert str(caught.value) == f"{path}:1: limits: it is no table [limits]. Write one table [limits]."
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "my_chip.toml"
+    path.write_text(text_of_chip(), encoding="utf-8-sig")
+    assert targets.get(str(path)).name == "changed"
+
+
+def test_a_file_under_another_name_is_suggested(tmp_path: Path) -> None:
+    words = f"is not a valid target. Must be one of `{targets.names()}`, or the path of a .toml file."
+    path = tmp_path / "my_chip.toml"
+    path.write_text(text_of_chip())
+    (tmp_path / "my_chip.txt").write_text(text_of_chip())
+    for name, hint in (
+        ("my_chip", f"Did you mean '{path}'?"),
+        ("my_chip.txt", f"The name of the file '{tmp_path / 'my_chip.txt'}' does not end in .toml; rename it."),
+    ):
+        with pytest.raises(InvalidTargetError) as caught:
+            targets.get(str(tmp_path / name))
+        assert str(caught.value) == f"Target `{tmp_path / name}` {words} {hint}"
 
 
 def test_a_file_that_is_absent_or_has_a_known_name(tmp_path: Path) -> None:

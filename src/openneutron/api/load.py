@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from openneutron import litert, pte
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.errors import InvalidModelError
 from openneutron.files import existing
-from openneutron.isa import Program
+from openneutron.isa import Program, decode
 from openneutron.isa.listing import profile
 from openneutron.litert.neutron_graph import OPERATOR_NAME, find
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 from openneutron.mixed import FileSimulator
+from openneutron.profiling.timeline import run_cycles
 from openneutron.pte import KernelCall, methods
 from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures
 from openneutron.report.notebook import loaded_html, loaded_text
@@ -49,13 +50,17 @@ class LoadedFile:
     @property
     def report(self) -> LoadedSummary:
         """Return the figures of the file as data."""
-        return LoadedSummary(
-            self.name,
-            len(self.buffer),
-            tuple(ProgramFigures(title, program.header) for title, program in self.programs),
-            tuple(self.on_cpu.items()),
-            self.profile(),
-            self.preprocessing,
+        headers = tuple(ProgramFigures(title, program.header) for title, program in self.programs)
+        on_cpu = tuple(self.on_cpu.items())
+        found = LoadedSummary(self.name, len(self.buffer), headers, on_cpu, self.profile(), self.preprocessing)
+        if found.target is None or not found.target.moves_tiles:
+            return found
+        return replace(
+            found,
+            programs=tuple(
+                ProgramFigures(title, program.header, run_cycles(decode(program), found.target))
+                for title, program in self.programs
+            ),
         )
 
     def summary(self) -> str:

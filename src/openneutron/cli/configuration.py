@@ -17,6 +17,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
+from openneutron import targets
 from openneutron.cli.values import reader
 from openneutron.errors import InvalidOptionError, OpenNeutronError
 from openneutron.flags import Flag, did_you_mean, flags_of
@@ -124,7 +125,9 @@ def _text(value: Any, parameter: Parameter, folder: Path) -> Any:
         raise InvalidOptionError(f"it is {value!r}; it is a text{' or a list of texts' if several else ''}.")
     if parameter.name in OF_DATA and any(".py:" in str(item) for item in items):
         raise InvalidOptionError("a function in a Python file is named on the command line alone, since it runs code.")
-    is_path = read is Path or parameter.name == "calibration"
+    is_path = (
+        read is Path or parameter.name == "calibration" or (parameter.name == "target" and targets.is_file(str(value)))
+    )
     texts = [str(folder / item) if is_path else str(item) for item in items]
     if isinstance(read, type) and issubclass(read, Enum):
         choices = [choice.value for choice in read]

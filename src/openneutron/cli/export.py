@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,9 @@ from openneutron.cli import output
 from openneutron.export import PORTS, Bundle, export_bundle
 from openneutron.export.readme import Port
 from openneutron.options import DataOptions
+from openneutron.report.units import size_text
+
+DEFAULT_PORT = "cortex_m33"
 
 WORDS = {
     "microcode": "microcode, flash",
@@ -33,7 +37,7 @@ def export_model(
         str, typer.Argument(metavar="MODEL", help="A compiled .pte, or a compiled .tflite that is one NeutronGraph.")
     ],
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The folder: new, empty, or an earlier export.")],
-    port: Annotated[str, typer.Option(metavar="NAME", help=f"The build system: {', '.join(PORTS)}.")] = "cortex_m33",
+    port: Annotated[str, typer.Option(metavar="NAME", help=f"The build system: {', '.join(PORTS)}.")] = DEFAULT_PORT,
     force: Annotated[
         bool, typer.Option("--force", help="Write into a folder with other files, and over changed files.")
     ] = False,
@@ -64,7 +68,21 @@ def export_model(
         "files": list(bundle.files),
         "memory": bundle.memory,
     }
+    for text in _notes(bundle):
+        output.note(text)
     output.show(_summary(bundle, PORTS[port]), "export", data, as_json)
+
+
+def _notes(bundle: Bundle) -> Iterator[str]:
+    """Yield what the chip of the model has to do with the bundle: too little memory for the constants, and a port of its own."""
+    if bundle.target is None:
+        return
+    name, home = bundle.target.name, bundle.target.constants_home
+    size, there = bundle.memory["microcode"] + bundle.memory["weights"], int(home.size.value * 1024)
+    if size > there:
+        yield f"microcode and weights take {size_text(size)}; {name} has {size_text(there)} of {home.name}"
+    if bundle.target.port.name != bundle.port and bundle.port == DEFAULT_PORT:
+        yield f"the model was compiled for {name}, whose port is {bundle.target.port.name}: --port {bundle.target.port.name}"
 
 
 def _summary(bundle: Bundle, port: Port) -> Group:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import openneutron
-from openneutron import files
+from openneutron import files, targets
 from openneutron.api.load import LoadedFile
 from openneutron.cli import output
 from openneutron.cli.run_file import given_inputs, open_pte, tflite_inputs
@@ -37,6 +37,8 @@ from openneutron.profiling.profile import (
     summed,
 )
 from openneutron.profiling.table import profile_table
+from openneutron.report.loaded import LoadedSummary
+from openneutron.targets import Target
 from openneutron.third_party import needs_pytorch, suppressed
 
 ETDUMP_IDENTIFIER = b"ED00"
@@ -68,6 +70,12 @@ def profile_file(
             help="Take the times of an earlier run instead: the CSV that a bundle's example prints on a device, or an ETDump.",
         ),
     ] = None,
+    chip: Annotated[
+        str | None,
+        typer.Option(
+            "--target", metavar="NAME", help="The chip of FILE, for a chip of your own: the path of its .toml file."
+        ),
+    ] = None,
     by: Annotated[By, typer.Option(help="The rows of the table.")] = By.LAYER,
     trace: Annotated[
         Path | None,
@@ -84,9 +92,7 @@ def profile_file(
     """
     path = existing(file)
     loaded = openneutron.load(path)
-    target = loaded.report.target
-    if target is None:
-        raise InvalidModelError(f"'{path.name}' was compiled for a chip that this version does not know.")
+    target = _target(path.name, loaded.report, chip)
     result = modelled(path.name, loaded.programs, target)
     if etdump is not None and (source is not None or path.suffix != ".pte"):
         raise InvalidOptionError("--etdump: it is for a run of a .pte. Leave it out.")
@@ -99,6 +105,24 @@ def profile_file(
     if trace is not None:
         files.write({trace: chrome_trace(path.name, result.slices, target)})
     output.show(profile_table(result, by.value), "profile", result.to_dict(by.value), as_json)
+
+
+def _target(file: str, figures: LoadedSummary, chip: str | None) -> Target:
+    """Return the chip of a file: a known one, or that of ``--target``.
+
+    Raises InvalidTargetError where there is no such chip, InvalidModelError where the file was compiled for another one.
+    """
+    if chip is None:
+        if figures.target is None:
+            raise InvalidModelError(
+                f"'{file}' was compiled for a chip that does not come with OpenNeutron. Give the chip's file: --target my_chip.toml."
+            )
+        return figures.target
+    target = targets.get(chip)
+    if not figures.is_for(target):
+        known = "another chip" if figures.target is None else figures.target.name
+        raise InvalidModelError(f"--target: '{file}' was compiled for {known}, not for {target.name}.")
+    return target
 
 
 def _run(

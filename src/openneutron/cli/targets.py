@@ -12,6 +12,7 @@ from rich.text import Text
 
 from openneutron import targets
 from openneutron.cli import output
+from openneutron.report.fitted import Column, FittedTable
 from openneutron.targets import Number, Target
 from openneutron.targets.target import Words
 
@@ -28,37 +29,33 @@ def show_targets(
     output.show(table, "targets", {"targets": [_as_dict(target) for target in shown]}, as_json)
 
 
-def _columns(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for index, heading in enumerate(headings):
-        table.add_column(heading, style=None if index else "cyan", no_wrap=not index, overflow="fold")
-    return table
-
-
-def _all(shown: list[Target]) -> Table:
-    table = _columns("target", "chip", "MACs per cycle", "clock", "memory", "assumed facts", "compiled for")
-    for target in shown:
-        table.add_row(
-            target.name,
-            target.title,
-            f"{target.macs_per_cycle:,}",
-            str(target.clock),
-            str(target.sram),
-            target.assumption.partition(" facts")[0],
-            "yes" if target.obstacle is None else f"no: it {target.obstacle}",
-        )
-    return table
+def _all(shown: list[Target]) -> Group:
+    columns = [
+        Column("chip", [target.title for target in shown], goes=1, style="cyan"),
+        Column("class", [target.family for target in shown], goes=2),
+        Column("activations", [str(target.npu.data_types) for target in shown], goes=3),
+        Column("MAC/cycle", [f"{target.macs_per_cycle:,}" for target in shown], justify="right"),
+        Column("clock", [str(target.clock) for target in shown], justify="right"),
+        Column("memory", [str(target.sram) for target in shown], justify="right"),
+        Column("assumed facts", [target.assumption.partition(" facts")[0] for target in shown], goes=4),
+    ]
+    lines = [f"Not compiled for: {target.name} {target.obstacle}" for target in shown if target.obstacle is not None]
+    lines.append("`openneutron targets NAME` shows the facts about one chip with their sources.")
+    return Group(FittedTable("target", [target.name for target in shown], columns), "", *lines)
 
 
 def _one(target: Target) -> Group:
-    table = _columns("fact", "value", "meaning", "source")
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for heading in ("fact", "value", "meaning", "source"):
+        named = heading == "fact"
+        table.add_column(heading, style="cyan" if named else None, no_wrap=named, overflow="fold")
     for place, entry, fact in target.facts():
         table.add_row(place, str(fact), entry.doc, fact.source)
     for name, limit in target.limits:
         table.add_row(f"limits.{name}", str(limit), "limit of NXP's converter", limit.source)
     lines = [
         Text.assemble((target.name, "bold"), f"  {target.title}, {target.family}, generation {target.hw_version}"),
-        Text(f"Host core {target.host.core}; C port {target.port.name or 'none'}"),
+        Text(f"Host core {target.host.core}; {_port(target)}"),
         Text(
             f"Copies: {'; '.join(f'{item.name}, {item.source} to {item.destination}' for item in target.copy_engines)}"
         ),
@@ -67,6 +64,14 @@ def _one(target: Target) -> Group:
     if target.obstacle is not None:
         lines.append(Text(f"Not compiled for: it {target.obstacle}"))
     return Group(*lines, "", table)
+
+
+def _port(target: Target) -> str:
+    """Return the C port for firmware, with its boards."""
+    if not target.port.name:
+        return "no C port"
+    boards = f", boards {', '.join(target.port.boards)}" if target.port.boards else ""
+    return f"C port {target.port.name} (`openneutron export --port {target.port.name}`){boards}"
 
 
 def _as_dict(target: Target) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from openneutron import __version__, files, pte
+from openneutron import __version__, files, pte, targets
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.export import c_text, readme
 from openneutron.export.deployment import Deployment
@@ -27,6 +28,7 @@ from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.rows import ALIGNMENT
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 from openneutron.options import DataOptions, changed
+from openneutron.targets import Target
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -45,13 +47,17 @@ class CompiledProgram(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The result of ``openneutron.export_bundle``: the written folder with its files, and the memory of the model."""
+    """The result of ``openneutron.export_bundle``: the written folder with its files, and the memory of the model.
+
+    ``target`` is the chip that the model was compiled for; None where it does not come with this package.
+    """
 
     folder: Path
     port: str
     files: tuple[str, ...]
     deployment: Deployment = field(repr=False)
     kernels: tuple[str, ...]
+    target: Target | None = field(default=None, repr=False)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -85,7 +91,7 @@ def export_bundle(
         The description of the written folder.
 
     Raises:
-        InvalidModelError: A part of the model runs on the CPU.
+        InvalidModelError: A part of the model runs on the CPU, or the model was compiled for a chip whose own controller runs the kernels.
         InvalidProgramError: The file is not compiled.
         InvalidOptionError: The folder is unusable, the port unknown, or ``golden`` does not fit the model.
         MissingToolError: The package was not built.
@@ -99,17 +105,43 @@ def export_bundle(
     """
     chosen = PORTS.get(port)
     if chosen is None:
-        raise InvalidOptionError(f"port: '{port}' is unknown; there are {', '.join(PORTS)}.")
+        raise InvalidOptionError(f"port: {_unknown_port(port)}")
     place = Path(to)
     earlier = check_folder(place, force)
     deployment, source, preprocessing = _deployment(model)
+    target = _target(deployment)
+    if target is not None and target.moves_tiles:
+        raise InvalidModelError(
+            f"'{source}' was compiled for {target.name}, where the NPU's own controller runs the kernels. A bundle is firmware whose core "
+            "runs them. Compile the model for a target with a C port (`openneutron targets NAME`), or run the file on Linux with the "
+            "delegate for ExecuTorch."
+        )
     kernels = called_kernels([call.program for call in deployment.calls])
     expected = golden_of(deployment, _sample(model, deployment, golden, data, preprocessing))
     contents = _contents(deployment, source, kernels, chosen, expected, preprocessing)
     manifest = {"made_by": MADE_BY, "model": source, "port": port, "files": digests(contents)}
     contents[MANIFEST] = f"{json.dumps(manifest, indent=1)}\n".encode()
     write_folder(place, contents, earlier)
-    return Bundle(place, port, tuple(sorted(contents)), deployment, kernels)
+    return Bundle(place, port, tuple(sorted(contents)), deployment, kernels, target)
+
+
+def _unknown_port(port: str) -> str:
+    """Return the message for an unknown port: one for the name of a chip or board, or the known ports."""
+    for name in targets.KNOWN:
+        its = targets.described(name).port
+        if port == name and not its.name:
+            return f"'{port}' is a target without a C port; there are {', '.join(PORTS)}."
+        if port == name or port in its.boards:
+            return f"'{port}' is a {'target' if port == name else 'board'}. Give its port, {its.name}."
+    near = difflib.get_close_matches(port, PORTS, 1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return f"'{port}' is unknown; there are {', '.join(PORTS)}.{hint}"
+
+
+def _target(deployment: Deployment) -> Target | None:
+    """Return the chip that all programs were compiled for; None where it does not come with this package."""
+    wanted = {call.program.header["target"] for call in deployment.calls}
+    return targets.with_checksum(wanted.pop()) if len(wanted) == 1 else None
 
 
 def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deployment, str, str]:

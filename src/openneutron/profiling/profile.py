@@ -13,7 +13,7 @@ from openneutron.isa import Program, decode
 from openneutron.isa.facts import facts_of
 from openneutron.isa.listing import profile as costs_of
 from openneutron.isa.steps import calls
-from openneutron.profiling.timeline import Slice, timeline
+from openneutron.profiling.timeline import Kind, Slice, timeline
 from openneutron.report.units import plural
 from openneutron.targets import Target
 
@@ -92,7 +92,8 @@ class Profile:
     """A profile. ``unit`` is that of the operators' times.
 
     ``cycles`` are those of a run with copies that block, ``copy_cycles`` of them copies; ``overlapped_cycles`` with a port that
-    copies in the background. ``slices`` are the latter's schedule.
+    copies in the background. ``slices`` are the latter's schedule. Where the chip's data mover copies in the background, ``cycles`` are the
+    same as these, and kernels wait for copies in ``copy_cycles`` of them.
     """
 
     file: str
@@ -105,7 +106,9 @@ class Profile:
 
     @property
     def copy_cycles(self) -> int:
-        """Return the cycles of all copies of constants."""
+        """Return the cycles of all copies of constants, or those in which kernels wait for the data mover."""
+        if self.target.moves_tiles:
+            return sum(item.cycles for item in self.slices if item.kind is Kind.WAIT)
         return self.cycles - sum(item.cycles for item in self.operators)
 
     @property
@@ -176,6 +179,8 @@ def modelled(file: str, programs: Programs, target: Target) -> Profile:
         start = max((item.end for item in slices), default=0)
         slices += timeline(decode(program), [item.layer for item in facts_of(program)], target, start)
     cycles = sum(decode(program).cycles for _, program in programs)
+    if target.moves_tiles:
+        cycles = max((item.end for item in slices), default=0)
     return Profile(file, target, HOST, tuple(operators), (), cycles, tuple(slices))
 
 

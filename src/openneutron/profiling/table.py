@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from openneutron.profiling.profile import HOST, KERNEL, LAYER, Profile, Row
-from openneutron.profiling.timeline import overlap_cycles
+from openneutron.profiling.timeline import Kind, overlap_cycles
 from openneutron.report.fitted import Column, FittedTable, facts
 from openneutron.report.units import duration_text, plural, size_text
 
@@ -39,7 +39,11 @@ def _totals(profile: Profile) -> list[tuple[str, str]]:
     target = profile.target
     modelled = duration_text(target.milliseconds(profile.cycles))
     rows = [("Modelled", f"{profile.cycles:,} cycles, {modelled} at {target.clock.value:g} MHz")]
-    if profile.copy_cycles:
+    if target.moves_tiles:
+        copying = sum(item.cycles for item in profile.slices if item.kind is Kind.COPY)
+        words = f"{copying:,} cycles in parallel to the kernels, which wait {profile.copy_cycles:,} cycles for them"
+        rows.append(("Copies", words))
+    elif profile.copy_cycles:
         hidden = overlap_cycles(profile.slices)
         rows.append(
             (

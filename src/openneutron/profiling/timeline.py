@@ -92,6 +92,12 @@ def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start:
     return [*made, *_between_tiles(copies, [each for each in made if each.track is Track.DATA_MOVER])]
 
 
+def run_cycles(microcode: Microcode, target: Target) -> int:
+    """Return the cycles of a run with a port that copies in the background, those that a summary calls overlapped."""
+    slices = timeline(microcode, [""] * len(microcode.operators), target)
+    return max((item.end for item in slices), default=0)
+
+
 def _between_tiles(copies: Iterable[Slice], tiles: Sequence[Slice]) -> Iterator[Slice]:
     """Yield slices of the copies of constants, one after the other, in the time in which no tile is copied.
 

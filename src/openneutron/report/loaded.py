@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,14 +26,20 @@ class CallProfile(KernelCost):
 
 @dataclass(frozen=True, slots=True)
 class ProgramFigures:
-    """A program's title, and the header of its microcode (``isa.rows.HEADER``)."""
+    """A program's title, and the header of its microcode (``isa.rows.HEADER``).
+
+    ``tiled_cycles``: the modelled cycles of a run on a chip whose data mover copies beside the kernels; None for other chips.
+    """
 
     title: str
     header: Record = field(repr=False)
+    tiled_cycles: int | None = None
 
     @property
     def cycles(self) -> int:
         """Return the modelled cycles of one run, copies of constants included."""
+        if self.tiled_cycles is not None:
+            return self.tiled_cycles
         return self.header["cycles_low"] | self.header["cycles_high"] << 32
 
 
@@ -53,9 +58,11 @@ class LoadedSummary:
     def target(self) -> Target | None:
         """Return the target chip; None where this version does not know it."""
         wanted = {program.header["target"] for program in self.programs}
-        known = (name for name in targets.KNOWN if {zlib.crc32(name.encode())} == wanted)
-        name = next(known, None)
-        return None if name is None else targets.described(name)
+        return targets.with_checksum(wanted.pop()) if len(wanted) == 1 else None
+
+    def is_for(self, target: Target) -> bool:
+        """Return whether the file was compiled for a chip of this target's name."""
+        return {program.header["target"] for program in self.programs} == {targets.checksum(target.name)}
 
     @property
     def cycles(self) -> int:

@@ -154,6 +154,11 @@ class Summary:
             or self.weights_bytes + self.sram_bytes <= int(self.target.sram.value * 1024)
         )
 
+    @property
+    def constants_fit(self) -> bool:
+        """Return whether the memory that has the constants between runs, such as flash, holds weights and microcode."""
+        return self.weights_bytes + self.microcode_bytes <= int(self.target.constants_home.size.value * 1024)
+
     def implied_copy_cycles(self, part: PartitionSummary) -> int:
         """Return the cycles of copying the weights of ``part`` from flash in each inference; 0 where the SRAM holds
         them."""
@@ -257,6 +262,7 @@ class Summary:
             "macs_on_cpu": self.cpu_macs,
             "macs_in_all": self.macs + self.cpu_macs,
             "weights_fit_sram": self.weights_fit,
+            "constants_fit_chip": self.constants_fit,
             "modelled_cycles": self.cycles,
             "npu_cycles": self.npu_cycles,
             "copy_cycles": self.copy_cycles,

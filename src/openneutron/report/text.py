@@ -12,11 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from openneutron.compiler import Report
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.options import DEFAULT_EFFORT
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
+from openneutron.report.memory_map import memory_table
 from openneutron.report.summary import PartitionSummary, Summary, folded
 from openneutron.report.traffic import copies_text, traffic_text
 from openneutron.report.units import count_text, duration_text, plural, size_text
@@ -24,14 +24,12 @@ from openneutron.targets import Target
 from openneutron.timings import Timings
 
 SHOWN_ON_CPU = 12
+"""Operators on the CPU that a summary lists; ``explain`` lists all."""
+
 STATES_SHOWN = 4
 """The number of states that a summary names."""
 
-"""Operators on the CPU that a summary lists; ``explain`` lists all."""
-
 COST_WIDTH = 30
-
-CHART_WIDTH = 32
 
 PLAIN_WIDTH = 120
 
@@ -235,10 +233,19 @@ def _weights_text(summary: Summary) -> str:
     """Return the place of the constants: the budget counts the memory that they are fetched to, and none otherwise."""
     size = summary.weights_bytes
     if any(part.report.fetched_bytes for part in summary.partitions):
-        return f"{size_text(size)} in {summary.target.external_memory.name}, fetched ahead of use"
+        return (
+            f"{size_text(size)} in {summary.target.external_memory.name}, fetched ahead of use{_too_much_text(summary)}"
+        )
     if not summary.weights_fit:
-        return f"{size_text(size)} in flash, since they do not fit the chip's SRAM"
-    return f"{size_text(size)} beside the budget, in memory that the NPU reads"
+        return f"{size_text(size)} in flash, since they do not fit the chip's SRAM{_too_much_text(summary)}"
+    return f"{size_text(size)} beside the budget, in memory that the NPU reads{_too_much_text(summary)}"
+
+
+def _too_much_text(summary: Summary) -> str:
+    """Return that the chip's memory of constants does not hold weights and microcode; empty where it does."""
+    home = summary.target.constants_home
+    there = int(home.size.value * 1024)
+    return "" if summary.constants_fit else f"; the chip's {home.name} of {size_text(there)} does not hold them"
 
 
 def partitions_table(summary: Summary) -> RenderableType:
@@ -343,35 +350,6 @@ def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
     for reason, names in reasons.items():
         lines += [Padding(f"{reason}:", (0, 0, 0, 2)), Padding(", ".join(names), (0, 0, 0, 4))]
     return lines
-
-
-def memory_table(part: PartitionSummary) -> RenderableType:
-    """Return buffers by address, each with the steps it is live in: ``.`` is before or after, ``#`` is live."""
-    report = part.report
-    steps = max((item.last for item in report.memory), default=0) + 1
-    title = Text(f"{part.name}: arena of {size_text(report.arena_bytes)}, {placement_text(report)}", "bold")
-    buffers = sorted(report.memory, key=lambda item: (item.offset, item.first))
-    lives = [(max(item.first, 0), item.last) for item in buffers]
-    columns = [
-        Column("address", [f"0x{item.offset:06x}" for item in buffers], style="cyan"),
-        Column("bytes", [f"{item.size_bytes:,}" for item in buffers], justify="right"),
-        Column("steps", [f"{first}-{last}" for first, last in lives], goes=1, justify="right"),
-        Column(f"0 to {steps - 1}", [_bar(first, last, steps) for first, last in lives]),
-    ]
-    return Group(title, FittedTable("buffer", [part.title(item.name) for item in buffers], columns, at=2))
-
-
-def placement_text(report: Report) -> str:
-    """Return the quality of the placement in words."""
-    if report.arena_bytes == report.bound_bytes:
-        return "the lower bound of these buffers"
-    return f"{size_text(report.arena_bytes - report.bound_bytes)} above the bound of {size_text(report.bound_bytes)}"
-
-
-def _bar(first: int, last: int, steps: int) -> str:
-    width = min(steps, CHART_WIDTH)
-    start, stop = first * width // steps, last * width // steps
-    return "." * start + "#" * (stop - start + 1) + "." * (width - stop - 1)
 
 
 def explanation(summary: Summary, memory: bool) -> RenderableType:

@@ -14,12 +14,12 @@ def copies_text(summary: Summary) -> str:
         there = size_text(int(summary.target.sram.value * 1024))
         said = f"{taken} of it from flash: the chip's {there} of SRAM do not hold weights and run together"
         return f"{said}. Compile with --prefetch-constants"
-    if not summary.copy_cycles:
-        return ""
-    if summary.target.moves_tiles:
+    if summary.target.moves_tiles and summary.partitions:
         engine = sum(part.report.engine_cycles for part in summary.partitions)
         busy, waits = (duration_text(summary.target.milliseconds(item)) for item in (engine, summary.copy_cycles))
         return f"{busy} in parallel to the kernels, which wait {waits} for them"
+    if not summary.copy_cycles:
+        return ""
     copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
     said = f"{duration_text(copies)} of it from flash"
     return f"{said}; {duration_text(hidden)} in all with a port that copies in the background"

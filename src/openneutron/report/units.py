@@ -25,5 +25,8 @@ def plural(count: int, what: str) -> str:
 
 
 def duration_text(milliseconds: float) -> str:
-    """Return a duration in milliseconds, or in microseconds below one."""
-    return f"{milliseconds:,.2f} ms" if milliseconds >= 1 else f"{milliseconds * 1e3:,.0f} us"
+    """Return a duration in milliseconds, in microseconds below one, or with a tenth of a microsecond below ten of them."""
+    if milliseconds >= 1:
+        return f"{milliseconds:,.2f} ms"
+    microseconds = milliseconds * 1e3
+    return f"{microseconds:,.1f} us" if 0 < microseconds < 9.95 else f"{microseconds:,.0f} us"

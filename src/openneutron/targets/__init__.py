@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import zlib
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,19 +26,32 @@ def names() -> list[str]:
     return [name for name in KNOWN if described(name).obstacle is None]
 
 
+def checksum(name: str) -> int:
+    """Return the number by which a program states its target: the CRC-32 of the target's name."""
+    return zlib.crc32(name.encode())
+
+
+def with_checksum(number: int) -> Target | None:
+    """Return the known chip of a program's number; None for a chip that does not come with this package."""
+    return next((described(name) for name in KNOWN if checksum(name) == number), None)
+
+
+def is_file(name: str) -> bool:
+    """Return whether a target is the path of a file, rather than the name of a known chip."""
+    return name.endswith(SUFFIX)
+
+
 def described(name: str) -> Target:
     """Return the target of this name, or in this file, even if it can't be compiled for.
 
     Raises InvalidTargetError where the name is unknown, or the file has a mistake.
     """
-    if name.endswith(SUFFIX):
+    if is_file(name):
         path = Path(name)
         return _read(path, _state(path), tuple(KNOWN))
     if name not in KNOWN:
-        near = difflib.get_close_matches(name, KNOWN, 1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
         raise InvalidTargetError(
-            f"Target `{name}` is not a valid target. Must be one of `{names()}`, or the path of a .toml file.{hint}"
+            f"Target `{name}` is not a valid target. Must be one of `{names()}`, or the path of a .toml file.{_hint(name)}"
         )
     return _read(KNOWN[name], _state(KNOWN[name]))
 
@@ -48,6 +62,16 @@ def get(name: str) -> Target:
     if target.obstacle is not None:
         raise InvalidTargetError(f"Target `{name}` {target.obstacle} Choose one of `{names()}`.")
     return target
+
+
+def _hint(name: str) -> str:
+    """Return what the user may have meant: a file, or a chip of a similar name; empty where there is neither."""
+    if Path(name + SUFFIX).is_file():
+        return f" Did you mean '{name}{SUFFIX}'?"
+    if Path(name).is_file():
+        return f" The name of the file '{name}' does not end in {SUFFIX}; rename it."
+    near = difflib.get_close_matches(name, KNOWN, 1)
+    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 def _state(path: Path) -> tuple[int, int]:
@@ -67,4 +91,15 @@ def _read(path: Path, _state_of_file: tuple[int, int], taken: tuple[str, ...] = 
     return read_chip(path, taken)
 
 
-__all__ = ["DEFAULT", "KNOWN", "Number", "Target", "described", "get", "names"]
+__all__ = [
+    "DEFAULT",
+    "KNOWN",
+    "Number",
+    "Target",
+    "checksum",
+    "described",
+    "get",
+    "is_file",
+    "names",
+    "with_checksum",
+]

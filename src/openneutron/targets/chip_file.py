@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from openneutron.errors import InvalidTargetError
+from openneutron.targets.contradictions import contradictions
 from openneutron.targets.target import (
     ACTIVATIONS,
     FAMILIES,
     GENERATIONS,
     KINDS,
+    PORT_NAMES,
     CopyEngine,
     Costs,
     Entry,
@@ -33,16 +35,13 @@ from openneutron.targets.target import (
 
 Part = TypeVar("Part")
 
-ARENA_ALIGNMENT = 16
-"""The alignment of the buffers of a program, in bytes (``isa.rows.ALIGNMENT``); chips that need another can't be compiled for."""
-
 _TABLE = re.compile(r"\s*\[(\[?)([A-Za-z0-9_.-]+)\]?\]")
 _KEY = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
 
 
-def _lines(text: str) -> dict[str, int]:
-    """Return the line of each table and entry: ``npu``, ``npu.clock``, and of the second memory ``memory.1``, ``memory.1.size``."""
-    found: dict[str, int] = {}
+def _places(text: str) -> list[tuple[int, str]]:
+    """Return the line and the place of each table and entry: ``npu``, ``npu.clock``, and of the second memory ``memory.1``, ``memory.1.size``."""
+    found: list[tuple[int, str]] = []
     counts: dict[str, int] = {}
     table = ""
     for line, words in enumerate(text.splitlines(), 1):
@@ -51,10 +50,27 @@ def _lines(text: str) -> dict[str, int]:
             if head[1]:
                 counts[table] = counts.get(table, -1) + 1
                 table = f"{table}.{counts[table]}"
-            found.setdefault(table, line)
+            found.append((line, table))
         elif key := _KEY.match(words):
-            found.setdefault(f"{table}.{key[1]}" if table else key[1], line)
+            found.append((line, f"{table}.{key[1]}" if table else key[1]))
     return found
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Return the first line of each place."""
+    return {place: line for line, place in reversed(_places(text))}
+
+
+def _no_toml(text: str, line: int, words: str) -> str:
+    """Return the message for a file that is no TOML: the parser's words, or the place that the file has twice."""
+    before = [(number, place) for number, place in _places(text) if number < line]
+    here = dict(_places(text)).get(line, "")
+    for number, place in before:
+        if here and place == here:
+            return f"{here}: line {number} has it too. Delete one of the two."
+        if here.removesuffix(".0") == place and here != place:
+            return f"{place}: line {number} has [{place}] and this line [[{place}]]. Write [[{place}]] in both."
+    return f"it is no TOML: {words}."
 
 
 class _ChipFile:
@@ -63,14 +79,16 @@ class _ChipFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            words = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+            raise InvalidTargetError(f"{path}: it can't be read: {words}. Give the path of a .toml file.") from error
+        try:
             self.content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            line = re.search(r"at line (\d+)", str(error))
-            raise InvalidTargetError(f"{path}:{line[1] if line else 1}: it is no TOML: {error}.") from error
-        except (OSError, UnicodeDecodeError) as error:
-            words = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise InvalidTargetError(f"{path}: it can't be read: {words}. Give the path of a .toml file.") from error
+            found = re.search(r"at line (\d+)", str(error))
+            line = int(found[1]) if found else 1
+            raise InvalidTargetError(f"{path}:{line}: {_no_toml(text, line, str(error))}") from error
         self.lines = _lines(text)
 
     def error(self, place: str, words: str) -> InvalidTargetError:
@@ -96,19 +114,31 @@ class _ChipFile:
             said = "it is missing" if value is None else f"it is {value!r}"
             raise self.error(place, f"{said}; it is a text in quotes.")
         if choices and value not in choices:
-            raise self.error(place, f"it is '{value}'; it is one of {', '.join(choices)}.")
+            raise self.error(
+                place,
+                f"it is '{value}'; it is one of {', '.join(filter(None, choices))}{' or empty' if '' in choices else ''}.",
+            )
         return value
 
     def table(self, place: str) -> Mapping[str, Any]:
+        """Return a table that the file has once."""
         value = self.content.get(place)
         if not isinstance(value, dict):
-            raise self.error(place, f"it is missing. Write a table [{place}].")
+            said = "it is missing" if value is None else f"it is no table [{place}]"
+            raise self.error(place, f"{said}. Write one table [{place}].")
         return value
 
     def tables(self, place: str) -> list[Mapping[str, Any]]:
+        """Return the tables of a kind that the file may have several times; each has a name of its own."""
         value = self.content.get(place)
         if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
-            raise self.error(place, f"it is missing. Write at least one table [[{place}]].")
+            said = "it is missing" if value is None else f"it is no table [[{place}]]"
+            raise self.error(place, f"{said}. Write at least one table [[{place}]].")
+        taken: list[str] = []
+        for index, given in enumerate(value):
+            if (name := self.text(f"{place}.{index}.name", given)) in taken:
+                raise self.error(f"{place}.{index}.name", f"'{name}' is the name of another one. Choose another name.")
+            taken.append(name)
         return value
 
     def facts(self, place: str, part: type, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,6 +181,8 @@ class _ChipFile:
 
     def _words(self, place: str, entry: Entry, value: Any) -> tuple[str, ...]:
         found = [value] if isinstance(value, str) else value
+        if entry.is_one_word and (not isinstance(found, list) or len(found) != 1):
+            raise self.error(place, f"its value is {value!r}; it is one of {', '.join(entry.choices)}.")
         if not isinstance(found, list) or not all(item in entry.choices for item in found):
             raise self.error(place, f"its value is {value!r}; it is a list of words from {', '.join(entry.choices)}.")
         return tuple(found)
@@ -183,7 +215,7 @@ def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
         )
     host, port = file.table("host"), file.table("port")
     memories = _memories(file)
-    return Target(
+    target = Target(
         name=name,
         title=file.text("title", content),
         family=file.text("family", content, FAMILIES),
@@ -196,6 +228,9 @@ def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
         port=_port(file, port),
         limits=_limits(file),
     )
+    for place, words in contradictions(target):
+        raise file.error(place, words)
+    return target
 
 
 def _memories(file: _ChipFile) -> tuple[Memory, ...]:
@@ -206,12 +241,6 @@ def _memories(file: _ChipFile) -> tuple[Memory, ...]:
     holders = [memory.name for memory in found if ACTIVATIONS in memory.holds.value]
     if len(holders) != 1:
         raise file.error("memory", f"{len(holders)} memories hold {ACTIVATIONS}; exactly one does.")
-    arena = next(index for index, memory in enumerate(found) if ACTIVATIONS in memory.holds.value)
-    if ARENA_ALIGNMENT % found[arena].alignment.value != 0:
-        raise file.error(
-            f"memory.{arena}.alignment",
-            f"its value is {found[arena].alignment.value:g}; buffers of {ACTIVATIONS} are at multiples of {ARENA_ALIGNMENT} bytes.",
-        )
     return found
 
 
@@ -235,12 +264,12 @@ def _port(file: _ChipFile, given: Mapping[str, Any]) -> Port:
     boards = given.get("boards", [])
     if not isinstance(boards, list) or not all(isinstance(board, str) for board in boards):
         raise file.error("port.boards", f"it is {boards!r}; it is a list of names.")
-    return Port(file.text("port.name", given), tuple(boards))
+    return Port(file.text("port.name", given, PORT_NAMES), tuple(boards))
 
 
 def _limits(file: _ChipFile) -> tuple[tuple[str, Number], ...]:
     found = []
-    for name, given in file.content.get("limits", {}).items():
+    for name, given in (file.table("limits") if "limits" in file.content else {}).items():
         fact = file.fact(f"limits.{name}", Entry("a limit of an operator", is_whole=True), given)
         assert isinstance(fact, Number)
         found.append((name, fact))

@@ -34,7 +34,9 @@ class Number:
         return self.source.partition(":")[0]
 
     def __str__(self) -> str:
-        return f"{self.value:,g} {self.unit}".rstrip()
+        digits = f"{int(self.value):,}" if self.value == int(self.value) else f"{self.value:,g}"
+        unit = self.unit.removesuffix("s") if self.value == 1 and "/" not in self.unit else self.unit
+        return f"{digits} {unit}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,8 @@ _ENTRY = "entry"
 class Entry:
     """The declaration of a fact: what it states, its unit, and the values that it can have.
 
-    ``choices``: the words of a fact of words; empty for a number. ``is_whole`` numbers have no fraction. ``most``: the largest value of a
-    number; None: there is no such bound.
+    ``choices``: the words of a fact of words; empty for a number. ``is_one_word``: the fact has exactly one of them. ``is_whole`` numbers
+    have no fraction. ``most``: the largest value of a number; None: there is no such bound.
     """
 
     doc: str
@@ -72,6 +74,7 @@ class Entry:
     least: float = 0.0
     choices: tuple[str, ...] = ()
     most: float | None = None
+    is_one_word: bool = False
 
 
 def number(
@@ -89,6 +92,11 @@ def count(doc: str, unit: str = "") -> Mapping[str, Entry]:
 def words(doc: str, *choices: str) -> Mapping[str, Entry]:
     """Return the metadata of a field for words, each of them one of ``choices``."""
     return {_ENTRY: Entry(doc, choices=choices)}
+
+
+def word(doc: str, *choices: str) -> Mapping[str, Entry]:
+    """Return the metadata of a field for exactly one of ``choices``."""
+    return {_ENTRY: Entry(doc, choices=choices, is_one_word=True)}
 
 
 def entries(table: type) -> dict[str, Entry]:
@@ -148,7 +156,7 @@ class CopyEngine:
     source: str
     destination: str
     channels: Number = field(metadata=count("copies that can be under way"))
-    mode: Words = field(metadata=words("whether the host waits for a copy", SYNCHRONOUS, BACKGROUND))
+    mode: Words = field(metadata=word("whether the host waits for a copy", SYNCHRONOUS, BACKGROUND))
     rate: Number = field(metadata=number("bytes copied in a cycle of the NPU", "bytes/cycle", 0.001))
 
 
@@ -185,6 +193,10 @@ class Costs:
             "the largest difference of a modelled latency from a measured one, in parts of the latter", "%", most=99
         )
     )
+
+
+PORT_NAMES = ("", "cortex_m33", "zephyr", "mcuxpresso", "mcxn947")
+"""The C ports that a chip can name, those of ``openneutron.export``; empty: there is none for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +293,11 @@ class Target:
     def reads_constants_in_place(self) -> bool:
         """Return whether the NPU reads a memory of constants other than the one that holds activations."""
         return self.constants_memory is not self.arena_memory
+
+    @property
+    def constants_home(self) -> Memory:
+        """Return the memory that has the constants between runs: where the NPU reads them, or from where they are copied."""
+        return self.constants_memory if self.reads_constants_in_place else self.external_memory
 
     @property
     def moves_tiles(self) -> bool:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Mapping
 
 from openneutron.compiler.cost.cycles import fetch_cycles
@@ -30,7 +29,7 @@ from openneutron.isa import Microcode, Program, Record, aligned, base, encode, r
 from openneutron.isa.facts import OperatorFacts, with_facts
 from openneutron.isa.kernels.row import Packing
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
-from openneutron.targets import Target
+from openneutron.targets import Target, checksum
 
 NAME_LENGTH = 40
 """Operator names are cut to so many characters in a program: they are for listings and profiles only."""
@@ -105,7 +104,7 @@ def emit(
         scratch_size=layout.external_bytes if schedule.is_tiled else layout.scratch_bytes,
         prefetch_size=layout.scratch_bytes if schedule.is_tiled else schedule.prefetch_bytes,
         profile_size=sum(runs for runs, _ in spent_on_calls(schedule, target)) * PROFILE_EVENT_BYTES if profile else 0,
-        target=zlib.crc32(target.name.encode()),
+        target=checksum(target.name),
         cycles=cycles,
         names=tuple(short_name(call.name) for call in schedule.calls),
         states=tuple(state_record(state, storages, weights) for state in graph.states),

@@ -24,7 +24,7 @@ LABEL_WIDTH = 34
 BAR_STEP = 17
 """The height of a bar with its gap, in pixels."""
 
-COMPUTE, MEMORY, DISPATCH, COPIES = "compute", "memory", "dispatch", "copies from flash"
+COMPUTE, MEMORY, DISPATCH, COPIES = "compute", "memory", "dispatch", "copies of constants"
 PARTS = (COMPUTE, MEMORY, DISPATCH, COPIES)
 PART_COLOURS = ("#3f7fd1", "#d9831f", "#8d93a1", "#b4559f")
 ACCENT = "#d1495b"
@@ -125,9 +125,10 @@ def latency(data: ReportData) -> Chart:
         )
         for index, layer in enumerate(data.layers)
     )
+    beside = ", which run beside the kernels of earlier layers" if data.target.copies_beside else ""
     text = (
         "The modelled time of each kernel call: computing, moving values, the host's dispatch, and copies of its constants "
-        "from flash. The share behind a bar is that of the multipliers at work."
+        f"from {data.target.constants_from}{beside}. The share behind a bar is that of the multipliers at work."
     )
     return Chart("latency", "Latency by layer", text, tuple(views), Table(headings, rows))
 

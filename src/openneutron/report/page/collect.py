@@ -9,6 +9,8 @@ from dataclasses import fields, replace
 from openneutron.compiler.cost.losses import MEMORY
 from openneutron.compiler.emit.report import OperatorReport
 from openneutron.compiler.search.pareto import Point
+from openneutron.isa.rows import KERNEL_BY_NAME
+from openneutron.report.memory_map import mapped_buffers
 from openneutron.report.page.connect import connected
 from openneutron.report.page.data import (
     CONSTANTS,
@@ -106,6 +108,10 @@ def _target(target: Target) -> TargetData:
         sram_bytes=int(target.sram.value * 1024),
         moved_bytes_per_cycle=float(target.arena_memory.bandwidth.value),
         flash_bytes_per_cycle=float(target.copy_engine.rate.value),
+        pipelines=target.all_pipelines,
+        macs=target.macs,
+        constants_from=target.external_memory.name,
+        copies_beside=target.moves_tiles,
     )
 
 
@@ -168,7 +174,8 @@ MOVES = "bytes"
 
 def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
     """Return the cycles of dispatch, of compute and of moving values."""
-    dispatch = call.stripes * int(target.costs.issue_cycles.value)
+    is_transfer = KERNEL_BY_NAME[call.kernel].is_transfer  # the data mover makes it
+    dispatch = 0 if is_transfer else call.stripes * int(target.costs.issue_cycles.value)
     rest = call.cycles - dispatch
     moves = call.bottleneck == MEMORY or call.parallel == MOVES
     return (dispatch, 0, rest) if moves else (dispatch, rest, 0)
@@ -177,21 +184,10 @@ def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
 def _buffers(number: int, part: PartitionSummary) -> list[Buffer]:
     found = []
     last = max(len(part.report.steps) - 1, 0)
-    for item in part.report.memory:
-        kind = ROLLING if item.rows_held else TENSOR
-        live = max(item.first, 0), min(item.last, last)
-        rows = item.rows_held, item.rows
-        found.append(Buffer(number, part.title(item.name), kind, item.offset, item.size_bytes, *live, *rows))
-    for place, step in enumerate(part.report.steps):
-        if step.size_bytes:
-            (call,) = step.calls
-            used = [
-                later
-                for later, other in enumerate(part.report.steps)
-                if later > place and call in other.calls and not other.size_bytes
-            ]
-            name = part.title(part.report.operators[call].name)
-            found.append(Buffer(number, name, CONSTANTS, step.offset, step.size_bytes, place, max(used, default=place)))
+    for item in mapped_buffers(part):
+        kind = CONSTANTS if item.is_constant else ROLLING if item.rows_held else TENSOR
+        live = item.first, min(item.last, last), item.rows_held, item.rows
+        found.append(Buffer(number, item.title, kind, item.offset, item.size_bytes, *live))
     return found
 
 

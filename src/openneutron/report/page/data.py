@@ -21,7 +21,11 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class TargetData:
-    """The chip, with the constants of the cost model that the roofline shows."""
+    """The chip, with the constants of the cost model that the roofline and the suggestions show.
+
+    ``pipelines`` are those of all cores, ``macs`` the multipliers of one of them; 0 in reports of earlier versions.
+    ``constants_from`` is the memory that constants are copied from, and ``copies_beside`` states that copies run beside the kernels.
+    """
 
     name: str
     title: str
@@ -30,6 +34,10 @@ class TargetData:
     sram_bytes: int
     moved_bytes_per_cycle: float
     flash_bytes_per_cycle: float
+    pipelines: int = 0
+    macs: int = 0
+    constants_from: str = "flash"
+    copies_beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

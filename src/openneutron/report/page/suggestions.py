@@ -85,17 +85,21 @@ def _idle(data: ReportData) -> Iterator[Suggestion]:
             f"{reason[0].upper()}{reason[1:]}",
             f"{plural(len(layers), 'layer')} ({_names(layers)}) {'takes' if len(layers) == 1 else 'take'} "
             f"{_share(data, taken)} of the time and {'uses' if len(layers) == 1 else 'use'} less than half of the multipliers. "
-            f"{_remedy(reason)}",
+            f"{_remedy(data, reason)}".rstrip(),
             cycles=lost,
         )
 
 
-def _remedy(reason: str) -> str:
+def _remedy(data: ReportData, reason: str) -> str:
+    """Return what helps against idle multipliers; empty where nothing in the model does."""
     if reason.startswith("a depthwise"):
         return "A dense convolution with few channels may be as fast; try one where the channels are few."
     if "fill" in reason:
-        return "Counts up to the next multiple of 8 cost nothing more: use that, or fewer."
-    return "A larger SRAM budget lets more rows be computed at once."
+        lanes = data.target.macs if reason.endswith("multipliers") else data.target.pipelines
+        return f"Counts up to the next multiple of {lanes} cost nothing more: use that, or fewer." if lanes else ""
+    if "stripes" in reason or "more than once" in reason:
+        return "A larger SRAM budget lets more rows be computed at once."
+    return ""
 
 
 def _dispatch(data: ReportData) -> Iterator[Suggestion]:
