@@ -4,7 +4,8 @@
  * One part finds its words in place; those of the other one, which has fewer, are copied. A call's words are the copied part's input or output
  * that is not the scratch buffer, a bound of the call's work, then all words of the part in place, and then those of the copied part without
  * its input and output. Both kernels compute each position from the same position of their input. So a scratch buffer may hold fewer rows than
- * the call computes: the call then goes through its rows in blocks of as many. */
+ * the call computes: the call then goes through its rows in blocks of as many. Both kernels have run on a block before the first one reads the
+ * next block, so that the output may take the memory of the blocks of the input before it. */
 #ifndef NEUTRON_CHAIN_H
 #define NEUTRON_CHAIN_H
 

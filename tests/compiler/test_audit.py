@@ -21,6 +21,7 @@ from openneutron.isa.rows import KERNELS
 from scripts.published_networks import cifarnet
 from tests.support import oracle, random_graphs
 from tests.support.hand_made_cascade import compiled_with, three_operators
+from tests.support.token_blocks import Block, feed_forward
 
 STRIPES = (Rows(0, 0, 1), Loop(8, (Rows(0, 1, 3, 2), Rows(1, 0, 1, 1), Rows(2, 0, 1, 1))))
 RINGS = {"a": 3, "b": 1}
@@ -96,6 +97,22 @@ def test_overlapping_buffers_are_found() -> None:
     home = code.buffers[code.operators[last]["input"]]["offset"]
     found = changed(compiled, lambda code: with_buffer(code, last, "output", offset=home))
     assert any("it writes its output over what it has still to read of input" in text for text in found)
+
+
+@pytest.mark.without_tiles("chained calls have no tiles")
+def test_a_block_written_over_rows_that_are_still_read_is_found() -> None:
+    block = Block((1, 64, 24))
+    graph = block.graph(feed_forward(block, "x", True))
+    compiled = compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=3000, check=True))
+    code = decode(compiled.program)
+    start, given = (code.buffers[code.operators[0][name]]["offset"] for name in ("output", "input"))
+    assert (start, given) == (given - 8 * 24, start + 8 * 24), "the output is one block in front of the input"
+    own, later = (
+        changed(compiled, lambda code, far=far: with_buffer(code, 0, "output", offset=start + far))  # type: ignore[misc]
+        for far in (16, 16 * 24)
+    )
+    assert any("rows (0, 8): it writes its output over what it has still to read of" in text for text in own)
+    assert any("rows (8, 16): input: " in text and "bytes hold 's4' by now" in text for text in later)
 
 
 def test_a_buffer_outside_its_memory_is_found() -> None:

@@ -69,9 +69,9 @@ def feed_forward(block: Block, source: str, before: bool) -> str:
     return block.add(block.linear(hidden, block.shape[-1]), source)
 
 
-def chained() -> dict[str, Graph]:
+def chained(shape: tuple[int, ...] = (1, 7, 24)) -> dict[str, Graph]:
     """Return a graph of one call of each kernel that runs two kernels of a sequence, by the kernel's name."""
-    blocks = [Block(seed=seed) for seed in range(7)]
+    blocks = [Block(shape, seed) for seed in range(7)]
     one, two, three, four, five, six, seven = blocks
     parts = seven.norm("x")
     wide, narrow = seven.linear(parts, 16, 3), seven.linear(parts, 8, 8)
@@ -81,7 +81,7 @@ def chained() -> dict[str, Graph]:
         "feed_forward_s8": three.graph(feed_forward(three, "x", False)),
         "layer_norm_feed_forward_s8": four.graph(feed_forward(four, "x", True)),
         "feed_forward_layer_norm_s8": five.graph(five.norm(feed_forward(five, "x", False))),
-        "conv_2d_1x1_add_layer_norm_s8": six.graph(six.norm(six.add(six.linear("x", 24), "x"))),
+        "conv_2d_1x1_add_layer_norm_s8": six.graph(six.norm(six.add(six.linear("x", shape[-1]), "x"))),
         "layer_norm_conv_2d_1x1_parts_s8": seven.graph(
             seven.add(wide, wide), seven.gelu(wide), seven.add(narrow, narrow), seven.gelu(narrow)
         ),

@@ -213,6 +213,11 @@ def is_element_by_element(kernel: str, name: str) -> bool:
     return RULES[kernel] is _same or kernel == "squeeze_excite_s8"
 
 
+def block_scratch(kernel: str) -> str:
+    """Return the scratch buffer of a kernel that goes through its rows in blocks of as many as the buffer holds; empty for other kernels."""
+    return "between" if RULES[kernel] is _chained else ""
+
+
 def read_window(call: KernelCall, name: str, window: Window) -> Window:
     """Return the window that a call reads of its input ``name`` to compute a window of its output."""
     return RULES[call.kernel](call, name, window)

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.emit.accesses import Window, is_element_by_element, read_window, whole_window, written_window
+from openneutron.compiler.emit.accesses import (
+    Window,
+    block_scratch,
+    is_element_by_element,
+    read_window,
+    whole_window,
+    written_window,
+)
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
@@ -153,11 +160,23 @@ class _Run:
         window = _window_of(instruction, iteration, call)
         if window is None:
             return
-        who = f"{call.kernel} '{call.name}'" + ("" if window == whole_window(call, "output") else f", rows {window[1]}")
+        who = _who(call, window)
         for key, blob in packed(call).items():
             here = np.arange(operator[f"{key}_offset"], operator[f"{key}_offset"] + len(blob))
             if not self._is_outside(f"{who}: {key}", operator[f"{key}_base"], here):
                 self._constant(f"{who}: {key}", operator[f"{key}_base"], here, blob)
+        for block in self._blocks(call, operator, window):
+            self._block(_who(call, block), call, operator, block)
+
+    def _blocks(self, call: KernelCall, operator: Record, window: Window) -> Iterator[Window]:
+        """Yield the windows that a call computes one after the other."""
+        scratch, (first, end) = block_scratch(call.kernel), window[1]
+        rows = self._buffer(operator[scratch])["ring"] if scratch else end - first
+        for row in range(first, end, rows):
+            yield window[0], (row, min(row + rows, end)), window[2], window[3]
+
+    def _block(self, who: str, call: KernelCall, operator: Record, window: Window) -> None:
+        """Note the faults of a window: its reads, and then its writes."""
         written = self._written(who, call, operator, window)
         if written is None:
             return
@@ -281,6 +300,10 @@ class _Run:
 def _new(storage: Storage) -> str:
     """Return the name of the value that a call writes to a storage; a state's is its new value."""
     return storage.name if storage.state is None else f"the new {storage.name}"
+
+
+def _who(call: KernelCall, window: Window) -> str:
+    return f"{call.kernel} '{call.name}'" + ("" if window == whole_window(call, "output") else f", rows {window[1]}")
 
 
 def _is_updated(storage: Storage, schedule: Schedule, storages: Storages) -> bool:

@@ -172,7 +172,8 @@ class Traits:
     function of its only operand. ``passes``: the call can be two calls. ``joins``: the call is one of the first kernel, then one of the
     second on its output, in place. ``parts``: the call is one of each of these kernels, in this order; with ``between``, each is on the output
     of the one before it, through this scratch buffer. ``in_blocks``: scratch buffers of which fewer rows than those of the output suffice, since
-    the kernel then goes through its rows in blocks of as many. ``of_batch``: the scratch buffer for one batch of the first part's result, where
+    the kernel then goes through its rows in blocks of as many: it has written a block of the output before it reads the operands of the next
+    one. ``of_batch``: the scratch buffer for one batch of the first part's result, where
     the call goes through its batches. ``runs``: other kernels whose code it calls.
     """
 

@@ -52,7 +52,8 @@ class CallRows:
     ``offset``: the row of the output's storage that output row 0 is. ``in_place``: the storages whose memory the output may take.
     ``by_rows``: the output can be computed row by row; ``in_rows``: these rows are rows of the storage (not in a transposed
     output). With ``patch`` the call stands for a chain of calls in patches, the last of which is ``call``. Where constants are
-    fetched, ``constants_bytes`` are those of the call, and ``piece_bytes`` those of its smallest piece; otherwise 0.
+    fetched, ``constants_bytes`` are those of the call, and ``piece_bytes`` those of its smallest piece; otherwise 0. ``blocks_in``: the
+    scratch whose rows are those of a block, where the call goes through its rows in blocks; otherwise empty.
     """
 
     call: KernelCall
@@ -68,6 +69,7 @@ class CallRows:
     constants_bytes: int
     piece_bytes: int
     patch: Patch | None = None
+    blocks_in: str = ""
     _spent: dict[tuple[int, int], int] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def cycles(self, begin: int, end: int, target: Target) -> int:
@@ -215,8 +217,10 @@ def call_rows(
     # A stripe of the result would take the place of rows that the next stripe needs.
     by_rows = by_rows and not overwritten
     constants = (fetched_bytes(call, storages), Cuttable(call, storages).piece_bytes(1)) if fetched else (0, 0)
+    between = call.traits.between
+    blocks_in = storages.of[call.views[between].tensor] if between else ""
     return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows, in_rows,
-                    whole, whole // rows if even else None, *constants)  # fmt: skip
+                    whole, whole // rows if even else None, *constants, blocks_in=blocks_in)  # fmt: skip
 
 
 def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:

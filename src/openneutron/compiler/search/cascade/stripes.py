@@ -89,18 +89,44 @@ def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
     return min(held, piece.rows, piece.block_rows or piece.rows)
 
 
-def _overlap(segment: Segment, made: Piece, dying: Piece, done: Mapping[int, Progress]) -> int:
+def _in_blocks(
+    segment: Segment, done: Mapping[int, Progress], writer: int, rings: Mapping[str, int]
+) -> Mapping[int, Progress]:
+    """Return the progress after each block of rows that call ``writer`` goes through in an iteration; ``rings``: see ``Stripes``.
+
+    A call has written a block before it reads the rows of the next one. Calls in front of it have computed their rows of the iteration,
+    and calls behind it have not, until its last block.
+    """
+    rows = rings.get(segment.network.calls[writer].blocks_in, 0)
+    own = done[writer]
+    if not rows or segment.network.backwards or max(map(sub, own, (0, *own))) <= rows:
+        return done
+    made: dict[int, list[int]] = {position: [] for position in done}
+    for index, (begin, end) in enumerate(zip((0, *own), own, strict=False)):
+        ends = [*range(begin + rows, end, rows), end]
+        for position, progress in done.items():
+            before = progress[index - 1] if index else 0
+            now = progress[index]
+            blocks = len(ends) - 1
+            made[position] += ends if position == writer else [now if position < writer else before] * blocks + [now]
+    return made
+
+
+def _overlap(
+    segment: Segment, made: Piece, dying: Piece, done: Mapping[int, Progress], rings: Mapping[str, int]
+) -> int:
     """Return how far behind the start of ``dying`` ``made`` may start, so that no row is written over one that is still needed."""
     furthest = dying.size
     for writer in _inside(segment, made.writers):
         call = segment.network.calls[writer]
         on_itself = dying.name in call.in_place
-        low = _still_needed(segment, dying, done, writer, on_itself)
+        after = _in_blocks(segment, done, writer, rings)
+        low = _still_needed(segment, dying, after, writer, on_itself)
         furthest = min(
             furthest,
             *(
                 first * dying.row_pitch - (rows + call.offset) * made.row_pitch
-                for first, rows in zip(low, done[writer], strict=True)
+                for first, rows in zip(low, after[writer], strict=True)
             ),
         )
         if on_itself:
@@ -122,7 +148,7 @@ def evaluated(segment: Segment, pacing: Pacing, done: Mapping[int, Progress], cy
     ends = sum(p.size for p in segment.dying) + sum(p.size for p in segment.made)
     between = _between_patches_bytes(segment, done)
     rings = _rings(segment, done)
-    overlaps, saved = _overlaps(segment, done)
+    overlaps, saved = _overlaps(segment, done, rings)
     memory = constants + segment.through_bytes + ends + between - saved
     for piece in segment.inner:
         memory += aligned(rings[piece.name] * piece.row_pitch) if piece.name in rings else piece.size
@@ -139,7 +165,9 @@ def _rings(segment: Segment, done: Mapping[int, Progress]) -> dict[str, int]:
     return rings
 
 
-def _overlaps(segment: Segment, done: Mapping[int, Progress]) -> tuple[dict[tuple[str, str], int], int]:
+def _overlaps(
+    segment: Segment, done: Mapping[int, Progress], rings: Mapping[str, int]
+) -> tuple[dict[tuple[str, str], int], int]:
     """Return how far pieces that are made and that die here may overlap, see ``Stripes``, and the bytes that this saves.
 
     Each piece saves memory once, in the pair that saves most.
@@ -147,7 +175,7 @@ def _overlaps(segment: Segment, done: Mapping[int, Progress]) -> tuple[dict[tupl
     overlaps, gains = {}, []
     for made in segment.made:
         for dying in segment.dying:
-            furthest = _overlap_of(segment, made, dying, done) if made.size and dying.size else None
+            furthest = _overlap_of(segment, made, dying, done, rings) if made.size and dying.size else None
             if furthest is None:
                 continue
             gain = made.size + dying.size - max(dying.size + max(0, -furthest), made.size)
@@ -163,11 +191,13 @@ def _overlaps(segment: Segment, done: Mapping[int, Progress]) -> tuple[dict[tupl
     return overlaps, saved
 
 
-def _overlap_of(segment: Segment, made: Piece, dying: Piece, done: Mapping[int, Progress]) -> int | None:
+def _overlap_of(
+    segment: Segment, made: Piece, dying: Piece, done: Mapping[int, Progress], rings: Mapping[str, int]
+) -> int | None:
     """Return how far behind the start of ``dying`` ``made`` may start; None where the two must not overlap."""
     calls = segment.network.calls
     if made.row_pitch and dying.row_pitch and all(calls[w].in_rows for w in _inside(segment, made.writers)):
-        return _overlap(segment, made, dying, done)
+        return _overlap(segment, made, dying, done, rings)
     if segment.end - segment.first == 1 and dying.name in calls[segment.first].in_place:
         return 0
     return None
