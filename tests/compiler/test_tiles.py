@@ -22,6 +22,7 @@ from openneutron.compiler.search.tiles import TiledTask, fit, least_moved_bytes
 from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.moves import compact
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
+from openneutron.compiler.search.tiles.streams import Streams
 from openneutron.compiler.select.calls import Storages, View
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
@@ -195,6 +196,24 @@ def test_a_state_that_leaves_memory_to_later_calls_is_kept(monkeypatch: pytest.M
     once = TileSearch._shortest
     monkeypatch.setattr(TileSearch, "_shortest", lambda search, budget, _: once(search, budget, False))
     assert made.report.cycles < compiled(graph, 1.5).report.cycles
+
+
+def test_a_call_that_no_memory_holds_ends_a_search_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The weights of 200 inputs and 8 outputs, the fewest of a group, with their requantization, and a row of the input.
+    storages, calls = prepared(Chain("deep", (1, 8, 8, 200)).conv(512, 1).graph()).tasks.selected[0]
+    search = TileSearch(Streams(calls, storages, targets.get("imx95")))
+    assert search.floor_bytes == 8 * 200 + 8 * 12 + 8 * 200
+    monkeypatch.setattr(TileSearch, "_shortest", lambda search, budget, _: budget)
+    monkeypatch.setattr(TileSearch, "_made", lambda search, path: path)
+    assert [search.plan(search.floor_bytes - less) for less in (0, 16)] == [search.floor_bytes, None]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_plan_takes_less_than_the_floor_of_its_search(seed: int) -> None:
+    storages, calls = prepared(several(seed)).tasks.selected[0]
+    search = TileSearch(Streams(calls, storages, targets.get("imx95")))
+    sizes = [size for size in range(512, 1 << 16, 512) if search._shortest(size, True) is not None]
+    assert search.floor_bytes <= min(sizes, default=1 << 16)
 
 
 def test_all_plans_of_a_graph_are_compared_unless_it_has_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:

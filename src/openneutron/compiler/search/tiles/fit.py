@@ -30,7 +30,7 @@ GROUPED = (0.84, 0.6)
 """Calls are divided so that a plan exists for this fraction of the memory of the NPU. The second one leaves more to constants."""
 
 FAR = 1.15
-"""Calls are divided again where a schedule takes more than this ratio of the plan's estimate: its kernels wait for constants."""
+"""Calls are divided again where the best schedule takes more than this ratio of a plan's estimate: its kernels wait for constants."""
 
 ENOUGH = 1.01
 """A schedule whose cycles are within this ratio of the first plan's estimate ends the search: later plans have less memory.
@@ -227,7 +227,8 @@ def _fastest_of(
         below = limit if best is None else best.cycles
         found, estimate = _fastest_plan(search, target, budget, below, is_medium)
         best = found or best
-        if best is not None and best.cycles <= FAR * estimate:
+        known = limit if best is None else best.cycles
+        if known <= FAR * estimate:
             break
     return best
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from openneutron.compiler.cost.cycles import fetch_cycles, least_compute_cycles
+from openneutron.compiler.schedule.needs import row_needs
 from openneutron.compiler.schedule.schedule import fetched_bytes
 from openneutron.compiler.search.cascade.network import rows_computed
 from openneutron.compiler.search.tiles.streams import Streamed, Streams, Tiled, tiled
@@ -82,6 +83,7 @@ class TileSearch:
     outside: frozenset[str] = field(init=False)
     _touched: list[frozenset[str]] = field(init=False)
     _saving: list[int] = field(init=False)
+    floor_bytes: int = field(init=False)
     _in_cascades: list[bool] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,12 +101,31 @@ class TileSearch:
         computed = rows_computed(self.streams.base)
         self._in_cascades = [row.by_rows and n > 0 for row, n in zip(self.streams.base.calls, computed, strict=True)]
         self._saving = [self._most_saved(cut) for cut in range(len(calls) + 1)]
+        self.floor_bytes = max(map(self._least_bytes, range(len(calls))), default=0)
 
     def _most_saved(self, cut: int) -> int:
         """Return the cycles of all loads of tensors that are live at a cut: a state saves at most these by what stays."""
         live = [piece for piece in self.streams.base.pieces.values() if piece.first < cut <= piece.last]
         sizes = [piece.size * sum(reader >= cut for reader in piece.readers) for piece in live]
         return fetch_cycles(sum(sizes), self.streams.target)
+
+    def _least_bytes(self, position: int) -> int:
+        """Return a lower bound of the memory of every segment with this call: its constants, and the rows of one tensor for one row."""
+        call = self.streams.base.calls[position]
+        return call.piece_bytes + max((self.window_bytes(position, name) for name in call.reads), default=0)
+
+    def window_bytes(self, position: int, name: str) -> int:
+        """Return the least bytes of a tensor that are in memory while a call computes one row, in the compact form of a copy."""
+        streams, most = self.streams, 0
+        call, by_rows = streams.calls[position], streams.base.calls[position].by_rows
+        for operand, view in call.views.items():
+            if streams.storages.of[view.tensor] == name and call.reads(operand):
+                needs, size, rows = row_needs(call, operand), view.distinct_bytes, view.extents[1]
+                if needs is not None and by_rows:
+                    held = max(end - first for first, end in zip(needs.low, needs.high[1:], strict=False))
+                    size = min(size, max(0, held) * size // rows)
+                most = max(most, size)
+        return most
 
     def _bytes_read(self, call: KernelCall) -> dict[str, int]:
         """Return the bytes of each storage that a call reads, the maximum over its operands."""
@@ -121,6 +142,8 @@ class TileSearch:
         After the fastest states of a cut, too little of the memory may be left for a later call. Where no plan is found, the path is
         therefore searched once more, with the state of the fewest staying bytes kept for each cut too.
         """
+        if self.floor_bytes > budget:
+            return None
         path = self._shortest(budget, False) or self._shortest(budget, True)
         return None if path is None else self._made(path)
 

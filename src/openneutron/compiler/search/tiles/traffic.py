@@ -24,7 +24,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from openneutron.compiler.schedule.needs import row_needs
 from openneutron.compiler.search.cascade.network import Piece
 from openneutron.compiler.search.tiles.search import TileSearch
 
@@ -130,7 +129,7 @@ class LeastTraffic:
             for name, size in self.search.bytes_read[position].items():
                 if pieces[name].first < first:
                     read[name] = max(read.get(name, 0), size)
-                rows[name] = max(rows.get(name, 0), self._window(position, name))
+                rows[name] = max(rows.get(name, 0), self.search.window_bytes(position, name))
             rows.setdefault(call.output, 0)
         ends = [name for name in rows if pieces[name].first >= first]
         defined = [name for name in ends if pieces[name].last >= end]
@@ -141,19 +140,6 @@ class LeastTraffic:
             if first <= max(pieces[name].writers, default=-1) < end <= pieces[name].last
         }
         return _Span(constants, read, rows, inner, tuple(defined), stored)
-
-    def _window(self, position: int, name: str) -> int:
-        """Return the least bytes of a tensor that are in memory while a call computes one row, in the compact form of a copy."""
-        streams, most = self.search.streams, 0
-        call, by_rows = streams.calls[position], streams.base.calls[position].by_rows
-        for operand, view in call.views.items():
-            if streams.storages.of[view.tensor] == name and call.reads(operand):
-                needs, size, rows = row_needs(call, operand), view.distinct_bytes, view.extents[1]
-                if needs is not None and by_rows:
-                    held = max(end - first for first, end in zip(needs.low, needs.high[1:], strict=False))
-                    size = min(size, max(0, held) * size // rows)
-                most = max(most, size)
-        return most
 
     def _after(self, first: int, end: int, span: _Span, stays: Stays) -> Iterator[tuple[Stays, int]]:
         """Yield the tensors that stay behind a segment, for each choice, and the bytes that the segment copies."""
