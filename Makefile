@@ -131,6 +131,13 @@ cortex_m33: $(VENV)/.cmake
 bench: $(VENV)/.bench
 	$(BIN)/python -W ignore -m bench
 
+# The chips of the other NPUs (i.MX 952 has that of i.MX 95, MCXN54x that of MCXN94x), and the tests that compile for a chip.
+CHIPS := imx943 imx95 mcxn94x
+OF_CHIPS := tests/compiler tests/cortex_m33/test_instructions.py tests/driver tests/export/test_wide_tensors.py \
+    tests/fuzz/test_budgets.py tests/litert tests/ops tests/profiling tests/recurrent tests/report tests/runtime \
+    $(addprefix tests/test_,$(addsuffix .py,architectures_budgets golden golden_schedules measured_memory models_folder \
+        shared_budgets shared_models whole_way))
+
 soak: $(VENV)/.suites
 	$(BIN)/python -W ignore -m tests.suites.executorch_operators --page build/executorch-operators.md
 	$(BIN)/python -W ignore -m tests.suites.op_db --samples 8
@@ -140,8 +147,7 @@ soak: $(VENV)/.suites
 	$(BIN)/python -m tests.fuzz.budgets 0 2000 wide
 	$(BIN)/python -m tests.fuzz.targets 0 4000
 	$(BIN)/python -m tests.fuzz.tiles 0 2000
-	$(BIN)/python -m pytest -q --chip mcxn94x tests/compiler tests/litert/test_operators.py
-	$(BIN)/python -m pytest -q --chip imx95 tests/compiler tests/litert/test_operators.py
+	for chip in $(CHIPS); do $(BIN)/python -m pytest -q --chip $$chip $(OF_CHIPS) || exit 1; done
 	$(BIN)/python -m tests.fuzz.mutants --hand
 	$(BIN)/python -m tests.fuzz.mutants $(COUNT) $(SEED)
 
