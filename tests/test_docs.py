@@ -10,7 +10,9 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+from openneutron import targets
 from openneutron.cli.app import application
+from openneutron.compiler.cost.cycles import depthwise_macs
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 COMMAND = re.compile(r"^openneutron (.*)$|`openneutron ([^`]*)`", re.MULTILINE)
@@ -61,6 +63,23 @@ def test_commands_and_their_options_exist(root: Path) -> None:
             assert given <= options_of(command), f"{page.name}: openneutron {words}"
             count += 1
     assert count > 20
+
+
+def test_the_machine_has_the_numbers_of_its_chip(root: Path) -> None:
+    text = (root / "docs/explanation/machine.md").read_text()
+    chip = targets.get("imxrt700")
+    assert f"* **{chip.pipelines} pipelines of {chip.macs} multiply-accumulates.**" in text
+    assert f"A depthwise convolution uses {chip.costs.depthwise_macs.value:g} multipliers in each pipeline." in text
+    fitted = [
+        str(fact) for fact in (chip.costs.issue_cycles.source, targets.get("imx95").arena_memory.bandwidth.source)
+    ]
+    assert "to nine published latencies of i.MX RT700 and MCX N" in fitted[0]
+    assert "to eight published latencies of i.MX 95" in fitted[1]
+    assert "fitted to nine published latencies of i.MX RT700 and MCX N, and to eight of i.MX 95." in text
+    explained = (root / "docs/how-to/read-an-explanation.md").read_text()
+    assert f"uses {depthwise_macs(chip)} multipliers of {chip.macs} in each pipeline" in explained
+    pipelines = {name: targets.get(name).all_pipelines for name in ("imxrt700", "mcxn94x", "imx95")}
+    assert "{imxrt700} of i.MX RT700, {mcxn94x} of MCX N, {imx95} of i.MX 95".format(**pipelines) in explained
 
 
 def test_the_quantizer_example_runs(root: Path) -> None:

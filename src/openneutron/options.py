@@ -133,6 +133,8 @@ class CompileOptions:
     """Flags for the converter ``eiq``: fields of its compilationOpts, such as ``--minNumOpsPerGraph=2``."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.target, os.PathLike):
+            object.__setattr__(self, "target", os.fspath(self.target))
         for name, flag in flags_of(type(self)).items():
             value = getattr(self, name)
             flag.check(value)

@@ -164,5 +164,18 @@ def test_targets_and_version(openneutron: Command) -> None:
     )
     assert openneutron("targets", "imx95").out.splitlines()[1] == "Host core Cortex-A55; no C port"
     assert one[3].startswith("15 of 34 facts about mcxn94x are assumed; ")
+    two = [line.split("  ") for line in openneutron("targets", "mcxn94x", "imx95").out.splitlines()]
+    cells = {row[0]: [cell.strip() for cell in row[1:] if cell] for row in two if len(row) > 1}
+    assert cells["fact"] == ["mcxn94x", "imx95"]
+    assert cells["class"] == ["Neutron-C", "Neutron-S"]
+    assert cells["npu.clock"] == ["150 MHz", "1,000 MHz"]
+    assert cells["memory tcm: size"] == ["1,024 KiB"]
+    assert "npu.accumulators" not in cells
+    assert [
+        chip["name"] for chip in json.loads(openneutron("targets", "mcxn94x", "imx95", "--json").out)["targets"]
+    ] == [
+        "mcxn94x",
+        "imx95",
+    ]
     (chip,) = json.loads(openneutron("targets", "imxrt700", "--json").out)["targets"]
     assert chip["numbers"]["npu.clock"]["source"].startswith("published")

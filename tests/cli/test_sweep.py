@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from openneutron import litert
 from openneutron.mixed import CompiledFile
 from scripts.published_networks import cifarnet
 from tests.cli.conftest import Command
+from tests.support.chip_files import changed_chip
 
 BUDGETS = ("--sram-budget", "4,12..60..16")
 
@@ -95,6 +97,24 @@ def test_the_table_says_what_varies(openneutron: Command, model: Path) -> None:
     assert lines[1].split() == ["--sram-budget", "SRAM", "time", "file"]
     assert [line.split()[0] for line in lines[2:]] == ["60", "44", "28", "12", "4"]
     assert "infeasible" in lines[-1] and lines[-1].endswith("KiB are enough")
+
+
+def test_a_budget_above_a_chips_memory_is_a_row(openneutron: Command, model: Path) -> None:
+    ended = openneutron("sweep", "cifarnet.tflite", "--target", "imxrt700,mcxn94x", "--sram-budget", "44,500")
+    rows = {tuple(line.split()[:2]): line for line in ended.out.splitlines()[2:]}
+    assert ended.code == 0 and len(rows) == 4
+    assert rows["mcxn94x", "500"].endswith(
+        "sram_budget: it is 500 KiB; mcxn94x has 416 KiB of SRAM. Give at most that."
+    )
+    assert sum(bool(re.search(r" KiB +[\d.,]+ [mu]s ", line)) for line in rows.values()) == 3
+
+
+def test_a_changed_chip_is_another_point(openneutron: Command, model: Path) -> None:
+    arguments = ("sweep", "cifarnet.tflite", "--target", str(changed_chip(model, {"clock": 324})), "--json")
+    (before,) = json.loads(openneutron(*arguments).out)["points"]
+    changed_chip(model, {"clock": 162})
+    (after,) = json.loads(openneutron(*arguments).out)["points"]
+    assert after["modelled_ms"] == 2 * before["modelled_ms"]
 
 
 def test_bad_input_is_one_clear_error(refused: Callable[..., str], openneutron: Command, model: Path) -> None:

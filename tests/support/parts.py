@@ -65,7 +65,7 @@ LAYERS: dict[str, set[str]] = {
         "pytorch",
         "report",
     },
-    "sweep": {"errors", "files", "flags", "options", "timings"},
+    "sweep": {"errors", "files", "flags", "options", "targets", "timings"},
 }
 """The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
 

@@ -13,6 +13,7 @@ from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidTargetError
 from openneutron.export import PORTS
 from openneutron.isa import decode
+from openneutron.options import CompileOptions
 from openneutron.targets.target import KINDS, PORT_NAMES
 from scripts.published_networks import cifarnet
 from tests.support.chip_files import changed_chip, text_of_chip
@@ -235,6 +236,14 @@ def test_constants_need_a_memory(tmp_path: Path) -> None:
     with pytest.raises(InvalidTargetError) as caught:
         targets.get(str(path))
     assert str(caught.value) == f"{path}:19: memory: no memory holds constants; at least one does."
+
+
+def test_an_option_takes_a_path_and_no_other_object(tmp_path: Path) -> None:
+    path = changed_chip(tmp_path, {"pipelines": 16})
+    assert CompileOptions(target=path) == CompileOptions(target=str(path))  # type: ignore[arg-type]
+    with pytest.raises(InvalidTargetError) as caught:
+        CompileOptions(target=None)  # type: ignore[arg-type]
+    assert str(caught.value) == "target: it is None; it is the name of a chip, or the path of a .toml file, as a text."
 
 
 def test_limits_are_a_table(tmp_path: Path) -> None:

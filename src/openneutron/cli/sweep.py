@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import openneutron
-from openneutron import files
+from openneutron import converter, files
 from openneutron.api.compile import check_for_tflite
 from openneutron.api.evaluate import evaluated, outputs_digest
 from openneutron.cli import output
@@ -70,7 +70,7 @@ def sweep(
         output.Steps(quiet) as steps,
     ):
         work = _Work(asked, there, asked.cache or Path(temporary), metric, workers, scheduler, steps)
-        compiling = Compiling(work.compiled, work.figures, asked.quantization)
+        compiling = Compiling(work.compiled, work.figures, asked.quantization, _check)
         try:
             rows = run(points, there, compiling, steps)
         except KeyboardInterrupt as error:
@@ -185,3 +185,8 @@ class _Work:
             self._table.keep_evaluation(name, kept)
         sides = {side["side"]: side["metric"] for side in kept["sides"] if side["metric"] is not None}
         return {"metric": kept["metric"], "metrics": sides, "pairs": kept["pairs"]}
+
+
+def _check(options: CompileOptions) -> None:
+    """Raise InvalidOptionError for a budget above the memory of the point's chip."""
+    converter.get(options.converter).check(options)

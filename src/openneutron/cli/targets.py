@@ -13,19 +13,26 @@ from rich.text import Text
 from openneutron import targets
 from openneutron.cli import output
 from openneutron.report.fitted import Column, FittedTable
+from openneutron.report.units import plural
 from openneutron.targets import Number, Target
 from openneutron.targets.target import Words
 
 
 def show_targets(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A chip, or the path of its .toml file; default: all chips.")
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="A chip, or the path of its .toml file; or several of these. Default: all chips."
+        ),
     ] = None,
     as_json: output.AsJson = False,
 ) -> None:
-    """List the chips, or the facts about one chip with their sources."""
-    shown = [targets.described(each) for each in ([name] if name else targets.KNOWN)]
-    table = _all(shown) if name is None else _one(shown[0])
+    """List the chips, or the facts about one chip with their sources.
+
+    Of several chips the table has the facts in which they differ, side by side.
+    """
+    shown = [targets.described(each) for each in (names or targets.KNOWN)]
+    table = _all(shown) if not names else _one(shown[0]) if len(shown) == 1 else _side_by_side(shown)
     output.show(table, "targets", {"targets": [_as_dict(target) for target in shown]}, as_json)
 
 
@@ -40,8 +47,29 @@ def _all(shown: list[Target]) -> Group:
         Column("assumed facts", [target.assumption.partition(" facts")[0] for target in shown], goes=4),
     ]
     lines = [f"Not compiled for: {target.name} {target.obstacle}" for target in shown if target.obstacle is not None]
-    lines.append("`openneutron targets NAME` shows the facts about one chip with their sources.")
+    lines.append(
+        "`openneutron targets NAME` shows the facts about a chip with their sources, of several chips their differences."
+    )
     return Group(FittedTable("target", [target.name for target in shown], columns), "", *lines)
+
+
+def _side_by_side(shown: list[Target]) -> Group:
+    """Return the facts in which chips differ; a chip without a fact, such as those of another memory, has an empty cell."""
+    facts = [{place: str(fact) for place, _, fact in target.facts()} for target in shown]
+    places = list(dict.fromkeys(place for each in facts for place in each))
+    different = [place for place in places if len({each.get(place) for each in facts}) > 1]
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("fact", style="cyan", overflow="fold")
+    for target in shown:
+        table.add_column(target.name, overflow="fold")
+    table.add_row("class", *(target.family for target in shown))
+    for place in different:
+        table.add_row(place, *(each.get(place, "") for each in facts))
+    return Group(
+        table,
+        "",
+        f"{plural(len(places) - len(different), 'other fact')} are the same; --json has all, with their sources.",
+    )
 
 
 def _one(target: Target) -> Group:

@@ -6,12 +6,15 @@ Every option that is declared with a flag can have several values: the mechanism
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from openneutron import targets
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import Flag, flags_of, read_as
 from openneutron.options import CompileOptions, QuantizationOptions
@@ -33,9 +36,15 @@ class Point:
 
     @property
     def key(self) -> str:
-        """Return all options as JSON, those that are not given too: the same text for the same compile."""
-        defaults = {name: flag.default for name, flag in flags().items()}
-        return json.dumps(defaults | self.values, sort_keys=True, default=list)
+        """Return all options as JSON, those that are not given too: the same text for the same compile.
+
+        Of a chip with a file of its own, the text has the file's hash too.
+        """
+        options = {name: flag.default for name, flag in flags().items()} | self.values
+        target = options["target"]
+        if targets.is_file(target):
+            options["target_hash"] = hashlib.sha256(Path(target).read_bytes()).hexdigest()[:16]
+        return json.dumps(options, sort_keys=True, default=list)
 
     @property
     def values(self) -> dict[str, Any]:

@@ -28,18 +28,19 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Compiling:
-    """The work at a point. ``compile`` returns the program of a quantization; ``figures`` returns the figures of a program,
+    """The work at a point. ``check`` raises InvalidOptionError for options that no model can be compiled with. ``compile`` returns the program of a quantization; ``figures`` returns the figures of a program,
     which is compiled with the quantization that the mapping has."""
 
     compile: Callable[[CompileOptions, QuantizationOptions], Program]
     figures: Callable[[Any, Mapping[str, Any]], Figures]
     quantization: QuantizationOptions
+    check: Callable[[CompileOptions], None] = lambda _options: None
 
 
 def run(points: Sequence[Point], table: Table, work: Compiling, progress: Progress) -> dict[str, Row]:
     """Compute the points that the table does not have, and return the rows of all of them by their keys.
 
-    A point whose options contradict each other, or whose budget is too small, is a row with the reason. Points that another
+    A point whose options contradict each other, or whose budget is too small or above the chip's memory, is a row with the reason. Points that another
     process computes are left to it. Raises what ``work`` raises; the points that are done stay in the table.
     """
     program: Program | None = None
@@ -78,6 +79,7 @@ def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, P
     """Return the row of a point, and its program."""
     try:
         options = CompileOptions(**point.options)
+        work.check(options)
         quantization = dataclasses.replace(work.quantization, **point.quantization)
     except InvalidOptionError as error:
         return Row(FAILED, {"error": str(error)}), None

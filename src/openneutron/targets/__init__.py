@@ -44,8 +44,12 @@ def is_file(name: str) -> bool:
 def described(name: str) -> Target:
     """Return the target of this name, or in this file, even if it can't be compiled for.
 
-    Raises InvalidTargetError where the name is unknown, or the file has a mistake.
+    Raises InvalidTargetError where the name is unknown or no text, or the file has a mistake.
     """
+    if not isinstance(name, str):
+        raise InvalidTargetError(
+            f"target: it is {name!r}; it is the name of a chip, or the path of a {SUFFIX} file, as a text."
+        )
     if is_file(name):
         path = Path(name)
         return _read(path, _state(path), tuple(KNOWN))
