@@ -69,6 +69,7 @@ enum {
     NEUTRON_KERNEL_conv_2d_1x1_lookup_s8 = 47,
     NEUTRON_KERNEL_conv_2d_1x1_add_s8 = 48,
     NEUTRON_KERNEL_conv_2d_1x1_mul_s8 = 49,
+    NEUTRON_KERNEL_group_norm_by_sums_lookup_s8 = 50,
     NEUTRON_KERNEL_group_sums_s8 = 52,
     NEUTRON_KERNEL_group_norm_by_sums_s8 = 53,
     NEUTRON_KERNEL_squeeze_excite_s8 = 54,
@@ -893,6 +894,23 @@ typedef struct {
     int32_t then_clamp_min; /* of mul_s8: fused activation's lower bound, stored */
     int32_t then_clamp_max; /* of mul_s8: fused activation's upper bound, stored; not below clamp_min */
 } NeutronConv2d1x1MulS8;
+
+/* group_norm_by_sums_s8, then lookup_s8 in place: the output is its `input`. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    uint32_t sums; /* int8; the output of group_sums_s8, at most 64 rows */
+    int32_t count; /* elements of a group over all blocks, at most 32768 */
+    int32_t group_channels; /* channels of a group, at most 32768 elements in all */
+    int32_t input_zero_point; /* subtracted from each element */
+    uint32_t epsilon_low; /* low word of epsilon in units of the scaled variance, an int64 */
+    uint32_t epsilon_high; /* high word, below 2^30 */
+    int32_t shift; /* 0 to 62: fractional bits of an output before its rounding */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
+    uint32_t then_table_base; /* of lookup_s8: see bases */
+    uint32_t then_table_offset; /* of lookup_s8: bytes */
+} NeutronGroupNormBySumsLookupS8;
 
 /* The sum and the sum of the squares of each group of channels over blocks of rows: the first pass of
  * group_norm_s8. A row of the output has two int32 for each group, byte by byte. */

@@ -30,15 +30,18 @@ STEMS = {
 
 
 @pytest.mark.parametrize("name", STEMS)
-@pytest.mark.parametrize("again", [False, True])
-def test_any_stripes_of_both_passes_compute_the_same(name: str, again: bool) -> None:
-    graph = stem(len(name), *STEMS[name])
+@pytest.mark.parametrize(("again", "logistic"), [(False, True), (True, True), (True, False)])
+def test_any_stripes_of_both_passes_compute_the_same(name: str, again: bool, logistic: bool) -> None:
+    """The table of a logistic behind the norm is part of the second pass."""
+    graph = stem(len(name), *STEMS[name], logistic)
     legal = legalize(graph)
     storages, calls = select_calls(legal)
     given = CallList(by_rows(calls), storages)
     (size,) = norm_bytes(given.calls, storages)
     found = in_two_passes(given, size if again else size + 1)
-    assert found is not None and len(found.calls) == len(calls) + 1 + again
+    assert found is not None and len(found.calls) == len(calls) + 1 + again - logistic
+    kernels = [call.kernel for call in found.calls]
+    assert ("group_norm_by_sums_lookup_s8" if logistic else "group_norm_by_sums_s8") in kernels
     steps: list[Step] = []
     random = np.random.default_rng(len(name))
     for number, call in enumerate(found.calls):

@@ -92,8 +92,8 @@ def seeds() -> tuple[Program, ...]:
         program = compile_graph(graph, target, options).program
         made.append((program, rewritten(program, as_window), rewritten(program, as_stripes))[number % 3])
     made += in_tiles()
-    norm = stem(0, (20, 4, 3), 8, 4, (3, 3))
-    for graph in (norm, block(6, 4, 6, 2, 8)):
+    norms = [stem(0, (20, 4, 3), 8, 4, (3, 3), logistic) for logistic in (True, False)]
+    for graph in (*norms, block(6, 4, 6, 2, 8)):
         least = least_budget(graph, target=target)
         made.append(compile_graph(graph, target, CompileOptions(sram_budget=least)).program)
     return tuple(made)

@@ -190,7 +190,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_lines, ("layer_norm_s8", "layer_norm_s16")),
     (_groups, ("group_norm_s8", "group_norm_s16")),
     (_blocks, ("group_sums_s8",)),
-    (_by_sums, ("group_norm_by_sums_s8",)),
+    (_by_sums, ("group_norm_by_sums_s8", "group_norm_by_sums_lookup_s8")),
     (_product, ("batch_matmul_s8", "batch_matmul_s16")),
     (_attended, ("attention_s8",)),
     (_projected, ("conv_2d_1x1_parts_attention_s8",)),

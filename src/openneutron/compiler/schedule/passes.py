@@ -3,7 +3,7 @@
 
 A group norm needs all of its input before it writes an element. In two passes both are part of cascades: the call in front of the norm
 computes some rows, of which the first pass takes the sums, and computes them again for the second pass. Neither its result nor that of
-the norm is then in memory whole.
+the norm is then in memory whole. The second pass and the table behind it, such as that of an activation, are one call.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View, dense_pitches
+from openneutron.compiler.select.joining import joined_call
 from openneutron.compiler.select.uses import Uses
 from openneutron.isa import rows
 from openneutron.isa.kernels.several import Passes
@@ -28,7 +29,7 @@ def in_two_passes(given: CallList, again_from_bytes: int) -> CallList | None:
     if not norms:
         return None
     ahead: dict[int, list[KernelCall]] = {}
-    instead: dict[int, KernelCall] = {}
+    instead: dict[int, Sequence[KernelCall]] = {}
     pieces, of = dict(given.storages.storages), dict(given.storages.of)
     for place, passes in norms.items():
         assert passes is not None
@@ -38,7 +39,11 @@ def in_two_passes(given: CallList, again_from_bytes: int) -> CallList | None:
         statistics = first.views["output"]
         pieces[statistics.tensor] = Storage(statistics.tensor, statistics.size_bytes)
         of[statistics.tensor] = statistics.tensor
-        instead[place] = second
+        joined = _joined(uses, place, second)
+        instead[place] = (second,) if joined is None else ()
+        if joined is not None:
+            instead[place + 1] = (joined,)
+            del pieces[uses.storages.of[call.views["output"].tensor]]
         before = _before(uses, place) if source.size_bytes >= again_from_bytes else None
         if before is None:
             ahead[place] = [first]
@@ -55,8 +60,15 @@ def in_two_passes(given: CallList, again_from_bytes: int) -> CallList | None:
     cuts: set[int] = set()
     for place, call in enumerate(given.calls):
         cuts |= {len(made)} if place in given.cuts else set()
-        made += [*ahead.get(place, ()), instead.get(place, call)]
+        made += [*ahead.get(place, ()), *instead.get(place, (call,))]
+    of = {tensor: name for tensor, name in of.items() if name in pieces}
     return CallList(tuple(made), Storages(pieces, of), frozenset(cuts))
+
+
+def _joined(uses: Uses, place: int, second: KernelCall) -> KernelCall | None:
+    """Return the second pass and the call behind the norm as one call; None where no kernel runs both, or another call reads the norm."""
+    reader = uses.only_reader(place)
+    return joined_call(second, uses[place + 1], reader[1]) if reader is not None and reader[0] == place + 1 else None
 
 
 def norm_bytes(calls: Sequence[KernelCall], storages: Storages) -> list[int]:

@@ -44,9 +44,9 @@ def join(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
             continue
         (place,), ((at, operand),) = places, uses
         first, second = left[place], left[at]
-        if first is None or second is None:
+        if first is None or second is None or first.views["output"].extents[1] > 1:
             continue
-        joined = _joined(first, second, operand)
+        joined = joined_call(first, second, operand)
         if joined is None:
             continue
         before = list(left)
@@ -56,11 +56,11 @@ def join(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
     return [call for call in left if call is not None]
 
 
-def _joined(first: KernelCall, second: KernelCall, operand: str) -> KernelCall | None:
-    """Return the joined call, or None; ``operand`` names the operand of the second call that is the result of the first."""
+def joined_call(first: KernelCall, second: KernelCall, operand: str) -> KernelCall | None:
+    """Return the one call of both; None where no kernel runs them. ``operand``: that of the second call that is the result of the first."""
     kernel = JOINED.get((first.kernel, second.kernel))
     between = first.views["output"]
-    if kernel is None or between.extents[1] > 1:
+    if kernel is None:
         return None
     second = _seen_as(second, between)
     if second.views[operand].place != between.place or not second.views["output"].has_dense_channels:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Declare kernels that compute a linear layer and the operator behind it in one call, for calls whose dispatch exceeds their work.
+"""Declare kernels that compute a linear layer or a norm and the operator behind it in one call, for calls whose dispatch exceeds their work.
 
 A joined kernel runs the two kernels one after the other on its window, the second one in place, with the same bytes.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openneutron.isa.kernels import elements, products
+from openneutron.isa.kernels import elements, normalization, products
 from openneutron.isa.kernels.row import Operand, Row, SameElement, Traits
 
 THEN = "then_"
 """The prefix of the second kernel's fields."""
 
-_ROWS = {row.name: row for row in (*products.KERNELS, *elements.KERNELS)}
+_ROWS = {row.name: row for row in (*products.KERNELS, *elements.KERNELS, *normalization.KERNELS)}
 _WRITTEN = ("input", "input_a", "output")
 """The buffers of the second kernel that are the first one's output."""
 
@@ -52,4 +52,5 @@ KERNELS = (
     _joined("conv_2d_1x1_lookup_s8", "conv_2d_1x1_s8", "lookup_s8", 47),
     _joined("conv_2d_1x1_add_s8", "conv_2d_1x1_s8", "add_s8", 48),
     _joined("conv_2d_1x1_mul_s8", "conv_2d_1x1_s8", "mul_s8", 49),
+    _joined("group_norm_by_sums_lookup_s8", "group_norm_by_sums_s8", "lookup_s8", 50),
 )
