@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from openneutron.compiler.search.fitted import Fitted, Infeasible
-from openneutron.compiler.search.tiles.fit import Known, fastest_tiled, least_tiled
+from openneutron.compiler.search.tiles.fit import TileFit
 from openneutron.compiler.search.tiles.parts import gathered
+from openneutron.compiler.search.tiles.searches import Searches
 from openneutron.compiler.select.select import Selection
 from openneutron.targets import Target
 
@@ -17,25 +18,27 @@ from openneutron.targets import Target
 class TiledTask:
     """The selections of a graph's kernel calls, with gathered outputs, for a chip whose kernels work on tiles."""
 
-    selected: tuple[Selection, ...]
-    target: Target
-    _known: Known = field(init=False, default_factory=dict)
+    fit: TileFit
 
     @staticmethod
     def of(selected: Sequence[Selection], target: Target) -> TiledTask:
         """Return the task of a graph. Selections with chained calls are left out, since these have no tiles."""
-        made = []
+        made: list[Selection] = []
         for storages, calls in selected:
             if not any(call.traits.between for call in calls):
                 parts, own = gathered(calls, storages)
                 made.append((own, list(parts)))
-        return TiledTask(tuple(made), target)
+        return TiledTask(TileFit(Searches.of(made, target)))
+
+    @property
+    def target(self) -> Target:
+        """Return the chip."""
+        return self.fit.searches.target
 
     def within(self, budget: int) -> Fitted | Infeasible:
         """Return the fastest schedule found for ``budget`` bytes of NPU memory, beside inputs and outputs, which are external."""
-        found = fastest_tiled(self.selected, self.target, budget, self._known)
+        found = self.fit.fastest(budget)
         if found is None:
             # The budget is negative where it is smaller than the states, which are outside of it.
-            above = max(budget, 0)
-            return Infeasible(budget, lambda below: least_tiled(self.selected, self.target, above, below))
+            return Infeasible(budget, lambda below: self.fit.least(max(budget, 0), below))
         return Fitted(found.schedule, found.layout, found.storages)
