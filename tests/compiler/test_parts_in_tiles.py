@@ -8,11 +8,11 @@ import pytest
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
-from openneutron.compiler.search.tiles import task as tiled_task
-from openneutron.compiler.search.tiles.fit import FEW_CALLS
+from openneutron.compiler.search.tiles.fit import TileFit
 from openneutron.compiler.search.tiles.groups import in_groups
 from openneutron.compiler.search.tiles.parts import gathered
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
+from openneutron.compiler.search.tiles.searches import FEW_CALLS
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import DType, Node, Tensor
 from scripts.published_networks import Chain
@@ -45,8 +45,8 @@ def test_parts_behind_one_another_are_not_gathered() -> None:
 
 
 def test_a_graph_without_a_schedule_names_no_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiled_task, "fastest_tiled", lambda *_: None)
-    monkeypatch.setattr(tiled_task, "least_tiled", lambda *arguments: arguments[-1])
+    monkeypatch.setattr(TileFit, "fastest", lambda *_: None)
+    monkeypatch.setattr(TileFit, "least", lambda *arguments: arguments[-1])
     with pytest.raises(InvalidModelError) as caught:
         compile_graph(single("tile", 0), TARGET)
     assert str(caught.value) == (

@@ -18,11 +18,10 @@ from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.schedule.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole
 from openneutron.compiler.schedule.timeline import CopyEngine, Timeline, overlapped_cycles
 from openneutron.compiler.search.fitted import Fitted
-from openneutron.compiler.search.tiles import TiledTask, fit, least_moved_bytes
+from openneutron.compiler.search.tiles import TiledTask, fit, least_moved_bytes, placed
 from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.moves import compact
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
-from openneutron.compiler.search.tiles.streams import Streams
 from openneutron.compiler.select.calls import Storages, View
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
@@ -198,33 +197,17 @@ def test_a_state_that_leaves_memory_to_later_calls_is_kept(monkeypatch: pytest.M
     assert made.report.cycles < compiled(graph, 1.5).report.cycles
 
 
-def test_a_call_that_no_memory_holds_ends_a_search_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The weights of 200 inputs and 8 outputs, the fewest of a group, with their requantization, and a row of the input.
-    storages, calls = prepared(Chain("deep", (1, 8, 8, 200)).conv(512, 1).graph()).tasks.selected[0]
-    search = TileSearch(Streams(calls, storages, targets.get("imx95")))
-    assert search.floor_bytes == 8 * 200 + 8 * 12 + 8 * 200
-    monkeypatch.setattr(TileSearch, "_shortest", lambda search, budget, _: budget)
-    monkeypatch.setattr(TileSearch, "_made", lambda search, path: path)
-    assert [search.plan(search.floor_bytes - less) for less in (0, 16)] == [search.floor_bytes, None]
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_no_plan_takes_less_than_the_floor_of_its_search(seed: int) -> None:
-    storages, calls = prepared(several(seed)).tasks.selected[0]
-    search = TileSearch(Streams(calls, storages, targets.get("imx95")))
-    sizes = [size for size in range(512, 1 << 16, 512) if search._shortest(size, True) is not None]
-    assert search.floor_bytes <= min(sizes, default=1 << 16)
-
-
 def test_all_plans_of_a_graph_are_compared_unless_it_has_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[TilePlan] = []
-    scheduled = fit._scheduled
+    scheduled = placed._scheduled
 
-    def spied(plan: TilePlan, storages: Storages, target: Target, budget: int, limit: int) -> fit.TiledSchedule | None:
+    def spied(
+        plan: TilePlan, storages: Storages, target: Target, budget: int, limit: int
+    ) -> placed.TiledSchedule | None:
         plans.append(plan)
         return scheduled(plan, storages, target, budget, limit)
 
-    monkeypatch.setattr(fit, "_scheduled", spied)
+    monkeypatch.setattr(placed, "_scheduled", spied)
     all_plans, count = compiled(mobilenet_v1(), 640), len(plans)
     monkeypatch.setattr(fit, "MANY_CALLS", 0)
     first_enough = compiled(mobilenet_v1(), 640)

@@ -16,7 +16,7 @@ from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
 from openneutron.compiler.search.tiles import least_reloaded_bytes
-from openneutron.compiler.search.tiles.fit import FEW_CALLS
+from openneutron.compiler.search.tiles.searches import FEW_CALLS
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
 from tests.fuzz import budgets

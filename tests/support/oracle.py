@@ -13,7 +13,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.search.tiles.fit import FEW_CALLS
+from openneutron.compiler.search.tiles.searches import FEW_CALLS
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor
 from openneutron.ir.graph import DType

@@ -7,7 +7,7 @@ output, are divided along their longest axis. Rows and columns of calls of few l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from openneutron.compiler.schedule.schedule import Cuttable, edges, fetched_bytes
@@ -32,34 +32,59 @@ MOST_OF_A_PART = 1 / 4
 """The tensors of a part of an elementwise call may take this fraction."""
 
 
-def in_groups(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int) -> tuple[KernelCall, ...]:
+Divisions = dict[tuple[object, ...], tuple[KernelCall, ...]]
+"""The parts of each call that was divided, by the call's identity and the ranges of the parts; the call itself is last."""
+
+
+def in_groups(
+    calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int, made: Divisions | None = None
+) -> tuple[KernelCall, ...]:
     """Return the calls, divided where a memory of ``budget`` bytes could not run them whole.
 
     A call in stripes has all of its constants in memory, a whole call all of its tensors. Where neither fits, each group of channels is
-    a call of its own, which reads the input anew.
+    a call of its own, which reads the input anew. ``made``: the parts of earlier divisions; equal parts are then the same objects.
     """
-    return tuple(part for call in calls for part in _parts(_by_short_rows(call, budget), storages, target, budget))
+    known: Divisions = {} if made is None else made
+    turned = (_by_short_rows(call, budget, known) for call in calls)
+    return tuple(part for call in turned for part in _parts(call, storages, target, budget, known))
 
 
-def _by_short_rows(call: KernelCall, budget: int) -> KernelCall:
+def _once(
+    call: KernelCall, ranges: tuple[object, ...], made: Divisions, parts: Iterable[KernelCall]
+) -> tuple[KernelCall, ...]:
+    """Return the parts in ``made``, or add those that ``parts`` yields."""
+    key = id(call), *ranges
+    if key not in made:
+        made[key] = (*parts, call)  # the call exists as long as its identity is a key
+    return made[key][:-1]
+
+
+def _by_short_rows(call: KernelCall, budget: int, made: Divisions) -> KernelCall:
     """Return the call with rows and columns exchanged where its rows are few and long, and its kernel permits the exchange."""
     _, rows, cols, channels = call.views["output"].extents
     long = cols * channels > MOST_OF_A_ROW * budget or any(
         view.extents[2] * view.extents[3] * view.element_bytes > MOST_OF_A_ROW * budget for view in call.views.values()
     )
-    return turned(call) if long and cols > rows and call.traits.exchanged is not None else call
+    if not long or cols <= rows or call.traits.exchanged is None:
+        return call
+    return _once(call, ("turned",), made, (turned(call),))[0]
 
 
-def _parts(call: KernelCall, storages: Storages, target: Target, budget: int) -> Iterator[KernelCall]:
+def _parts(
+    call: KernelCall, storages: Storages, target: Target, budget: int, made: Divisions
+) -> tuple[KernelCall, ...]:
     tensors = sum(view.distinct_bytes for view in call.views.values())
     if (
         tensors > budget
         and not all(compact(view, "").by_rows for view in call.views.values())
         and _is_elementwise(call)
     ):
-        yield from _along_longest(call, -(-tensors // max(1, int(MOST_OF_A_PART * budget))))
-    else:
-        yield from _groups(call, storages, target, budget, tensors)
+        ranges = _along_longest(call, -(-tensors // max(1, int(MOST_OF_A_PART * budget))))
+        return _once(call, ("longest", *ranges), made, _pieces(call, ranges))
+    groups = _groups(call, storages, target, budget, tensors)
+    cuttable = Cuttable(call, storages)
+    parts = (cuttable.piece(*edge, f"{call.name}/{number}") for number, edge in enumerate(groups))
+    return _once(call, groups, made, parts) if groups else (call,)
 
 
 def _is_elementwise(call: KernelCall) -> bool:
@@ -70,10 +95,20 @@ def _is_elementwise(call: KernelCall) -> bool:
     return same and not call.has_states and all(call.views[name].extents == extents for name in names)
 
 
-def _along_longest(call: KernelCall, count: int) -> Iterator[KernelCall]:
+def _along_longest(call: KernelCall, count: int) -> tuple[tuple[int, int], ...]:
+    """Return the ranges of ``count`` parts of the longest axis."""
+    extent = call.views["output"].extents[_longest(call)]
+    return tuple(edges(extent, min(count, extent)))
+
+
+def _longest(call: KernelCall) -> int:
     extents = call.views["output"].extents
-    axis = max((1, 2, 3), key=lambda each: (extents[each], each))
-    for number, (first, last) in enumerate(edges(extents[axis], min(count, extents[axis]))):
+    return max((1, 2, 3), key=lambda each: (extents[each], each))
+
+
+def _pieces(call: KernelCall, ranges: Sequence[tuple[int, int]]) -> Iterator[KernelCall]:
+    axis = _longest(call)
+    for number, (first, last) in enumerate(ranges):
         views = {name: _cut(view, axis, first, last) for name, view in call.views.items()}
         yield replace(call, name=f"{call.name}/{number}", views=views)
 
@@ -83,22 +118,20 @@ def _cut(view: View, axis: int, first: int, last: int) -> View:
     return replace(view, extents=extents, offset=view.offset + first * view.pitches[axis])
 
 
-def _groups(call: KernelCall, storages: Storages, target: Target, budget: int, tensors: int) -> Iterator[KernelCall]:
+def _groups(
+    call: KernelCall, storages: Storages, target: Target, budget: int, tensors: int
+) -> tuple[tuple[int, int], ...]:
+    """Return the blocks of output channels of each group; empty where the call stays whole."""
     constants = fetched_bytes(call, storages)
     cuttable = Cuttable(call, storages)
     if constants <= MOST_CONSTANTS * budget or cuttable.blocks == 1:
-        yield call
-        return
+        return ()
     if tensors + 2 * cuttable.piece_bytes(1) <= budget:
-        yield call
-        return
+        return ()
     count = min(cuttable.blocks, -(-constants // max(1, int(MOST_CONSTANTS * budget))))
     full = -(-target.all_pipelines // LANES)
     if cuttable.piece_bytes(full) <= MOST_OF_FULL * budget:
         # Each group has channels for all pipelines, but for the last one.
         width = full * max(1, cuttable.blocks // count // full)
-        ranges = [(first, min(first + width, cuttable.blocks)) for first in range(0, cuttable.blocks, width)]
-    else:
-        ranges = [*edges(cuttable.blocks, count)]
-    for number, (first, last) in enumerate(ranges):
-        yield cuttable.piece(first, last, f"{call.name}/{number}")
+        return tuple((first, min(first + width, cuttable.blocks)) for first in range(0, cuttable.blocks, width))
+    return tuple(edges(cuttable.blocks, count))

@@ -19,7 +19,8 @@ from openneutron.compiler.cost.cycles import fetch_cycles, least_compute_cycles
 from openneutron.compiler.schedule.needs import row_needs
 from openneutron.compiler.schedule.schedule import fetched_bytes
 from openneutron.compiler.search.cascade.network import rows_computed
-from openneutron.compiler.search.tiles.streams import Streamed, Streams, Tiled, tiled
+from openneutron.compiler.search.tiles.segments import Choices, Evaluated, Segments
+from openneutron.compiler.search.tiles.streams import Streams
 from openneutron.compiler.select.calls import KernelCall
 
 KEPT = 4
@@ -28,27 +29,21 @@ KEPT = 4
 LONGEST = 16
 """The most calls of a cascade."""
 
-STRIPES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-"""These numbers of stripes are tried, and one stripe for each row."""
-
-MOST_STRIPES = 4096
-"""The most iterations of a segment."""
-
 HIDDEN = 8
 """A cycle of a copy that kernels hide counts as the reciprocal of this in a cycle of the search: of two plans that are nearly as fast, the one
 with fewer bytes is taken, since other cores share the bandwidth of external memory."""
 
 ENDLESS = 1 << 60
 
-FINER = 3
-"""After the smallest number of stripes that fits, so many of the next larger numbers are tried."""
+Part = tuple[int, int, frozenset[str], Evaluated]
+"""Calls [first, end), the storages that are external to the memory of the NPU, and the stripes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
     """Segments in order; ``cycles`` are an estimate."""
 
-    parts: tuple[tuple[int, int, frozenset[str], Tiled], ...]
+    parts: tuple[Part, ...]
     cycles: int
     external: frozenset[str]
 
@@ -57,26 +52,21 @@ class TilePlan:
 class _Path:
     cycles: int
     stays: frozenset[str]
-    part: tuple[int, int, frozenset[str], Tiled] | None
+    part: Part | None
     earlier: _Path | None
 
 
 @dataclass(slots=True)
-class _Choices:
-    """A segment whose external storages are known: the stripes that were evaluated, by their number."""
-
-    forms: tuple[Streamed, ...]
-    evaluated: dict[tuple[int, int], Tiled] = field(default_factory=dict)
-    found: dict[int, tuple[int, Tiled | None]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class TileSearch:
-    """Plans in tiles for one list of calls. ``cuts``: no cascade crosses the boundary in front of such a call."""
+    """Plans in tiles for one list of calls. ``cuts``: no cascade crosses the boundary in front of such a call.
+
+    ``segments``: the segments that were evaluated, which several searches may share.
+    """
 
     streams: Streams
     cuts: frozenset[int] = frozenset()
-    _choices: dict[tuple[int, int, frozenset[str]], _Choices] = field(default_factory=dict)
+    segments: Segments = field(default_factory=Segments)
+    _choices: dict[tuple[int, int, frozenset[str]], Choices] = field(default_factory=dict)
     _least: list[int] = field(init=False)
     bytes_read: list[dict[str, int]] = field(init=False)
     _constants: list[int] = field(init=False)
@@ -210,7 +200,7 @@ class TileSearch:
             if first in self.cuts:
                 return
 
-    def _cycles(self, first: int, end: int, part: Tiled) -> int:
+    def _cycles(self, first: int, end: int, part: Evaluated) -> int:
         fetched = self._constants[end] - self._constants[first]
         cycles = max(part.cycles, part.moving_cycles + fetch_cycles(fetched, self.streams.target))
         return cycles + part.moving_cycles // HIDDEN
@@ -223,7 +213,7 @@ class TileSearch:
         budget: int,
         found: Mapping[frozenset[str], _Path],
         keeps_smallest: bool,
-    ) -> Iterator[tuple[frozenset[str], tuple[int, int, frozenset[str], Tiled]]]:
+    ) -> Iterator[tuple[frozenset[str], Part]]:
         """Yield for each choice of defined tensors that stay in the memory of the NPU: all tensors that stay, and the segment.
 
         ``found`` are the best paths so far: a segment that can't improve them is left out, unless ``keeps_smallest`` and fewer bytes stay
@@ -265,57 +255,19 @@ class TileSearch:
         defined.sort(key=lambda name: (pieces[name].size, name))
         return defined, frozenset(external)
 
-    def _fastest(self, first: int, end: int, external: frozenset[str], budget: int, limit: int) -> Tiled | None:
+    def _fastest(self, first: int, end: int, external: frozenset[str], budget: int, limit: int) -> Evaluated | None:
         key = first, end, external
         choices = self._choices.get(key)
         if choices is None:
-            alone = end - first == 1
-            forms = [self.streams.streamed(first, end, external, True)] if alone else []
-            if self.streams.base.calls[first].by_rows and (external or not alone):
-                forms.append(self.streams.streamed(first, end, external))
-            choices = self._choices[key] = _Choices(tuple(form for form in forms if form is not None))
+            choices = self._choices[key] = self.segments.choices(self.streams, first, end, external)
         searched, best = choices.found.get(budget, (-1, None))
         if searched < limit:
-            made = [self._of_form(choices, number, budget, limit) for number in range(len(choices.forms))]
+            issue = self.streams.base.issue_cycles
+            made = [choices.fastest_of(number, budget, limit, issue) for number in range(len(choices.forms))]
             best = min(
                 (each for each in made if each is not None),
                 key=lambda each: (self._cycles(first, end, each), each.peak_bytes),
                 default=None,
             )
             choices.found[budget] = limit, best
-        return best
-
-    def _of_form(self, choices: _Choices, number: int, budget: int, limit: int) -> Tiled | None:
-        form = choices.forms[number]
-        found = form.segment
-        least = found.fixed_bytes + sum(min(pitch, size) for _, pitch, size in found.rolling)
-        if least > budget:
-            return None
-        rows = form.calls[form.pace].rows
-        issue = self.streams.base.issue_cycles
-        numbers = (1,) if len(form.calls) == 1 else (*STRIPES, min(rows, MOST_STRIPES))
-        heights = [*dict.fromkeys(-(-rows // n) for n in numbers if n <= rows and n * issue < limit)]
-
-        def at(index: int) -> Tiled:
-            key = number, heights[index]
-            if key not in choices.evaluated:
-                choices.evaluated[key] = tiled(form, heights[index], False)
-            return choices.evaluated[key]
-
-        # Few stripes are evaluated quickly, so that the search for the smallest number that fits begins with them.
-        low, high, step = 0, len(heights), 1
-        while low < high:
-            middle = min(low + step, high) - 1
-            if at(middle).peak_bytes <= budget:
-                high, step = middle, (middle - low + 1) // 2
-            else:
-                low, step = middle + 1, 2 * step if high == len(heights) else (high - middle) // 2
-            step = max(1, step)
-        best = None
-        for index in range(low, min(low + 1 + FINER, len(heights))):
-            each = at(index)
-            if each.peak_bytes <= budget and (best is None or each.cycles < best.cycles):
-                best = each
-            elif best is not None:
-                break
         return best

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.passes import in_two_passes, norm_bytes
 from openneutron.compiler.schedule.sequences import by_rows
 from openneutron.compiler.search.fitted import Fitted, Infeasible
-from openneutron.compiler.search.tiles.fit import Known, fastest_tiled, least_tiled
+from openneutron.compiler.search.tiles.fit import TileFit
 from openneutron.compiler.search.tiles.parts import gathered
+from openneutron.compiler.search.tiles.searches import Searches
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
 from openneutron.targets import Target
@@ -21,9 +22,7 @@ from openneutron.targets import Target
 class TiledTask:
     """The selections of a graph's kernel calls, with gathered outputs, for a chip whose kernels work on tiles."""
 
-    selected: tuple[Selection, ...]
-    target: Target
-    _known: Known = field(init=False, default_factory=dict)
+    fit: TileFit
 
     @staticmethod
     def of(selected: Sequence[Selection], target: Target) -> TiledTask:
@@ -32,20 +31,25 @@ class TiledTask:
         Norms over all rows in two passes are selections behind the others: where the memory of the NPU does not hold the input of a norm,
         both passes take it in tiles.
         """
-        made = []
+        made: list[Selection] = []
         for storages, calls in selected:
             if not any(call.traits.between for call in calls):
                 parts, own = gathered(calls, storages)
                 made.append((own, list(parts)))
-        return TiledTask((*made, *(passes for each in made for passes in _in_two_passes(*each))), target)
+        passes = [each for selection in made for each in _in_two_passes(*selection)]
+        return TiledTask(TileFit(Searches.of([*made, *passes], target)))
+
+    @property
+    def target(self) -> Target:
+        """Return the chip."""
+        return self.fit.searches.target
 
     def within(self, budget: int) -> Fitted | Infeasible:
         """Return the fastest schedule found for ``budget`` bytes of NPU memory, beside inputs and outputs, which are external."""
-        found = fastest_tiled(self.selected, self.target, budget, self._known)
+        found = self.fit.fastest(budget)
         if found is None:
             # The budget is negative where it is smaller than the states, which are outside of it.
-            above = max(budget, 0)
-            return Infeasible(budget, lambda below: least_tiled(self.selected, self.target, above, below))
+            return Infeasible(budget, lambda below: self.fit.least(max(budget, 0), below))
         return Fitted(found.schedule, found.layout, found.storages)
 
 

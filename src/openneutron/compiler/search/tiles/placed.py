@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Make schedules with addresses and constant prefetch from the plans of a search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from openneutron.compiler.memory.layout import Layout, lay_out
+from openneutron.compiler.memory.place import EXACT_WORK, Item
+from openneutron.compiler.memory.prefetch import ConstantUse, PrefetchPlan, PrefetchSearch, fastest_within
+from openneutron.compiler.schedule.schedule import Cuttable, Schedule, Step
+from openneutron.compiler.search.tiles.borders import overlapped
+from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
+from openneutron.compiler.search.tiles.streams import Tiled, steps_of
+from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.options import CALLER
+from openneutron.targets import Target
+
+ENOUGH = 1.01
+"""A schedule whose cycles are within this ratio of the first plan's estimate ends the search: later plans have less memory.
+
+Graphs of more than ``FEW_CALLS`` and at most ``MANY_CALLS`` calls have all of their plans compared. With more memory, the first plan is
+larger, but its constants have less space. A smaller plan is then faster, such as the one that a smaller memory has.
+"""
+
+SHARES = (1.0, 0.92, 0.84, 0.77, 0.7, 0.6, 0.5)
+"""A segment may take these fractions of the memory of the NPU with its constants. The rest is for constants of later segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class TiledSchedule:
+    """A schedule in tiles with addresses. ``cycles`` assume copies in parallel to kernels; ``moved_bytes`` are those of all tiles."""
+
+    schedule: Schedule
+    layout: Layout
+    storages: Storages
+    cycles: int
+    moved_bytes: int
+
+
+def fastest_plan(
+    search: TileSearch, target: Target, budget: int, limit: int, is_medium: bool, is_any: bool = False
+) -> tuple[TiledSchedule | None, int]:
+    """Return the fastest schedule of one search, and the estimated cycles of its first plan. Without a plan these are 0.
+
+    ``is_medium``: all plans are compared. ``is_any``: the first schedule is returned.
+    """
+    best: TiledSchedule | None = None
+    before = None
+    estimate, enough = 0, 0.0
+    for share in SHARES:
+        if best is not None and best.cycles <= enough and not is_medium:
+            break
+        plan = search.plan(int(budget * share))
+        if plan is None or plan == before:
+            continue
+        before, estimate = plan, estimate or plan.cycles
+        enough = max(enough, plan.cycles * ENOUGH) if share == SHARES[0] else enough
+        found = _scheduled(plan, search.streams.storages, target, budget, limit if best is None else best.cycles)
+        best = found or best
+        if is_any and best is not None:
+            break
+    return best, estimate
+
+
+def _scheduled(plan: TilePlan, storages: Storages, target: Target, budget: int, limit: int) -> TiledSchedule | None:
+    """Return the schedule of a plan with its constants; None where it does not fit, or takes ``limit`` cycles or more."""
+    schedule, made = schedule_of(plan, storages)
+    best: TiledSchedule | None = None
+    for each in dict.fromkeys((overlapped(schedule, made).steps, schedule.steps)):
+        found = _with_constants(replace(schedule, steps=each), made, target, budget, limit)
+        if found is not None:
+            best, limit = found, found.cycles
+    return best
+
+
+def _with_constants(
+    schedule: Schedule, made: Storages, target: Target, budget: int, limit: int
+) -> TiledSchedule | None:
+    search = PrefetchSearch(schedule, lay_out(schedule, made, CALLER), made, target)
+    if search.smallest().size_bytes > budget:
+        # The gaps between the tensors are too small for constants, which therefore get addresses together with the tensors.
+        reserved = [_least(each, schedule, made) for each in search.uses]
+        search = PrefetchSearch(schedule, lay_out(schedule, made, CALLER, EXACT_WORK / 8, reserved), made, target)
+    if search.arena_bytes > budget:
+        return None
+    trial = fastest_within(search, budget, limit)
+    if trial is None:
+        return None
+    schedule, layout = PrefetchPlan(search, trial, budget).laid_out(CALLER)
+    moved = sum(call.views["output"].distinct_bytes for call in schedule.calls if call.is_transfer)
+    return TiledSchedule(schedule, layout, made, trial.cycles, moved)
+
+
+def _least(use: ConstantUse, schedule: Schedule, made: Storages) -> Item:
+    """Return a buffer for the constants of a call, or for those of its smallest piece."""
+    size = Cuttable(schedule.calls[use.call], made).piece_bytes(1) if use.blocks > 1 else use.size
+    return Item(f"constants of call {use.call}", size, use.first, use.last)
+
+
+def schedule_of(plan: TilePlan, storages: Storages) -> tuple[Schedule, Storages]:
+    """Return the schedule of a plan, without constants, and the storages with those in the memory of the NPU."""
+    calls: list[KernelCall] = []
+    steps: list[Step] = []
+    rings: dict[str, int] = {}
+    overlaps: dict[tuple[str, str], int] = {}
+    own = {
+        name: replace(each, external=True) if name in plan.external and each.is_scratch else each
+        for name, each in storages.storages.items()
+    }
+    of = dict(storages.of)
+    for index, (_, _, _, chosen) in enumerate(plan.parts):
+        part = chosen.tiled()
+        named = {name: f"{name} {index}" for name in part.streamed.copies}
+        for name, storage in part.streamed.copies.items():
+            own[named[name]] = replace(storage, name=named[name])
+            of[named[name]] = named[name]
+        steps += _steps(part, named, calls)
+        rings |= {named.get(name, name): rows for name, rows in part.stripes.rings.items()}
+        overlaps |= {
+            (named.get(one, one), named.get(other, other)): by for (one, other), by in part.stripes.overlaps.items()
+        }
+    schedule = Schedule(tuple(calls), tuple(steps), rings, 0, overlaps, is_tiled=True)
+    return schedule, Storages(own, of)
+
+
+def _steps(part: Tiled, named: dict[str, str], calls: list[KernelCall]) -> list[Step]:
+    """Append the calls of a segment and return its steps."""
+    streamed = part.streamed
+
+    def number(call: KernelCall) -> int:
+        views = {name: _renamed(view, named) for name, view in call.views.items()}
+        calls.append(replace(call, views=views))
+        return len(calls) - 1
+
+    before = [number(call) for call in streamed.before]
+    # A window may read padding alone; then nothing of its tensor is loaded.
+    numbers = {position: number(call.call) for position, call in enumerate(streamed.calls) if part.done[position][-1]}
+    behind = [number(call) for call in streamed.behind]
+    return steps_of(part, numbers, before, behind)
+
+
+def _renamed(view: View, named: dict[str, str]) -> View:
+    return replace(view, tensor=named[view.tensor]) if view.tensor in named else view

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The lists of a graph's calls, and the searches for plans of each division of them.
+
+A size of the memory of the NPU decides how calls are divided. Sizes with equal divisions share a search, and all searches share the
+segments that they have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from openneutron.compiler.schedule.batches import CallList
+from openneutron.compiler.search.call_lists import flow_of, of_one_order, order_by_depth, stays
+from openneutron.compiler.search.tiles.groups import Divisions, in_groups
+from openneutron.compiler.search.tiles.search import TileSearch
+from openneutron.compiler.search.tiles.segments import Segments
+from openneutron.compiler.search.tiles.streams import Streams
+from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.select import Selection
+from openneutron.options import CALLER
+from openneutron.targets import Target
+
+GROUPED = (0.84, 0.6)
+"""Calls are divided so that a plan exists for this fraction of the memory of the NPU. The second one leaves more to constants."""
+
+FEW_CALLS = 16
+"""A graph of at most so many calls is searched for every size of memory up to the budget."""
+
+
+@dataclass(slots=True, eq=False)
+class Searches:
+    """The searches so far of a graph's lists of calls, one list of lists for each selection."""
+
+    lists: tuple[tuple[CallList, ...], ...]
+    target: Target
+    _made: list[TileSearch] = field(default_factory=list)
+    _segments: Segments = field(default_factory=Segments)
+    _divisions: Divisions = field(default_factory=dict)
+
+    @staticmethod
+    def of(selected: Sequence[Selection], target: Target) -> Searches:
+        """Return the searches of the calls of each selection in their order, and of one branch after the other where this is another order.
+
+        The given order of a detector's heads alternates between branches, so that a cascade of one branch is not a run of neighbouring calls.
+        """
+        made = []
+        for storages, calls in selected:
+            flow, given = flow_of(calls, storages, CALLER), tuple(range(len(calls)))
+            orders = [given] if stays(flow) else [given, order_by_depth(flow)]
+            # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
+            made.append(
+                tuple(of_one_order([calls[at] for at in order], storages)[-1] for order in dict.fromkeys(orders))
+            )
+        return Searches(tuple(made), target)
+
+    @property
+    def are_few(self) -> bool:
+        """Return whether a selection has few calls. The others have some more, since they have copies and parts of joined calls."""
+        return any(all(len(each.calls) <= FEW_CALLS for each in given) for given in self.lists)
+
+    def is_divided(self, size: int) -> bool:
+        """Return whether a memory of ``size`` bytes divides a graph of few calls into many.
+
+        A search of many calls takes seconds, and is done only where no larger memory has a schedule: each of the calls is dispatched, and
+        reads again what its neighbours read.
+        """
+        flat = chain.from_iterable(self.lists)
+        return max(len(self._divided(each, int(size * GROUPED[0]))) - len(each.calls) for each in flat) > FEW_CALLS
+
+    def search(self, given: CallList, size: int) -> TileSearch:
+        """Return the search of the calls as a memory of ``size`` bytes divides them."""
+        divided = self._divided(given, size)
+        for each in self._made:
+            if each.streams.calls == divided:
+                return each
+        cuts = given.cuts if divided == given.calls else frozenset()
+        self._made.append(TileSearch(Streams(divided, given.storages, self.target), cuts, self._segments))
+        return self._made[-1]
+
+    def _divided(self, given: CallList, size: int) -> tuple[KernelCall, ...]:
+        return in_groups(given.calls, given.storages, self.target, size, self._divisions)
+
+
+def divided_for(given: CallList, budget: int) -> list[int]:
+    """Return the sizes of memory that the calls are divided for. Graphs of few calls are searched for smaller memories anyway."""
+    return [int(budget * share) for share in (GROUPED if len(given.calls) > FEW_CALLS else GROUPED[:1])]
