@@ -151,10 +151,10 @@ class Steps:
             self._finish(step)
 
     def watch(self) -> None:
-        """Print the step that is under way each time STILL_SECONDS have passed, until the end."""
+        """Print a step that has taken STILL_SECONDS each time so many seconds have passed, until the end."""
         while not self._ended.wait(STILL_SECONDS):
             step = self._step
-            if step is not None:
+            if step is not None and self.seconds(step) >= STILL_SECONDS:
                 print(f"{step}: {self.seconds(step):.0f} s until now", file=sys.stderr, flush=True)
 
     def remark(self, step: str, text: str) -> None:
