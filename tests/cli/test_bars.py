@@ -97,3 +97,22 @@ def test_a_sweep_remarks_its_best_points(tmp_path: Path) -> None:
         "fastest 2.5 ms, least SRAM 30 KiB",
         "fastest 2.5 ms, least SRAM 20 KiB",
     ]
+
+
+def test_a_long_step_is_reported_while_it_lasts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = output.Steps()
+    waits = iter([False, False, False, True])
+    asked: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        asked.append(seconds)
+        return next(waits)
+
+    monkeypatch.setattr(steps._ended, "wait", wait)
+    monkeypatch.setattr(steps, "seconds", lambda _step: 30.0 * len(asked) - 26.0)
+    steps("Searching", 0, 1)
+    steps.watch()
+    assert capsys.readouterr().err == "Searching: 34 s until now\nSearching: 64 s until now\n"
+    assert asked == [output.STILL_SECONDS] * 4

@@ -160,6 +160,7 @@ def test_every_target_states_its_band_its_assumptions_and_bottlenecks_that_add_u
     low, high = (duration_text(each) for each in target.band(made.cycles))
     assert rows["Latency"].endswith(f"; {low} to {high} expected on the chip")
     assert rows["Assumed"] == f"{target.assumption}; `openneutron targets` lists them"
+    assert ("in parallel to the kernels, which wait " in rows.get("Copies", "")) == target.moves_tiles
     data = made.to_dict()
     assert (data["assumed"], data["expected_milliseconds"]) == (list(target.assumed), list(target.band(made.cycles)))
     shares = [float(share) for share in re.findall(r"([\d.]+) %", rows["Bound by"])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,8 +88,12 @@ WORTH_TELLING_SECONDS = 0.5
 """Without a terminal, shorter steps are not reported."""
 
 
+STILL_SECONDS = 30.0
+"""Without a terminal, a step that takes longer has a line each time so many seconds have passed."""
+
+
 class Steps:
-    """Reports steps: a bar for each on a terminal, otherwise a line for each long step at its end.
+    """Reports steps: a bar for each on a terminal, otherwise a line for each long step at its end, and lines while it lasts.
 
     A call has the name of a step, the number of its finished parts, and the number of all; all parts finished end the step.
     The time until the next call counts for this step alone.
@@ -102,6 +107,8 @@ class Steps:
         """The seconds of each step that has begun and has not ended."""
         self._step: str | None = None
         self._since = 0.0
+        self._ended = threading.Event()
+        self._watch: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         if not self._quiet and not self._verbose and _on_terminal():
@@ -111,11 +118,17 @@ class Steps:
 
             self._bars = bars(Console(stderr=True, highlight=False), self.seconds)
             self._bars.start()
+        elif not self._quiet:
+            self._watch = threading.Thread(target=self.watch, daemon=True)
+            self._watch.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._ended.set()
+        if self._watch is not None:
+            self._watch.join()
         if error is None:
             self._charge(None)
             for step in list(self._spent):
@@ -136,6 +149,13 @@ class Steps:
         if done >= total:
             self._charge(None)
             self._finish(step)
+
+    def watch(self) -> None:
+        """Print a step that has taken STILL_SECONDS each time so many seconds have passed, until the end."""
+        while not self._ended.wait(STILL_SECONDS):
+            step = self._step
+            if step is not None and self.seconds(step) >= STILL_SECONDS:
+                print(f"{step}: {self.seconds(step):.0f} s until now", file=sys.stderr, flush=True)
 
     def remark(self, step: str, text: str) -> None:
         """Show a remark beside the bar of a step that has begun."""

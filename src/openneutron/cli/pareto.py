@@ -32,9 +32,10 @@ def show_pareto(
 ) -> None:
     """Show the modelled time for each amount of SRAM.
 
-    The lines go from the smallest memory of the NPU's part of the model to whole tensors; each has the time of a compile with
-    its --sram-budget. A line less than 2% faster than the one above is omitted, except the fastest. Budgets are whole KiB:
-    where several lines have the same budget, a compile gives the last of them. With --prefetch-constants the memory
+    The lines go from the smallest memory of the NPU's part of the model to whole tensors. A compile with the --sram-budget of a
+    line takes at most its time. Budgets are whole KiB, so that a compile may use the memory up to the next KiB and be faster;
+    where several lines have the same budget, it is as fast as the last of them. A line less than 2% faster than the one above is
+    omitted, except the fastest. With --prefetch-constants the memory
     includes the copied constants, and the time is that of a port that copies in the background.
     """
     output.check_plot(plot)
