@@ -106,13 +106,14 @@ def test_a_block_written_over_rows_that_are_still_read_is_found() -> None:
     compiled = compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=3000, check=True))
     code = decode(compiled.program)
     start, given = (code.buffers[code.operators[0][name]]["offset"] for name in ("output", "input"))
-    assert (start, given) == (given - 8 * 24, start + 8 * 24), "the output is one block in front of the input"
+    rows = code.buffers[code.operators[0]["between"]]["ring"]
+    assert given - start == rows * 24, "the output is one block in front of the input"
     own, later = (
         changed(compiled, lambda code, far=far: with_buffer(code, 0, "output", offset=start + far))  # type: ignore[misc]
-        for far in (16, 16 * 24)
+        for far in (16, 2 * rows * 24)
     )
-    assert any("rows (0, 8): it writes its output over what it has still to read of" in text for text in own)
-    assert any("rows (8, 16): input: " in text and "bytes hold 's4' by now" in text for text in later)
+    assert any(f"rows (0, {rows}): it writes its output over what it has still to read of" in text for text in own)
+    assert any(f"rows ({rows}, {2 * rows}): input: " in text and "bytes hold 's4' by now" in text for text in later)
 
 
 def test_a_buffer_outside_its_memory_is_found() -> None:

@@ -85,27 +85,28 @@ def test_each_chained_kernel_by_rows() -> None:
 
 @pytest.mark.without_tiles("chained calls have no tiles")
 def test_a_feed_forward_block_with_less_scratch() -> None:
-    """One call goes through its rows in blocks, with scratch for 8 rows, and writes over the rows that it has read; stripes take less."""
+    """One call goes through its rows in blocks, with scratch for a block, and writes over the rows that it has read; stripes take less."""
     block = Block((1, 64, 24))
     graph = block.graph(feed_forward(block, "x", True))
     whole = compile_graph(graph, oracle.TARGET).report
     blocks, stripes = (
         oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=whole.sram_bytes * tenths // 10)).report
-        for tenths in (4, 3)
+        for tenths in (5, 3)
     )
     assert [(call.kernel, call.stripes) for call in blocks.operators] == [("layer_norm_feed_forward_s8", 1)]
     assert blocks.cycles == whole.cycles
-    assert {each.rows_held for each in blocks.memory if each.rows_held} == {8}
+    (rows,) = {each.rows_held for each in blocks.memory if each.rows_held}
+    assert rows in (8, 16)
     given = 64 * 24
     between = sum(each.size_bytes for each in blocks.memory if each.rows_held)
-    assert blocks.sram_bytes == given + 8 * 24 + between
+    assert blocks.sram_bytes == given + rows * 24 + between
     assert [(call.kernel, call.stripes > 1) for call in stripes.operators] == [("layer_norm_feed_forward_s8", True)]
 
 
 @pytest.mark.without_tiles("chained calls have no tiles")
 def test_each_chained_kernel_over_rows_that_it_has_read() -> None:
     """One call writes a block of its output over the blocks of its input before it."""
-    for kernel, graph in chained((1, 20, 24)).items():
+    for kernel, graph in chained((1, 40, 24)).items():
         whole = compile_graph(graph, oracle.TARGET).report
         if len(whole.operators) > 1:
             continue  # a budget suits another selection of the calls
