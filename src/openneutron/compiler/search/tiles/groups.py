@@ -2,14 +2,16 @@
 """Divide calls where the memory of the NPU holds neither a call's tensors nor its constants.
 
 A convolution is divided by output channels. Elementwise calls whose tensors are not in the order of rows, such as the transpose at an
-output, are divided along their longest axis. Rows and columns of calls of few long rows are exchanged.
+output, are divided along their longest axis, and calls of several batches between these. Rows and columns of calls of few long rows are
+exchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from openneutron.compiler.schedule.batches import batches_apart
 from openneutron.compiler.schedule.schedule import Cuttable, edges, fetched_bytes
 from openneutron.compiler.schedule.sequences import turned
 from openneutron.compiler.search.tiles.moves import compact
@@ -29,7 +31,10 @@ MOST_OF_A_ROW = 1 / 8
 """A row of a tensor may take this fraction of the memory of the NPU, which then holds several rows of several tensors."""
 
 MOST_OF_A_PART = 1 / 4
-"""The tensors of a part of an elementwise call may take this fraction."""
+"""The tensors of a part of an elementwise call may take this fraction, and those of a part of the batches of a call."""
+
+MOST_PARTS = 64
+"""A call of several batches is divided into at most so many parts. A search of more calls takes long."""
 
 
 def in_groups(calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int) -> tuple[KernelCall, ...]:
@@ -58,6 +63,13 @@ def _parts(call: KernelCall, storages: Storages, target: Target, budget: int) ->
         and _is_elementwise(call)
     ):
         yield from _along_longest(call, -(-tensors // max(1, int(MOST_OF_A_PART * budget))))
+        return
+    batches = batches_apart(call)
+    count = min(batches, -(-tensors // max(1, int(MOST_OF_A_PART * budget))))
+    if tensors > budget and 1 < count <= MOST_PARTS and not call.has_states:
+        # No cascade has calls of several batches, so that all of their tensors would be in memory.
+        for part in _along(call, 0, edges(batches, count)):
+            yield from _parts(part, storages, target, budget)
     else:
         yield from _groups(call, storages, target, budget, tensors)
 
@@ -73,8 +85,17 @@ def _is_elementwise(call: KernelCall) -> bool:
 def _along_longest(call: KernelCall, count: int) -> Iterator[KernelCall]:
     extents = call.views["output"].extents
     axis = max((1, 2, 3), key=lambda each: (extents[each], each))
-    for number, (first, last) in enumerate(edges(extents[axis], min(count, extents[axis]))):
-        views = {name: _cut(view, axis, first, last) for name, view in call.views.items()}
+    yield from _along(call, axis, edges(extents[axis], min(count, extents[axis])))
+
+
+def _along(call: KernelCall, axis: int, parts: Iterable[tuple[int, int]]) -> Iterator[KernelCall]:
+    """Yield a call for each part of an axis; views of another extent there, such as scratch for one batch, stay."""
+    extent = call.views["output"].extents[axis]
+    for number, (first, last) in enumerate(parts):
+        views = {
+            name: _cut(view, axis, first, last) if view.extents[axis] == extent else view
+            for name, view in call.views.items()
+        }
         yield replace(call, name=f"{call.name}/{number}", views=views)
 
 
