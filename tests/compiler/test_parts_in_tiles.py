@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from openneutron import targets
@@ -14,7 +15,7 @@ from openneutron.compiler.search.tiles.parts import gathered
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.searches import FEW_CALLS
 from openneutron.errors import BudgetError, InvalidModelError
-from openneutron.ir import DType, Node, Tensor
+from openneutron.ir import DType, Node, Tensor, constant
 from scripts.published_networks import Chain
 from tests.support import oracle
 from tests.support.random_graphs import several, single
@@ -61,6 +62,15 @@ def test_a_budget_of_one_byte_names_the_least() -> None:
         compile_graph(graph, TARGET, CompileOptions(sram_budget=1))
     least = caught.value.least_bytes
     assert compile_graph(graph, TARGET, CompileOptions(sram_budget=least)).report.sram_bytes <= least
+
+
+def test_batches_that_exceed_the_memory_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 1,200 sums of 49 values is a batch; all of them are 58,800 bytes."""
+    monkeypatch.setattr(oracle, "TARGET", TARGET.with_sram(32))
+    x, y = (oracle.activation(name, shape) for name, shape in (("x", (1200, 49)), ("y", (1200,))))
+    node = Node("sum", ("x", "axes"), ("y",), {"keep_dims": False})
+    graph = oracle.graph_of([x], [node], [y, constant("axes", np.array([1], np.int32))])
+    assert oracle.kernels_of(oracle.assert_bit_exact(graph, (0,))) == ["sum_s8"] * 9
 
 
 def test_sizes_of_memory_that_make_many_calls_of_few_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ static struct {
     void *destination;
     const void *source;
     uint32_t size;
-} pending[CHANNELS][8];
+} pending[CHANNELS][1024];  // a transfer of a tile is a copy for each run of its bytes
 static uint32_t pending_count[CHANNELS];
 
 static void transfer(void *destination, const void *source, uint32_t size) {

@@ -72,5 +72,8 @@ def test_all_pipelines_share_the_values_as_in_softmax() -> None:
     result = oracle.activation("y", (4, 100), 1 / 256, -128)
     softmax = oracle.graph_of([logarithm["x"]], [Node("softmax", ("x",), ("y",), {"beta": 1.0})], [result])
     reports = [compile_graph(each, oracle.TARGET).report for each in (logarithm, softmax)]
-    assert reports[0].cycles == reports[1].cycles
-    assert {call.parallel for report in reports for call in report.operators} == {"values"}
+    logarithms, softmaxes = ([call for call in report.operators if call.kernel != "move_s8"] for report in reports)
+    assert [call.cycles for call in logarithms] == [call.cycles for call in softmaxes]
+    assert {call.parallel for call in (*logarithms, *softmaxes)} == {"values"}
+    # With tiles, the kernels wait for constants, which are not as many bytes.
+    assert reports[0].cycles == reports[1].cycles or oracle.TARGET.moves_tiles

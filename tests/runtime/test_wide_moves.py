@@ -62,7 +62,8 @@ def test_graphs_of_moves_and_sums_at_budgets(seed: int, monkeypatch: pytest.Monk
     for got, expected in zip(oracle.simulated_outputs(whole, inputs), want, strict=True):
         np.testing.assert_array_equal(got, expected)
     least = oracle.least_budget(graph)
-    for budget in {least, (least + whole.report.sram_bytes) // 2}:
+    # A search for tiles names a size of a list, which may be more than a schedule takes.
+    for budget in {least, max(least, (least + whole.report.sram_bytes) // 2)}:
         oracle.assert_fits_and_is_exact(graph, CompileOptions(sram_budget=budget), inputs, want)
 
 

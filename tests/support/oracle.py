@@ -190,8 +190,8 @@ def least_budget(
 
 
 def infeasible_budget(least: int) -> int:
-    """Return a budget below the least one that the compiler names, in bytes. In tiles, the least budget is at most a fourth too large."""
-    return (least - ALIGNMENT) * 4 // 5 if TARGET.moves_tiles else least - 1
+    """Return a budget below the least one that the compiler names, in bytes. In tiles, both are multiples of ``ALIGNMENT``."""
+    return least - ALIGNMENT if TARGET.moves_tiles else least - 1
 
 
 def is_never_slower_with_more(compiled: Compiled) -> bool:

@@ -60,7 +60,7 @@ def batch_by_batch(calls: Sequence[KernelCall], storages: Storages, groups: int 
     return CallList(tuple(made), Storages({**kept, **pieces}, of), frozenset(starts))
 
 
-def _batches_apart(call: KernelCall) -> int:
+def batches_apart(call: KernelCall) -> int:
     """Return how many batches the call computes independently; 1 where it has one, or where its tensors differ in them."""
     counts = {view.extents[0] for name, view in call.views.items() if not call.is_scratch(name)}
     return counts.pop() if len(counts) == 1 and call.traits.batches_apart else 1
@@ -79,7 +79,7 @@ class _Run:
 
     def takes(self, call: KernelCall) -> bool:
         """Return whether the call can follow: where it shares what is written here, it shares it batch by batch."""
-        if _batches_apart(call) != self.count:
+        if batches_apart(call) != self.count:
             return False
         for name, view in call.views.items():
             storage = self.storages[view.tensor]
@@ -102,7 +102,7 @@ def _runs(calls: Sequence[KernelCall], storages: Storages) -> list[_Run]:
     runs: list[_Run] = []
     for call in calls:
         if not runs or not runs[-1].takes(call):
-            runs.append(_Run(_batches_apart(call), storages))
+            runs.append(_Run(batches_apart(call), storages))
         runs[-1].add(call)
     return runs
 

@@ -2,7 +2,8 @@
 """Divide calls where the memory of the NPU holds neither a call's tensors nor its constants.
 
 A convolution is divided by output channels. Elementwise calls whose tensors are not in the order of rows, such as the transpose at an
-output, are divided along their longest axis. Rows and columns of calls of few long rows are exchanged.
+output, are divided along their longest axis, and calls of several batches between these. Rows and columns of calls of few long rows are
+exchanged.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from openneutron.compiler.schedule.batches import batches_apart
 from openneutron.compiler.schedule.schedule import Cuttable, edges, fetched_bytes
 from openneutron.compiler.schedule.sequences import turned
 from openneutron.compiler.search.tiles.moves import compact
@@ -29,7 +31,10 @@ MOST_OF_A_ROW = 1 / 8
 """A row of a tensor may take this fraction of the memory of the NPU, which then holds several rows of several tensors."""
 
 MOST_OF_A_PART = 1 / 4
-"""The tensors of a part of an elementwise call may take this fraction."""
+"""The tensors of a part of an elementwise call may take this fraction, and those of a part of the batches of a call."""
+
+MOST_PARTS = 64
+"""A call of several batches is divided into at most so many parts. A search of more calls takes long."""
 
 
 Divisions = dict[tuple[object, ...], tuple[KernelCall, ...]]
@@ -74,13 +79,18 @@ def _parts(
     call: KernelCall, storages: Storages, target: Target, budget: int, made: Divisions
 ) -> tuple[KernelCall, ...]:
     tensors = sum(view.distinct_bytes for view in call.views.values())
+    count = -(-tensors // max(1, int(MOST_OF_A_PART * budget)))
     if (
         tensors > budget
         and not all(compact(view, "").by_rows for view in call.views.values())
         and _is_elementwise(call)
     ):
-        ranges = _along_longest(call, -(-tensors // max(1, int(MOST_OF_A_PART * budget))))
-        return _once(call, ("longest", *ranges), made, _pieces(call, ranges))
+        return _along(call, _longest(call), count, made)
+    batches = batches_apart(call)
+    if tensors > budget and 1 < min(batches, count) <= MOST_PARTS and not call.has_states:
+        # No cascade has calls of several batches, so that all of their tensors would be in memory.
+        of_batches = _along(call, 0, count, made)
+        return tuple(part for each in of_batches for part in _parts(each, storages, target, budget, made))
     groups = _groups(call, storages, target, budget, tensors)
     cuttable = Cuttable(call, storages)
     parts = (cuttable.piece(*edge, f"{call.name}/{number}") for number, edge in enumerate(groups))
@@ -95,21 +105,26 @@ def _is_elementwise(call: KernelCall) -> bool:
     return same and not call.has_states and all(call.views[name].extents == extents for name in names)
 
 
-def _along_longest(call: KernelCall, count: int) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of ``count`` parts of the longest axis."""
-    extent = call.views["output"].extents[_longest(call)]
-    return tuple(edges(extent, min(count, extent)))
-
-
 def _longest(call: KernelCall) -> int:
     extents = call.views["output"].extents
     return max((1, 2, 3), key=lambda each: (extents[each], each))
 
 
-def _pieces(call: KernelCall, ranges: Sequence[tuple[int, int]]) -> Iterator[KernelCall]:
-    axis = _longest(call)
+def _along(call: KernelCall, axis: int, count: int, made: Divisions) -> tuple[KernelCall, ...]:
+    """Return at most ``count`` parts of the call along an axis."""
+    extent = call.views["output"].extents[axis]
+    ranges = tuple(edges(extent, min(count, extent)))
+    return _once(call, (axis, *ranges), made, _pieces(call, axis, ranges))
+
+
+def _pieces(call: KernelCall, axis: int, ranges: Sequence[tuple[int, int]]) -> Iterator[KernelCall]:
+    """Yield a call for each range of an axis; views of another extent there, such as scratch for one batch, stay."""
+    extent = call.views["output"].extents[axis]
     for number, (first, last) in enumerate(ranges):
-        views = {name: _cut(view, axis, first, last) for name, view in call.views.items()}
+        views = {
+            name: _cut(view, axis, first, last) if view.extents[axis] == extent else view
+            for name, view in call.views.items()
+        }
         yield replace(call, name=f"{call.name}/{number}", views=views)
 
 
