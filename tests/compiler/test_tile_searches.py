@@ -11,7 +11,8 @@ from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.search.tiles import placed
+from openneutron.compiler.search.fitted import Fitted
+from openneutron.compiler.search.tiles import TiledTask, placed, searches
 from openneutron.compiler.search.tiles.search import TileSearch
 from openneutron.compiler.search.tiles.segments import Choices, Segments
 from openneutron.compiler.search.tiles.streams import Streams
@@ -115,3 +116,21 @@ def test_a_search_ends_with_a_plan_that_is_slower_than_a_known_schedule(monkeypa
     count, limit = len(plans), int(estimate * placed.HIDES)
     assert placed.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True) == (None, estimate)
     assert len(plans) == count + 1
+
+
+def test_searches_of_earlier_budgets_are_forgotten_where_they_have_many_segments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Choices] = []
+    of = Choices.of
+    monkeypatch.setattr(Choices, "of", lambda *given: made.append(of(*given)) or made[-1])
+    counts = []
+    for most in (searches.MOST_SEGMENTS, 0):
+        monkeypatch.setattr(searches, "MOST_SEGMENTS", most)
+        task = TiledTask.of(prepared(mobilenet_v1(0.25, 128)).tasks.selected, targets.get("imx95"))
+        for _ in range(2):
+            before = len(made)
+            assert isinstance(task.within(48 << 10), Fitted)
+            counts.append(len(made) - before)
+    first, again, forgotten, anew = counts
+    assert again == 0 < first == forgotten == anew
