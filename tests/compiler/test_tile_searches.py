@@ -10,12 +10,17 @@ import pytest
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
+from openneutron.compiler.schedule.schedule import Schedule
+from openneutron.compiler.search.fitted import Fitted
+from openneutron.compiler.search.tiles import TiledTask, placed, searches
 from openneutron.compiler.search.tiles.search import TileSearch
 from openneutron.compiler.search.tiles.segments import Choices, Segments
 from openneutron.compiler.search.tiles.streams import Streams
+from openneutron.compiler.select.calls import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
-from scripts.published_networks import Chain
+from openneutron.targets import Target
+from scripts.published_networks import Chain, mobilenet_v1
 from tests.support.random_graphs import several
 
 OPTIONS = CompileOptions(target="imx95")
@@ -78,3 +83,54 @@ def test_no_plan_takes_less_than_the_floor_of_its_search(seed: int) -> None:
     search = TileSearch(Streams(calls, storages, targets.get("imx95")))
     sizes = [size for size in range(512, 1 << 16, 512) if search._shortest(size, True) is not None]
     assert search.floor_bytes <= min(sizes, default=1 << 16)
+
+
+def test_the_exact_search_for_addresses_is_for_the_fastest_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    works: list[float] = []
+    placing = placed._with_constants
+
+    def spied(schedule: Schedule, made: Storages, target: Target, *limits: int) -> placed.TiledSchedule | None:
+        works.append(limits[-1])
+        return None if works[0] < 0 == limits[-1] else placing(schedule, made, target, *limits)
+
+    monkeypatch.setattr(placed, "_with_constants", spied)
+    graph = mobilenet_v1(0.25, 128)
+    first = compile_graph(graph, targets.get("imx95").with_sram(48), OPTIONS).report
+    exact = sum(work > 0 for work in works)
+    assert 0 < exact <= placed.REFINED < len(works) - exact
+    # Where first fit places no schedule, the exact search places all of them.
+    works[:] = [-1]
+    again = compile_graph(graph, targets.get("imx95").with_sram(48), OPTIONS).report
+    assert sum(work > 0 for work in works) == sum(work == 0 for work in works)
+    assert first.cycles <= again.cycles
+
+
+def test_a_search_ends_with_a_plan_that_is_slower_than_a_known_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    storages, calls = prepared(mobilenet_v1(0.25, 128)).tasks.selected[0]
+    search = TileSearch(Streams(calls, storages, targets.get("imx95")))
+    plans = []
+    plan = TileSearch.plan
+    monkeypatch.setattr(TileSearch, "plan", lambda search, budget: plans.append(plan(search, budget)) or plans[-1])
+    best, estimate = placed.fastest_plan(search, targets.get("imx95"), 48 << 10, 1 << 40, True)
+    assert best is not None and len(plans) > 1
+    count, limit = len(plans), int(estimate * placed.HIDES)
+    assert placed.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True) == (None, estimate)
+    assert len(plans) == count + 1
+
+
+def test_searches_of_earlier_budgets_are_forgotten_where_they_have_many_segments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Choices] = []
+    of = Choices.of
+    monkeypatch.setattr(Choices, "of", lambda *given: made.append(of(*given)) or made[-1])
+    counts = []
+    for most in (searches.MOST_SEGMENTS, 0):
+        monkeypatch.setattr(searches, "MOST_SEGMENTS", most)
+        task = TiledTask.of(prepared(mobilenet_v1(0.25, 128)).tasks.selected, targets.get("imx95"))
+        for _ in range(2):
+            before = len(made)
+            assert isinstance(task.within(48 << 10), Fitted)
+            counts.append(len(made) - before)
+    first, again, forgotten, anew = counts
+    assert again == 0 < first == forgotten == anew

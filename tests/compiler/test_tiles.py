@@ -26,7 +26,6 @@ from openneutron.compiler.select.calls import Storages, View
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import base, decode
-from openneutron.targets import Target
 from scripts.published_networks import Chain, mobilenet_v1
 from tests.support import joined_graphs, oracle, stateful_graphs
 from tests.support.dense_blocks import dense_block
@@ -199,15 +198,13 @@ def test_a_state_that_leaves_memory_to_later_calls_is_kept(monkeypatch: pytest.M
 
 def test_all_plans_of_a_graph_are_compared_unless_it_has_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[TilePlan] = []
-    scheduled = placed._scheduled
+    schedules = placed._schedules
 
-    def spied(
-        plan: TilePlan, storages: Storages, target: Target, budget: int, limit: int
-    ) -> placed.TiledSchedule | None:
+    def spied(plan: TilePlan, storages: Storages) -> list[placed._Unplaced]:
         plans.append(plan)
-        return scheduled(plan, storages, target, budget, limit)
+        return schedules(plan, storages)
 
-    monkeypatch.setattr(placed, "_scheduled", spied)
+    monkeypatch.setattr(placed, "_schedules", spied)
     all_plans, count = compiled(mobilenet_v1(), 640), len(plans)
     monkeypatch.setattr(fit, "MANY_CALLS", 0)
     first_enough = compiled(mobilenet_v1(), 640)
@@ -260,7 +257,7 @@ def test_copies_at_borders_of_segments_run_beside_kernels_of_both(monkeypatch: p
         seen.append((schedule, overlapped(schedule, storages)))
         return seen[-1][1]
 
-    monkeypatch.setattr(fit, "overlapped", spied)
+    monkeypatch.setattr(placed, "overlapped", spied)
     graph = Chain("three", (1, 32, 32, 16)).conv(16, 3).conv(16, 3).conv(16, 3).graph()
     made = compiled(graph, 12)
     assert_equal_to_litert(graph, made, 0)

@@ -77,7 +77,7 @@ class PrefetchSearch:
     _spent: list[int] = field(init=False)
     _moving: list[int] = field(init=False)
     _items: list[tuple[int, int, int, int]] = field(init=False)
-    _least: list[tuple[int, int, int]] = field(init=False)
+    _least: list[tuple[int, int, int]] = field(init=False, default_factory=list)
     _gaps: dict[tuple[int, int], list[Gap]] = field(default_factory=dict)
     _pieces: dict[tuple[int, int, bool], tuple[int, int]] = field(default_factory=dict)
     _last_cut: tuple[Mapping[int, int], CutSteps] | None = None
@@ -90,7 +90,6 @@ class PrefetchSearch:
         self.uses = tuple(_uses(self.schedule, self.storages))
         offsets = self.layout.placement.offsets
         self._items = sorted((offsets[i.name], offsets[i.name] + i.size, i.first, i.last) for i in self.layout.items)
-        self._least = self._least_of_steps()
 
     @property
     def arena_bytes(self) -> int:
@@ -118,6 +117,7 @@ class PrefetchSearch:
         While a step runs, the memory that tensors do not take holds constants that this step or a later one reads. All other
         constants that later steps read are copied after that step, one after the other.
         """
+        self._least = self._least or self._least_of_steps()
         rate = fetch_cycles(1 << 30, self.target) / (1 << 30)
         # Each piece's copy is rounded down to a cycle.
         rounded = sum(use.blocks for use in self.uses) + 1

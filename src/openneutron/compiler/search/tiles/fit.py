@@ -51,6 +51,7 @@ class TileFit:
         all selections, see ``_fastest_of_few``.
         """
         budget -= budget % ALIGNMENT
+        self.searches.forget_many()
         if self.searches.are_few:
             found = self._fastest_of_few(budget)
         else:

@@ -29,6 +29,10 @@ FEW_CALLS = 16
 """A graph of at most so many calls is searched for every size of memory up to the budget."""
 
 
+MOST_SEGMENTS = 30_000
+"""The searches of earlier budgets are forgotten where they have more segments than these: a segment takes about 10 KB."""
+
+
 @dataclass(slots=True, eq=False)
 class Searches:
     """The searches so far of a graph's lists of calls, one list of lists for each selection."""
@@ -59,6 +63,11 @@ class Searches:
     def are_few(self) -> bool:
         """Return whether a selection has few calls. The others have some more, since they have copies and parts of joined calls."""
         return any(all(len(each.calls) <= FEW_CALLS for each in given) for given in self.lists)
+
+    def forget_many(self) -> None:
+        """Forget the searches so far where they have more than ``MOST_SEGMENTS`` segments. Searches of other budgets then start anew."""
+        if len(self._segments) > MOST_SEGMENTS:
+            self._made, self._segments = [], Segments()
 
     def is_divided(self, size: int) -> bool:
         """Return whether a memory of ``size`` bytes divides a graph of few calls into many.

@@ -106,6 +106,10 @@ class Segments:
     _held: dict[int, Storages | KernelCall] = field(default_factory=dict)
     """The objects of the keys by their identity, which no other object has while they exist."""
 
+    def __len__(self) -> int:
+        """Return the number of segments."""
+        return len(self._known)
+
     def choices(self, streams: Streams, first: int, end: int, external: frozenset[str]) -> Choices:
         """Return the choices of calls [first, end) with these storages in external memory."""
         key = self._key(streams, first, end, external)
