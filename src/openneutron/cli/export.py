@@ -74,7 +74,7 @@ def export_model(
 
 
 def _notes(bundle: Bundle) -> Iterator[str]:
-    """Yield what the chip of the model has to do with the bundle: too little memory for the constants, and a port of its own."""
+    """Yield the notes about the chip of the model: a memory that does not hold the constants, and a port of its own."""
     if bundle.target is None:
         return
     name, home = bundle.target.name, bundle.target.constants_home
