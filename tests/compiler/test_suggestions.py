@@ -65,6 +65,18 @@ def test_the_whole_message() -> None:
     assert str(least).endswith(" in Python), or a smaller input.")
 
 
+@pytest.mark.without_tiles("the error for tiles has no suggestions")
+def test_a_chip_with_too_little_memory_is_named() -> None:
+    """A larger budget is no advice where the chip has no more memory."""
+    tiny = oracle.TARGET.with_sram(4)
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(weighty(), tiny, CompileOptions(prefetch_constants=True))
+    assert str(caught.value).endswith(
+        f"the budget is 4.0 KiB (4096 bytes). 'conv_2d_1' needs the most memory. {tiny.name} has 4 KiB in all: "
+        "give the model a target with more memory, or a smaller input. Without --prefetch-constants it takes 1.2 KiB (1280 bytes)."
+    )
+
+
 @dataclass(frozen=True)
 class Part:
     least_bytes: int
@@ -77,13 +89,13 @@ def test_several_partitions_name_what_helps_all_of_them() -> None:
     other = Part(4000, {"without --prefetch-constants": 1500, "with --io-place caller": 1200})
     said = "Give it at least 4 KiB with --sram-budget (sram_budget=4096 in Python), or a smaller input."
     less = "Without --prefetch-constants it takes 2.0 KiB (2000 bytes)"
-    assert str(over_budget("m", [one, other], 2, 2048)) == (
+    assert str(over_budget("m", [one, other], 2, 2048, oracle.TARGET)) == (
         "'m': it needs 3.9 KiB (4000 bytes) of SRAM for the largest of its 2 partitions, which run one after the other; the "
         f"budget is 2.0 KiB (2048 bytes). {said} {less}, with --io-place caller it takes 1.2 KiB (1200 bytes)."
     )
     # A third one fits, and might not with its inputs elsewhere.
-    assert str(over_budget("m", [one, other], 3, 2048)).endswith(f"{said} {less}.")
-    assert str(over_budget("m", [one, Part(4000, {})], 2, 2048)).endswith(said)
+    assert str(over_budget("m", [one, other], 3, 2048, oracle.TARGET)).endswith(f"{said} {less}.")
+    assert str(over_budget("m", [one, Part(4000, {})], 2, 2048, oracle.TARGET)).endswith(said)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def compile_prepared(graph: Prepared, target: Target, options: CompileOptions = 
     best = min((each for each in found if each is not None), key=_overlapped_cycles, default=None)
     if best is None:
         least = min(infeasible, key=lambda error: error.least_bytes)
-        raise over_budget(graph.graph.name, [least], 1, budget_bytes(options.sram_budget, target))
+        raise over_budget(graph.graph.name, [least], 1, budget_bytes(options.sram_budget, target), target)
     gained = None if default is None else _overlapped_cycles(default) - _overlapped_cycles(best)
     return replace(best, report=replace(best.report, effort=options.effort, gained_cycles=gained))
 
@@ -119,7 +119,7 @@ def finish(
     budget = budget_bytes(options.sram_budget, target)
     sram = sram_bytes(graph, schedule, layout, options)
     if sram > budget:
-        raise over_budget(graph.name, [Shortfall(sram, {})], 1, budget)
+        raise over_budget(graph.name, [Shortfall(sram, {})], 1, budget, target)
     program = emit(legal, schedule, storages, layout, target, options.profile)
     facts = report(graph, schedule, storages, layout, program, target, options, budget)
     return Compiled(program, graph, facts, Details(legal, schedule, storages, layout))

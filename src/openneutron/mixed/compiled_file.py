@@ -146,7 +146,7 @@ def _compiled(
                 too_large.append(error)
             advance(done, len(graphs))
     if too_large:
-        raise over_budget(name, too_large, len(graphs), budget_bytes(options.sram_budget, target))
+        raise over_budget(name, too_large, len(graphs), budget_bytes(options.sram_budget, target), target)
     return tuple(parts)
 
 

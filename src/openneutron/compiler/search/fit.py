@@ -322,4 +322,4 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
     layers: tuple[str, ...] = ()
     if isinstance(smallest, Fitted):
         layers = layers_at_peak(graph, smallest.schedule, smallest.layout, smallest.storages)
-    raise over_budget(graph.name, [Shortfall(best[0] + outside, others, layers)], 1, budget)
+    raise over_budget(graph.name, [Shortfall(best[0] + outside, others, layers)], 1, budget, target)

@@ -185,8 +185,9 @@ def all_compiled(compiles: Sequence[tuple[Callable[[], Made], Callable[[], Deleg
                 delegate = delegate or options()
             advance(done, len(compiles))
     if delegate is not None:
-        budget = budget_bytes(delegate.options.sram_budget, targets.get(delegate.options.target))
-        raise over_budget(delegate.name or "model", over, len(compiles), budget)
+        target = targets.get(delegate.options.target)
+        budget = budget_bytes(delegate.options.sram_budget, target)
+        raise over_budget(delegate.name or "model", over, len(compiles), budget, target)
     return made
 
 

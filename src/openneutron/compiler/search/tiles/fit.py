@@ -24,10 +24,10 @@ FAR = 1.15
 """Calls are divided again where the best schedule takes more than this ratio of a plan's estimate: its kernels wait for constants."""
 
 MANY_CALLS = 100
-"""In a graph of more calls than these, a search is long; it ends with the first schedule that is ``ENOUGH``."""
+"""In a graph of more calls than these, a search is long; it ends with the first schedule that is ``placed.ENOUGH``."""
 
 STEPS = 4
-"""The number of these sizes in an octave: 4, 5, 6, 7, 8, 10, 12 KiB and so on."""
+"""The sizes of memory in an octave that a graph of few calls is searched for: 4, 5, 6, 7, 8, 10, 12 KiB and so on."""
 
 
 @dataclass(slots=True, eq=False)
