@@ -61,9 +61,9 @@ BUDGETS = """
 ## Within a memory budget
 
 The arena of a program without a budget ("whole"), and the least of any schedule. The times are multiples of the modelled latency without
-a budget: at half and 0.4 of that arena, and at the least. Inputs and outputs ("I/O") are in the arena, or in the caller's buffers as in
-ExecuTorch. The caller's buffers are not counted. Every program has the bytes of LiteRT's reference kernels. An arena that contains the
-input of `vit_tiny_patch16` cannot be 0.4 of the whole, since its image is larger.
+a budget ("ms", without copies of weights): at half and 0.4 of that arena, and at the least. Inputs and outputs ("I/O") are in the arena,
+or in the caller's buffers as in ExecuTorch. The caller's buffers are not counted. Every program has the bytes of LiteRT's reference
+kernels. An arena that contains the input of `vit_tiny_patch16` cannot be 0.4 of the whole, since its image is larger.
 
 """
 

@@ -70,12 +70,12 @@ def test_a_tensor_that_the_memory_of_the_npu_can_not_hold_is_kept_outside() -> N
     small, large = (network(kib).report for kib in (256, 1024))
     assert (small.external_bytes > 0, large.external_bytes) == (True, 0)
     assert large.moved_bytes == large.io_bytes < small.moved_bytes
-    with pytest.raises(BudgetError):
-        compiled(mobilenet_v1(), 4)
 
 
 def test_a_convolution_whose_tensors_and_constants_do_not_fit_is_divided_by_channels() -> None:
     graph = Chain("wide", (1, 8, 8, 64)).conv(128, 3).graph()
+    with pytest.raises(BudgetError):
+        compiled(graph, 4)
     made = compiled(graph, 16)
     parts = [call for call in made.schedule.calls if not call.is_transfer]
     assert len(parts) > 4 and all(call.views["output"].extents[3] < 128 for call in parts)
