@@ -105,7 +105,9 @@ def test_the_exact_search_for_addresses_is_for_the_fastest_schedules(monkeypatch
     assert first.cycles <= again.cycles
 
 
-def test_a_search_ends_with_a_plan_that_is_slower_than_a_known_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_of_calls_divided_again_ends_with_a_plan_that_is_slower_than_a_known_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storages, calls = prepared(mobilenet_v1(0.25, 128)).tasks.selected[0]
     search = TileSearch(Streams(calls, storages, targets.get("imx95")))
     plans = []
@@ -114,8 +116,10 @@ def test_a_search_ends_with_a_plan_that_is_slower_than_a_known_schedule(monkeypa
     best, estimate = placed.fastest_plan(search, targets.get("imx95"), 48 << 10, 1 << 40, True)
     assert best is not None and len(plans) > 1
     count, limit = len(plans), int(estimate * placed.HIDES)
-    assert placed.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True) == (None, estimate)
+    assert placed.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True, is_again=True) == (None, estimate)
     assert len(plans) == count + 1
+    placed.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True)
+    assert len(plans) == 2 * count + 1
 
 
 def test_searches_of_earlier_budgets_are_forgotten_where_they_have_many_segments(

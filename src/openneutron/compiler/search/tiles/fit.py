@@ -169,10 +169,12 @@ class TileFit:
         """
         best: TiledSchedule | None = None
         is_medium = FEW_CALLS < len(given.calls) <= MANY_CALLS
-        for size in divided_for(given, budget):
+        for number, size in enumerate(divided_for(given, budget)):
             search = self.searches.search(given, size)
             below = limit if best is None else best.cycles
-            found, estimate = fastest_plan(search, self.searches.target, budget, below, is_medium, is_any)
+            found, estimate = fastest_plan(
+                search, self.searches.target, budget, below, is_medium, is_any, is_again=number > 0
+            )
             best = found or best
             known = limit if best is None else best.cycles
             if known <= FAR * estimate or (is_any and best is not None):

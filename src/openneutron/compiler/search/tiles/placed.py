@@ -25,7 +25,8 @@ larger, but its constants have less space. A smaller plan is then faster, such a
 """
 
 HIDES = 0.96
-"""A search ends with a plan whose estimate times this ratio is no less than the cycles of a known schedule: later plans have less memory.
+"""A search of calls that are divided again ends with a plan whose estimate times this ratio is no less than the cycles of a known schedule:
+later plans have less memory.
 
 A schedule takes less than the estimate of its plan where constants arrive during an earlier segment: at least 0.966 times in the networks
 of ``python -m bench neutron_s``.
@@ -65,11 +66,18 @@ class _Unplaced:
 
 
 def fastest_plan(
-    search: TileSearch, target: Target, budget: int, limit: int, is_medium: bool, is_any: bool = False
+    search: TileSearch,
+    target: Target,
+    budget: int,
+    limit: int,
+    is_medium: bool,
+    is_any: bool = False,
+    is_again: bool = False,
 ) -> tuple[TiledSchedule | None, int]:
     """Return the fastest schedule of one search, and the estimated cycles of its first plan. Without a plan these are 0.
 
-    ``is_medium``: all plans are compared. ``is_any``: the first schedule is returned. First fit gives each schedule its addresses; the exact
+    ``is_medium``: all plans are compared. ``is_any``: the first schedule is returned. ``is_again``: the calls are divided again, so that
+    the search ends as ``HIDES`` states. First fit gives each schedule its addresses; the exact
     search, which takes longer, places the fastest ``REFINED`` of them anew, or all where first fit places none and no ``limit`` is known.
     """
     best: TiledSchedule | None = None
@@ -83,7 +91,7 @@ def fastest_plan(
         if plan is None or plan == before:
             continue
         before, estimate = plan, estimate or plan.cycles
-        if plan.cycles * HIDES >= (limit if best is None else best.cycles):
+        if is_again and plan.cycles * HIDES >= (limit if best is None else best.cycles):
             break
         enough = max(enough, plan.cycles * ENOUGH) if share == SHARES[0] else enough
         for unplaced in _schedules(plan, search.streams.storages):
