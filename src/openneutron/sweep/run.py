@@ -28,8 +28,11 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Compiling:
-    """The work at a point. ``check`` raises InvalidOptionError for options that no model can be compiled with. ``compile`` returns the program of a quantization; ``figures`` returns the figures of a program,
-    which is compiled with the quantization that the mapping has."""
+    """The work at a point.
+
+    ``check`` raises InvalidOptionError for options that no model can be compiled with. ``compile`` returns the program of a quantization.
+    ``figures`` returns the figures of a program, which is compiled with the quantization that the mapping has.
+    """
 
     compile: Callable[[CompileOptions, QuantizationOptions], Program]
     figures: Callable[[Any, Mapping[str, Any]], Figures]
