@@ -51,8 +51,9 @@ _MODEL = """\
 * **Pools and means** take one cycle for each tap and pipeline. Element-wise kernels and tables write `costs.elementwise_bytes` in a cycle.
 * **Softmax, roots and gates** on the NPU take `costs.softmax_cycles` of a pipeline for each value.
 * **Dispatch.** Each call, or stripe of a call, adds `costs.issue_cycles` of the host core.
-* **Copies** of constants add their bytes at the rate of the copy engine, not overlapped with computation where it is synchronous;
-  reports also have the time with a port that copies in the background. A data mover (Neutron-S) works beside the kernels.
+* **Copies** take their bytes at the rate of the copy engine. Where its mode is `synchronous`, they add to the computation; reports also
+  have the time with a port that copies in the background. Where it is `background`, they run beside the kernels, which wait for what
+  they read. The data mover of a Neutron-S is of the second kind.
 * **Host.** QUANTIZE, DEQUANTIZE and SOFTMAX on the CPU take `host.operator_cycles`, and cycles for each value. Other operators on the CPU
   are not modelled; summaries count them. Host and NPU do not overlap: no published figure needs it.
 

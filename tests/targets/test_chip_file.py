@@ -287,3 +287,29 @@ def test_a_file_that_is_absent_or_has_a_known_name(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{path}:5: name: 'imxrt700' is the name of a chip that comes with OpenNeutron. Give the chip another name."
     )
+
+
+def test_a_copy_engine_in_the_background_shortens_the_latency(tmp_path: Path) -> None:
+    chips = {}
+    for mode in ("synchronous", "background"):
+        path = tmp_path / f"{mode}.toml"
+        path.write_text(text_of_chip().replace('mode = { value = ["synchronous"]', f'mode = {{ value = ["{mode}"]'))
+        chips[mode] = targets.get(str(path))
+    options = CompileOptions(prefetch_constants=True)
+    waits, hides = (compile_graph(cifarnet(), chip, options) for chip in chips.values())
+    assert replace(decode(hides.program), target=0) == replace(decode(waits.program), target=0)
+    assert hides.report.cycles == hides.report.overlapped_cycles == waits.report.overlapped_cycles < waits.report.cycles
+    kernels = waits.report.cycles - waits.report.copy_cycles
+    assert hides.report.cycles - hides.report.copy_cycles == kernels
+
+
+def test_a_neutron_s_copies_in_the_background(tmp_path: Path) -> None:
+    path = tmp_path / "changed.toml"
+    text = targets.KNOWN["imx95"].read_text().replace('name = "imx95"', 'name = "changed"')
+    path.write_text(text.replace('value = ["background"]', 'value = ["synchronous"]'))
+    with pytest.raises(InvalidTargetError) as caught:
+        targets.get(str(path))
+    assert str(caught.value) == (
+        f"{path}:44: copy_engine.0.mode: its value is synchronous; the data mover of a Neutron-S works beside the kernels. Write "
+        "'background'."
+    )

@@ -92,7 +92,7 @@ class Profile:
     """A profile. ``unit`` is that of the operators' times.
 
     ``cycles`` are those of a run with copies that block, ``copy_cycles`` of them copies; ``overlapped_cycles`` with a port that
-    copies in the background. ``slices`` are the latter's schedule. Where the chip's data mover copies in the background, ``cycles`` are the
+    copies in the background. ``slices`` are the latter's schedule. Where the chip's copy engine works in the background, ``cycles`` are the
     same as these, and kernels wait for copies in ``copy_cycles`` of them.
     """
 
@@ -106,8 +106,8 @@ class Profile:
 
     @property
     def copy_cycles(self) -> int:
-        """Return the cycles of all copies of constants, or those in which kernels wait for the data mover."""
-        if self.target.moves_tiles:
+        """Return the cycles of all copies of constants, or those in which kernels wait for a copy engine that works in the background."""
+        if self.target.copies_in_background:
             return sum(item.cycles for item in self.slices if item.kind is Kind.WAIT)
         return self.cycles - sum(item.cycles for item in self.operators)
 
@@ -179,7 +179,7 @@ def modelled(file: str, programs: Programs, target: Target) -> Profile:
         start = max((item.end for item in slices), default=0)
         slices += timeline(decode(program), [item.layer for item in facts_of(program)], target, start)
     cycles = sum(decode(program).cycles for _, program in programs)
-    if target.moves_tiles:
+    if target.copies_in_background:
         cycles = max((item.end for item in slices), default=0)
     return Profile(file, target, HOST, tuple(operators), (), cycles, tuple(slices))
 

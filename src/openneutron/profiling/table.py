@@ -39,7 +39,7 @@ def _totals(profile: Profile) -> list[tuple[str, str]]:
     target = profile.target
     modelled = duration_text(target.milliseconds(profile.cycles))
     rows = [("Modelled", f"{profile.cycles:,} cycles, {modelled} at {target.clock.value:g} MHz")]
-    if target.moves_tiles:
+    if target.copies_in_background:
         copying = sum(item.cycles for item in profile.slices if item.kind is Kind.COPY)
         words = f"{copying:,} cycles in parallel to the kernels, which wait {profile.copy_cycles:,} cycles for them"
         rows.append(("Copies", words))

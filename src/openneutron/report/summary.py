@@ -170,12 +170,12 @@ class Summary:
 
     @property
     def cycles(self) -> int:
-        """Return the cycles of a run, with a port that waits for each copy."""
+        """Return the cycles of a run; copies of constants block where the chip's copy engine is synchronous."""
         return sum(map(self.part_cycles, self.partitions))
 
     @property
     def copy_cycles(self) -> int:
-        """Return those of ``cycles`` in which constants are copied to SRAM."""
+        """Return those of ``cycles`` in which the NPU waits for copies."""
         return sum(part.report.copy_cycles + self.implied_copy_cycles(part) for part in self.partitions)
 
     @property

@@ -14,8 +14,10 @@ def copies_text(summary: Summary) -> str:
         there = size_text(int(summary.target.sram.value * 1024))
         said = f"{taken} of it from flash: the chip's {there} of SRAM do not hold weights and run together"
         return f"{said}. Compile with --prefetch-constants"
-    if summary.target.moves_tiles and summary.partitions:
+    if summary.target.copies_in_background and summary.partitions:
         engine = sum(part.report.engine_cycles for part in summary.partitions)
+        if not engine:
+            return ""
         busy, waits = (duration_text(summary.target.milliseconds(item)) for item in (engine, summary.copy_cycles))
         return f"{busy} in parallel to the kernels, which wait {waits} for them"
     if not summary.copy_cycles:

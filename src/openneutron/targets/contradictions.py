@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from openneutron.targets.target import ACTIVATIONS, CONSTANTS, INT8, NPU, Target
+from openneutron.targets.target import ACTIVATIONS, BACKGROUND, CONSTANTS, INT8, NPU, SYNCHRONOUS, Target
 
 ARENA_ALIGNMENT = 16
 """The alignment of the buffers of a program, in bytes (``isa.rows.ALIGNMENT``); chips that need another can't be compiled for."""
@@ -20,6 +20,11 @@ def contradictions(target: Target) -> Iterator[tuple[str, str]]:
             yield (
                 f"copy_engine.{index}.source",
                 f"it is '{engine.source}', as the destination is; a copy engine copies between two memories.",
+            )
+        if target.moves_tiles and engine.mode.value != (BACKGROUND,):
+            yield (
+                f"copy_engine.{index}.mode",
+                f"its value is {SYNCHRONOUS}; the data mover of a {target.family} works beside the kernels. Write '{BACKGROUND}'.",
             )
     if INT8 not in target.npu.data_types.value:
         yield "npu.data_types", f"{INT8} is missing; the compiler takes it for granted. Add '{INT8}'."

@@ -305,6 +305,11 @@ class Target:
         return self.subsystem
 
     @property
+    def copies_in_background(self) -> bool:
+        """Return whether copies to the memory that holds activations run beside the kernels."""
+        return self.copy_engine.mode.value == (BACKGROUND,)
+
+    @property
     def obstacle(self) -> str | None:
         """Return the reason why this project does not compile for the chip; None: it does."""
         if self.moves_tiles and self.external_memory is self.arena_memory:

@@ -149,8 +149,9 @@ def report(
     header = program.header
     cycles = header["cycles_low"] | header["cycles_high"] << 32
     copying, overlapped = copy_cycles(schedule, sizes, target), overlapped_cycles(schedule, sizes, target)
-    waiting = overlapped - (cycles - copying) if schedule.is_tiled else copying
-    cycles = overlapped if schedule.is_tiled else cycles
+    waiting = copying
+    if target.copies_in_background:
+        cycles, waiting = overlapped, overlapped - (cycles - copying)
     macs = sum(operator.macs for operator in operators)
     sram = sram_bytes(graph, schedule, layout, options)
     return Report(

@@ -111,7 +111,7 @@ def _target(target: Target) -> TargetData:
         pipelines=target.all_pipelines,
         macs=target.macs,
         constants_from=target.external_memory.name,
-        copies_beside=target.moves_tiles,
+        copies_beside=target.copies_in_background,
     )
 
 
