@@ -72,7 +72,7 @@ class Case:
 def measured(case: Case, target: Target) -> dict[str, Any]:
     """Return the figures of a graph on a target.
 
-    ``fault`` states the first mistake. ``unsupported`` is the type of activations that the target lacks, ``least_bytes`` the budget
+    ``fault`` states the first mistake. ``stored_kib`` are weights and microcode. ``unsupported`` is the type of activations that the target lacks, ``least_bytes`` the budget
     where its memory does not suffice.
     """
     reasons = (type_reason(case.graph, node, target) for node in case.graph.nodes)
@@ -101,7 +101,12 @@ def _in_memory(case: Case, ready: Prepared, target: Target) -> dict[str, Any]:
         return {"least_bytes": error.least_bytes, "bound_bytes": bound, "message": str(error)}
     _check(case, compiled, int(target.sram.value * 1024))
     report = compiled.report
-    return {"milliseconds": report.milliseconds, "sram_bytes": report.sram_bytes, "cycles": report.cycles}
+    return {
+        "milliseconds": report.milliseconds,
+        "sram_bytes": report.sram_bytes,
+        "cycles": report.cycles,
+        "stored_kib": (report.weights_bytes + report.microcode_bytes) / 1024,
+    }
 
 
 def _check(case: Case, compiled: Compiled, budget: int) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from openneutron import targets
+
 PAGE = Path(__file__).parents[3] / "docs" / "networks-on-targets.md"
 
 Figures = Mapping[str, Any]
@@ -21,8 +23,9 @@ A cell has the modelled latency and the SRAM of the program for the target's own
 network takes without a limit: `half 1.10x` is the latency at this budget over the latency without a limit, `least 0.62` states that
 half is not feasible and 62 % is. `needs` is the least memory where the target has less, with a lower bound of all schedules that
 the compiler searches. The programs at these budgets run too, with the same bytes. On a Neutron-S, SRAM is the memory of the NPU, and
-half is that of the program's own. `no int16`: the target computes on int8 alone. Targets in one column have equal numbers. Their programs differ in
-the checksum of the target's name alone, so that one of them runs.
+half is that of the program's own. `5.0 MiB for flash` states that weights and microcode are larger than the chip's flash, so that the
+network needs another chip. `no int16`: the target computes on int8 alone. Targets in one column have equal numbers. Their programs
+differ in the checksum of the target's name alone, so that one of them runs.
 
 Made by `python -m tests.suites.targets --write`, which goes on where an earlier run has stopped and fails where a byte differs. The
 last column has the commit whose compiler a row was measured with; `--again` measures rows anew, `--jobs 2` two networks at a time.
@@ -45,7 +48,7 @@ def cell(figures: Figures) -> str:
         return f"no {figures['unsupported']}"
     if "least_bytes" in figures:
         return f"needs {_kib(figures['least_bytes'])}, bound {_kib(figures['bound_bytes'])}"
-    return f"{figures['milliseconds']:.3g} ms, {_kib(figures['sram_bytes'])}{_half(figures)}"
+    return f"{figures['milliseconds']:.3g} ms, {_kib(figures['sram_bytes'])}{_half(figures)}{_beyond(figures)}"
 
 
 def _half(figures: Figures) -> str:
@@ -54,6 +57,13 @@ def _half(figures: Figures) -> str:
     if "half_milliseconds" in figures:
         return f", half {figures['half_milliseconds'] / figures['unlimited_milliseconds']:.2f}x"
     return ""
+
+
+def _beyond(figures: Figures) -> str:
+    """Return the size of the program where the memory that has it between runs is smaller."""
+    home = targets.get(figures["target"]).constants_home
+    stored = figures["stored_kib"]
+    return f", {stored / 1024:.1f} MiB for {home.name}" if stored > home.size.value else ""
 
 
 def _kib(size: int) -> str:
@@ -68,8 +78,8 @@ def page(
     heads = ["network", "operators", *(", ".join(f"`{name}`" for name in each) for each in columns), "commit"]
     lines = [_row(heads), _row(["---"] * len(heads))]
     faults = []
-    for name, targets in results.items():
-        shown = [targets[each[0]] for each in columns]
+    for name, found in results.items():
+        shown = [found[each[0]] for each in columns]
         lines.append(_row([name, str(shown[0].get("operators", "")), *map(cell, shown), shown[0].get("revision", "")]))
         faults += [f"* {name} on {each['target']}: {each['fault']}" for each in shown if "fault" in each]
     tail = ["", "Failures:", "", *faults] if faults else []

@@ -113,6 +113,12 @@ def test_stored_networks_are_the_same() -> None:
     assert isinstance(read, Graph) and isinstance(read.states[0], State)
 
 
+def test_a_program_that_is_larger_than_the_flash_says_so() -> None:
+    figures = {"milliseconds": 200.0, "sram_bytes": 2048, "stored_kib": 3584.0}
+    assert cell({"target": "mcxn94x", **figures}) == "200 ms, 2 KiB, 3.5 MiB for flash"
+    assert cell({"target": "imxrt700", **figures}) == "200 ms, 2 KiB"
+
+
 def test_the_figures_of_partitions_are_merged() -> None:
     parts = [{"sram_bytes": 3, "milliseconds": 1.0}, {"sram_bytes": 5, "milliseconds": 2.0, "fault": "a"}]
     assert merged(parts) == {"partitions": 2, "sram_bytes": 5, "milliseconds": 3.0, "fault": "a"}
