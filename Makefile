@@ -133,8 +133,8 @@ bench: $(VENV)/.bench
 
 # The chips of the other NPUs (i.MX 952 has that of i.MX 95, MCXN54x that of MCXN94x), and the tests that compile for a chip.
 CHIPS := imx943 imx95 mcxn94x
-OF_CHIPS := tests/compiler tests/cortex_m33/test_instructions.py tests/driver tests/export/test_wide_tensors.py \
-    tests/fuzz/test_budgets.py tests/litert tests/ops tests/profiling tests/recurrent tests/report tests/runtime \
+OF_CHIPS := tests/compiler tests/cortex_m33/test_instructions.py tests/driver tests/fuzz/test_budgets.py tests/litert \
+    tests/ops tests/profiling tests/recurrent tests/report tests/runtime \
     $(addprefix tests/test_,$(addsuffix .py,architectures_budgets golden golden_schedules measured_memory models_folder \
         shared_budgets shared_models whole_way))
 

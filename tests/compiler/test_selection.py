@@ -66,7 +66,7 @@ def test_a_mean_costs_what_a_pool_of_its_window_would() -> None:
         for call in compiled.schedule.calls:
             if call.kernel == "mean_s8":
                 batches, rows, cols, channels = call.views["input"].extents
-                pool = batches * rows * cols * -(-channels // oracle.TARGET.pipelines)
+                pool = batches * rows * cols * -(-channels // oracle.TARGET.all_pipelines)
                 port = port_cycles(call, oracle.TARGET, call.views["output"].extents[1])
                 assert call_cost(call, oracle.TARGET).compute_cycles == max(pool, port)
                 checked += 1

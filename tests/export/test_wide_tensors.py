@@ -18,7 +18,10 @@ from tests.support import oracle
 from tests.support.litert_files import graph_file
 from tests.support.tools import required
 
-pytestmark = pytest.mark.int16
+pytestmark = [
+    pytest.mark.int16,
+    pytest.mark.without_tiles("a bundle is firmware of a core that runs the kernels"),
+]
 
 MAIN = Path(__file__).parent / "api_main.c"
 

@@ -132,6 +132,6 @@ def test_all_pipelines_share_the_functions_of_lines() -> None:
         (call,) = select_node(graph, graph.nodes[0])
         whole = call_cost(call, oracle.TARGET).compute_cycles
         # 600 values, 32 cycles each; 3 steps of 30 lines of groups of 20 channels, and the roots of 30 lines.
-        values, groups, roots = (-(-count // oracle.TARGET.pipelines) for count in (600, 20, 30))
+        values, groups, roots = (-(-count // oracle.TARGET.all_pipelines) for count in (600, 20, 30))
         assert whole == {"softmax": values * 32, "layer_norm": 3 * 30 * groups + roots * 32}[op]
         assert sum(call_cost(call, oracle.TARGET, rows).compute_cycles for rows in (4, 4, 2)) >= whole
