@@ -72,8 +72,8 @@ class Case:
 def measured(case: Case, target: Target) -> dict[str, Any]:
     """Return the figures of a graph on a target.
 
-    ``fault`` states the first mistake. ``stored_kib`` are weights and microcode. ``unsupported`` is the type of activations that the target lacks, ``least_bytes`` the budget
-    where its memory does not suffice.
+    ``fault`` states the first mistake. ``stored_kib`` are weights and microcode. ``unsupported`` is the type of activations that the
+    target lacks, ``least_bytes`` the budget where its memory does not suffice.
     """
     reasons = (type_reason(case.graph, node, target) for node in case.graph.nodes)
     if any(reasons):

@@ -23,8 +23,8 @@ A cell has the modelled latency and the SRAM of the program for the target's own
 network takes without a limit: `half 1.10x` is the latency at this budget over the latency without a limit, `least 0.62` states that
 half is not feasible and 62 % is. `needs` is the least memory where the target has less, with a lower bound of all schedules that
 the compiler searches. The programs at these budgets run too, with the same bytes. On a Neutron-S, SRAM is the memory of the NPU, and
-half is that of the program's own. `5.0 MiB for flash` states that weights and microcode are larger than the chip's flash, so that the
-network needs another chip. `no int16`: the target computes on int8 alone. Targets in one column have equal numbers. Their programs
+half is that of the program's own. `5.0 MiB for flash` states that weights and microcode are larger than this memory of the chip, so
+that the network can't run from there. `no int16`: the target computes on int8 alone. Targets in one column have equal numbers. Their programs
 differ in the checksum of the target's name alone, so that one of them runs.
 
 Made by `python -m tests.suites.targets --write`, which goes on where an earlier run has stopped and fails where a byte differs. The
