@@ -27,7 +27,7 @@ const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_k
 def test_no_heap_and_kernel_selection(tmp_path: Path) -> None:
     """One lookup program; the executable holds no allocation and no kernel but that one."""
     library = tmp_path / "libneutron.a"
-    flags = ["-std=c11", *INCLUDES, "-O1", "-fPIC", "-DNEUTRON_NO_HEAP"]
+    flags = ["-std=c11", *INCLUDES, "-O3", "-fPIC", "-DNEUTRON_NO_HEAP"]
     compiler = c_compiler()
     objects = sorted(compiled(tmp_path, compiler, flags, [*driver_sources(), *kernel_sources()]))
     subprocess.run(["ar", "rcs", library, *objects], check=True)

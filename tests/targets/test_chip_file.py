@@ -69,9 +69,8 @@ def test_a_neutron_s_works_on_a_memory_of_its_own() -> None:
 
 
 def test_a_neutron_s_needs_a_copy_engine_from_another_memory(tmp_path: Path) -> None:
-    text = targets.KNOWN["imx95"].read_text().replace('name = "imx95"', 'name = "changed"')
     path = tmp_path / "changed.toml"
-    path.write_text(text.replace('source = "ddr"\ndestination', 'source = "tcm"\ndestination'))
+    path.write_text(text_of_chip("imx95").replace('source = "ddr"\ndestination', 'source = "tcm"\ndestination'))
     with pytest.raises(InvalidTargetError) as caught:
         targets.get(str(path))
     assert str(caught.value) == (
@@ -305,8 +304,7 @@ def test_a_copy_engine_in_the_background_shortens_the_latency(tmp_path: Path) ->
 
 def test_a_neutron_s_copies_in_the_background(tmp_path: Path) -> None:
     path = tmp_path / "changed.toml"
-    text = targets.KNOWN["imx95"].read_text().replace('name = "imx95"', 'name = "changed"')
-    path.write_text(text.replace('value = ["background"]', 'value = ["synchronous"]'))
+    path.write_text(text_of_chip("imx95").replace('value = ["background"]', 'value = ["synchronous"]'))
     with pytest.raises(InvalidTargetError) as caught:
         targets.get(str(path))
     assert str(caught.value) == (

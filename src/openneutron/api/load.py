@@ -53,7 +53,7 @@ class LoadedFile:
         headers = tuple(ProgramFigures(title, program.header) for title, program in self.programs)
         on_cpu = tuple(self.on_cpu.items())
         found = LoadedSummary(self.name, len(self.buffer), headers, on_cpu, self.profile(), self.preprocessing)
-        if found.target is None or not found.target.moves_tiles:
+        if found.target is None or not found.target.copies_in_background:
             return found
         return replace(
             found,

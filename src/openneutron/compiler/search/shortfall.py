@@ -27,8 +27,9 @@ def over_budget(
 ) -> BudgetError:
     """Return the error for a model of ``count`` partitions, of which ``graphs`` need more than ``budget`` bytes each.
 
-    The message advises a larger budget where the chip has the memory. It names only suggestions that all of ``graphs`` have. Where another partition fits as it is, the message names only
-    the suggestion that never takes more memory: to leave out the constant prefetch.
+    The message advises a larger budget where the chip has the memory. It names only suggestions that all of ``graphs`` have. Where
+    another partition fits as it is, the message names only the suggestion that never takes more memory: to leave out the constant
+    prefetch.
     """
     largest = max(graphs, key=lambda each: each.least_bytes)
     least = largest.least_bytes

@@ -77,8 +77,8 @@ def fastest_plan(
     """Return the fastest schedule of one search, and the estimated cycles of its first plan. Without a plan these are 0.
 
     ``is_medium``: all plans are compared. ``is_any``: the first schedule is returned. ``is_again``: the calls are divided again, so that
-    the search ends as ``HIDES`` states. First fit gives each schedule its addresses; the exact
-    search, which takes longer, places the fastest ``REFINED`` of them anew, or all where first fit places none and no ``limit`` is known.
+    the search ends as ``HIDES`` states. First fit gives each schedule its addresses; the exact search, which takes longer, places the
+    fastest ``REFINED`` of them anew, or all where first fit places none and no ``limit`` is known.
     """
     best: TiledSchedule | None = None
     tried: list[tuple[_Unplaced, TiledSchedule | None]] = []
