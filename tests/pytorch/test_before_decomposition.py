@@ -214,3 +214,52 @@ def test_what_only_a_trace_tells_is_not_lifted(monkeypatch: pytest.MonkeyPatch) 
     without = openneutron.compile(model(), IMAGE, calibration=[IMAGE]).buffer
     monkeypatch.setattr(api, "lifted", lambda *_: None)
     assert openneutron.compile(model(), IMAGE, calibration=[IMAGE]).buffer == without
+
+
+class Behind(nn.Module):
+    """``y + f(y)`` of a transposed input: the sum has the strides of ``y``. ``sorts``: with a second result that stays on the CPU."""
+
+    def __init__(self, layers: nn.Module, sorts: bool = False) -> None:
+        super().__init__()
+        self.layers, self.sorts = layers, sorts
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.transpose(1, 2)
+        result = y + self.layers(y)
+        return (result, torch.topk(y.flatten(1), 3, 1)[0]) if self.sorts else (result,)
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+@pytest.mark.parametrize(
+    "layer", [nn.Linear(8, 8), nn.LayerNorm(8), nn.RMSNorm(8)], ids=lambda layer: type(layer).__name__
+)
+def test_the_strides_of_an_output_do_not_decide_what_runs_where(layer: nn.Module, sorts: bool) -> None:
+    """A transposed residual is the output. Its layers run on the NPU, also where another operator stays on the CPU."""
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 8, 6),) for _ in range(4)]
+    made = openneutron.compile(Behind(layer, sorts).eval(), samples[0], calibration=samples)
+    left = {item.operator for item in made.delegation.on_cpu if item.computes and not item.converts}
+    assert left == ({"aten.topk"} if sorts else set())
+    assert len(made.partitions) == 1
+    expected = made.quantized(*samples[1])[0]
+    found = torch.as_tensor(made.run(*samples[1])[0])
+    assert torch.allclose(found, expected, atol=0.05), (found - expected).abs().max()
+
+
+def test_an_output_behind_a_transpose_keeps_its_values_at_rank_4() -> None:
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 3, 6, 5),) for _ in range(4)]
+    layers = nn.ModuleDict({"conv": nn.Conv2d(3, 8, 3), "linear": nn.Linear(8, 8)})
+
+    class Pixels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = layers
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.layers["conv"](x).permute(0, 2, 3, 1)
+            return y + self.layers["linear"](y)
+
+    made = openneutron.compile(Pixels().eval(), samples[0], calibration=samples)
+    assert made.report.whole
+    assert torch.allclose(torch.as_tensor(made.run(*samples[1])[0]), made.quantized(*samples[1]), atol=0.05)

@@ -175,9 +175,18 @@ def is_channels_last(node: Node) -> bool:
 
 
 def is_plain_layout(node: Node) -> bool:
-    """Return whether the tensor lies in memory as ExecuTorch passes it: contiguous, or channels-last at rank 4."""
+    """Return whether ExecuTorch passes the tensor contiguous, or channels-last at rank 4.
+
+    A computed tensor of other strides, such as a transposed one, is contiguous there: views are copies in the Edge program, and
+    results of a delegate have the layout that the partition states.
+    """
     value = node.meta["val"]
-    return isinstance(value, torch.Tensor) and (value.is_contiguous() or is_channels_last(node))
+    return isinstance(value, torch.Tensor) and (node.op != "placeholder" or has_plain_strides(value))
+
+
+def has_plain_strides(value: torch.Tensor) -> bool:
+    """Return whether a tensor is contiguous, or channels-last at rank 4."""
+    return value.is_contiguous() or (value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last))
 
 
 def module_path(node: Node) -> str:

@@ -23,7 +23,7 @@ from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from openneutron.pytorch.graph.program import Reject, is_functional
+from openneutron.pytorch.graph.program import Reject, has_plain_strides, is_functional
 from openneutron.pytorch.lower.lower import kept_float
 from openneutron.pytorch.partition.delegation import UNITS
 
@@ -107,9 +107,9 @@ def is_final(node: Node, reject: Reject) -> bool:
     ExecuTorch's decomposition may make pieces of an operator that can be delegated, and gives a view a memory format of
     its own.
     """
-    if kept_float(node) is not None or reject.rule == UNITS:
-        return True
-    return node.target not in _decomposed() and all(map(_has_plain_layout, (node, *node.all_input_nodes)))
+    if not all(map(_has_plain_layout, (node, *node.all_input_nodes))):
+        return False
+    return kept_float(node) is not None or reject.rule == UNITS or node.target not in _decomposed()
 
 
 @cache
@@ -121,11 +121,7 @@ def _decomposed() -> Container[Any]:
 def _has_plain_layout(node: Node) -> bool:
     values = node.meta.get("val")
     tensors = values if isinstance(values, (list, tuple)) else (values,)
-    return all(
-        value.is_contiguous() or (value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last))
-        for value in tensors
-        if isinstance(value, torch.Tensor)
-    )
+    return all(has_plain_strides(value) for value in tensors if isinstance(value, torch.Tensor))
 
 
 @final
@@ -187,9 +183,13 @@ class _Known(ExportedProgram):
             if mode is None:
                 return whole(*args, **kwargs)(*inputs)
             with mode:
-                return tuple(
-                    torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-                    for value in values
-                )
+                return tuple(map(_result, values))
 
         return run
+
+
+def _result(value: torch.Tensor) -> torch.Tensor:
+    """Return an empty tensor in the layout in which a delegate returns ``value``; see ``is_plain_layout``."""
+    if not has_plain_strides(value):
+        return torch.empty(value.shape, dtype=value.dtype, device=value.device)
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
