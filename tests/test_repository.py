@@ -163,7 +163,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     sorter.prepare()
 
 
-MOST_ENTRIES = 12
+MOST_ENTRIES = 24
 ONE_EACH = {"pytorch/operators": "family of operators", "pytorch/quantizer/passes": "pass"}
 """Folders below ``src/openneutron`` that hold one file or folder each per family or pass, and may hold any number."""
 
@@ -259,7 +259,7 @@ def test_no_file_is_named_after_nothing() -> None:
     assert [name for name in found if name not in NAMED_BY_OTHERS] == []
 
 
-MOST_LINES_OF_A_FILE = 400
+MOST_LINES_OF_A_FILE = 800
 MOST_LINES_OF_A_FUNCTION = 60
 
 
