@@ -144,3 +144,22 @@ def test_a_mask_with_a_value_for_each_place_stays_on_the_cpu() -> None:
     """The number of positions depends on the input."""
     small = compiled(lambda m, x: (x * 2).index_put((torch.tensor([True, False, True]),), torch.ones(2, 4)), ((3, 4),))
     assert [item.overload for item in small.program.delegation.on_cpu] == ["aten.index_put.default"]
+
+
+def _written(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Write slices, a column and columns, as detectors decode their boxes."""
+    y = (x * 2).tanh()
+    y[:, :2] = y[:, :2] * 0.5 - 0.25
+    y[:, 2] = x[:, 0].sigmoid()
+    y[:, [3, 4]] *= 0.5
+    y[:, 5].fill_(0.5)
+    return y
+
+
+def test_writes_to_slices_reach_the_tensor_that_they_are_slices_of() -> None:
+    """A quantize node between tensor and slice would lose them."""
+    small = compiled(_written, ((3, 6, 4),))
+    assert small.reasons == []
+    assert_same_as_litert(small.program)
+    for sample in small.inputs:
+        assert torch.allclose(torch.as_tensor(small.program.run(*sample)[0]), _written(nn.Module(), *sample), atol=0.03)

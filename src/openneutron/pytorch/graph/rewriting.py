@@ -149,6 +149,50 @@ def is_state(node: Node) -> bool:
     return False
 
 
+_RETURNS_ITS_INPUT = frozenset(("aten::dropout", "aten::feature_dropout", "aten::to", "aten::_to_copy"))
+"""Operators that may hand back their input itself although their schema does not say so."""
+
+
+def aliases(node: Node, writer: Node) -> set[Node]:
+    """Return the nodes whose values may share memory with this node, except through ``writer``."""
+    found, waiting = {node}, [node]
+    while waiting:
+        here = waiting.pop()
+        near = [user for user in here.users if _is_view_of(user, here)]
+        near += [source for source in here.all_input_nodes if _is_view_of(here, source)]
+        for other in near:
+            if other not in found and other is not writer:
+                found.add(other)
+                waiting.append(other)
+    return found
+
+
+def _is_view_of(node: Node, source: Node) -> bool:
+    overload = node.target
+    if node.op != "call_function" or not isinstance(overload, torch._ops.OpOverload):
+        return False
+    if not node.args or node.args[0] is not source:
+        return False
+    returns = overload._schema.returns
+    return overload._schema.name in _RETURNS_ITS_INPUT or any(item.alias_info is not None for item in returns)
+
+
+def writes_views(graph: Graph) -> bool:
+    """Return whether a call changes a tensor in place that later calls read through another view: ``y[:, :2] = x``."""
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        overload = node.target
+        if node.op != "call_function" or not isinstance(overload, torch._ops.OpOverload) or not node.args:
+            continue
+        target = node.args[0]
+        if not overload._schema.is_mutable or not isinstance(target, Node):
+            continue
+        others = aliases(target, node) - {target}
+        if any(places[user] > places[node] for alias in others for user in alias.users):
+            return True
+    return False
+
+
 def add_constant(module: GraphModule, before: Node, stem: str, value: torch.Tensor) -> Node:
     """Return a ``get_attr`` node in front of ``before`` for a new buffer; its name is made unique from ``stem``."""
     name = stem.replace(".", "_")

@@ -19,7 +19,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
-from openneutron.pytorch.graph.rewriting import is_state
+from openneutron.pytorch.graph.rewriting import is_state, writes_views
 
 CONSTANTS = (int, float, bool, str, type(None))
 """What an input may be beside a tensor: torch.export builds its value into the program."""
@@ -238,7 +238,8 @@ def aten_graph(
                 module.training = training
     _check_results(program, name)
     graph_module = program.module(check_guards=False)
-    if _states(graph_module):
+    assert isinstance(graph_module, GraphModule)
+    if _states(graph_module) or writes_views(graph_module.graph):
         graph_module = program.run_decompositions({}).module(check_guards=False)
         _read_sources(graph_module)
     assert isinstance(graph_module, GraphModule)
@@ -254,7 +255,8 @@ def _states(module: GraphModule) -> list[str]:
     """Return the names of the buffers that the module changes.
 
     ``run_decompositions({})`` takes nothing apart. It makes the changes copies at the end of the graph: quantization would
-    read a buffer that changes in between, or a view of one, before its change or as a constant.
+    read a buffer that changes in between, or a view of one, before its change or as a constant. A write to a view of another
+    tensor becomes the operator that returns the whole tensor: quantize nodes between tensor and view would lose the write.
     """
     return [str(node.target) for node in module.graph.find_nodes(op="get_attr") if is_state(node)]
 

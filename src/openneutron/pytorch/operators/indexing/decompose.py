@@ -42,6 +42,15 @@ def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
     return _aten.permute.default(put.reshape([self.shape[dim] for dim in order]), back)
 
 
+@decomposes("aten.copy.default")
+def copy(self: Tensor, src: Tensor, non_blocking: bool) -> Tensor | Keep:
+    """Return the values that are written over the whole of a tensor, in the tensor's shape."""
+    del non_blocking
+    if src.dtype != self.dtype:
+        src = _aten._to_copy.default(src, dtype=self.dtype)
+    return src if src.shape == self.shape else _aten.expand.default(src, self.shape)
+
+
 @decomposes("aten.scatter.src")
 def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | Keep:
     return _scattered(self, dim, index, src, False)

@@ -13,7 +13,15 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, finished, hand_over
+from openneutron.pytorch.graph.rewriting import (
+    NodePass,
+    add_call,
+    add_constant,
+    aliases,
+    constant_of,
+    finished,
+    hand_over,
+)
 
 _aten = torch.ops.aten
 
@@ -112,10 +120,6 @@ def _inline(module: GraphModule, node: Node) -> list[Node]:
     return [copy for inner, copy in made.items() if inner.op == "call_function"]
 
 
-_RETURNS_ITS_INPUT = frozenset(("aten::dropout", "aten::feature_dropout", "aten::to", "aten::_to_copy"))
-"""Operators that may hand back their input itself although their schema does not say so."""
-
-
 @dataclass(frozen=True, slots=True)
 class MakeFunctional:
     """Rewrite ``x.relu_()`` to ``x.relu()``, for every operator that has both forms.
@@ -136,10 +140,10 @@ def _make_functional(module: GraphModule) -> bool:
         if functional is None or not isinstance(node.args[0], Node):
             continue
         target = node.args[0]
-        aliases = _aliases(target, node)
-        if any(alias.op == "get_attr" for alias in aliases):
+        shared = aliases(target, node)
+        if any(alias.op == "get_attr" for alias in shared):
             continue
-        others = aliases - {target}
+        others = shared - {target}
         if any(places.get(user, 0) > places[node] for alias in others for user in alias.users):
             continue
         for user in list(target.users):
@@ -162,30 +166,6 @@ def _functional_form(node: Node) -> torch._ops.OpOverload | None:
         return None
     packet = getattr(torch.ops.aten, name[:-1], None)
     return getattr(packet, overload._overloadname, None) if packet is not None else None
-
-
-def _aliases(node: Node, writer: Node) -> set[Node]:
-    """Return the nodes whose values may share memory with this node, except through ``writer``."""
-    found, waiting = {node}, [node]
-    while waiting:
-        here = waiting.pop()
-        near = [user for user in here.users if _is_view_of(user, here)]
-        near += [source for source in here.all_input_nodes if _is_view_of(here, source)]
-        for other in near:
-            if other not in found and other is not writer:
-                found.add(other)
-                waiting.append(other)
-    return found
-
-
-def _is_view_of(node: Node, source: Node) -> bool:
-    overload = node.target
-    if node.op != "call_function" or not isinstance(overload, torch._ops.OpOverload):
-        return False
-    if not node.args or node.args[0] is not source:
-        return False
-    returns = overload._schema.returns
-    return overload._schema.name in _RETURNS_ITS_INPUT or any(item.alias_info is not None for item in returns)
 
 
 _ASSERTIONS = (_aten._assert_tensor_metadata.default, _aten._assert_async.default, _aten._assert_async.msg)
