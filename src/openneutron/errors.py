@@ -14,6 +14,10 @@ class OpenNeutronError(Exception):
     """A fault of the user: the command line prints only its message and exits with code 2."""
 
 
+class OpenNeutronWarning(UserWarning):
+    """A fact about a model that the user should know and that is no error: the command line prints its message on stderr."""
+
+
 class InvalidTargetError(OpenNeutronError, ValueError):
     """The target is unknown, or this project does not compile for it."""
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from openneutron.errors import MissingToolError
+from openneutron.errors import MissingToolError, OpenNeutronWarning
 
 PACKAGES = ("torch", "torchao", "executorch")
 DEMO_PACKAGES = (*PACKAGES, "sklearn")
@@ -24,6 +24,7 @@ def suppressed() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            warnings.simplefilter("always", OpenNeutronWarning)
             yield
     finally:
         logging.disable(before)

@@ -41,8 +41,9 @@ def test_both_forms(version: int) -> None:
 
 def test_microcode_of_others_is_not_read() -> None:
     def theirs(graph: Any, operator: Any) -> None:
-        place = graph.tensors[operator.inputs[-3]].buffer
-        model.buffers[place].data = np.arange(40, dtype=np.uint8)
+        blob = graph.tensors[operator.inputs[-3]]
+        blob.shape = np.array([40], np.int32)
+        model.buffers[blob.buffer].data = np.arange(40, dtype=np.uint8)
 
     model = read(FILE).model
     theirs(model.subgraphs[0], model.subgraphs[0].operators[0])

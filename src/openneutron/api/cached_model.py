@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -21,14 +21,14 @@ from openneutron.api.frame import Frame
 from openneutron.api.unquantized import Unquantized
 from openneutron.cache import Store, caching
 from openneutron.cache.digests import Digest, code
-from openneutron.diagnostics import Fallback
-from openneutron.errors import InvalidModelError
+from openneutron.cache.records import UNREADABLE, record
+from openneutron.errors import InvalidModelError, OpenNeutronError
 from openneutron.ir import stored
 from openneutron.isa.payload import Format
 from openneutron.options import OPEN, CompileOptions, DelegationOptions
 from openneutron.pytorch.graph.digests import add_node, add_samples, is_known, machine
 from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, LoweredPartition
-from openneutron.pytorch.partition.delegation import Delegation, NodeOnCpu, NodeOnNpu, registered
+from openneutron.pytorch.partition.delegation import Delegation, registered
 
 KIND = "model"
 LENGTH_BYTES = 8
@@ -177,25 +177,18 @@ def read(data: bytes) -> CachedModel | None:
         for part in facts["partitions"]:
             constants, blobs = blobs[: part["constants"]], blobs[part["constants"] :]
             graph = stored.read(part["graph"], constants)
+            graph.verify()
             partitions.append(LoweredPartition(part["name"], graph, _interface(part["interface"])))
-        return CachedModel(tuple(partitions), _delegation(facts["delegation"]), frame)
-    except (ValueError, TypeError, KeyError, IndexError, StopIteration):
+        return CachedModel(tuple(partitions), record(Delegation, facts["delegation"]), frame)
+    except (*UNREADABLE, OpenNeutronError):
         return None
 
 
 def _interface(facts: dict[str, Any]) -> Interface:
-    formats = {tensor: Format(value) for tensor, value in facts.pop("formats").items()}
-    return Interface(formats=formats, **facts)
-
-
-def _delegation(facts: dict[str, Any]) -> Delegation:
-    npu = tuple(NodeOnNpu(**item) for item in facts["on_npu"])
-    cpu = tuple(NodeOnCpu(**{**item, "fallback": _fallback(item["fallback"])}) for item in facts["on_cpu"])
-    return Delegation(npu, cpu, facts["partitions"])
-
-
-def _fallback(facts: dict[str, Any] | None) -> Fallback | None:
-    return None if facts is None else Fallback(**facts)
+    return replace(
+        record(Interface, {**facts, "formats": {}}),
+        formats={tensor: Format(value) for tensor, value in facts["formats"].items()},
+    )
 
 
 def quantized_later(

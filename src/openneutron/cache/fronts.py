@@ -7,6 +7,7 @@ import json
 import operator
 
 from openneutron.cache.digests import LIBRARIES, Digest, add_graph, code
+from openneutron.cache.records import UNREADABLE
 from openneutron.cache.store import current
 from openneutron.compiler.search.pareto import Point, pareto
 from openneutron.ir import Graph
@@ -41,6 +42,7 @@ def written(points: tuple[Point, ...]) -> bytes:
 def read(data: bytes) -> tuple[Point, ...] | None:
     """Return the points of an entry; None where the entry cannot be read by this version."""
     try:
-        return tuple(Point(*map(int, item)) for item in json.loads(data))
-    except (ValueError, TypeError):
+        points = tuple(Point(*map(int, item)) for item in json.loads(data))
+        return points or None
+    except UNREADABLE:
         return None

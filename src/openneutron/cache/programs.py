@@ -10,13 +10,11 @@ import json
 import operator
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from openneutron.cache.digests import LIBRARIES, Digest, add_graph, code
+from openneutron.cache.records import UNREADABLE, record
 from openneutron.cache.store import current
-from openneutron.compiler import Compiled, CompileOptions, OperatorReport, Prepared, Report, compile_prepared
-from openneutron.compiler.emit.course import StepReport
-from openneutron.compiler.emit.report import MemoryItem
+from openneutron.compiler import Compiled, CompileOptions, Prepared, Report, compile_prepared
 from openneutron.errors import InvalidProgramError
 from openneutron.ir import Graph
 from openneutron.isa import Program
@@ -71,18 +69,9 @@ def read(data: bytes, graph: Graph) -> Compiled | None:
             start += size
         program = Program(*blobs)
         program.verify()
-        return Compiled(program, graph, _report(facts["report"]))
-    except (ValueError, TypeError, KeyError, InvalidProgramError):
+        header = program.header
+        if (header["input_count"], header["output_count"]) != (len(graph.inputs), len(graph.outputs)):
+            return None
+        return Compiled(program, graph, record(Report, facts["report"]))
+    except (*UNREADABLE, InvalidProgramError):
         return None
-
-
-def _report(facts: dict[str, Any]) -> Report:
-    calls = tuple(OperatorReport(**_with_tuples(item)) for item in facts.pop("operators"))
-    memory = tuple(MemoryItem(**item) for item in facts.pop("memory"))
-    steps = tuple(StepReport(**_with_tuples(item)) for item in facts.pop("steps"))
-    return Report(operators=calls, memory=memory, steps=steps, **_with_tuples(facts))
-
-
-def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the same with tuples for JSON's lists."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}

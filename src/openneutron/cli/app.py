@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 import openneutron
-from openneutron.cli.ending import DONE
+from openneutron.cli.ending import DONE, warnings_in_lines
 from openneutron.cli.values import without_conversions
 
 HELP = """From PyTorch and LiteRT models to NXP eIQ Neutron class NPUs, with open parts alone.
@@ -134,7 +134,10 @@ def run(arguments: Sequence[str] | None) -> int:
     gc.freeze()
     gc.enable()
     try:
-        with command.make_context(NAME, list(given), **_from_file(given)) as context:
+        with (
+            warnings_in_lines(shown=not set(QUIET).intersection(given)),
+            command.make_context(NAME, list(given), **_from_file(given)) as context,
+        ):
             command.invoke(context)
     except typer.Exit as leaving:
         return leaving.exit_code
@@ -157,6 +160,7 @@ TAKE_A_MODEL = ("compile", "explain", "report", "evaluate", "pareto")
 """The commands with the options of a compile, which a configuration file may set."""
 
 HELPS = ("-h", "--help")
+QUIET = ("-q", "--quiet")
 
 
 def _from_file(words: Sequence[str]) -> dict[str, Any]:

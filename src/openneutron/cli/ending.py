@@ -9,11 +9,13 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
-from openneutron.errors import ConverterError, OpenNeutronError, said
+from openneutron.errors import ConverterError, OpenNeutronError, OpenNeutronWarning, said
 
 DONE = 0
 PART_MISSING = 1
@@ -70,6 +72,31 @@ def told(error: BaseException, subject: str = "") -> int:
         if message:
             print(message, file=sys.stderr, flush=True)
     return code
+
+
+@contextmanager
+def warnings_in_lines(shown: bool) -> Iterator[None]:
+    """Print each warning of this project as one line on stderr, or none of them; those of others go the usual way."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if not issubclass(category, OpenNeutronWarning):
+                usual(message, category, filename, lineno, file, line)
+            elif shown:
+                with suppress(OSError):
+                    print(f"warning: {_CONTROL.sub(_escaped, str(message))}", file=sys.stderr, flush=True)
+
+        warnings.simplefilter("always", OpenNeutronWarning)
+        warnings.showwarning = show
+        yield
 
 
 def _ending(error: BaseException) -> tuple[str, int]:

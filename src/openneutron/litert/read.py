@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,17 +14,13 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron import ops
-from openneutron.errors import InvalidModelError
+from openneutron.errors import InvalidModelError, OpenNeutronWarning
 from openneutron.ir import DType, Graph, Node, QuantParams, State, Tensor
 from openneutron.ir.graph import AttrValue
+from openneutron.litert.check import DTYPE_OF_LITERT, DamagedError, check, check_size, operator_name, repaired
 from openneutron.ops import Attribute, Role
 
 FILE_IDENTIFIER = b"TFL3"
-
-DTYPE_OF_LITERT: dict[int, DType] = {
-    getattr(schema.TensorType, dtype.name): dtype for dtype in DType if dtype is not DType.OPAQUE
-}
-_OPERATOR_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,16 +28,21 @@ class LiteRTModel:
     """A file's main graph beside its flatbuffer objects.
 
     ``graph`` names every tensor uniquely; ``tensor_index`` leads from there to the file's tensors. Node i of the graph
-    is operator i of the file.
+    is operator i of the file. ``changed``: the objects differ from the file in what LiteRT would refuse.
     """
 
     graph: Graph
     tensor_index: dict[str, int]
     model: Any = field(repr=False)
+    changed: bool = False
 
 
 def read(data: bytes | Path) -> LiteRTModel:
-    """Return the main graph of a ``.tflite`` file or its bytes. Raises InvalidModelError for others and damaged ones."""
+    """Return the main graph of a ``.tflite`` file or its bytes.
+
+    A depthwise weight whose scales are along another axis than its channels, which LiteRT 2.3 refuses, is read as older versions of
+    LiteRT read it, with a warning. Raises InvalidModelError for other files and damaged ones.
+    """
     name = "model"
     if isinstance(data, Path):
         name = data.name
@@ -49,8 +51,17 @@ def read(data: bytes | Path) -> LiteRTModel:
         except OSError as error:
             raise InvalidModelError(f"'{name}' can't be read: {error.strerror}.") from error
     model = unpack(data, name)
+    changed = repaired(model)
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        warnings.warn(
+            f"'{name}': the scales of the depthwise weight '{changed[0]}'{more} are stated along another axis than its channels, which "
+            "LiteRT 2.3 refuses; they are read as those of the channels, as older versions of LiteRT did.",
+            OpenNeutronWarning,
+            stacklevel=2,
+        )
     try:
-        return read_model(model)
+        return replace(read_model(model), changed=bool(changed))
     except InvalidModelError:
         raise
     # A damaged flatbuffer makes what reads it fail in many ways.
@@ -65,8 +76,12 @@ def unpack(data: bytes, name: str) -> Any:
             f"'{name}' is no LiteRT model: bytes 4 to 7 are {data[4:8]!r}; a .tflite file has {FILE_IDENTIFIER!r} there."
         )
     try:
+        check_size(data)
         model = schema.ModelT.InitFromPackedBuf(bytes(data), 0)
         _inline(model, data)
+        check(model, data)
+    except DamagedError as error:
+        raise InvalidModelError(f"'{name}' is damaged: {error}. Convert the model again.") from None
     # A damaged flatbuffer makes the generated reader fail in many ways, none of which it declares.
     except Exception as error:
         raise _damaged(name) from error
@@ -102,8 +117,6 @@ class StatePlaces:
 def read_model(model: Any, states: Sequence[StatePlaces] = ()) -> LiteRTModel:
     """Return the main graph with its flatbuffer objects. Raises any exception where these are damaged. ``states``: those of the
     graph, whose values no operator of the file computes."""
-    if not model.subgraphs:
-        raise InvalidModelError("the model has no subgraph.")
     subgraph = model.subgraphs[0]
     operators = subgraph.operators or ()
     names = _unique_names(subgraph.tensors or ())
@@ -185,12 +198,12 @@ def places(given: Any) -> list[int]:
 def _unique_names(tensors: Sequence[Any]) -> list[str]:
     """Return a unique name for each tensor: the file's, with a number where several tensors have the same name."""
     names: dict[str, None] = {}
+    copies: dict[str, int] = {}
     for index, item in enumerate(tensors):
-        stem = item.name.decode("utf-8", "replace") if item.name else f"tensor{index}"
-        name, copy = stem, 0
+        stem = name = item.name.decode("utf-8", "replace") if item.name else f"tensor{index}"
         while name in names:
-            copy += 1
-            name = f"{stem}#{copy}"
+            copies[stem] = copies.get(stem, 0) + 1
+            name = f"{stem}#{copies[stem]}"
         names[name] = None
     return list(names)
 
@@ -205,7 +218,7 @@ def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
     if not at_run_time:
         # A variable keeps an operator's state from run to run; an external buffer lies in another file.
         if dtype is DType.OPAQUE or item.sparsity is not None or item.isVariable or item.externalBuffer:
-            dtype, data = DType.OPAQUE, np.zeros(shape, DType.OPAQUE.numpy)
+            dtype, data = DType.OPAQUE, np.broadcast_to(np.zeros((), DType.OPAQUE.numpy), shape)
         elif content is not None or 0 in shape:
             content = np.zeros(0, np.uint8) if content is None else np.asarray(content, np.uint8)
             # LiteRT accepts a buffer that is longer than its tensor.
@@ -228,15 +241,6 @@ def _read_quant(item: Any, shape: tuple[int, ...]) -> QuantParams | None:
     axis = item.quantizedDimension if len(scales) > 1 else None
     fits = axis is None or (0 <= axis < len(shape) and len(scales) == shape[axis])
     return QuantParams(scales, zeros, axis) if fits and len(zeros) == len(scales) else None
-
-
-def operator_name(model: Any, operator: Any) -> str:
-    """Return LiteRT's name of a file's operator, for instance ``CONV_2D``, or a custom operator's code."""
-    code = model.operatorCodes[operator.opcodeIndex]
-    builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
-    if builtin == schema.BuiltinOperator.CUSTOM:
-        return f"CUSTOM {(code.customCode or b'?').decode('utf-8', 'replace')}"
-    return _OPERATOR_NAMES.get(builtin, f"BUILTIN {builtin}")
 
 
 def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:

@@ -368,10 +368,7 @@ def written(node: Node) -> str:
 
     torch.export notes it (``torch_fn``), and keeps it through decompositions; empty where it does not.
     """
-    noted = node.meta.get("torch_fn")
-    if not noted or not isinstance(noted[1], str):
-        return ""
-    kind, _, name = noted[1].partition(".")
+    kind, _, name = _noted(node)[1].partition(".")
     if kind == "OpOverload":
         name = name.rpartition(".")[0]
     return "" if "quantize_per" in name else name.strip("_")
@@ -379,8 +376,16 @@ def written(node: Node) -> str:
 
 def call_of(node: Node) -> str:
     """Return a name that all nodes made of one call of the user's have in common; empty where it is not known."""
+    return _noted(node)[0] if written(node) else ""
+
+
+def _noted(node: Node) -> tuple[str, str]:
+    """Return the name of the user's call and its kind with the function; empty where they are not known. A file may have anything
+    in this note."""
     noted = node.meta.get("torch_fn")
-    return str(noted[0]) if noted and written(node) else ""
+    if not isinstance(noted, (tuple, list)) or len(noted) != 2 or not isinstance(noted[1], str):
+        return "", ""
+    return str(noted[0]), noted[1]
 
 
 def base_name(node: Node) -> str:

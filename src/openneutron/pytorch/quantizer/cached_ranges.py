@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.observer import ObserverBase
 
 from openneutron.cache.digests import Digest, code
+from openneutron.cache.records import UNREADABLE
 from openneutron.cache.store import Store
 from openneutron.pytorch.graph.digests import add_node, add_samples, add_tensor, bytes_of, is_known, machine
 
@@ -107,7 +108,7 @@ def restore(store: Store, key: str, prepared: GraphModule) -> bool:
             )
             found[item["observer"], item["name"]] = tensor.reshape(item["shape"]).clone()
             start += size
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError):
+    except UNREADABLE:
         return False
     if found.keys() != wanted:
         return False
