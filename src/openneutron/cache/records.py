@@ -30,16 +30,17 @@ def record(kind: type[Record], facts: Any) -> Record:
 
     Raises TypeError where a field is unknown, missing, or of another type than the dataclass states.
     """
-    wanted = _types(kind)
+    key: Any = kind
+    wanted = _types(key)
     if not isinstance(facts, dict) or not facts.keys() <= wanted.keys():
         raise TypeError(f"{kind.__name__}: it has other fields")
     return kind(**{name: _value(wanted[name], value) for name, value in facts.items()})
 
 
 @cache
-def _types(kind: type) -> dict[str, Any]:
+def _types(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    return {item.name: hints[item.name] for item in fields(kind)}  # type: ignore[arg-type]
+    return {item.name: hints[item.name] for item in fields(kind)}
 
 
 def _value(wanted: Any, value: Any) -> Any:

@@ -13,8 +13,8 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidModelError
 from openneutron.ir import Graph, Node, Tensor
-from openneutron.litert.expand import expanded
 from openneutron.litert.check import DTYPE_OF_LITERT, operator_name
+from openneutron.litert.expand import expanded
 from openneutron.litert.read import FILE_IDENTIFIER, places
 from openneutron.ops import BY_NAME, Attribute, Role
 

@@ -19,7 +19,7 @@ from openneutron.isa import Program
 from openneutron.litert import LiteRTModel, read
 from openneutron.litert.interpret import InterpreterProcess
 from openneutron.litert.neutron_graph import FoundNode, find
-from openneutron.litert.write import cut
+from openneutron.litert.write import cut, pack
 from openneutron.simulator import CallTime, Simulator
 
 NAMES_SHOWN = 4
@@ -71,14 +71,15 @@ class FileSimulator:
         loaded = read(data)
         graph = loaded.graph
         self._index = loaded.tensor_index
-        self._tensors = {self._index[name]: tensor for name, tensor in graph.tensors.items()}
+        # The new values of states that operators keep in variables are no tensors of the file.
+        self._tensors = {self._index[name]: tensor for name, tensor in graph.tensors.items() if name in self._index}
         self.inputs: tuple[Tensor, ...] = tuple(graph[name] for name in graph.inputs)
         self.outputs: tuple[Tensor, ...] = tuple(graph[name] for name in graph.outputs)
         self.nodes: tuple[FoundNode, ...] = tuple(find(loaded.model))
         if self.nodes:
             self._steps = tuple(self._cut(loaded))
         else:
-            whole = data.read_bytes() if isinstance(data, Path) else data
+            whole = pack(loaded.model) if loaded.changed else data.read_bytes() if isinstance(data, Path) else data
             words = _listed([node.op for node in graph.nodes])
             self._steps = (_Piece(whole, words, self._places(graph.inputs), self._places(graph.outputs)),)
         pieces = [step for step in self._steps if isinstance(step, _Piece)]

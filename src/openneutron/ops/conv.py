@@ -266,7 +266,12 @@ def macs(graph: Graph, node: Node) -> int:
     """
     op = node.op
     operands = [graph[name] for name in node.inputs if name is not None]
-    if op not in RANK_OF_WEIGHTS or len(operands) < 2 or len(operands[1].shape) < RANK_OF_WEIGHTS[op]:
+    if (
+        op not in RANK_OF_WEIGHTS
+        or not node.outputs
+        or len(operands) < 2
+        or len(operands[1].shape) < RANK_OF_WEIGHTS[op]
+    ):
         return 0
     result = graph[node.outputs[0]]
     if op == "transpose_conv" and len(operands) > 2:

@@ -12,7 +12,7 @@ from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.cost.host import HostKind, HostOperator, host_cycles, kind_of
 from openneutron.compiler.graph.legalize import rename_identities
-from openneutron.compiler.graph.partition import operator_title
+from openneutron.compiler.graph.partition import extract, operator_title
 from openneutron.compiler.select.names import node_of
 from openneutron.diagnostics import OnCpu
 from openneutron.ir import DType, Graph
@@ -311,7 +311,7 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
     delegated = [
         (index, Delegated(operator_title(graph.nodes[index]), graph.nodes[index].name, number, node.op not in VIEWS))
         for number, part in enumerate(compiled.partitioning.partitions)
-        for index, node in zip(part.nodes, rename_identities(part.graph).nodes, strict=True)
+        for index, node in zip(part.nodes, rename_identities(extract(graph, part.nodes)).nodes, strict=True)
     ]
     inside = {index for index, _ in delegated}
     outside = [node for index, node in enumerate(graph.nodes) if index not in inside]
@@ -331,7 +331,9 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
         ),
         budget_bytes=compiled.budget_bytes,
         host=tuple(
-            HostOperator(kind_of(node.op), graph[node.outputs[0]].elements) for node in outside if node.op not in VIEWS
+            HostOperator(kind_of(node.op), graph[node.outputs[0]].elements if node.outputs else 0)
+            for node in outside
+            if node.op not in VIEWS
         ),
         file=file,
         file_bytes=file_bytes,
