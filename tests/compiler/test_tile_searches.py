@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
 from openneutron.compiler.schedule.schedule import Schedule
+from openneutron.compiler.search.fit import within_budget
 from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.search.tiles import TiledTask, placed, searches
 from openneutron.compiler.search.tiles.search import TileSearch
@@ -18,9 +20,10 @@ from openneutron.compiler.search.tiles.segments import Choices, Segments
 from openneutron.compiler.search.tiles.streams import Streams
 from openneutron.compiler.select.calls import Storages
 from openneutron.errors import BudgetError
-from openneutron.ir import Graph
+from openneutron.ir import Graph, Node, constant
 from openneutron.targets import Target
 from scripts.published_networks import Chain, mobilenet_v1
+from tests.support.oracle import activation, graph_of
 from tests.support.random_graphs import several
 
 OPTIONS = CompileOptions(target="imx95")
@@ -42,6 +45,29 @@ def test_the_least_budget_is_exact_to_sixteen_bytes(channels: int) -> None:
     assert named[0] == named[1]
     made = compile_graph(graph, targets.get("imx95"), dataclasses.replace(OPTIONS, sram_budget=named[0]))
     assert made.report.sram_bytes <= named[0]
+
+
+@pytest.mark.parametrize(("op", "least"), [("resize_bilinear", 2192), ("max_pool_2d", 1568)])
+def test_a_schedule_below_half_of_the_budget_counts(op: str, least: int) -> None:
+    # Rows and columns are exchanged for a small memory alone. Otherwise the whole input is copied.
+    given = activation("x", (1, 40, 36, 16) if op == "resize_bilinear" else (1, 64, 64, 8))
+    if op == "resize_bilinear":
+        attrs = {"align_corners": False, "half_pixel_centers": False}
+        others = [activation("y", (1, 1, 18, 16)), constant("size", np.array([1, 18], np.int32))]
+        node = Node(op, ("x", "size"), ("y",), attrs)
+    else:
+        attrs = {"padding": "SAME", "stride_h": 32, "stride_w": 1, "kernel_h": 2, "kernel_w": 2, "activation": "NONE"}
+        others, node = [activation("y", (1, 2, 64, 8))], Node(op, ("x",), ("y",), attrs)
+    made, target = prepared(graph_of([given], [node], others), kept=True), targets.get("imx95")
+    found = []
+    for budget in (least, 3072, 8192, 12288, 16384, 24576, 1 << 20):
+        fitted = within_budget(made.graph, made.tasks, target, dataclasses.replace(OPTIONS, sram_budget=budget))
+        assert fitted.sram_bytes <= budget
+        found.append(fitted.cycles(target))
+    assert found == sorted(found, reverse=True)
+    with pytest.raises(BudgetError) as caught:
+        within_budget(made.graph, made.tasks, target, dataclasses.replace(OPTIONS, sram_budget=least - 16))
+    assert caught.value.least_bytes == least
 
 
 def test_a_call_that_no_memory_holds_ends_a_search_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:

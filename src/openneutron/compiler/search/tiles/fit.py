@@ -46,17 +46,13 @@ class TileFit:
     def fastest(self, budget: int) -> TiledSchedule | None:
         """Return the fastest schedule that is found for ``budget`` bytes of NPU memory; None if no schedule is found.
 
-        The first selection of kernel calls counts that has a schedule: the tiles of cascades are the same with the copies of the others,
-        and a search takes seconds. A joined call can't be divided into groups of channels, though. Graphs of few calls are searched with
-        all selections, see ``_fastest_of_few``.
+        A budget has a schedule where a smaller one has: a size of ``_sizes`` up to it, or the least budget before the first of these sizes.
+        Of a graph of many calls the first selection of kernel calls counts that has a schedule: the tiles of cascades are the same with
+        the copies of the others, and a search takes seconds. A joined call can't be divided into groups of channels, though.
         """
         budget -= budget % ALIGNMENT
         self.searches.forget_many()
-        if self.searches.are_few:
-            found = self._fastest_of_few(budget)
-        else:
-            each = (self._fastest_of_many(given, budget) for given in self.searches.lists)
-            found = next((one for one in each if one is not None), None)
+        found = self._fastest_of_few(budget) if self.searches.are_few else self._fastest_of_many(budget)
         if found is not None or budget <= 0:
             return found
         # ``least`` may be a budget between two of ``_sizes``.
@@ -112,9 +108,26 @@ class TileFit:
         found = [one for one in self._schedules(self.searches.lists, budget) if _is_no_worse(larger, one)]
         return min(found, key=_cost, default=None)
 
-    def _fastest_of_many(self, given: Sequence[CallList], budget: int) -> TiledSchedule | None:
+    def _fastest_of_many(self, budget: int) -> TiledSchedule | None:
+        """Return the fastest schedule of a graph of many calls; None where no size of ``_sizes`` up to the budget has a schedule.
+
+        The budget itself is searched, too. Its schedule alone does not make it feasible: a larger budget would have to be refused where its
+        own search finds no addresses.
+        """
+        each = (self._fastest_of_one(given, budget) for given in self.searches.lists)
+        found = next((one for one in each if one is not None), None)
+        size = next((size for size in _sizes(budget) if self._is_feasible(size)), None)
+        if size is None or found is not None:
+            return None if size is None else found
+        each = (self._fastest_of_one(given, size) for given in self.searches.lists)
+        return next(one for one in each if one is not None)
+
+    def _fastest_of_one(self, given: Sequence[CallList], budget: int) -> TiledSchedule | None:
+        """Return the fastest schedule of one selection for the budget, or for a size of ``_sizes`` down to half of it."""
         for size in dict.fromkeys((budget, *_sizes(budget))):
             found = next(reversed(self._schedules([given], size)), None)
+            if found is not None:
+                self._feasible.setdefault(size, True)
             # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
             if found is not None or 2 * size < budget:
                 return found
@@ -127,14 +140,12 @@ class TileFit:
         and a schedule of a larger size is taken only where it is neither slower nor moves more bytes than that of a smaller one.
         """
         found: list[list[TiledSchedule]] = []
-        smallest = budget
         for size in _sizes(budget):
             # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
-            if 2 * size < smallest or (found and self.searches.is_divided(size)):
+            if found and self.searches.is_divided(size):
                 break
             if self._of_few(size):
                 found.append(self._of_few(size))
-                smallest = size
         best: TiledSchedule | None = None
         for each in reversed(found):
             no_worse = [one for one in each if best is None or _is_no_worse(one, best)]
