@@ -18,12 +18,13 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   On the NPU   5 of 9 operators, in 2 partitions of 4 kernel calls
                2 CONV_2D, 1 MAX_POOL_2D, 1 ADD, 1 RELU
   MACs         32.3 k
-  Latency      67 us at 324 MHz, modelled, without what stays on the CPU; 56 us to 84 us expected on the chip
-  Time on      NPU 67 us, host 70 us, without 2 operators on the CPU
+  Latency      at least 137 us at 324 MHz, modelled
+  Time on      NPU 67 us, host 70 us, not modelled: 2 operators on the CPU
   Assumed      12 of 34 facts about imxrt700 are assumed; `openneutron targets` lists them
   Utilisation  2.3 % of 64 MACs per cycle
   Bound by     issue 100.0 % of the time
-  Peak SRAM    1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside (192 B less than in the caller's buffers)
+  SRAM         2.8 KiB of the chip's 7.50 MiB: a run 1.5 KiB, weights 1.3 KiB
+  Peak SRAM    1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside
   Weights      1.3 KiB beside the budget, in memory that the NPU reads
   Microcode    1.1 KiB
   File         mixed_neutron.tflite, 5.0 KiB
@@ -58,7 +59,8 @@ def test_json_says_the_same(openneutron: Command, folder: Path) -> None:
     assert [item["operator"] for item in said["delegated"]] == ["CONV_2D", "MAX_POOL_2D", "ADD", "CONV_2D", "RELU"]
     assert [item["operator"] for item in said["on_cpu"]] == ["QUANTIZE", "SCATTER_ND", "DEQUANTIZE", "LOGISTIC"]
     assert said["peak_sram_bytes"] == max(part["sram_bytes"] for part in said["partitions"]) == 1536
-    assert said["modelled_cycles"] == sum(part["modelled_cycles"] for part in said["partitions"])
+    parts = sum(part["modelled_cycles"] for part in said["partitions"])
+    assert said["modelled_cycles"] == parts + said["host_cycles"] > parts
 
 
 def test_quiet_says_nothing(openneutron: Command) -> None:

@@ -68,7 +68,7 @@ def test_the_output_follows_the_schema(openneutron: Command, compiled: Path, com
     ended = openneutron(*command.split(), *ARGUMENTS[command], "--json")
     assert ended.code == 0, ended.err
     data = json.loads(ended.out)
-    assert (data["schema_version"], data["command"]) == (1, command)
+    assert (data["schema_version"], data["command"]) == (2, command)
     assert list(violations(data, schema())) == []
 
 
@@ -95,6 +95,6 @@ def test_the_findings_of_doctor_follow_the_schema(openneutron: Command, monkeypa
 
 
 def test_another_output_violates_the_schema() -> None:
-    wrong = {"schema_version": 1, "command": "disasm", "file": 3, "programs": [], "more": 0}
+    wrong = {"schema_version": 2, "command": "disasm", "file": 3, "programs": [], "more": 0}
     (found,) = violations(wrong, schema())
     assert "$.file: 3 is no string" in found and "$: 'more' is unknown" in found

@@ -102,7 +102,7 @@ def test_the_list_has_variants(openneutron: Command, folder: Path) -> None:
     selection = KernelSelection(US, ("softmax_s8", "compare_s8:equal", "compare_s8:less"))
     (folder / "two.c").write_text(selection.text())
     assert json.loads(openneutron("kernels", "list", "two.c", "--json").out) == {
-        "schema_version": 1,
+        "schema_version": 2,
         "command": "kernels list",
         "file": "two.c",
         "compiler": US,

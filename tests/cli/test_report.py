@@ -21,7 +21,7 @@ def test_the_page_has_the_numbers_of_json_and_of_explain(openneutron: Command, f
     assert (ended.code, ended.err) == (0, "")
     said = json.loads(ended.out)
     data = data_of((folder / "r.html").read_text(), "r.html").to_dict()
-    assert said == {"schema_version": 1, "command": "report", **data}
+    assert said == {"schema_version": 2, "command": "report", **data}
     explained = json.loads(openneutron("explain", "mixed.tflite", "--json").out)
     for name, value in said["figures"].items():
         if name != "file_bytes":  # explain writes no file

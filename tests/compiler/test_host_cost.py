@@ -32,8 +32,9 @@ def test_cycles_grow_with_values_and_count_each_operator() -> None:
 def test_a_summary_splits_its_estimate() -> None:
     made = of_compiled_file(compile_file(litert.read(mixed_file()), "mixed"))
     data = made.to_dict()
-    assert data["npu_cycles"] + data["copy_cycles"] == data["modelled_cycles"]
+    parts = [data[name] for name in ("npu_cycles", "copy_cycles", "host_cycles")]
+    assert sum(parts) == data["modelled_cycles"] and parts[2] > 0
     assert made.host_operators_not_modelled == 2
     conversions = [item.values for item in made.host if item.kind is HostKind.CONVERSION]
     assert made.host_cycles == 2 * 2754 + sum(conversions) * 38 == data["host_cycles"]
-    assert dict(summary_rows(made))["Time on"].endswith(", without 2 operators on the CPU")
+    assert dict(summary_rows(made))["Time on"].endswith(", not modelled: 2 operators on the CPU")

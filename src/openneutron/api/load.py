@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from openneutron import litert, pte
+from openneutron.compiler.cost.host import HostOperator
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.errors import InvalidModelError
 from openneutron.files import existing
@@ -23,6 +24,7 @@ from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 from openneutron.mixed import FileSimulator
 from openneutron.profiling.timeline import run_cycles
 from openneutron.pte import KernelCall, methods
+from openneutron.report.host_operators import host_operators, host_operators_of_graph
 from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures
 from openneutron.report.notebook import loaded_html, loaded_text
 
@@ -32,7 +34,7 @@ class LoadedFile:
     """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
     ``buffer`` is the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
-    the operators that run on the CPU. ``preprocessing`` states the steps from a picture or sound to the inputs that the model was
+    the operators that run on the CPU, ``host`` has the values of each. ``preprocessing`` states the steps from a picture or sound to the inputs that the model was
     calibrated with; empty where the file has none. The file does not store the reasons for CPU fallbacks. It stores the operator
     of the model behind each kernel call where it was compiled with ``profile``: ``openneutron profile`` shows these operators.
 
@@ -45,6 +47,7 @@ class LoadedFile:
     buffer: bytes = field(repr=False)
     programs: tuple[tuple[str, Program], ...] = field(repr=False)
     on_cpu: Counter[str] = field(repr=False)
+    host: tuple[HostOperator, ...] = field(default=(), repr=False)
     preprocessing: str = ""
 
     @property
@@ -52,7 +55,9 @@ class LoadedFile:
         """Return the figures of the file as data."""
         headers = tuple(ProgramFigures(title, program.header) for title, program in self.programs)
         on_cpu = tuple(self.on_cpu.items())
-        found = LoadedSummary(self.name, len(self.buffer), headers, on_cpu, self.profile(), self.preprocessing)
+        found = LoadedSummary(
+            self.name, len(self.buffer), headers, on_cpu, self.profile(), self.host, self.preprocessing
+        )
         if found.target is None or not found.target.copies_in_background:
             return found
         return replace(
@@ -173,12 +178,14 @@ def _tflite(path: Path, data: bytes) -> LoadedFile:
         raise InvalidModelError(
             f"'{path}' has no NeutronGraph in it: it is not compiled. Compile it first: openneutron.compile('{path}')."
         )
-    on_cpu = Counter(operator_title(node) for node in loaded.graph.nodes if node.op != OPERATOR_NAME)
-    return LoadedFile(path.name, data, tuple((node.name, node.program) for node in nodes), on_cpu)
+    outside = [node for node in loaded.graph.nodes if node.op != OPERATOR_NAME]
+    on_cpu = Counter(operator_title(node) for node in outside)
+    host = host_operators_of_graph(loaded.graph, outside)
+    return LoadedFile(path.name, data, tuple((node.name, node.program) for node in nodes), on_cpu, host)
 
 
 def _pte(path: Path, data: bytes) -> LoadedFile:
     programs = tuple((title, item.program) for title, item in pte.own_payloads(data, path.name))
     found = methods(data, path.name)
     on_cpu = Counter(item.operator for method in found for item in method.instructions if isinstance(item, KernelCall))
-    return LoadedFile(path.name, data, programs, on_cpu, pte.preprocessing(found))
+    return LoadedFile(path.name, data, programs, on_cpu, host_operators(data), pte.preprocessing(found))

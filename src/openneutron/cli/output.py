@@ -30,7 +30,7 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show each step with its seconds, and the configuration file.")
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """The version of the JSON of all commands (docs/reference/json.schema.json). A new field leaves it; a field that is renamed,
 removed or of another meaning increments it."""
 

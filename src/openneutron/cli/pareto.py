@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +51,8 @@ def show_pareto(
                 fronts.append(front(graph, asked.target, asked.options))
     if not fronts:
         raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` gives the reasons.")
-    points = one_after_the_other(fronts)
+    host = model.report.host_cycles
+    points = [replace(point, cycles=point.cycles + host) for point in one_after_the_other(fronts)]
     title = str(source) + (", constants from flash" if asked.options.prefetch_constants else "")
     if plot is not None:
         files.write({plot: _picture(f"{title} on {asked.target.name}", points, asked.target, plot.suffix)})

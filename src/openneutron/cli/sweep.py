@@ -163,8 +163,12 @@ class _Work:
         report = program.report
         found = {
             "sram_bytes": report.sram_bytes,
-            "modelled_cycles": report.overlapped_cycles,
-            "modelled_ms": report.target.milliseconds(report.overlapped_cycles),
+            "total_sram_bytes": report.total_sram_bytes,
+            "modelled_cycles": report.cycles,
+            "npu_cycles": report.npu_cycles,
+            "copy_cycles": report.copy_cycles,
+            "host_cycles": report.host_cycles,
+            "modelled_ms": report.milliseconds,
             "weights_bytes": report.weights_bytes,
             "file_bytes": len(program.buffer),
             "operators": report.operators,

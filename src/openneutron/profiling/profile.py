@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from openneutron.compiler.cost.host import HostOperator
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program, decode
 from openneutron.isa.facts import facts_of
 from openneutron.isa.listing import profile as costs_of
 from openneutron.isa.steps import calls
 from openneutron.profiling.timeline import Kind, Slice, timeline
+from openneutron.report.latency import Latency
 from openneutron.report.units import plural
 from openneutron.targets import Target
 
@@ -91,9 +93,9 @@ class Row:
 class Profile:
     """A profile. ``unit`` is that of the operators' times.
 
-    ``cycles`` are those of a run with copies that block, ``copy_cycles`` of them copies; ``overlapped_cycles`` with a port that
-    copies in the background. ``slices`` are the latter's schedule. Where the chip's copy engine works in the background, ``cycles`` are the
-    same as these, and kernels wait for copies in ``copy_cycles`` of them.
+    ``delegate_cycles`` are those of the NPU and of copies that block, ``copy_cycles`` of them copies; ``overlapped_cycles`` with a port that
+    copies in the background. ``slices`` are the latter's schedule. Where the chip's copy engine works in the background, ``delegate_cycles``
+    are the same as these, and kernels wait for copies in ``copy_cycles`` of them. ``host`` are the operators on the CPU.
     """
 
     file: str
@@ -101,20 +103,26 @@ class Profile:
     unit: str
     operators: tuple[OperatorProfile, ...] = field(repr=False)
     on_cpu: tuple[CpuProfile, ...] = field(repr=False)
-    cycles: int
+    delegate_cycles: int
     slices: tuple[Slice, ...] = field(repr=False)
+    host: tuple[HostOperator, ...] = field(default=(), repr=False)
+
+    @property
+    def latency(self) -> Latency:
+        """Return the modelled latency of one inference with its parts."""
+        return Latency(self.target, self.delegate_cycles - self.copy_cycles, self.copy_cycles, self.host)
 
     @property
     def copy_cycles(self) -> int:
         """Return the cycles of all copies of constants, or those in which kernels wait for a copy engine that works in the background."""
         if self.target.copies_in_background:
             return sum(item.cycles for item in self.slices if item.kind is Kind.WAIT)
-        return self.cycles - sum(item.cycles for item in self.operators)
+        return self.delegate_cycles - sum(item.cycles for item in self.operators)
 
     @property
     def overlapped_cycles(self) -> int:
-        """Return the cycles of a run with a port that copies in the background."""
-        return max((item.end for item in self.slices), default=0)
+        """Return the cycles of an inference with a port that copies in the background."""
+        return max((item.end for item in self.slices), default=0) + self.latency.host_cycles
 
     def rows(self, by: str) -> list[Row]:
         """Return the operators in rows by ``LAYER`` (one for each), ``MODULE`` or ``KERNEL``, in the order of the first."""
@@ -131,8 +139,11 @@ class Profile:
             "target": self.target.name,
             "clock_mhz": self.target.clock.value,
             "unit_of_time": self.unit,
-            "modelled_cycles": self.cycles,
+            "modelled_cycles": self.latency.cycles,
+            "npu_cycles": self.latency.npu_cycles,
             "copy_cycles": self.copy_cycles,
+            "host_cycles": self.latency.host_cycles,
+            "host_operators_not_modelled": self.latency.operators_not_modelled,
             "overlapped_cycles": self.overlapped_cycles,
             "by": by,
             "rows": [asdict(row) for row in self.rows(by)],
@@ -168,7 +179,7 @@ def _row(name: str, items: Sequence[OperatorProfile]) -> Row:
 Programs = Sequence[tuple[str, Program]]
 
 
-def modelled(file: str, programs: Programs, target: Target) -> Profile:
+def modelled(file: str, programs: Programs, target: Target, host: tuple[HostOperator, ...] = ()) -> Profile:
     """Return the profile of a file without measured times.
 
     Raises InvalidProgramError where a program was compiled without profiling.
@@ -181,7 +192,7 @@ def modelled(file: str, programs: Programs, target: Target) -> Profile:
     cycles = sum(decode(program).cycles for _, program in programs)
     if target.copies_in_background:
         cycles = max((item.end for item in slices), default=0)
-    return Profile(file, target, HOST, tuple(operators), (), cycles, tuple(slices))
+    return Profile(file, target, HOST, tuple(operators), (), cycles, tuple(slices), host)
 
 
 def _operators(file: str, title: str, program: Program) -> Iterator[OperatorProfile]:

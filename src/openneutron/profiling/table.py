@@ -11,6 +11,7 @@ from rich.text import Text
 from openneutron.profiling.profile import HOST, KERNEL, LAYER, Profile, Row
 from openneutron.profiling.timeline import Kind, overlap_cycles
 from openneutron.report.fitted import Column, FittedTable, facts
+from openneutron.report.latency import latency_text, parts_text
 from openneutron.report.units import duration_text, plural, size_text
 
 KERNELS_SHOWN = 3
@@ -28,7 +29,7 @@ def profile_table(profile: Profile, by: str) -> RenderableType:
     if profile.on_cpu:
         columns = [
             Column("calls", [f"{item.calls:g}" for item in profile.on_cpu], justify="right"),
-            Column("host time", [duration_text(item.time / 1e6) for item in profile.on_cpu], justify="right"),
+            Column("this computer", [duration_text(item.time / 1e6) for item in profile.on_cpu], justify="right"),
         ]
         names = [item.operator for item in profile.on_cpu]
         parts += ["", FittedTable("on the CPU", names, columns)]
@@ -37,8 +38,7 @@ def profile_table(profile: Profile, by: str) -> RenderableType:
 
 def _totals(profile: Profile) -> list[tuple[str, str]]:
     target = profile.target
-    modelled = duration_text(target.milliseconds(profile.cycles))
-    rows = [("Modelled", f"{profile.cycles:,} cycles, {modelled} at {target.clock.value:g} MHz")]
+    rows = [("Latency", latency_text(profile.latency)), ("Time on", parts_text(profile.latency))]
     if target.copies_in_background:
         copying = sum(item.cycles for item in profile.slices if item.kind is Kind.COPY)
         words = f"{copying:,} cycles in parallel to the kernels, which wait {profile.copy_cycles:,} cycles for them"
@@ -48,13 +48,15 @@ def _totals(profile: Profile) -> list[tuple[str, str]]:
         rows.append(
             (
                 "Copies",
-                f"{profile.copy_cycles:,} of these cycles; {hidden:,} of them behind kernels with a port that copies in the "
+                f"{profile.copy_cycles:,} cycles; {hidden:,} of them behind kernels with a port that copies in the "
                 f"background, which takes {profile.overlapped_cycles:,} cycles",
             )
         )
     times = [item.time for item in profile.operators if item.time is not None]
     if times and profile.unit == HOST:
-        rows.append(("Host", f"{duration_text(sum(times) / 1e6)} in kernels of the simulated NPU"))
+        rows.append(
+            ("Simulator", f"{duration_text(sum(times) / 1e6)} of this computer in kernels of the simulated NPU")
+        )
     elif times:
         rows.append(("Device", f"{round(sum(times)):,} counted {profile.unit} in kernels"))
     rows.append(("Calls", plural(sum(item.calls for item in profile.operators), "kernel call")))
@@ -69,7 +71,7 @@ def _columns(profile: Profile, rows: Sequence[Row], by: str) -> list[Column]:
     if by == LAYER and any(row.lines for row in rows):
         shown.append(Column("source", [row.lines[0] if row.lines else "" for row in rows], goes=2))
     if any(row.time is not None for row in rows):
-        heading = "host time" if profile.unit == HOST else f"device {profile.unit}"
+        heading = "simulator" if profile.unit == HOST else f"device {profile.unit}"
         shown.append(Column(heading, [_time_text(profile.unit, row.time) for row in rows], justify="right"))
     return [
         *shown,

@@ -10,10 +10,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from openneutron import targets
+from openneutron.compiler.cost.host import HostKind, HostOperator
 from openneutron.isa import Record
 from openneutron.isa.listing import KernelCost
+from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.report.fitted import facts
-from openneutron.report.units import duration_text, plural, size_text
+from openneutron.report.latency import Latency, latency_text, parts_text
+from openneutron.report.units import plural, size_text
 from openneutron.targets import Target
 
 
@@ -45,13 +48,15 @@ class ProgramFigures:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSummary:
-    """The figures of a compiled file. Sizes are bytes, times and cycles are modelled, of the NPU's part alone."""
+    """The figures of a compiled file. Sizes are bytes, times and cycles are modelled, of one inference: of the NPU, of copies for it, and
+    of ``host``, the operators on the CPU."""
 
     file: str
     file_bytes: int
     programs: tuple[ProgramFigures, ...] = field(repr=False)
     on_cpu: tuple[tuple[str, int], ...] = field(repr=False)
     calls: tuple[CallProfile, ...] = field(repr=False)
+    host: tuple[HostOperator, ...] = field(default=(), repr=False)
     preprocessing: str = ""
 
     @property
@@ -65,13 +70,27 @@ class LoadedSummary:
         return {program.header["target"] for program in self.programs} == {targets.checksum(target.name)}
 
     @property
-    def cycles(self) -> int:
+    def latency(self) -> Latency | None:
+        """Return the modelled latency of one inference with its parts; None for an unknown target."""
+        if self.target is None:
+            return None
+        kernels = sum(call.cycles for call in self.calls if not KERNEL_BY_NAME[call.kernel].is_transfer)
+        return Latency(self.target, kernels, self.delegate_cycles - kernels, self.host)
+
+    @property
+    def delegate_cycles(self) -> int:
+        """Return the cycles of the NPU and of copies for it."""
         return sum(program.cycles for program in self.programs)
 
     @property
+    def cycles(self) -> int:
+        """Return the cycles of one inference; without those of the host for an unknown target."""
+        return self.delegate_cycles if self.latency is None else self.latency.cycles
+
+    @property
     def milliseconds(self) -> float | None:
-        """Return the modelled time of one run; None for an unknown target."""
-        return None if self.target is None else self.target.milliseconds(self.cycles)
+        """Return the modelled time of one inference; None for an unknown target."""
+        return None if self.latency is None else self.latency.milliseconds
 
     @property
     def scratch_bytes(self) -> int:
@@ -101,6 +120,10 @@ class LoadedSummary:
             "programs": [program.title for program in self.programs],
             "on_cpu": dict(self.on_cpu),
             "modelled_cycles": self.cycles,
+            "npu_cycles": None if self.latency is None else self.latency.npu_cycles,
+            "copy_cycles": None if self.latency is None else self.latency.copy_cycles,
+            "host_cycles": None if self.latency is None else self.latency.host_cycles,
+            "host_operators_not_modelled": sum(item.kind is HostKind.OTHER for item in self.host),
             "modelled_milliseconds": self.milliseconds,
             "scratch_bytes": self.scratch_bytes,
             "state_bytes": self.state_bytes,
@@ -119,15 +142,16 @@ def loaded_table(summary: LoadedSummary) -> RenderableType:
 def loaded_rows(summary: LoadedSummary) -> list[tuple[str, str]]:
     """Return labels and values of the figures, in words."""
     runs = sum(call.calls for call in summary.calls)
-    time = f"{summary.cycles:,} cycles"
-    if summary.target is not None and summary.milliseconds is not None:
-        time = f"{duration_text(summary.milliseconds)} at {summary.target.clock.value:g} MHz, {time}"
+    latency = summary.latency
+    time = [("Latency", f"{summary.cycles:,} cycles of the NPU, modelled")]
+    if latency is not None:
+        time = [("Latency", latency_text(latency)), ("Time on", parts_text(latency))]
     operators = ", ".join(f"{count} {name}" for name, count in summary.on_cpu)
     return [
         ("Target", summary.target.title if summary.target is not None else "not known to this version"),
         ("NPU", f"{plural(len(summary.programs), 'delegate call')}, {plural(runs, 'kernel call')}"),
         ("CPU", operators or "nothing"),
-        ("Latency", f"{time}, modelled{', without what runs on the CPU' if summary.on_cpu else ''}"),
+        *time,
         ("Arena", size_text(summary.scratch_bytes)),
         *([("State", f"{size_text(summary.state_bytes)} kept between runs")] if summary.state_bytes else []),
         ("Weights", size_text(summary.weights_bytes)),

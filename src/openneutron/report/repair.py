@@ -91,7 +91,7 @@ def repair_table(report: RepairReport) -> RenderableType:
         table.add_row(item.measure, f"{item.after_db - item.before_db:+.1f} dB", f"{item.after_db:.1f}", *costs)
     before, after = report.before, report.after
     whole = (
-        f"Costs of the whole: {before.milliseconds:.3f} ms to {after.milliseconds:.3f} ms on the NPU, {size_text(before.sram_bytes)} to "
+        f"Costs of the whole: {before.milliseconds:.3f} ms to {after.milliseconds:.3f} ms, {size_text(before.sram_bytes)} to "
         f"{size_text(after.sram_bytes)} of SRAM, file {size_text(before.file_bytes)} to {size_text(after.file_bytes)}, "
         f"{after.cpu_macs:,} MACs on the CPU."
     )

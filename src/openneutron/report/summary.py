@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import fetch_cycles
-from openneutron.compiler.cost.host import HostKind, HostOperator, host_cycles, kind_of
+from openneutron.compiler.cost.host import HostKind, HostOperator, kind_of
 from openneutron.compiler.graph.legalize import rename_identities
 from openneutron.compiler.graph.partition import extract, operator_title
 from openneutron.compiler.select.names import node_of
@@ -20,7 +20,12 @@ from openneutron.isa import Program
 from openneutron.mixed import CompiledFile, part_name
 from openneutron.ops.conv import macs
 from openneutron.ops.shape import VIEWS
+from openneutron.report.host_operators import host_operators_of_graph
+from openneutron.report.latency import Latency
 from openneutron.targets import Target
+
+CPU_SHARE = 0.1
+"""The share of the multiply-accumulates on the CPU from which the modelled latency is not that of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,8 @@ class ConvertedSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a compile. Sizes are bytes; times and cycles are modelled, of the NPU and of copies for it. ``host`` has the
-    operators on the CPU, whose time is ``host_cycles``.
+    """The figures of a compile. Sizes are bytes; times and cycles are modelled, of one inference: of the NPU, of copies for it, and of
+    ``host``, the operators on the CPU.
 
     Weights that do not fit the chip's SRAM beside a run count as copied from flash in each inference, all of them, as
     ``prefetch_constants`` copies them: the NPU reads only SRAM.
@@ -165,54 +170,78 @@ class Summary:
         return 0 if self.weights_fit else fetch_cycles(part.report.weights_bytes, self.target)
 
     def part_cycles(self, part: PartitionSummary) -> int:
-        """Return the share of ``part`` in ``cycles``."""
+        """Return the cycles of ``part`` with its copies; those of constants block where the chip's copy engine is synchronous."""
         return part.report.cycles + self.implied_copy_cycles(part)
 
     @property
+    def latency(self) -> Latency:
+        """Return the modelled latency of one inference with its parts."""
+        copies = sum(part.report.copy_cycles + self.implied_copy_cycles(part) for part in self.partitions)
+        return Latency(self.target, sum(map(self.part_cycles, self.partitions)) - copies, copies, self.host)
+
+    @property
     def cycles(self) -> int:
-        """Return the cycles of a run; copies of constants block where the chip's copy engine is synchronous."""
-        return sum(map(self.part_cycles, self.partitions))
+        """Return the cycles of one inference: those of the NPU, of copies and of the host."""
+        return self.latency.cycles
+
+    @property
+    def delegate_cycles(self) -> int:
+        """Return those of ``cycles`` in which the NPU works, is dispatched or waits for copies."""
+        return self.latency.npu_cycles + self.latency.copy_cycles
 
     @property
     def copy_cycles(self) -> int:
         """Return those of ``cycles`` in which the NPU waits for copies."""
-        return sum(part.report.copy_cycles + self.implied_copy_cycles(part) for part in self.partitions)
+        return self.latency.copy_cycles
 
     @property
     def npu_cycles(self) -> int:
         """Return those of ``cycles`` in which the NPU works or is dispatched."""
-        return self.cycles - self.copy_cycles
+        return self.latency.npu_cycles
 
     @property
     def host_cycles(self) -> int:
-        """Return the time of the operators on the CPU, as far as it is modelled, in cycles of the NPU; beside ``cycles``."""
-        return host_cycles(self.host, self.target)
+        """Return those of ``cycles`` that operators on the CPU take, as far as their time is modelled."""
+        return self.latency.host_cycles
 
     @property
     def host_operators_not_modelled(self) -> int:
-        """Return the number of operators on the CPU that ``host_cycles`` does not contain."""
-        return sum(item.kind is HostKind.OTHER for item in self.host)
+        """Return the number of operators on the CPU that ``cycles`` does not contain."""
+        return self.latency.operators_not_modelled
 
     @property
     def overlapped_cycles(self) -> int:
         """Return ``cycles`` with a port that copies in the background. Copies that the program does not make are not
         hidden."""
-        return sum(part.report.overlapped_cycles + self.implied_copy_cycles(part) for part in self.partitions)
+        hidden = sum(part.report.cycles - part.report.overlapped_cycles for part in self.partitions)
+        return self.cycles - hidden
 
     @property
     def milliseconds(self) -> float:
-        """Return the modelled time of one inference at the clock of the target."""
-        return self.target.milliseconds(self.cycles)
+        """Return the modelled time of one inference: of the NPU, of copies and of the host."""
+        return self.latency.milliseconds
 
     @property
     def band(self) -> tuple[float, float]:
         """Return the milliseconds between which the latency is expected to be on the chip."""
-        return self.target.band(self.cycles) if self.cycles else (0.0, 0.0)
+        return self.latency.band
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Return whether so much of the model is on the CPU that its latency is unknown: most operators, or a tenth of the
+        multiply-accumulates."""
+        return 2 * self.computed_on_cpu > self.operators or self.cpu_macs > CPU_SHARE * (self.macs + self.cpu_macs)
+
+    @property
+    def computed_on_cpu(self) -> int:
+        """Return the number of operators on the CPU that compute more than conversions of quantized values."""
+        converts = (item.converts or kind_of(item.operator) is HostKind.CONVERSION for item in self.on_cpu)
+        return sum(item.computes and not other for item, other in zip(self.on_cpu, converts, strict=True))
 
     @property
     def utilisation(self) -> float:
-        """Return the share of the multiply-accumulates that the NPU could do in this time."""
-        return self.macs / (self.cycles * self.target.macs_per_cycle) if self.cycles else 0.0
+        """Return the share of the multiply-accumulates that the NPU could do in its time."""
+        return self.macs / (self.delegate_cycles * self.target.macs_per_cycle) if self.delegate_cycles else 0.0
 
     @property
     def sram_bytes(self) -> int:
@@ -220,6 +249,17 @@ class Summary:
         arena, beside the states of all partitions."""
         others = (part.report.sram_bytes - part.report.state_bytes for part in self.partitions)
         return max(others, default=0) + self.state_bytes
+
+    @property
+    def weights_are_in_sram(self) -> bool:
+        """Return whether all weights are in the chip's SRAM beside a run: the NPU reads no other memory, and they fit."""
+        fetched = any(part.report.fetched_bytes for part in self.partitions)
+        return self.weights_fit and not fetched and not self.target.reads_constants_in_place and bool(self.partitions)
+
+    @property
+    def total_sram_bytes(self) -> int:
+        """Return the SRAM that the model takes on the chip: ``sram_bytes``, and the weights where they are in the same memory."""
+        return self.sram_bytes + (self.weights_bytes if self.weights_are_in_sram else 0)
 
     @property
     def state_bytes(self) -> int:
@@ -268,11 +308,13 @@ class Summary:
             "copy_cycles": self.copy_cycles,
             "host_cycles": self.host_cycles,
             "host_operators_not_modelled": self.host_operators_not_modelled,
+            "is_on_cpu": self.is_on_cpu,
             "overlapped_cycles": self.overlapped_cycles,
             "modelled_milliseconds": self.milliseconds,
             "expected_milliseconds": list(self.band),
             "utilisation": self.utilisation,
             "peak_sram_bytes": self.sram_bytes,
+            "total_sram_bytes": self.total_sram_bytes,
             "sram_budget_bytes": self.budget_bytes,
             "state_bytes": self.state_bytes,
             "weights_bytes": self.weights_bytes,
@@ -330,11 +372,7 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
             )
         ),
         budget_bytes=compiled.budget_bytes,
-        host=tuple(
-            HostOperator(kind_of(node.op), graph[node.outputs[0]].elements if node.outputs else 0)
-            for node in outside
-            if node.op not in VIEWS
-        ),
+        host=host_operators_of_graph(graph, outside),
         file=file,
         file_bytes=file_bytes,
     )

@@ -15,35 +15,49 @@ from openneutron.report.units import duration_text, size_text
 SHARES = ("top1", "top5")
 """The metrics that are shown in per cent."""
 
+PARTS = {"NPU": "npu_cycles", "copies": "copy_cycles", "host": "host_cycles"}
+"""The parts of the latency, with the names of their figures."""
+
 Facts = Mapping[str, Any]
 """A point as data: ``options``, ``state`` and its figures."""
 
 
 def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
-    """Return a row for each point: the options that vary, memory and time, the metric of each side, and the state of points
-    that have no figures."""
+    """Return a row for each point: the options that vary, memory, latency with its parts, the metric of each side, and the state of
+    points that have no figures."""
     varied = varying(points)
     sides = list(dict.fromkeys(side for point in points for side in point.get("metrics", ())))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in varied:
         table.add_column(f"--{name.replace('_', '-')}", justify="right", style="cyan", no_wrap=True)
-    for heading in ("SRAM", "time", "file", *sides):
+    done = [point for point in points if point["state"] == "done"]
+    with_weights = any(point["total_sram_bytes"] != point["sram_bytes"] for point in done)
+    parts = [name for name in PARTS if any(point[PARTS[name]] for point in done)]
+    parts = parts if len(parts) > 1 else []
+    headings = ["SRAM", *(["with weights"] if with_weights else []), "time", *parts, "file", *sides]
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     for point in points:
         cells = [value_text(name, point["options"][name]) for name in varied]
         if point["state"] == "done":
-            cells += [
-                size_text(point["sram_bytes"]),
-                duration_text(point["modelled_ms"]),
-                size_text(point["file_bytes"]),
-            ]
+            cells.append(size_text(point["sram_bytes"]))
+            cells += [size_text(point["total_sram_bytes"])] if with_weights else []
+            cells.append(duration_text(point["modelled_ms"]))
+            cells += [_part_text(point, name) for name in parts]
+            cells.append(size_text(point["file_bytes"]))
             cells += [metric_text(point, side) for side in sides]
             cells.append("")
         else:
-            cells += [""] * (3 + len(sides)) + [_reason(point)]
+            cells += [""] * len(headings) + [_reason(point)]
         table.add_row(*cells)
     return Group(Text(title, "bold"), table)
+
+
+def _part_text(point: Facts, name: str) -> str:
+    """Return the time of a part of the latency; empty where it takes none."""
+    cycles = point[PARTS[name]]
+    return duration_text(point["modelled_ms"] * cycles / point["modelled_cycles"]) if cycles else ""
 
 
 def metric_text(point: Facts, side: str) -> str:

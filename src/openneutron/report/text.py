@@ -16,6 +16,7 @@ from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.options import DEFAULT_EFFORT
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
+from openneutron.report.latency import latency_text, parts_text
 from openneutron.report.memory_map import memory_table
 from openneutron.report.summary import PartitionSummary, Summary, folded
 from openneutron.report.traffic import copies_text, traffic_text
@@ -96,22 +97,17 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.conversions:
         rows.append(("Conversions", f"{summary.conversions} between int8 and int16"))
     if summary.partitions:
-        clock = f"{summary.target.clock.value:g} MHz"
-        besides = "" if summary.weights_fit else ", with the weights copied from flash"
-        besides += "" if not any(item.computes for item in summary.on_cpu) else ", without what stays on the CPU"
         rows += [
             ("MACs", _macs_text(summary)),
-            (
-                "Latency",
-                f"{duration_text(summary.milliseconds)} at {clock}, modelled{besides}; "
-                f"{' to '.join(map(duration_text, summary.band))} expected on the chip",
-            ),
-            ("Time on", _split_text(summary)),
+            ("Latency", _latency_text(summary)),
+            ("Time on", parts_text(summary.latency)),
+            ("Advice", _advice_text(summary)),
             ("Assumed", _assumed_text(summary.target)),
             ("Copies", copies_text(summary)),
             ("Traffic", traffic_text(summary)),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Bound by", _bound_text(summary)),
+            ("SRAM", _total_sram_text(summary)),
             ("Peak SRAM", _sram_text(summary)),
             ("State", _state_text(summary)),
             ("Stripes", _stripes_text(summary)),
@@ -135,16 +131,34 @@ def _macs_text(summary: Summary) -> str:
     return f"{count_text(in_all)}, {_share(summary.cpu_macs / in_all)} of them on the CPU"
 
 
-def _split_text(summary: Summary) -> str:
-    """Return the time of NPU, copies and host; empty where the NPU takes all of it."""
-    shares = [("NPU", summary.npu_cycles), ("copies", summary.copy_cycles), ("host", summary.host_cycles)]
-    if not any(cycles for _, cycles in shares[1:]):
-        return ""
-    said = ", ".join(
-        f"{name} {duration_text(summary.target.milliseconds(cycles))}" for name, cycles in shares if cycles
+def _latency_text(summary: Summary) -> str:
+    """Return the latency of an inference; no figure where most of the model is on the CPU."""
+    if not summary.is_on_cpu:
+        return latency_text(summary.latency)
+    on_cpu = summary.computed_on_cpu
+    share = (
+        f", with {_share(summary.cpu_macs / (summary.macs + summary.cpu_macs))} of the MACs,"
+        if summary.cpu_macs
+        else ""
     )
-    others = summary.host_operators_not_modelled
-    return f"{said}, without {plural(others, 'operator')} on the CPU" if others else said
+    are = "is" if on_cpu == 1 else "are"
+    return f"not known: {on_cpu} of {plural(summary.operators, 'operator')}{share} {are} on the CPU, whose time is not modelled"
+
+
+ADVISED = 0.1
+"""The share of the latency from which a summary advises against conversions of inputs and outputs."""
+
+
+def _advice_text(summary: Summary) -> str:
+    """Return the option that removes the conversions of inputs and outputs on the host; empty where they take little time."""
+    now, then = summary.latency, summary.latency.without_conversions
+    if now.cycles - then.cycles <= ADVISED * now.cycles:
+        return ""
+    gain = duration_text(now.milliseconds - then.milliseconds)
+    return (
+        f"--io-dtype {now.io_type}: {duration_text(then.milliseconds)}, {gain} less, since the host converts no inputs and "
+        "outputs"
+    )
 
 
 def _assumed_text(target: Target) -> str:
@@ -161,7 +175,7 @@ def _bound_text(summary: Summary) -> str:
             if not KERNEL_BY_NAME[call.kernel].is_transfer:
                 spent[call.bottleneck] += call.cycles
     spent["copies"] = summary.copy_cycles
-    shares = (f"{name} {_share(cycles / summary.cycles)}" for name, cycles in spent.most_common() if cycles)
+    shares = (f"{name} {_share(cycles / summary.delegate_cycles)}" for name, cycles in spent.most_common() if cycles)
     return f"{', '.join(shares)} of the time"
 
 
@@ -199,8 +213,20 @@ def _check_text(summary: Summary) -> str:
     return f"every read byte is defined; {size_text(used)} of scratch memory used"
 
 
+def _total_sram_text(summary: Summary) -> str:
+    """Return the sum of a run's memory and the weights; empty where the weights are in another memory."""
+    if not summary.weights_are_in_sram:
+        return ""
+    chip = int(summary.target.sram.value * 1024)
+    return (
+        f"{size_text(summary.total_sram_bytes)} of the chip's {size_text(chip)}: a run {size_text(summary.sram_bytes)}, weights "
+        f"{size_text(summary.weights_bytes)}"
+    )
+
+
 def _sram_text(summary: Summary) -> str:
-    largest = max(summary.partitions, key=lambda part: part.report.sram_bytes).report
+    """Return the parts of the memory of a run, which add up to it."""
+    largest = max((part.report for part in summary.partitions), key=lambda each: each.sram_bytes - each.state_bytes)
     parts = [f"arena {size_text(largest.arena_bytes)}"]
     if largest.prefetch_bytes:
         parts.append(f"prefetch {size_text(largest.prefetch_bytes)}")
@@ -211,11 +237,6 @@ def _sram_text(summary: Summary) -> str:
         parts.append(f"input and output in {summary.target.external_memory.name}")
     else:
         parts.append(f"input and output {size_text(outside)}" if outside else "input and output inside")
-    saved = largest.other_io_sram_bytes - largest.sram_bytes
-    if outside and saved < 0:
-        parts[-1] += f" ({size_text(-saved)} less in all inside the arena: --io-place arena)"
-    elif not outside and saved > 0 and not summary.target.moves_tiles:
-        parts[-1] += f" ({size_text(saved)} less than in the caller's buffers)"
     used = _share(summary.sram_bytes / summary.budget_bytes)
     return f"{size_text(summary.sram_bytes)} of {size_text(summary.budget_bytes)} ({used}): {', '.join(parts)}"
 

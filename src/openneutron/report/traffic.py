@@ -12,7 +12,7 @@ def copies_text(summary: Summary) -> str:
     if not summary.weights_fit:
         taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
         there = size_text(int(summary.target.sram.value * 1024))
-        said = f"{taken} of it from flash: the chip's {there} of SRAM do not hold weights and run together"
+        said = f"{taken} from flash: the chip's {there} of SRAM do not hold weights and run together"
         return f"{said}. Compile with --prefetch-constants"
     if summary.target.copies_in_background and summary.partitions:
         engine = sum(part.report.engine_cycles for part in summary.partitions)
@@ -23,8 +23,8 @@ def copies_text(summary: Summary) -> str:
     if not summary.copy_cycles:
         return ""
     copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
-    said = f"{duration_text(copies)} of it from flash"
-    return f"{said}; {duration_text(hidden)} in all with a port that copies in the background"
+    said = f"{duration_text(copies)} from flash"
+    return f"{said}; a latency of {duration_text(hidden)} with a port that copies in the background"
 
 
 def traffic_text(summary: Summary) -> str:

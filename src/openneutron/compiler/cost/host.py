@@ -21,10 +21,14 @@ class HostKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HostOperator:
-    """An operator on the host, and the values of its result."""
+    """An operator on the host, and the values of its result.
+
+    ``io_type``: the operator converts an input or output of the program, which has this type without it; empty for other operators.
+    """
 
     kind: HostKind
     values: int
+    io_type: str = ""
 
 
 def kind_of(operator: str) -> HostKind:

@@ -267,7 +267,8 @@ def weights(data: ReportData) -> Chart:
 
 def pareto(data: ReportData) -> Chart:
     """Return memory against time, with the present point."""
-    here = ParetoPoint(data.figures.peak_sram_bytes, data.scheduled_cycles, data.milliseconds(data.scheduled_cycles))
+    now = data.figures.overlapped_cycles
+    here = ParetoPoint(data.figures.peak_sram_bytes, now, data.milliseconds(now))
     rows = tuple(
         (point.sram_bytes, _budget(point.sram_bytes), point.cycles, point.milliseconds) for point in data.pareto
     )
@@ -275,8 +276,6 @@ def pareto(data: ReportData) -> Chart:
         "The fastest schedule for each SRAM budget; a budget between two points takes the left one. The diamond is this "
         "compile. Times are those of a port that copies in the background."
     )
-    if data.scheduled_cycles < data.figures.overlapped_cycles:
-        text += " They do not include the copies of weights from flash."
     headings = ("SRAM, bytes", "--sram-budget", "cycles", "ms")
     drawn = pareto_spec(data.pareto, here)
     return Chart("pareto", "Memory against latency", text, (("curve", drawn),), Table(headings, rows))

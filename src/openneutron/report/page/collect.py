@@ -64,6 +64,7 @@ def report_data(
         steps += _steps(number, part, first, live)
         peaks += _peak(number, own, len(buffers), live)
         buffers += own
+    beside = summary.host_cycles + sum(map(summary.implied_copy_cycles, summary.partitions))
     data = ReportData(
         model=summary.model,
         target=_target(target),
@@ -76,7 +77,9 @@ def report_data(
         peaks=tuple(peaks),
         graph=connected(summary, flow_of(file, summary.model), layers),
         fallbacks=tuple(_fallbacks(summary)),
-        pareto=tuple(ParetoPoint(p.sram_bytes, p.cycles, target.milliseconds(p.cycles)) for p in pareto),
+        pareto=tuple(
+            ParetoPoint(p.sram_bytes, p.cycles + beside, target.milliseconds(p.cycles + beside)) for p in pareto
+        ),
         accuracy=tuple(by_layer(accuracy, layers)),
     )
     return replace(data, suggestions=suggestions(data))

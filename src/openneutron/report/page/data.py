@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from openneutron.errors import InvalidModelError
 
-VERSION = 1
+VERSION = 2
 """The version of the data's form; data of another version is refused."""
 
 
@@ -54,11 +54,13 @@ class Figures:
     copy_cycles: int
     host_cycles: int
     host_operators_not_modelled: int
+    is_on_cpu: bool
     overlapped_cycles: int
     modelled_milliseconds: float
     expected_milliseconds: tuple[float, ...]
     utilisation: float
     peak_sram_bytes: int
+    total_sram_bytes: int
     sram_budget_bytes: int
     weights_bytes: int
     microcode_bytes: int
@@ -215,7 +217,7 @@ class CpuFallback:
 
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
-    """With a budget of ``sram_bytes``, a run takes at most ``cycles``."""
+    """With a budget of ``sram_bytes``, an inference takes at most ``cycles``, those of the host included."""
 
     sram_bytes: int
     cycles: int
@@ -288,11 +290,6 @@ class ReportData:
         """Return the data as JSON's types; ``from_dict(data.to_dict()) == data``."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
-
-    @property
-    def scheduled_cycles(self) -> int:
-        """Return the cycles of the program with a port that copies in the background, as the points of ``pareto`` count them."""
-        return self.figures.overlapped_cycles - sum(part.implied_copy_cycles for part in self.partitions)
 
     def milliseconds(self, cycles: float) -> float:
         """Return the time of so many cycles at the clock of the target."""

@@ -136,17 +136,23 @@ def tiles(items: Iterable[tuple[str, str, str]]) -> str:
 def _tiles(data: ReportData) -> str:
     figures = data.figures
     low, high = figures.expected_milliseconds
+    at_least = "at least " if figures.host_operators_not_modelled else ""
     latency = (
         "Latency",
-        duration_text(figures.modelled_milliseconds),
-        f"{duration_text(low)} to {duration_text(high)} expected on the chip",
+        f"{at_least}{duration_text(figures.modelled_milliseconds)}",
+        f"{_parts_of_time(data)}; {duration_text(low)} to {duration_text(high)} expected on the chip",
     )
     if not data.partitions:
         latency = ("Latency", "not known", "nothing runs on the NPU")
+    elif figures.is_on_cpu:
+        latency = ("Latency", "not known", "most of the model is on the CPU, whose time is not modelled")
+    sram = f"{size_text(figures.peak_sram_bytes)} of {size_text(figures.sram_budget_bytes)} in a run"
+    if figures.total_sram_bytes != figures.peak_sram_bytes:
+        sram = f"{sram}, weights {size_text(figures.weights_bytes)}"
     return tiles(
         (
             latency,
-            ("Peak SRAM", size_text(figures.peak_sram_bytes), f"of {size_text(figures.sram_budget_bytes)}"),
+            ("SRAM", size_text(figures.total_sram_bytes), sram),
             (
                 "On the NPU",
                 f"{figures.operators_on_npu} of {figures.operators}",
@@ -160,6 +166,12 @@ def _tiles(data: ReportData) -> str:
             ("Multipliers used", f"{100 * figures.utilisation:.1f} %", f"{count_text(figures.macs)} MACs on the NPU"),
         )
     )
+
+
+def _parts_of_time(data: ReportData) -> str:
+    figures = data.figures
+    parts = (("NPU", figures.npu_cycles), ("copies", figures.copy_cycles), ("host", figures.host_cycles))
+    return ", ".join(f"{name} {duration_text(data.milliseconds(cycles))}" for name, cycles in parts if cycles)
 
 
 def _facts(data: ReportData) -> str:

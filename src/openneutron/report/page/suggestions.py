@@ -152,7 +152,7 @@ def _copies(data: ReportData) -> Iterator[Suggestion]:
 
 
 def _budgets(data: ReportData) -> Iterator[Suggestion]:
-    now = data.scheduled_cycles
+    now = data.figures.overlapped_cycles
     there = data.figures.peak_sram_bytes
     points = sorted(data.pareto, key=lambda point: point.sram_bytes)
     faster = [point for point in points if point.cycles < 0.98 * now and point.sram_bytes <= data.target.sram_bytes]
