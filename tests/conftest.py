@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from openneutron import targets
 from openneutron.targets.target import INT16
-from tests.support import built_once, composite_operators, stock, tools
+from tests.support import built_once, composite_operators, randomness, stock, tools
 from tests.support.made_networks import TRAINED_MODELS, models_folder
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
+
+settings.register_profile("same examples in each run", derandomize=True, deadline=None, database=None)
+settings.load_profile("same examples in each run")
 
 
 @pytest.fixture(scope="session")
@@ -58,11 +63,16 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(line, yellow=True)
 
 
-CHIP = "--chip"
+CHIP, SHUFFLE, SEED = "--chip", "--shuffle", "--seed"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the tests that compare with LiteRT compile for another chip, where one is asked for."""
+    """Give each test its random numbers, and have the tests that compare with LiteRT compile for another chip, where one
+    is asked for."""
+    sys.meta_path.insert(0, randomness.SeededTorch())
+    config.pluginmanager.register(
+        randomness.Randomness(seed=config.getoption(SEED), order=config.getoption(SHUFFLE)), "randomness"
+    )
     if name := config.getoption(CHIP):
         from tests.support import oracle
 
@@ -91,6 +101,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         CHIP, help="compile for another chip than imxrt700, such as mcxn94x, where a test compares with LiteRT"
+    )
+    parser.addoption(SHUFFLE, type=int, metavar="SEED", help="run the files, and the tests of each, in another order")
+    parser.addoption(
+        SEED, type=int, default=0, help="the seed of the global generators before each test; 0 unless given"
     )
     parser.addoption("--update-golden", action="store_true", help="write the golden texts anew instead of comparing")
 

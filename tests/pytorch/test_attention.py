@@ -58,7 +58,7 @@ class Case:
     """``least``: SQNR against float of normally distributed data, in dB; ``operators``: without views and transposes."""
 
     name: str
-    module: nn.Module
+    make: Callable[[], nn.Module]
     shapes: tuple[tuple[int, ...], ...]
     least: float
     operators: str = ""
@@ -71,42 +71,46 @@ MASKED_LONG = f"lookup batch_matmul add {DIVIDED_LAST}"
 THREE = "fully_connected fully_connected fully_connected"
 
 CASES = (
-    Case("attention", Called(attention), 3 * (HEADS,), 27, f"lookup batch_matmul {DIVIDED_LAST}"),
-    Case("causal", Called(lambda q, k, v: attention(q, k, v, is_causal=True)), 3 * (HEADS,), 28, MASKED_SHORT),
-    Case("truth values as mask", Masked(MASK), 3 * (HEADS,), 27, MASKED_LONG),
-    Case("infinities in a mask", Masked(torch.where(MASK, 0.5, -torch.inf)), 3 * (HEADS,), 27, MASKED_LONG),
-    Case("scale of 1", Called(lambda q, k, v: attention(q, k, v, scale=1.0)), 3 * ((2, 8, 16),), 27, SHORT),
+    Case("attention", lambda: Called(attention), 3 * (HEADS,), 27, f"lookup batch_matmul {DIVIDED_LAST}"),
+    Case("causal", lambda: Called(lambda q, k, v: attention(q, k, v, is_causal=True)), 3 * (HEADS,), 28, MASKED_SHORT),
+    Case("truth values as mask", lambda: Masked(MASK), 3 * (HEADS,), 27, MASKED_LONG),
+    Case("infinities in a mask", lambda: Masked(torch.where(MASK, 0.5, -torch.inf)), 3 * (HEADS,), 27, MASKED_LONG),
+    Case("scale of 1", lambda: Called(lambda q, k, v: attention(q, k, v, scale=1.0)), 3 * ((2, 8, 16),), 27, SHORT),
     Case(
         "many keys",
-        Called(attention),
+        lambda: Called(attention),
         ((1, 2, 16, 16), (1, 2, 80, 16), (1, 2, 80, 8)),
         28,
         f"lookup batch_matmul {DIVIDED_LAST}",
     ),
     Case(
         "grouped heads",
-        Called(lambda q, k, v: attention(q, k, v, is_causal=True, enable_gqa=True)),
+        lambda: Called(lambda q, k, v: attention(q, k, v, is_causal=True, enable_gqa=True)),
         (HEADS, (1, 2, 32, 16), (1, 2, 32, 16)),
         28,
     ),
     Case(
-        "multi-head", SelfAttention(False), ((1, 32, 64),), 27, f"{THREE} batch_matmul {DIVIDED_LAST} fully_connected"
+        "multi-head",
+        lambda: SelfAttention(False),
+        ((1, 32, 64),),
+        27,
+        f"{THREE} batch_matmul {DIVIDED_LAST} fully_connected",
     ),
     Case(
         "multi-head of two samples, with weights",
-        SelfAttention(True),
+        lambda: SelfAttention(True),
         ((2, 8, 64),),
         27,
         f"{THREE} {SHORT} fully_connected",
     ),
-    Case("encoder layer", encoder(), ((1, 32, 64),), 30),
-    Case("encoder layer, norm first, gelu", encoder(norm_first=True, activation="gelu"), ((1, 32, 64),), 32),
+    Case("encoder layer", lambda: encoder(), ((1, 32, 64),), 30),
+    Case("encoder layer, norm first, gelu", lambda: encoder(norm_first=True, activation="gelu"), ((1, 32, 64),), 32),
 )
 
 
 def around(case: Case) -> tuple[Compiled, nn.Module]:
     torch.manual_seed(5)
-    module = case.module.eval()
+    module = case.make().eval()
     for layer in module.modules():
         if isinstance(layer, nn.MultiheadAttention):
             nn.init.normal_(layer.in_proj_weight, std=0.15)

@@ -184,10 +184,11 @@ class Permuted(nn.Module):
         return self.conv(self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
 
 
-NORMALIZED = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU6())
+def normalized() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU6())
 
 
-@pytest.mark.parametrize("made", [Pyramid, Permuted, lambda: NORMALIZED])
+@pytest.mark.parametrize("made", [Pyramid, Permuted, normalized])
 def test_a_lifted_program_is_the_traced_one(made: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     module = quantized(made())

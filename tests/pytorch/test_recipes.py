@@ -23,8 +23,8 @@ from openneutron.options import CompileOptions, DelegationOptions, QuantizationO
 from openneutron.pytorch.recipes import OpenNeutronRecipeType as Recipe
 from openneutron.pytorch.run.runner import Runner
 
-torch.manual_seed(11)
-SAMPLES = [(torch.randn(1, 4, 12, 12),) for _ in range(6)]
+NUMBERS = torch.Generator().manual_seed(11)
+SAMPLES = [(torch.randn(1, 4, 12, 12, generator=NUMBERS),) for _ in range(6)]
 
 
 class Small(nn.Module):

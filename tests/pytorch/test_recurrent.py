@@ -5,6 +5,7 @@ that a model unrolls itself."""
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -73,21 +74,23 @@ def test_lstms_are_one_operator_for_each_direction_with_litert_s_bytes() -> None
     assert [node.op for node in graph.nodes].count("unidirectional_sequence_lstm") == 4
 
 
-GATED = (
-    (nn.GRU(10, 16, batch_first=True), (2, 30, 10), None),
-    (nn.GRU(10, 12, 2, bidirectional=True), (20, 3, 10), (4, 3, 12)),
-    (nn.RNN(10, 13, batch_first=True), (2, 20, 10), None),
-    (nn.RNN(10, 13, nonlinearity="relu", bias=False), (20, 10), (1, 13)),
+@pytest.mark.parametrize(
+    ("make", "shape", "state"),
+    [
+        (lambda: nn.GRU(10, 16, batch_first=True), (2, 30, 10), None),
+        (lambda: nn.GRU(10, 12, 2, bidirectional=True), (20, 3, 10), (4, 3, 12)),
+        (lambda: nn.RNN(10, 13, batch_first=True), (2, 20, 10), None),
+        (lambda: nn.RNN(10, 13, nonlinearity="relu", bias=False), (20, 10), (1, 13)),
+    ],
+    ids=["GRU", "two-layer bidirectional GRU", "RNN", "RNN with relu"],
 )
-
-
-@pytest.mark.parametrize(("layer", "shape", "state"), GATED, ids=lambda item: str(item))
 def test_gated_layers_are_within_a_step_of_the_quantized_module(
-    layer: nn.Module, shape: tuple[int, ...], state: tuple[int, ...] | None
+    make: Callable[[], nn.Module], shape: tuple[int, ...], state: tuple[int, ...] | None
 ) -> None:
     torch.manual_seed(4)
+    layer = make().eval()
     inputs = [(torch.randn(shape), *((torch.rand(state) * 2 - 1,) if state is not None else ())) for _ in range(20)]
-    program = analyse(layer.eval(), inputs[0], calibration=inputs)
+    program = analyse(layer, inputs[0], calibration=inputs)
     assert program.delegation.on_cpu == ()
     within = []
     for given in inputs:
@@ -131,18 +134,19 @@ def test_a_streaming_gru_keeps_its_state_in_the_program() -> None:
         assert float((got - want).abs().max()) < 0.03
 
 
-LAYERS = (
-    (nn.LSTM(5, 4, 2, bidirectional=True, bias=False), (3, 2, 5)),
-    (nn.LSTM(5, 4, proj_size=3), (3, 5)),
-    (nn.GRU(5, 4, 2, batch_first=True, dropout=0.5), (2, 3, 5)),
-    (nn.RNN(5, 4, nonlinearity="relu", bidirectional=True), (3, 2, 5)),
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.LSTM(5, 4, 2, bidirectional=True, bias=False), (3, 2, 5)),
+        (lambda: nn.LSTM(5, 4, proj_size=3), (3, 5)),
+        (lambda: nn.GRU(5, 4, 2, batch_first=True, dropout=0.5), (2, 3, 5)),
+        (lambda: nn.RNN(5, 4, nonlinearity="relu", bidirectional=True), (3, 2, 5)),
+    ],
+    ids=["bidirectional LSTM", "LSTM with projection", "GRU with dropout", "bidirectional RNN"],
 )
-
-
-@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda item: str(item))
-def test_unrolled_layers_compute_the_same(layer: nn.Module, shape: tuple[int, ...]) -> None:
-    x = torch.randn(shape)
-    module = torch.export.export(layer.eval(), (x,)).module(check_guards=False)
+def test_unrolled_layers_compute_the_same(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
+    layer, x = make().eval(), torch.randn(shape)
+    module = torch.export.export(layer, (x,)).module(check_guards=False)
     assert isinstance(module, GraphModule)
     assert Decompose()(module).modified
     module.graph.lint()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -85,21 +86,21 @@ class Cell(Layer):
         return 2 * h, h, c
 
 
-LAYERS = (
-    (Layer(nn.LSTM(6, 8)), (5, 3, 6), (1, 3, 8), (1, 3, 8)),
-    (Layer(nn.LSTM(6, 8, bias=False, batch_first=True)), (3, 5, 6), (1, 3, 8), (1, 3, 8)),
-    (Layer(nn.LSTM(6, 8, proj_size=5)), (5, 6), (1, 5), (1, 8)),
-    (Layer(nn.LSTM(6, 8, 2, bidirectional=True, proj_size=3)), (4, 2, 6), (4, 2, 3), (4, 2, 8)),
-    (Cell(nn.LSTMCell(6, 8)), (3, 6), (3, 8), (3, 8)),  # type: ignore[arg-type]
-)
-
-
 @pytest.mark.parametrize(
-    ("module", "x", "h", "c"), LAYERS, ids=lambda item: str(item) if isinstance(item, Layer) else ""
+    ("make", "x", "h", "c"),
+    [
+        (lambda: Layer(nn.LSTM(6, 8)), (5, 3, 6), (1, 3, 8), (1, 3, 8)),
+        (lambda: Layer(nn.LSTM(6, 8, bias=False, batch_first=True)), (3, 5, 6), (1, 3, 8), (1, 3, 8)),
+        (lambda: Layer(nn.LSTM(6, 8, proj_size=5)), (5, 6), (1, 5), (1, 8)),
+        (lambda: Layer(nn.LSTM(6, 8, 2, bidirectional=True, proj_size=3)), (4, 2, 6), (4, 2, 3), (4, 2, 8)),
+        (lambda: Cell(nn.LSTMCell(6, 8)), (3, 6), (3, 8), (3, 8)),  # type: ignore[arg-type]
+    ],
+    ids=["LSTM", "batch first, without bias", "with projection", "two layers, bidirectional", "cell"],
 )
 def test_pytorchs_layers_are_one_call_for_each_direction_with_litert_s_bytes(
-    module: nn.Module, x: tuple[int, ...], h: tuple[int, ...], c: tuple[int, ...]
+    make: Callable[[], nn.Module], x: tuple[int, ...], h: tuple[int, ...], c: tuple[int, ...]
 ) -> None:
+    module = make()
     torch.manual_seed(1)
     for param in module.parameters():
         nn.init.uniform_(param, -0.5, 0.5)
