@@ -25,6 +25,7 @@ from openneutron.options import OPEN
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.graph.joins import joins_output
 from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import NOT_DELEGATED, Constants, is_compute, op_name, overload_of
 from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared_dequantize
@@ -344,7 +345,7 @@ def delegation_of(graph: Graph, found: Partitioning, calls: Sequence[Sequence[No
     cpu = [
         on_cpu(node, found.rejected[node], costs.get(node))
         for node in graph.nodes
-        if node in found.rejected and counts(node)
+        if node in found.rejected and counts(node) and not joins_output(node)
     ]
     cpu += [on_cpu_state(node, reject) for node, reject in found.states_on_cpu.items()]
     return Delegation(tuple(npu), tuple(cpu), len(found.partitions))

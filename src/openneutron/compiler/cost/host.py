@@ -14,7 +14,7 @@ from openneutron.targets import Target
 class HostKind(Enum):
     """Operators on the host, by the target's constant for them."""
 
-    CONVERSION = "QUANTIZE and DEQUANTIZE"
+    CONVERSION = "QUANTIZE and DEQUANTIZE, and joins of dequantized parts"
     SOFTMAX = "SOFTMAX"
     OTHER = "operators whose time is not modelled"
 
@@ -35,10 +35,12 @@ def kind_of(operator: str) -> HostKind:
     """Return the kind of an operator of LiteRT (``DEQUANTIZE``) or of an ExecuTorch program.
 
     >>> kind_of("quantized_decomposed::quantize_per_tensor.out").value
-    'QUANTIZE and DEQUANTIZE'
+    'QUANTIZE and DEQUANTIZE, and joins of dequantized parts'
+
+    A copy of float values (``aten::cat``) counts as a conversion of them, which takes at least as long.
     """
     name = operator.rpartition("::")[2].partition(".")[0].lower().lstrip("_")
-    if name.startswith(("quantize", "dequantize")):
+    if name.startswith(("quantize", "dequantize")) or name == "cat":
         return HostKind.CONVERSION
     return HostKind.SOFTMAX if name == "softmax" else HostKind.OTHER
 

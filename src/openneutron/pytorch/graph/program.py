@@ -52,6 +52,9 @@ KEPT_FLOAT = "kept_float"
 LEFT_FLOAT = "left_float"
 """True on nodes that the quantizer examined and has no rule for."""
 
+JOINS_OUTPUT = "joins_output"
+"""True on nodes that join parts of a result of the model behind their dequantize nodes."""
+
 STAYS_WHOLE = "stays_whole"
 """The reason why a decomposable operator stayed whole, and a suggestion."""
 

@@ -21,6 +21,7 @@ from openneutron.errors import InvalidOptionError, OpenNeutronError
 from openneutron.pytorch.graph.program import arguments_of, quantized_dtype
 from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of
 from openneutron.pytorch.quantizer import cached_ranges
+from openneutron.pytorch.quantizer.heads import FirstSamples
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.batch_norm import (
     BATCH_NORM,
@@ -90,6 +91,7 @@ def calibrate_and_quantize(
     with step("Preparing"):
         if isinstance(quantizer, NeutronQuantizer):
             quantizer.begin(module)
+            quantizer.samples = calibration_inputs = FirstSamples(calibration_inputs)
         FoldBatchNorm()(module)
         prepared = prepare_pt2e(module, quantizer)
     calibrate_or_restore(prepared, calibration_inputs, after_sample)

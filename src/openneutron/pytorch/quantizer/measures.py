@@ -10,13 +10,14 @@ from torch.fx import Graph, GraphModule, Node
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from openneutron.errors import InvalidOptionError
-from openneutron.options import OPEN, QuantizationOptions, changed
+from openneutron.options import FLOAT32, OPEN, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.calibrate import calibrate_or_restore
 from openneutron.pytorch.quantizer.corrections.biases import correct_bias
 from openneutron.pytorch.quantizer.corrections.layer_by_layer import layer_by_layer
 from openneutron.pytorch.quantizer.corrections.rounding import round_weights
 from openneutron.pytorch.quantizer.equalize import equalize
+from openneutron.pytorch.quantizer.heads import FirstSamples
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
@@ -46,6 +47,7 @@ def quantizer_for(
     function that trains."""
     is_qat = options.train_fn is not None if is_qat is None else is_qat
     quantizer = NeutronQuantizer(target, is_qat, OBSERVER[options.observer], options.activations, converter)
+    quantizer.splits_results = options.io_dtype == FLOAT32
     for name, activations in options.layer_activations:
         quantizer.set_module_name(name, QuantizationConfig(activations=activations))
     for name, observer in options.layer_observers:
@@ -68,10 +70,10 @@ def quantized_with(
     channels = options.equalize or options.smooth is not None
     changes = [round_weights] if options.adaptive_rounding else []
     changes += [correct_bias] if options.correct_biases else []
-    if channels or changes:
-        calibration = list(calibration)
+    calibration = list(calibration) if channels or changes else FirstSamples(calibration)
     with step("Preparing"):
         quantizer.begin(module)
+        quantizer.samples = calibration if isinstance(calibration, FirstSamples) else FirstSamples(calibration)
         FoldBatchNorm()(module)
     if channels:
         with step("Equalizing channels"):

@@ -16,6 +16,7 @@ from openneutron.flags import check_choice
 from openneutron.options import ACTIVATIONS as TYPES
 from openneutron.options import CONVERTERS, INT8, INT16, OPEN
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.graph.joins import joins_output
 from openneutron.pytorch.graph.pointwise import Region, find_regions, jumps
 from openneutron.pytorch.graph.rewriting import constant_nodes, constant_of
 from openneutron.pytorch.operators.annotations import (
@@ -30,6 +31,7 @@ from openneutron.pytorch.operators.annotations import (
 )
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import settings
+from openneutron.pytorch.quantizer.heads import FirstSamples, split_heads
 from openneutron.pytorch.quantizer.observers import fixed_parameters
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.quantizer.passes.kept_states import annotate_results, share_states
@@ -80,6 +82,10 @@ class NeutronQuantizer(Quantizer):
         activations: The type of activations where no other setting exists: ``int8`` or ``int16``.
         converter: The converter of the partitions. For ``eiq``, normalizations become operators of LiteRT.
 
+    Attributes:
+        samples: Calibration samples. With them, parts of a result are quantized apart where their ranges differ much.
+        splits_results: False gives each result of the model one scale.
+
     Raises InvalidOptionError for an unknown type of activations or an unknown converter.
 
     >>> NeutronQuantizer().keep_float("classifier.*").neutron_target_spec.get_name()
@@ -100,6 +106,8 @@ class NeutronQuantizer(Quantizer):
         self.neutron_target_spec = neutron_target_spec or NeutronTargetSpec()
         self.is_qat, self.observer, self.activations, self.converter = is_qat, observer, activations, converter
         self._overrides, self._names = Overrides(), settings.nothing()
+        self.samples: FirstSamples | None = None
+        self.splits_results = True
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
         """Set how operators are quantized for which no other setting exists; None keeps them float."""
@@ -151,7 +159,10 @@ class NeutronQuantizer(Quantizer):
         self.begin(model)
         keep = self._overrides.keeps_float if self._overrides else None
         passes = default_passes(self.is_qat, keep, litert_only=self.converter != OPEN)
-        return NeutronAtenPassManager(self.neutron_target_spec, passes)(model).graph_module
+        model = NeutronAtenPassManager(self.neutron_target_spec, passes)(model).graph_module
+        if self.splits_results:
+            split_heads(model, self.samples)
+        return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Return the model with the quantization of each node noted, in place; torchao calls this method."""
@@ -161,7 +172,7 @@ class NeutronQuantizer(Quantizer):
         for region in self._functions(model, constants):
             self._annotate_function(region)
         for node in model.graph.nodes:
-            if node.op != "call_function" or Q_ANNOTATION_KEY in node.meta:
+            if node.op != "call_function" or Q_ANNOTATION_KEY in node.meta or joins_output(node):
                 continue
             rule = annotation_rules().get(str(node.target))
             config = self._config(node)
@@ -214,7 +225,7 @@ class NeutronQuantizer(Quantizer):
         quantized in different ways are no function together."""
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in model.graph.nodes:
-            free = Q_ANNOTATION_KEY not in node.meta and node not in constants
+            free = Q_ANNOTATION_KEY not in node.meta and node not in constants and not joins_output(node)
             config = self._config(node) if free else None
             if config is not None and (config.activations == INT8 or not jumps(node)):
                 alike = next((nodes for known, nodes in ways if known == config), None)

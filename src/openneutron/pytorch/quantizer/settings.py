@@ -18,7 +18,7 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import check_choice
 from openneutron.options import ACTIVATIONS
-from openneutron.pytorch.graph.program import KEPT_FLOAT, LEFT_FLOAT
+from openneutron.pytorch.graph.program import JOINS_OUTPUT, KEPT_FLOAT, LEFT_FLOAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +261,6 @@ def mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
     """Note on each call that stays float without the user's wish that it does. The partitioner's reasons read the note."""
     for node in model.graph.nodes:
         custom = node.meta.get("custom", {})
-        wanted = KEPT_FLOAT in custom or Q_ANNOTATION_KEY in node.meta
+        wanted = KEPT_FLOAT in custom or JOINS_OUTPUT in custom or Q_ANNOTATION_KEY in node.meta
         if node.op == "call_function" and not wanted and node not in constants:
             node.meta["custom"] = {**custom, LEFT_FLOAT: True}

@@ -21,6 +21,7 @@ from openneutron.pytorch.quantizer.passes.exported_forms import (
     PlainCasts,
     PlainMoves,
 )
+from openneutron.pytorch.quantizer.passes.joins import PutsToJoins, SlicesOfJoins
 from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills, ProductsToLinear, SplitProjections
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
 from openneutron.pytorch.quantizer.passes.norms import ComputedGains, WrittenNorms
@@ -45,10 +46,12 @@ def default_passes(
             CellLoops(keep),
             WholeLayers(keep, training=True),
             ComputedGains(keep),
+            PutsToJoins(),
             Decompose(keep, litert_only),
             PlainCasts(),
             DropExpands(),
             ScalarsToTensors(training=True),
+            SlicesOfJoins(),
             FoldBatchNorm(("linear",)),
         )
     return (
@@ -61,6 +64,7 @@ def default_passes(
         WholeLayers(keep),
         WrittenNorms(keep),
         ComputedGains(keep),
+        PutsToJoins(),
         Decompose(keep, litert_only),
         PlainCasts(),
         DropExpands(),
@@ -75,6 +79,7 @@ def default_passes(
         ProductsToLinear(),
         SplitProjections(keep),
         FoldFactors(keep),
+        SlicesOfJoins(),
         MergeSlices(keep),
         PlainMoves(),
     )

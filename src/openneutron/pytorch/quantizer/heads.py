@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Results of a model that are concatenations of parts with different ranges, such as boxes in pixels and scores of a detector.
+
+One scale for the whole result would leave no steps for the part of small values. So the parts are quantized apart, each with its
+own scale, and joined in float behind their dequantize nodes. Parts of similar ranges stay one tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from operator import length_hint
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+from torch.utils import _pytree as pytree
+
+from openneutron.pytorch.graph.joins import (
+    Join,
+    Moved,
+    Piece,
+    Tree,
+    built,
+    exchanged,
+    join_of,
+    pieces_of,
+    shape_of,
+    tree_of,
+)
+from openneutron.pytorch.graph.program import JOINS_OUTPUT
+from openneutron.pytorch.graph.rewriting import is_state
+from openneutron.pytorch.operators.annotations import SOFTMAX
+from openneutron.pytorch.source.exporting import ModelInputs
+
+SAMPLES = 4
+"""Calibration samples that the float model runs on to find the ranges of parts."""
+
+LARGEST_LOSS_DB = 6.0
+"""A part stays in one tensor with others where this costs it at most one bit ..."""
+
+ENOUGH_DB = 35.0
+"""... or where it has this ratio of signal to noise nevertheless."""
+
+MOST_PARTS = 16
+"""Results of more parts keep one scale: each part is an output of a delegate call."""
+
+STEPS = 255
+
+
+@dataclass(slots=True, eq=False)
+class FirstSamples:
+    """Calibration samples whose first ones can be read before the others, from iterators too."""
+
+    given: Iterable[Any]
+    _read: list[Any] = field(default_factory=list)
+    _rest: Iterator[Any] | None = None
+
+    def first(self, count: int) -> list[Any]:
+        """Return this many samples, or all if there are fewer."""
+        if self._rest is None:
+            self._rest = iter(self.given)
+        self._read += islice(self._rest, max(0, count - len(self._read)))
+        return self._read[:count]
+
+    def __iter__(self) -> Iterator[Any]:
+        if isinstance(self.given, (list, tuple)):
+            yield from self.given
+            return
+        yield from self.first(len(self._read))
+        assert self._rest is not None
+        yield from self._rest
+
+    def __length_hint__(self) -> int:
+        return length_hint(self.given)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The range of a part's values, their mean square, and whether both are known."""
+
+    low: float = 0.0
+    high: float = 0.0
+    square: float = 0.0
+    count: int = 0
+
+    def with_values(self, tensor: torch.Tensor) -> Seen:
+        """Return the range with the values of a tensor."""
+        finite = tensor[tensor.isfinite()].double()
+        if not finite.numel():
+            return self
+        return Seen(
+            min(self.low, float(finite.min())),
+            max(self.high, float(finite.max())),
+            self.square + float(finite.square().sum()),
+            self.count + finite.numel(),
+        )
+
+    @property
+    def step(self) -> float:
+        return (self.high - self.low) / STEPS
+
+
+def is_alike(parts: Sequence[Seen]) -> bool:
+    """Return whether one scale serves all parts."""
+    step = (max(part.high for part in parts) - min(part.low for part in parts)) / STEPS
+    for part in parts:
+        if not part.square:
+            continue
+        loss = 20 * math.log10(step / part.step)
+        ratio = 10 * math.log10(12 * part.square / part.count / step**2)
+        if loss > LARGEST_LOSS_DB and ratio < ENOUGH_DB:
+            return False
+    return True
+
+
+def split_heads(module: GraphModule, samples: FirstSamples | None) -> bool:
+    """Rewrite results with parts of different ranges as concatenations of parts, marked with ``JOINS_OUTPUT``.
+
+    The ranges are those of a float run on the first samples. Without samples, functions of a fixed range, such as sigmoid, differ
+    from all others. Return whether the graph has changed.
+    """
+    output = module.graph.output_node()
+    trees = {node: tree_of(node) for node in output.all_input_nodes if shape_of(node) is not None}
+    trees = {node: tree for node, tree in trees.items() if not isinstance(tree, Piece)}
+    if not trees:
+        return False
+    pieces = list(dict.fromkeys(piece for tree in trees.values() for piece in pieces_of(tree)))
+    given = [] if samples is None else samples.first(SAMPLES)
+    seen = _measured(module, pieces, given) if given else {piece: _known(piece) for piece in pieces}
+    changed = False
+    for node, tree in trees.items():
+        parts = _Parts(seen)
+        found = parts.of(tree)
+        if found in parts.whole or parts.count(found) > MOST_PARTS:
+            continue
+        made = built(module, output, found, parts.mark)
+        output.replace_input_with(node, made)
+        changed = True
+    if changed:
+        module.graph.eliminate_dead_code()
+        module.recompile()
+    return changed
+
+
+@dataclass(slots=True, eq=False)
+class _Parts:
+    """Trees whose pieces are divided into parts. ``whole`` are the subtrees that have one scale, ``joins`` those above."""
+
+    seen: dict[Piece, Seen]
+    whole: set[Tree] = field(default_factory=set)
+    joins: set[Tree] = field(default_factory=set)
+
+    def of(self, tree: Tree) -> Tree:
+        """Return the tree with neighbours of similar ranges joined first."""
+        if isinstance(tree, Piece) or is_alike([self.seen[piece] for piece in pieces_of(tree)]):
+            self.whole.add(tree)
+            return tree
+        if isinstance(tree, Moved):
+            return replace(tree, inner=self.of(tree.inner))
+        turned = exchanged(tree)
+        if isinstance(turned, Join):
+            # Each column is one part if the same part of all levels has similar ranges.
+            alike = [is_alike([self.seen[piece] for piece in pieces_of(column)]) for column in turned.pieces]
+            if all(alike):
+                tree = turned
+        assert isinstance(tree, Join)
+        return self._grouped(tree)
+
+    def _grouped(self, tree: Join) -> Tree:
+        groups: list[Tree] = []
+        for piece in map(self.of, tree.pieces):
+            last = groups[-1] if groups else None
+            if last in self.whole and piece in self.whole:
+                assert last is not None
+                both = [self.seen[item] for each in (last, piece) for item in pieces_of(each)]
+                if is_alike(both):
+                    groups[-1] = join_of(tree.origin, tree.dim, [last, piece])
+                    self.whole.add(groups[-1])
+                    continue
+            groups.append(piece)
+        # Not ``join_of``: a group is one part although its dimension is the same.
+        return Join(tree.origin, tree.dim, tuple(groups), tree.shape)
+
+    def count(self, tree: Tree) -> int:
+        """Return the number of subtrees with a scale each, and note what joins them."""
+        if tree in self.whole:
+            return 1
+        self.joins.add(tree)
+        if isinstance(tree, Moved):
+            return self.count(tree.inner)
+        assert isinstance(tree, Join)
+        return sum(map(self.count, tree.pieces))
+
+    def mark(self, node: Node, tree: Tree) -> None:
+        """Mark the nodes that join parts, which stay float."""
+        if tree in self.joins:
+            node.meta["custom"] = {**node.meta.get("custom", {}), JOINS_OUTPUT: True}
+
+
+_UNIT = ("aten.sigmoid.default", "aten.hardsigmoid.default", *SOFTMAX)
+
+
+def _known(piece: Piece) -> Seen:
+    """Return the range that is known without data: that of functions with a fixed range; all others count as far wider."""
+    high = 1.0 if str(piece.node.target) in _UNIT else 1e3
+    return Seen(0.0, high, (high / 10) ** 2, 1)
+
+
+def _measured(module: GraphModule, pieces: Sequence[Piece], samples: Sequence[Any]) -> dict[Piece, Seen]:
+    run = _Measuring(module, pieces)
+    with torch.no_grad():
+        for sample in samples:
+            if isinstance(sample, ModelInputs):
+                leaves = sample.leaves
+            else:
+                leaves = pytree.tree_leaves(sample if isinstance(sample, (tuple, list)) else (sample,))
+            run.run(*leaves, enable_io_processing=False)
+    return run.seen
+
+
+class _Measuring(Interpreter):
+    """Runs a module in float and keeps the ranges of pieces. The module's state stays as it is."""
+
+    def __init__(self, module: GraphModule, pieces: Sequence[Piece]) -> None:
+        super().__init__(module)
+        self.seen = dict.fromkeys(pieces, Seen())
+        self._pieces: dict[Node, list[Piece]] = {}
+        for piece in pieces:
+            self._pieces.setdefault(piece.node, []).append(piece)
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if n.op == "get_attr" and is_state(n):
+            result = result.clone()
+        for piece in self._pieces.get(n, ()):
+            self.seen[piece] = self.seen[piece].with_values(piece.value_of(result))
+        return result
