@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -232,13 +233,13 @@ class Behind(nn.Module):
 
 @pytest.mark.parametrize("sorts", [False, True])
 @pytest.mark.parametrize(
-    "layer", [nn.Linear(8, 8), nn.LayerNorm(8), nn.RMSNorm(8)], ids=lambda layer: type(layer).__name__
+    "layer", [partial(nn.Linear, 8), nn.LayerNorm, nn.RMSNorm], ids=["linear", "layer_norm", "rms_norm"]
 )
-def test_the_strides_of_an_output_do_not_decide_what_runs_where(layer: nn.Module, sorts: bool) -> None:
+def test_the_strides_of_an_output_do_not_decide_what_runs_where(layer: Callable[[int], nn.Module], sorts: bool) -> None:
     """A transposed residual is the output. Its layers run on the NPU, also where another operator stays on the CPU."""
     torch.manual_seed(0)
     samples = [(torch.randn(1, 8, 6),) for _ in range(4)]
-    made = openneutron.compile(Behind(layer, sorts).eval(), samples[0], calibration=samples)
+    made = openneutron.compile(Behind(layer(8), sorts).eval(), samples[0], calibration=samples)
     left = {item.operator for item in made.delegation.on_cpu if item.computes and not item.converts}
     assert left == ({"aten.topk"} if sorts else set())
     assert len(made.partitions) == 1
@@ -264,3 +265,24 @@ def test_an_output_behind_a_transpose_keeps_its_values_at_rank_4() -> None:
     made = openneutron.compile(Pixels().eval(), samples[0], calibration=samples)
     assert made.report.whole
     assert torch.allclose(torch.as_tensor(made.run(*samples[1])[0]), made.quantized(*samples[1]), atol=0.05)
+
+
+class Masked(nn.Module):
+    """Heads behind a transpose, in two delegate calls: a comparison of integers between them stays on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        heads = self.q(x).view(1, 6, 2, 4).transpose(1, 2)
+        scores = heads @ self.k(x).view(1, 6, 2, 4).permute(0, 2, 3, 1)
+        return torch.softmax(scores + torch.cumsum(mask, 1)[:, None, None] * -0.5, -1) @ heads
+
+
+def test_a_delegate_call_passes_a_transposed_tensor_to_another() -> None:
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 6, 8), torch.randint(0, 2, (1, 6))) for _ in range(4)]
+    made = openneutron.compile(Masked().eval(), samples[0], calibration=samples)
+    found = torch.as_tensor(made.run(*samples[1])[0])
+    assert torch.allclose(found, made.quantized(*samples[1]), atol=0.05)

@@ -27,7 +27,14 @@ from openneutron.pytorch.backend.custom_delegation_options import CustomDelegati
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.joins import joins_output
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import NOT_DELEGATED, Constants, is_compute, op_name, overload_of
+from openneutron.pytorch.graph.program import (
+    NOT_DELEGATED,
+    Constants,
+    is_compute,
+    op_name,
+    overload_of,
+    pass_contiguous,
+)
 from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared_dequantize
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.lower.states import NO_STATES, states_of
@@ -175,6 +182,8 @@ class NeutronPartitioner(Partitioner):
             self._tags += 1
             for node in (*part.nodes, *(state.buffer for state in part.states)):
                 node.meta[NXP_DELEGATION_TAG] = tag
+            for node in (*part.inputs, *part.outputs):
+                pass_contiguous(node)
             self._hand_over(part, exported_program)
             tags[tag] = self.delegation_spec
         tag_constant_data(exported_program)

@@ -181,10 +181,17 @@ def is_plain_layout(node: Node) -> bool:
     """Return whether ExecuTorch passes the tensor contiguous, or channels-last at rank 4.
 
     A computed tensor of other strides, such as a transposed one, is contiguous there: views are copies in the Edge program, and
-    results of a delegate have the layout that the partition states.
+    results of a delegate have the layout that the partition states (``pass_contiguous``).
     """
     value = node.meta["val"]
     return isinstance(value, torch.Tensor) and (node.op != "placeholder" or has_plain_strides(value))
+
+
+def pass_contiguous(node: Node) -> None:
+    """State that ExecuTorch passes a computed tensor contiguous if its strides are neither contiguous nor channels-last."""
+    value = node.meta["val"]
+    if node.op != "placeholder" and isinstance(value, torch.Tensor) and not has_plain_strides(value):
+        node.meta["val"] = value.contiguous()
 
 
 def has_plain_strides(value: torch.Tensor) -> bool:

@@ -183,13 +183,9 @@ class _Known(ExportedProgram):
             if mode is None:
                 return whole(*args, **kwargs)(*inputs)
             with mode:
-                return tuple(map(_result, values))
+                return tuple(
+                    torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+                    for value in values
+                )
 
         return run
-
-
-def _result(value: torch.Tensor) -> torch.Tensor:
-    """Return an empty tensor in the layout in which a delegate returns ``value``; see ``is_plain_layout``."""
-    if not has_plain_strides(value):
-        return torch.empty(value.shape, dtype=value.dtype, device=value.device)
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
