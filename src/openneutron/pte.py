@@ -174,6 +174,20 @@ def methods(data: bytes, name: str = "model.pte") -> list[Method]:
         ) from error
 
 
+FORWARD = "forward"
+"""The method that runs the model."""
+
+
+def forward(data: bytes, name: str) -> Method:
+    """Return the method that runs the model. Raises InvalidProgramError where the file has none, or is damaged."""
+    found = methods(data, name)
+    for method in found:
+        if method.name == FORWARD:
+            return method
+    others = ", ".join(sorted(method.name for method in found)) or "none"
+    raise InvalidProgramError(f"'{name}' has no method '{FORWARD}'; its methods: {others}.")
+
+
 PREPROCESSING = "preprocessing"
 """The method that returns the preprocessing of the calibration data as text."""
 

@@ -54,6 +54,22 @@ def test_three_sides_of_a_pytorch_model(openneutron: Command, labelled: Path) ->
     assert [line.rsplit("  ", 3)[0].strip()[:4] for line in lines[3:6]] == ["floa", "int8", "int8"]
 
 
+def test_a_compiled_file_is_evaluated_alone(openneutron: Command, refused: Callable[..., str], labelled: Path) -> None:
+    assert openneutron("compile", "cifarnet.tflite", "-o", "made.tflite").code == 0
+    assert openneutron("compile", "net.py:net", "--calibration", "bare.npz", "-o", "made.pte").code == 0
+    classes = np.random.default_rng(3).integers(0, 10, 4)
+    np.savez(labelled / "few.npz", input0=np.load(labelled / "colours.npz")["input0"], labels=classes)
+    both = json.loads(openneutron("evaluate", "cifarnet.tflite", "--data", "few.npz", "--workers", "1", "--json").out)
+    alone = json.loads(openneutron("evaluate", "made.tflite", "--data", "few.npz", "--workers", "1", "--json").out)
+    assert [side["right"] for side in alone["sides"]] == [both["sides"][1]["right"]]
+    ended = openneutron("evaluate", "made.pte", "--data", "labelled.npz", "--workers", "1", "--json")
+    said = json.loads(ended.out)
+    assert ([side["side"] for side in said["sides"]], said["pairs"], said["samples"]) == (["npu"], [], 12)
+    assert refused("evaluate", "made.pte", "--data", "labelled.npz", "--sram-budget", "9000") == (
+        "--sram-budget: it is for a compile; 'made.pte' is compiled already. Leave it out."
+    )
+
+
 def test_without_labels_the_command_says_so(openneutron: Command, labelled: Path) -> None:
     data = ("--data", "bare.npz", "--calibration", "bare.npz", "--workers", "1")
     said = json.loads(openneutron("evaluate", "net.py:net", *data, "--json").out)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,14 @@ def test_nothing_is_left_of_an_export_that_fails(model: Path, tmp_path: Path, mo
     with pytest.raises(InvalidOptionError, match="No space left on device"):
         export_bundle(model, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
+
+
+def test_a_file_name_that_is_no_text(model: Path, tmp_path: Path) -> None:
+    other = tmp_path / os.fsdecode(b"m\xff.tflite")
+    other.write_bytes(model.read_bytes())
+    export_bundle(other, tmp_path / "bundle")
+    header = (tmp_path / "bundle" / "model" / "openneutron_model.h").read_text()
+    assert '#define OPENNEUTRON_MODEL_NAME "m\\377"' in header
 
 
 def test_what_the_command_says(

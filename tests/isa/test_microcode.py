@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Microcode, Program, Record, base, c_header, decode, encode, listing, record, rows
 from openneutron.isa.kernels.row import Row
+from tests.support.altered_programs import with_header
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 
@@ -37,7 +38,6 @@ def microcodes(draw: st.DrawFn) -> Microcode:
         code=draw(many(*rows.INSTRUCTIONS)),
         scratch_size=draw(st.integers(0, 2**32 - 1)),
         prefetch_size=draw(st.integers(0, 2**32 - 1)),
-        profile_size=draw(st.integers(0, 2**32 - 1)),
         target=draw(st.integers(0, 2**32 - 1)),
         cycles=draw(st.integers(0, 2**64 - 1)),
         names=names,
@@ -129,3 +129,17 @@ def test_rows_are_told_apart() -> None:
         names = [column.name for column in row.fields]
         assert len(set(names)) == len(names), row.name
     assert len(rows.HEADER.fields) == 32
+
+
+@pytest.mark.parametrize(
+    ("field", "size", "most"), [("profile_size", 2**31, 48), ("profile_size", 49, 48), ("debug_size", 1, 0)]
+)
+def test_a_buffer_that_a_run_does_not_fill_is_refused(field: str, size: int, most: int) -> None:
+    """A header of a few bytes may ask for gigabytes of events. The three calls of a run here leave 16 bytes each."""
+    program = with_header(small_program(), **{field: size})
+    name = field.removesuffix("_size")
+    with pytest.raises(InvalidProgramError) as caught:
+        program.verify()
+    assert str(caught.value) == (
+        f"program: its header asks for a {name} buffer of {size} bytes; a run writes at most {most}. The file is corrupt."
+    )

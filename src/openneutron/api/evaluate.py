@@ -10,7 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from openneutron import litert, pte
 from openneutron.api.litert import CompiledLiteRTModel
+from openneutron.api.load import LoadedFile
 from openneutron.cache.digests import LIBRARIES, Digest, code
 from openneutron.data import ModelInput, Sample, Source
 from openneutron.data import source as source_of
@@ -23,6 +27,7 @@ from openneutron.evaluation.records import Failure, Record
 from openneutron.evaluation.results import Evaluation, pair_results, side_results, worst_classes
 from openneutron.evaluation.samples import DataSet, Shard, absolute, shards
 from openneutron.evaluation.sides import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Side
+from openneutron.ir import Graph
 from openneutron.litert.write import pack
 from openneutron.options import Progress, silent
 from openneutron.python_function import parsed
@@ -37,7 +42,7 @@ STEP = "Evaluating"
 
 
 def evaluate(
-    program: CompiledModel | CompiledLiteRTModel,
+    program: CompiledModel | CompiledLiteRTModel | LoadedFile,
     data: Any,
     *,
     model: nn.Module | ExportedProgram | None = None,
@@ -55,7 +60,7 @@ def evaluate(
     The results do not depend on the number of processes.
 
     Args:
-        program: The result of ``openneutron.compile``.
+        program: The result of ``openneutron.compile``, or of ``openneutron.load``, which has the side of the NPU alone.
         data: The samples with their labels: a folder of pictures, WAV files or ``.npy`` files with a folder for each class, a
             ``.npz`` file with an array ``labels``, ``file.py:loader``, a Dataset or DataLoader, or any iterable of
             (input, label). A label is the number of a class, or an array in the shape of the model's first output.
@@ -98,7 +103,7 @@ def evaluate(
 
 
 def evaluated(
-    program: CompiledModel | CompiledLiteRTModel,
+    program: CompiledModel | CompiledLiteRTModel | LoadedFile,
     data: DataSet | Source,
     model: nn.Module | ExportedProgram | None,
     metric: str | None,
@@ -130,7 +135,7 @@ def evaluated(
     names = [side.name for side in sides]
     return Evaluation(
         model=program.name,
-        target=program.target.name,
+        target=_target(program),
         data=source.name,
         samples=len(records),
         metric=chosen,
@@ -143,30 +148,55 @@ def evaluated(
     )
 
 
-def inputs(program: CompiledModel | CompiledLiteRTModel) -> tuple[ModelInput, ...]:
+def _target(program: CompiledModel | CompiledLiteRTModel | LoadedFile) -> str:
+    if not isinstance(program, LoadedFile):
+        return program.target.name
+    target = program.report.target
+    return "" if target is None else target.name
+
+
+def inputs(program: CompiledModel | CompiledLiteRTModel | LoadedFile) -> tuple[ModelInput, ...]:
     """Return a program's inputs."""
     if isinstance(program, CompiledLiteRTModel):
-        graph = program.compiled.graph
-        tensors = [graph[tensor] for tensor in graph.inputs]
-        return tuple(
-            ModelInput(
-                tensor.shape,
-                tensor.dtype.numpy,
-                None if tensor.quant is None or tensor.quant.per_channel else tensor.quant,
-                channels_last=True,
-            )
-            for tensor in tensors
-        )
+        return _of_tensors(program.compiled.graph)
+    if isinstance(program, LoadedFile):
+        if program.is_litert:
+            return _of_tensors(litert.read(program.buffer).graph)
+        method = pte.forward(program.buffer, program.name)
+        values = [method.values[place] for place in method.inputs]
+        tensors = [value for value in values if isinstance(value, pte.TensorValue)]
+        return tuple(ModelInput(tensor.shape, np.dtype(tensor.dtype)) for tensor in tensors)
     from openneutron.pytorch.run.exported import inputs_of
     from openneutron.pytorch.source import calibration_data
 
     return tuple(calibration_data.inputs_of(inputs_of(program.quantized)))
 
 
+def _of_tensors(graph: Graph) -> tuple[ModelInput, ...]:
+    """Return the inputs of a LiteRT file."""
+    return tuple(
+        ModelInput(
+            tensor.shape,
+            tensor.dtype.numpy,
+            None if tensor.quant is None or tensor.quant.per_channel else tensor.quant,
+            channels_last=True,
+        )
+        for tensor in (graph[name] for name in graph.inputs)
+    )
+
+
 def _sides(
-    program: CompiledModel | CompiledLiteRTModel, model: nn.Module | ExportedProgram | None
+    program: CompiledModel | CompiledLiteRTModel | LoadedFile, model: nn.Module | ExportedProgram | None
 ) -> tuple[tuple[Side, ...], tuple[str, ...]]:
     """Return the sides of a program, and notes on those that are left out."""
+    if isinstance(program, LoadedFile):
+        if model is not None:
+            raise InvalidOptionError(
+                f"model: '{program.name}' is a compiled file, which is evaluated alone. Leave the model out, or compile it again."
+            )
+        suffix = TFLITE if program.is_litert else PTE
+        note = "A compiled file has the side of the NPU alone; give the model itself to compare with float and int8 on the CPU."
+        return (Side(NPU, suffix, program.buffer, program.has_state),), (note,)
     if isinstance(program, CompiledLiteRTModel):
         if model is not None:
             raise InvalidOptionError(

@@ -51,6 +51,17 @@ class LoadedFile:
     preprocessing: str = ""
 
     @property
+    def is_litert(self) -> bool:
+        """Return whether the file is a ``.tflite``."""
+        return self.buffer[4:8] == TFLITE
+
+    @property
+    def has_state(self) -> bool:
+        """Return whether the model keeps state from run to run: in a program, or in buffers that operators on the CPU write."""
+        kept = any(program.state_size for _, program in self.programs)
+        return kept or any(operator.startswith("aten::copy_") for operator in self.on_cpu)
+
+    @property
     def report(self) -> LoadedSummary:
         """Return the figures of the file as data."""
         headers = tuple(ProgramFigures(title, program.header) for title, program in self.programs)
@@ -124,7 +135,7 @@ class LoadedFile:
 
     @cached_property
     def _runnable(self) -> Any:
-        if self.buffer[4:8] == TFLITE:
+        if self.is_litert:
             return FileSimulator(self.buffer)
         from openneutron.third_party import needs_pytorch
 

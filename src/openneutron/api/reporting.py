@@ -72,7 +72,7 @@ def measured_accuracy(path: Path) -> tuple[LayerAccuracy, ...]:
 def write_report(data: ReportData | Comparison, path: Path) -> None:
     """Write the page of a report, or of two side by side."""
     text = page(data) if isinstance(data, ReportData) else comparison_page(data)
-    files.write({path: text.encode()})
+    files.write({path: text.encode(errors="replace")})  # a file's name may be no text
 
 
 def stored_data(path: Path) -> ReportData:

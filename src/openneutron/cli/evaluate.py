@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openneutron.api.evaluate import evaluated, inputs
+from openneutron.api.load import LoadedFile, load
 from openneutron.cli import output
 from openneutron.cli.compile import ON_EXAMPLES, compiled_with_model
-from openneutron.cli.model_source import LiteRTFile
+from openneutron.cli.model_source import CompiledFile, LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.errors import InvalidOptionError
 from openneutron.evaluation.metrics import check
@@ -57,7 +58,7 @@ def evaluate_model(
 
     The table has the metric and the time of each side, the agreement of the sides with each other, and the classes that
     the NPU finds least. int8 on the CPU is the quantized model in PyTorch's arithmetic, of a .tflite in LiteRT's interpreter;
-    a .tflite has no float side. Without labels the sides are compared with each other alone.
+    a .tflite has no float side, and a compiled file (.pte, .tflite) the side of the NPU alone. Without labels the sides are compared with each other alone.
 
     All processor cores evaluate, or the workers of a Dask scheduler with --scheduler. The results do not depend on their number.
     An interrupt (Ctrl-C) shows the results of the samples so far.
@@ -71,7 +72,11 @@ def evaluate_model(
         )
     check(metric)
     with output.Steps(quiet) as steps:
-        program, model, _ = compiled_with_model(asked, steps)
+        program: CompiledModel | CompiledLiteRTModel | LoadedFile
+        if isinstance(asked.source, CompiledFile):
+            program, model = load(asked.source.path), None
+        else:
+            program, model, _ = compiled_with_model(asked, steps)
         found = evaluated(program, data_set(asked, program), model, metric, workers, scheduler, steps, True)
     output.show(evaluation_table(found), "evaluate", found.to_dict(), as_json)
     if not quiet and not isinstance(asked.source, LiteRTFile) and asked.on_examples:
@@ -80,7 +85,7 @@ def evaluate_model(
         raise KeyboardInterrupt
 
 
-def data_set(asked: GivenModel, program: CompiledModel | CompiledLiteRTModel) -> DataSet:
+def data_set(asked: GivenModel, program: CompiledModel | CompiledLiteRTModel | LoadedFile) -> DataSet:
     """Return the data of the command line for a program's inputs."""
     given = asked.evaluated
     assert given.path is not None

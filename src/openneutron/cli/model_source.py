@@ -20,6 +20,10 @@ BUILT_IN = (
 )  # fmt: skip
 """The names in openneutron.pytorch.source.models, repeated here because importing that module takes PyTorch."""
 
+NEUTRON_GRAPH = b"NeutronGraph"
+"""The code of the custom operator that compiled ``.tflite`` files have, repeated here because importing its module takes
+LiteRT."""
+
 OTHER_SUFFIXES = {
     ".pte": "it is compiled already; `openneutron run` runs it",
     ".pt": "PyTorch's own file has no program in it; give weights with --weights, beside file.py:function",
@@ -76,12 +80,18 @@ class DataParameters:
     options: DataOptions = DataOptions()
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledFile(LiteRTFile):
+    """A ``.pte``, or a ``.tflite`` with NeutronGraphs: a model that is compiled already, and has no PyTorch model either."""
+
+
 PyTorchModel = ExportedFile | PythonFunction | BuiltInModel
 ModelSource = LiteRTFile | PyTorchModel
 
 
-def parse(model: str) -> ModelSource:
-    """Return the form that MODEL names. Files exist; the name of a built-in model may be unknown.
+def parse(model: str, compiled: bool = False) -> ModelSource:
+    """Return the form that MODEL names; compiled files are one where ``compiled`` is true. Files exist; the name of a built-in model may
+    be unknown.
 
     Raises InvalidModelError, with the nearest existing name, where MODEL has none of the forms or its file does not
     exist.
@@ -98,7 +108,14 @@ def parse(model: str) -> ModelSource:
         return PythonFunction(existing(file), function)
     path = Path(model)
     if path.suffix == ".tflite":
-        return LiteRTFile(existing(model))
+        file_of_model = existing(model)
+        return (
+            CompiledFile(file_of_model)
+            if compiled and NEUTRON_GRAPH in _content(file_of_model)
+            else LiteRTFile(file_of_model)
+        )
+    if path.suffix == ".pte" and compiled:
+        return CompiledFile(existing(model))
     if path.suffix == ".pt2":
         return ExportedFile(existing(model))
     if path.suffix == ".py":
@@ -115,6 +132,13 @@ def parse(model: str) -> ModelSource:
     if not path.suffix and path.name == model:
         return BuiltInModel(model)
     raise InvalidModelError(f"'{model}' is no model: MODEL is {FORMS}.")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidModelError(f"'{path}' can't be read: {error.strerror}.") from error
 
 
 # -- checks of a PyTorch model that run before PyTorch is loaded --------------------------------------------------------

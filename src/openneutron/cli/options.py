@@ -18,12 +18,19 @@ from openneutron import targets
 from openneutron.api.compile import check_for_tflite
 from openneutron.cache import opened
 from openneutron.cli import model_source, output
-from openneutron.cli.model_source import BuiltInModel, DataParameters, ExportedFile, LiteRTFile, ModelSource
+from openneutron.cli.model_source import (
+    BuiltInModel,
+    CompiledFile,
+    DataParameters,
+    ExportedFile,
+    LiteRTFile,
+    ModelSource,
+)
 from openneutron.cli.parameters import of_fields, of_flags
 from openneutron.cli.standard_input import DASH
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import flags_of
-from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
+from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
 from openneutron.targets import Target
 
 OF_PYTORCH = (
@@ -187,13 +194,15 @@ def given_model(
     options: CompileOptions = CompileOptions(),
     quantized: Mapping[str, Any] = MappingProxyType({}),
     evaluation: EvaluationParameters = EvaluationParameters(),
+    compiled: bool = False,
 ) -> GivenModel:
-    """Return the model that the parameters describe. ``quantized``: flags of QuantizationOptions.
+    """Return the model that the parameters describe, which may be a compiled file where ``compiled`` is true. ``quantized``: flags of
+    QuantizationOptions.
 
     Raises InvalidModelError where MODEL names nothing, InvalidOptionError where a quantized file is given an option for
     PyTorch models, or the cache can't be used.
     """
-    source = model_source.parse(given.model)
+    source = model_source.parse(given.model, compiled)
     if given.cache is not None:
         opened(given.cache)
     if isinstance(source, ExportedFile):
@@ -220,7 +229,16 @@ def given_model(
         if given.calibration is None:
             given = replace(given, preprocess=None, sample_rate=None)
     data = _data(given, given.calibration, given.calibration_samples)
-    if isinstance(source, LiteRTFile):
+    if isinstance(source, CompiledFile):
+        asked = {"calibration": given.calibration, "weights": given.weights, "quantization": given.quantization}
+        for option in (
+            *(name for name, value in asked.items() if value is not None),
+            *(name for part in (options, quantization, delegation) for name in changed(part)),
+        ):
+            raise InvalidOptionError(
+                f"--{option.replace('_', '-')}: it is for a compile; '{source}' is compiled already. Leave it out."
+            )
+    elif isinstance(source, LiteRTFile):
         files = {
             "calibration": given.calibration,
             **asdict(data.options),
@@ -287,7 +305,9 @@ def takes_a_model(
             def one(name: str) -> GivenModel:
                 own = {**values, **_without_those_of_pytorch(context, name, taken)}
                 chosen, quantized = _plain(own, compiler), _plain(own, quantizer)
-                return given_model(ModelParameters(name, **own), CompileOptions.from_dict(chosen), quantized, data)
+                return given_model(
+                    ModelParameters(name, **own), CompileOptions.from_dict(chosen), quantized, data, evaluates
+                )
 
             if context.obj is not None and given.get("verbose"):
                 output.detail(f"options of {context.obj.path}: {', '.join(context.obj.values)}")

@@ -19,7 +19,9 @@ def evaluation_table(evaluation: Evaluation) -> RenderableType:
         f" for {evaluation.target} on {evaluation.data}: {plural(evaluation.samples, 'sample')}",
         "" if evaluation.complete else " until the interrupt",
     )
-    parts: list[RenderableType] = [title, "", _sides(evaluation), "", _pairs(evaluation)]
+    parts: list[RenderableType] = [title, "", _sides(evaluation)]
+    if evaluation.pairs:
+        parts += ["", _pairs(evaluation)]
     if evaluation.worst:
         parts += ["", _worst(evaluation)]
     if evaluation.notes:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -25,9 +26,9 @@ _NO_TENSOR = '    {"", OPENNEUTRON_INT8, 0, 0, 0, {0}, {0}, 0, 0, 0, 0},'
 
 
 def c_string(text: str) -> str:
-    """Return a C string literal, with octal bytes for everything but printable ASCII."""
+    """Return a C string literal, with octal bytes for everything but printable ASCII: a file's name keeps its bytes."""
     quoted = "".join(
-        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode()
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in os.fsencode(text)
     )
     return f'"{quoted}"'
 

@@ -9,7 +9,7 @@ instruction is one word (opcode in bits 0 to 15, words that follow in bits 16 to
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,9 @@ from openneutron.isa.kernels.row import Row
 from openneutron.isa.rows import ALIGNMENT
 
 NAMES_TITLE = "openneutron names 1"
+
+PROFILE_EVENT_BYTES = 16
+"""NeutronEvent of NeutronDriver.h: what the driver writes to the profile buffer for a kernel call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,25 @@ class Program:
             raise InvalidProgramError("program: the microcode's checksum is wrong. The file is corrupt.")
         if zlib.crc32(self.weights) != header["weights_crc"]:
             raise InvalidProgramError("program: the weights' checksum is wrong. The file is corrupt.")
+        if header["profile_size"] or header["debug_size"]:
+            self._verify_profile(header)
+
+    def _verify_profile(self, header: Record) -> None:
+        """Raise InvalidProgramError where the profile buffer is larger than the events of a run, which the driver writes there, or
+        where there is a debug buffer, which it does not write."""
+        calls, inside, count = 0, 0, 1
+        for at, instruction in _Words(self.microcode).instructions(header):
+            if at >= inside:
+                count = 1
+            if instruction.row.name == "LOOP":
+                inside, count = at + 1 + len(instruction.values) + instruction["body_words"], instruction["count"]
+            calls += count * ("operator" in {item.name for item in instruction.row.fields})
+        for name, most in (("profile", calls * PROFILE_EVENT_BYTES), ("debug", 0)):
+            stated = header[f"{name}_size"]
+            if stated > most:
+                raise InvalidProgramError(
+                    f"program: its header asks for a {name} buffer of {stated} bytes; a run writes at most {most}. The file is corrupt."
+                )
 
 
 def _crc(microcode: bytes) -> int:
@@ -239,58 +261,69 @@ def _read_header(blob: bytes) -> Record:
     return header
 
 
+class _Words:
+    """The words of a microcode blob. Raises InvalidProgramError for records that it does not hold."""
+
+    def __init__(self, microcode: bytes) -> None:
+        self.unsigned = np.frombuffer(microcode, "<u4", len(microcode) // 4)
+        self.signed = np.frombuffer(microcode, "<i4", len(microcode) // 4)
+
+    def read(self, row: Row, at: int) -> Record:
+        if at + len(row.fields) > len(self.unsigned):
+            raise InvalidProgramError(f"microcode: a {row.name} at word {at} runs past its end.")
+        words = ((self.signed if c.signed else self.unsigned)[at + i] for i, c in enumerate(row.fields))
+        return Record(row, tuple(map(int, words)))
+
+    def read_many(self, row: Row, at: int, count: int) -> tuple[Record, ...]:
+        width = len(row.fields)
+        if at + count * width > len(self.unsigned):
+            raise InvalidProgramError(f"microcode: {count} {row.name} records at word {at} run past its end.")
+        return tuple(self.read(row, at + i * width) for i in range(count))
+
+    def read_coded(self, table: Mapping[int, Row], what: str, at: int) -> Record:
+        if at >= len(self.unsigned):
+            raise InvalidProgramError(f"microcode: an {what} at word {at} runs past its end.")
+        code, length = int(self.unsigned[at]) & 0xFFFF, int(self.unsigned[at]) >> 16
+        row = table.get(code)
+        if row is None or length != len(row.fields):
+            raise InvalidProgramError(f"microcode: unknown {what} {code} of {length} words at word {at}.")
+        return self.read(row, at + 1)
+
+    def instructions(self, header: Record) -> Iterator[tuple[int, Record]]:
+        """Yield each instruction with its place."""
+        at, end = header["code_offset"], header["code_offset"] + header["code_words"]
+        while at < end:
+            instruction = self.read_coded(rows.INSTRUCTION_BY_CODE, "instruction", at)
+            yield at, instruction
+            at += 1 + len(instruction.values)
+
+
 def decode(program: Program) -> Microcode:
     """Return the program's records; raises InvalidProgramError where the blobs do not hold them."""
     program.verify()
     header = program.header
-    unsigned = np.frombuffer(program.microcode, "<u4")
-    signed = np.frombuffer(program.microcode, "<i4")
-
-    def read(row: Row, at: int) -> Record:
-        if at + len(row.fields) > len(unsigned):
-            raise InvalidProgramError(f"microcode: a {row.name} at word {at} runs past its end.")
-        return Record(row, tuple(int((signed if c.signed else unsigned)[at + i]) for i, c in enumerate(row.fields)))
-
-    def read_many(row: Row, at: int, count: int) -> tuple[Record, ...]:
-        width = len(row.fields)
-        if at + count * width > len(unsigned):
-            raise InvalidProgramError(f"microcode: {count} {row.name} records at word {at} run past its end.")
-        return tuple(read(row, at + i * width) for i in range(count))
-
-    def read_coded(table: dict[int, Row], what: str, at: int) -> Record:
-        if at >= len(unsigned):
-            raise InvalidProgramError(f"microcode: an {what} at word {at} runs past its end.")
-        code, length = int(unsigned[at]) & 0xFFFF, int(unsigned[at]) >> 16
-        row = table.get(code)
-        if row is None or length != len(row.fields):
-            raise InvalidProgramError(f"microcode: unknown {what} {code} of {length} words at word {at}.")
-        return read(row, at + 1)
-
+    words = _Words(program.microcode)
     inputs, outputs = header["input_count"], header["output_count"]
-    bindings = read_many(rows.BINDING, header["bindings_offset"], inputs + outputs)
-    buffers = read_many(rows.BUFFER, header["buffers_offset"], header["buffer_count"])
+    bindings = words.read_many(rows.BINDING, header["bindings_offset"], inputs + outputs)
+    buffers = words.read_many(rows.BUFFER, header["buffers_offset"], header["buffer_count"])
     table, count = header["operators_offset"], header["operator_count"]
-    if table + count > len(unsigned):
+    if table + count > len(words.unsigned):
         raise InvalidProgramError(f"microcode: {count} operators at word {table} run past its end.")
-    operators = tuple(read_coded(rows.KERNEL_BY_CODE, "operator", int(unsigned[table + i])) for i in range(count))
-    code: list[Record] = []
-    at, end = header["code_offset"], header["code_offset"] + header["code_words"]
-    while at < end:
-        code.append(read_coded(rows.INSTRUCTION_BY_CODE, "instruction", at))
-        at += 1 + len(code[-1].values)
+    places = [int(words.unsigned[table + i]) for i in range(count)]
+    operators = tuple(words.read_coded(rows.KERNEL_BY_CODE, "operator", place) for place in places)
     return Microcode(
         inputs=bindings[:inputs],
         outputs=bindings[inputs:],
         buffers=buffers,
         operators=operators,
-        code=tuple(code),
+        code=tuple(instruction for _, instruction in words.instructions(header)),
         scratch_size=header["scratch_size"],
         prefetch_size=header["prefetch_size"],
         profile_size=header["profile_size"],
         target=header["target"],
         cycles=header["cycles_low"] | header["cycles_high"] << 32,
         names=_decode_names(program.kernels),
-        states=read_many(rows.STATE, header["states_offset"], header["state_count"]),
+        states=words.read_many(rows.STATE, header["states_offset"], header["state_count"]),
         state_size=header["state_size"],
     )
 

@@ -111,6 +111,8 @@ def opened(path: Path, identity: Mapping[str, str]) -> Iterator[Table]:
     Raises InvalidOptionError where the file is no table of a sweep, is that of another sweep, or can't be written.
     """
     files.check(path)
+    # SQLite has Unicode alone; a file's name may be no text.
+    identity = {name: value.encode(errors="replace").decode() for name, value in identity.items()}
     try:
         with closing(sqlite3.connect(path, timeout=WAITING_SECONDS, isolation_level=None)) as connection:
             table = Table(path, connection)

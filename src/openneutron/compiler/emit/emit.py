@@ -28,6 +28,7 @@ from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
 from openneutron.isa.facts import OperatorFacts, with_facts
 from openneutron.isa.kernels.row import Packing
+from openneutron.isa.microcode import PROFILE_EVENT_BYTES
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
 from openneutron.targets import Target, checksum
 
@@ -42,10 +43,6 @@ def short_name(name: str) -> str:
 
 def _last_name(name: str) -> str:
     return name.rsplit(";", 1)[-1]
-
-
-PROFILE_EVENT_BYTES = 16
-"""NeutronEvent of NeutronDriver.h: what the driver writes to the profile buffer for a kernel call."""
 
 
 def emit(

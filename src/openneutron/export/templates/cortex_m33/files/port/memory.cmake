@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # cmake -DELF=example.elf -DSIZE=arm-none-eabi-size -P memory.cmake: what the linked example takes, by section.
-execute_process(COMMAND ${SIZE} -A -d ${ELF} OUTPUT_VARIABLE lines COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND "${SIZE}" -A -d "${ELF}" OUTPUT_VARIABLE lines COMMAND_ERROR_IS_FATAL ANY)
 function(of_sections result)
     set(sum 0)
     foreach(section IN LISTS ARGN)

@@ -7,6 +7,6 @@ foreach(image example firmware)
 endforeach()
 find_program(OPENNEUTRON_SIZE NAMES arm-none-eabi-size llvm-size size REQUIRED)
 add_custom_command(TARGET firmware POST_BUILD
-    COMMAND ${CMAKE_COMMAND} -DELF=$<TARGET_FILE:firmware> -DSIZE=${OPENNEUTRON_SIZE}
-        -P ${CMAKE_CURRENT_LIST_DIR}/memory.cmake
+    COMMAND ${CMAKE_COMMAND} "-DELF=$<TARGET_FILE:firmware>" "-DSIZE=${OPENNEUTRON_SIZE}"
+        -P "${CMAKE_CURRENT_LIST_DIR}/memory.cmake"
     VERBATIM)
