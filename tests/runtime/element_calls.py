@@ -86,7 +86,7 @@ def logical(view: View, tensor: npt.NDArray[Any]) -> Int8Array:
 
 def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
     """The part of the input ``field`` that a window of the output is made of, by the audit's rules; no buffer is empty."""
-    read = read_window(call, field, window)
+    read = read_window(call, field, window) or ((0, 0),) * 4
     spans = [
         (min(first, extent - 1), max(end, min(first, extent - 1) + 1))
         for (first, end), extent in zip(read, call.views[field].extents, strict=True)

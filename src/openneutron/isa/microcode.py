@@ -265,14 +265,15 @@ class _Words:
     """The words of a microcode blob. Raises InvalidProgramError for records that it does not hold."""
 
     def __init__(self, microcode: bytes) -> None:
-        self.unsigned = np.frombuffer(microcode, "<u4", len(microcode) // 4)
-        self.signed = np.frombuffer(microcode, "<i4", len(microcode) // 4)
+        self.unsigned: list[int] = np.frombuffer(microcode, "<u4", len(microcode) // 4).tolist()
+        self.signed: list[int] = np.frombuffer(microcode, "<i4", len(microcode) // 4).tolist()
 
     def read(self, row: Row, at: int) -> Record:
         if at + len(row.fields) > len(self.unsigned):
             raise InvalidProgramError(f"microcode: a {row.name} at word {at} runs past its end.")
-        words = ((self.signed if c.signed else self.unsigned)[at + i] for i, c in enumerate(row.fields))
-        return Record(row, tuple(map(int, words)))
+        return Record(
+            row, tuple((self.signed if field.signed else self.unsigned)[i] for i, field in enumerate(row.fields, at))
+        )
 
     def read_many(self, row: Row, at: int, count: int) -> tuple[Record, ...]:
         width = len(row.fields)
@@ -283,7 +284,7 @@ class _Words:
     def read_coded(self, table: Mapping[int, Row], what: str, at: int) -> Record:
         if at >= len(self.unsigned):
             raise InvalidProgramError(f"microcode: an {what} at word {at} runs past its end.")
-        code, length = int(self.unsigned[at]) & 0xFFFF, int(self.unsigned[at]) >> 16
+        code, length = self.unsigned[at] & 0xFFFF, self.unsigned[at] >> 16
         row = table.get(code)
         if row is None or length != len(row.fields):
             raise InvalidProgramError(f"microcode: unknown {what} {code} of {length} words at word {at}.")
@@ -309,7 +310,7 @@ def decode(program: Program) -> Microcode:
     table, count = header["operators_offset"], header["operator_count"]
     if table + count > len(words.unsigned):
         raise InvalidProgramError(f"microcode: {count} operators at word {table} run past its end.")
-    places = [int(words.unsigned[table + i]) for i in range(count)]
+    places = [words.unsigned[table + i] for i in range(count)]
     operators = tuple(words.read_coded(rows.KERNEL_BY_CODE, "operator", place) for place in places)
     return Microcode(
         inputs=bindings[:inputs],

@@ -63,12 +63,16 @@ PACKERS: Mapping[Packing, Callable[[Any], bytes]] = {
 }
 
 
-def packed(call: KernelCall, known: dict[tuple[int, Packing], bytes] | None = None) -> dict[str, bytes]:
-    """Return the bytes of a call's constants. ``known`` holds those of constants that several calls share."""
+Packed = dict[tuple[int, Packing], bytes]
+"""The bytes of constants that are packed already, by the constant's identity."""
+
+
+def packed(call: KernelCall, known: Packed | None = None) -> dict[str, bytes]:
+    """Return the bytes of a call's constants. ``known`` gets those that it does not hold; its constants live as long."""
     return {key: _packed(call.packing(key), constant, known) for key, constant in call.constants.items()}
 
 
-def _packed(packing: Packing, constant: Constant, known: dict[tuple[int, Packing], bytes] | None) -> bytes:
+def _packed(packing: Packing, constant: Constant, known: Packed | None) -> bytes:
     if known is None:
         return PACKERS[packing](constant)
     key = id(constant), packing

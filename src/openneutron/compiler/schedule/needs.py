@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rows and columns of its inputs that a call reads for those of its output, and calls cut to some of them.
 
-One rule for each access pattern. Unread regions, and outputs that take the memory of an input, follow from these rules."""
+``reads_along`` is the one rule, with a case for each access pattern: stripes, rolling buffers, tiles, unread regions, outputs that take the
+memory of an input, and the audit ask it."""
 
 from __future__ import annotations
 
@@ -63,17 +64,17 @@ class RowNeeds:
 Span = tuple[int, int]
 """First and end."""
 
-Reads = Callable[[int], Span]
-"""A row (or column) of an output to those of an input that it reads; empty where padding is all it sees."""
+Reads = Callable[[int, int], Span]
+"""The first and the end of some rows (or columns) of an output to those of an input that they read; empty where they read padding alone."""
 
 Rule = Callable[[KernelCall, str, Any, int], Reads | None]
 """(call, an input's name, its access pattern, axis: 1 for rows, 2 for columns) to the reads of each place; None: it may be all."""
 
 
 def _strided(held: int, stride: int, before: int, extent: int) -> Reads:
-    def reads(place: int) -> Span:
-        first = place * stride - before
-        return min(held, max(0, first)), min(held, max(0, first + extent))
+    def reads(first: int, end: int) -> Span:
+        low, high = first * stride - before, (end - 1) * stride - before + extent
+        return min(held, max(0, low)), min(held, max(0, high))
 
     return reads
 
@@ -103,8 +104,8 @@ def _mapped(call: KernelCall, name: str, mapped: Mapped, axis: int) -> Reads:
     assert isinstance(maps, Maps)
     own = (maps.rows if axis == 1 else maps.cols)[: mapped.maps]
     named = np.clip(own, 0, held - 1)
-    first, last = named.min(axis=0).tolist(), named.max(axis=0).tolist()
-    return lambda place: (first[place], last[place] + 1)
+    low, high = named.min(axis=0).tolist(), named.max(axis=0).tolist()
+    return lambda first, end: (min(low[first:end]), max(high[first:end]) + 1)
 
 
 def _block(call: KernelCall, name: str, block: Block, axis: int) -> Reads | None:
@@ -129,7 +130,7 @@ RULES: Mapping[type[Access], Rule] = {
 
 
 def reads_along(call: KernelCall, name: str, axis: int) -> Reads | None:
-    """Return the rows (axis 1) or columns (axis 2) that each of the output's reads of an input; None: it may be all of them."""
+    """Return the rows (axis 1) or columns (axis 2) that those of the output read of an input; None: it may be all of them."""
     access = call.traits.access(name)
     return RULES[type(access)](call, name, access, axis)
 
@@ -139,7 +140,7 @@ def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
     reads, view = reads_along(call, name, 1), call.views[name]
     if reads is None or (view.pitches[1] == 0 and view.extents[1] > 1):
         return None
-    spans = [reads(row) for row in range(call.views["output"].extents[1])]
+    spans = [reads(row, row + 1) for row in range(call.views["output"].extents[1])]
     low = list(accumulate((first for first, _ in reversed(spans)), min))[::-1]
     return RowNeeds((*low, NEVER), (0, *accumulate((end for _, end in spans), max)))
 
@@ -174,12 +175,14 @@ def _has_unread_region(call: KernelCall, storages: Storages, written: set[str]) 
 def _skips(call: KernelCall, name: str, axis: int) -> bool:
     """Return whether there are rows (or columns) of an input that no row (or column) of the output reads."""
     reads = reads_along(call, name, axis)
+    if reads is None:
+        return False
     end = 0
-    for first, last in sorted(map(reads, range(call.views["output"].extents[axis]))) if reads is not None else ():
+    for first, last in sorted(reads(place, place + 1) for place in range(call.views["output"].extents[axis])):
         if first > end:
             return True
         end = max(end, last)
-    return reads is not None and end < call.views[name].extents[axis]
+    return end < call.views[name].extents[axis]
 
 
 def in_place(storages: Storages, calls: Sequence[KernelCall], chained: bool = False) -> Storages:
@@ -248,7 +251,7 @@ def columns_needed(call: KernelCall, span: Span) -> Span:
     """Return the columns of its input that these columns of a call's output take; empty where padding is all they see."""
     reads = reads_along(call, only_input(call), 2)
     assert reads is not None, f"{call.name} does not take columns"
-    return reads(span[0])[0], reads(span[1] - 1)[1]
+    return reads(*span)
 
 
 def some_columns(call: KernelCall, span: Span) -> KernelCall:
