@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -75,6 +77,14 @@ class ConverterError(OpenNeutronError, RuntimeError):
         super().__init__(message)
         self.output = output
         self.exit_code = exit_code
+
+
+def warn(message: str) -> None:
+    """Issue an OpenNeutronWarning at the line that called into this package."""
+    package, frame, level = __name__.partition(".")[0], sys._getframe(), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, OpenNeutronWarning, stacklevel=level)
 
 
 def said(error: BaseException) -> str:

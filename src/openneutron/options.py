@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex
 
@@ -40,6 +40,11 @@ def _check_budget(subject: str, size: Any) -> None:
         raise InvalidOptionError(f"{subject}: it is {size!r}; a budget is a whole number of bytes.")
     if operator.index(size) <= 0:
         raise InvalidOptionError(f"{subject}: it is {size} bytes; a budget is above 0.")
+
+
+def _check_list(subject: str, values: Any) -> None:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidOptionError(f"{subject}: it is {values!r}. Pass a list, such as [{values!r}].")
 
 
 def _check_texts(subject: str, values: Any) -> None:
@@ -177,6 +182,18 @@ class CompileOptions:
         return cls(**made)
 
 
+def budget_bytes(given: int | None, target: targets.Target) -> int:
+    """Return the budget in bytes; without one, the target's whole SRAM. Raises InvalidOptionError where the target has less."""
+    there = int(target.sram.value * 1024)
+    if given is None:
+        return there
+    if given > there:
+        raise InvalidOptionError(
+            f"sram_budget: it is {-(-given // 1024)} KiB; {target.name} has {there // 1024} KiB of SRAM. Give at most that."
+        )
+    return given
+
+
 FLOAT32, INT8, INT16 = "float32", "int8", "int16"
 IO_DTYPES = (FLOAT32, INT8, INT16)
 """The types of a compiled PyTorch model's inputs and outputs."""
@@ -263,6 +280,8 @@ class QuantizationOptions:
             flag.check(getattr(self, name))
         if self.train_fn is not None and self.observer != HISTOGRAM:
             raise InvalidOptionError("observer: training has ranges of its own. Leave observer out with train_fn.")
+        for name in ("keep_float", "layer_observers", "layer_activations"):
+            _check_list(name, getattr(self, name))
         for _, observer in self.layer_observers:
             check_choice("layer_observers", observer, OBSERVERS)
         for _, activations in self.layer_activations:
@@ -296,7 +315,7 @@ class DelegationOptions:
     operators_not_to_delegate: Sequence[str] = ()
     """Operators (``aten.relu``, ``aten.add.Tensor``), nodes (``aten_convolution_default_1``) and modules
     (``features.3``) of a PyTorch model that stay on the CPU; ``*``, ``?`` and ``[...]`` are wildcards. Of a
-    ``.tflite``: operators (``CONV_2D``) and names of output tensors."""
+    ``.tflite``: operators (``CONV_2D``) and names of output tensors. A name that matches nothing is an error."""
 
     must_delegate: bool = True
     """True: a model without any operator for the NPU is an error. False: such a model is compiled for the CPU."""
@@ -313,6 +332,12 @@ class DelegationOptions:
     any_runtime: bool = False
     """True permits CPU fallbacks for which ExecuTorch's runtime on this machine has no kernel, for another runtime that
     has one. Otherwise such a program is an error, since it would not load here."""
+
+    def __post_init__(self) -> None:
+        _check_list("operators_not_to_delegate", self.operators_not_to_delegate)
+        _check_list("preserve_ops", self.preserve_ops)
+        # Operators themselves are as good as their names.
+        object.__setattr__(self, "operators_not_to_delegate", tuple(map(str, self.operators_not_to_delegate)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ DEMO_PACKAGES = (*PACKAGES, "sklearn")
 
 @contextmanager
 def suppressed() -> Iterator[None]:
-    """Suppress warnings, and logs below an error, of torch, torchao and ExecuTorch: a user can't act on them."""
+    """Suppress warnings, and logs below an error, of torch, torchao and ExecuTorch: a user can't act on them.
+    Warnings of this project are shown."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -282,7 +282,8 @@ def test_an_interrupt_in_a_users_code_is_one(tmp_path: Path) -> None:
         ("net", "its code calls sys.exit(0) when it runs. A model must return."),
         (
             "base",
-            "one (BaseException). Does it run on the example inputs, and do without data-dependent Python?",
+            'one (BaseException), at exits.py, line 19: raise BaseException("one\\ntwo"). Does it run on the example inputs, and do '
+            "without data-dependent Python?",
         ),
     ],
 )

@@ -151,6 +151,7 @@ def test_unknown_names_not_to_delegate_name_the_nearest() -> None:
     for given, hint in (
         ("MAX_POOL", "Did you mean 'MAX_POOL_2D'"),
         ("conv2d", "Did you mean 'conv_2d'"),
+        ("SOFTMAX", "It has QUANTIZE, CONV_2D, MAX_POOL_2D, SCATTER_ND, ADD, RELU, DEQUANTIZE, LOGISTIC."),
         ("zzz", "It has QUANTIZE, CONV_2D, MAX_POOL_2D, SCATTER_ND, ADD, RELU, DEQUANTIZE, LOGISTIC."),
     ):
         with pytest.raises(InvalidOptionError) as caught:

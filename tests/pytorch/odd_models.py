@@ -172,7 +172,6 @@ ODD: tuple[Odd, ...] = (
         "dynamic batch",
         layers(lambda m, x: F.relu(m.linear(x))),
         (row(4, 8),),
-        delegated=False,
         dynamic=(({0: torch.export.Dim("batch", min=2, max=8)},),),
     ),
     Odd(

@@ -82,6 +82,12 @@ def outputs_of(result: Any) -> tuple[torch.Tensor, ...]:
     return result if isinstance(result, tuple) else tuple(result) if isinstance(result, list) else (result,)
 
 
+def sqnr(wanted: torch.Tensor, found: torch.Tensor) -> float:
+    """Return the signal-to-quantization-noise ratio in dB."""
+    noise = (wanted - found).square().sum().clamp_min(1e-30)
+    return 10 * float(torch.log10(wanted.square().sum() / noise))
+
+
 def steps_apart(small: Compiled) -> np.ndarray:
     """Distances, in steps of the outputs' scales, of what ExecuTorch runs from the quantized PyTorch module."""
     program = small.program

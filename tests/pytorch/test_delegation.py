@@ -102,7 +102,7 @@ def test_names_are_whole_names(pattern: str, matches: bool) -> None:
     ("pattern", "hint"),
     [
         ("aten_ad", " Did you mean 'aten.add'?"),
-        ("aten.convolutoin", " Did you mean 'aten.convolution'?"),
+        ("aten.sigmoid", ""),
         ("featurs.3", " Did you mean 'features.3' or 'features'?"),
         ("aten_add_tensor", " Did you mean 'aten_add_tensor_3'?"),
         ("zzz", ""),
@@ -115,10 +115,6 @@ def test_an_unknown_name_is_an_error_with_the_nearest(pattern: str, hint: str) -
     assert str(caught.value) == (
         f"operators_not_to_delegate: '{pattern}' names no operator, node or module of the model.{hint}"
     )
-
-
-def test_operators_we_know_are_no_mistake_where_the_model_has_none() -> None:
-    check_names(["aten_sigmoid", "aten.convolution", "aten.conv*"], [call("aten_add_tensor", "", "add").graph])
 
 
 # Operators kept whole

@@ -18,7 +18,7 @@ from openneutron.api.pytorch import CompiledModel
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.models.small import TCN
-from tests.pytorch.small_models import outputs_of
+from tests.pytorch.small_models import outputs_of, sqnr
 from tests.support import micro, oracle
 
 
@@ -174,3 +174,33 @@ def test_an_lstm_of_int16_is_near_float() -> None:
     decibels = 10 * float(torch.log10((wanted**2).sum() / ((found - wanted) ** 2).sum()))
     print(f"{decibels:.1f} dB")
     assert decibels >= 40  # of int8 activations: 34
+
+
+class Translation(nn.Module):
+    """An encoder whose states are those of a decoder before its first step; each step of the decoder reads the one before."""
+
+    def __init__(self, is_loop: bool) -> None:
+        super().__init__()
+        self.is_loop = is_loop
+        self.encoder, self.decoder = nn.LSTM(8, 16, batch_first=True), nn.LSTM(8, 16, batch_first=True)
+        self.last = nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        states = self.encoder(x)[1]
+        if not self.is_loop:
+            return self.last(self.decoder(y, states)[0])
+        steps = [y[:, :1]]
+        for _ in range(3):
+            found, states = self.decoder(steps[-1], states)
+            steps.append(self.last(found))
+        return torch.cat(steps[1:], 1)
+
+
+@pytest.mark.parametrize("is_loop", [False, True])
+def test_states_of_an_encoder_go_to_a_decoder(is_loop: bool) -> None:
+    torch.manual_seed(0)
+    model = Translation(is_loop).eval()
+    samples = [(torch.randn(1, 12, 8), torch.randn(1, 6, 8)) for _ in range(4)]
+    program = openneutron.compile(model, samples[0], calibration=samples)
+    assert program.delegation.on_cpu == ()
+    assert sqnr(model(*samples[1]), program.run(*samples[1])[0]) > 38

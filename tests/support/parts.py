@@ -11,7 +11,7 @@ LAYERS: dict[str, set[str]] = {
     "flags": {"errors"},
     "quantization_file": {"errors", "flags"},
     "options": {"errors", "flags", "quantization_file", "targets"},
-    "option_groups": {"options"},
+    "option_groups": {"errors", "options"},
     "timings": {"options"},
     "ir": {"errors"},
     "targets": {"errors"},

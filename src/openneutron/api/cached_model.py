@@ -58,7 +58,7 @@ def has_key(model: Unquantized, options: CompileOptions, delegation: DelegationO
     what NXP's converter compiles, and with a profile, which names the nodes of the exported program.
     """
     source, quantization = model.source, model.options
-    if options.converter != OPEN or options.profile or quantization.train_fn is not None or source.extents:
+    if options.converter != OPEN or options.profile or quantization.train_fn is not None:
         return False
     if not model.is_quantized and model.samples is None:
         return False

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-from openneutron import files
+from openneutron import files, targets
 from openneutron.cache import caching, opened
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.option_groups import suggestion
+from openneutron.option_groups import as_group, suggestion
 from openneutron.options import (
     OPEN,
     CompileOptions,
@@ -24,6 +24,7 @@ from openneutron.options import (
     OutputOptions,
     Progress,
     QuantizationOptions,
+    budget_bytes,
     changed,
     silent,
 )
@@ -149,6 +150,13 @@ def compile(
     for keyword in unknown:
         hint = suggestion(keyword, inspect.signature(compile).parameters)
         raise TypeError(f"compile() got an unexpected keyword argument '{keyword}'.{hint}")
+    options, quantization, delegation = (
+        as_group("options", options),
+        as_group("quantization", quantization),
+        as_group("delegation", delegation),
+    )
+    data, loading, outputs = as_group("data", data), as_group("loading", loading), as_group("outputs", outputs)
+    budget_bytes(options.sram_budget, targets.get(options.target))
     folder = None if outputs.intermediates_dir is None else Path(outputs.intermediates_dir)
     if folder is not None:
         files.check_folder(folder)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from openneutron import litert, pte
+from openneutron.api.copies import Copied
 from openneutron.compiler.cost.host import HostOperator
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.errors import InvalidModelError
@@ -30,7 +31,7 @@ from openneutron.report.notebook import loaded_html, loaded_text
 
 
 @dataclass(frozen=True, eq=False)
-class LoadedFile:
+class LoadedFile(Copied):
     """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
     ``buffer`` is the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts

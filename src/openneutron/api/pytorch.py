@@ -26,7 +26,6 @@ from openneutron.api.lowering import in_words, keep_state, lowered
 from openneutron.api.result import CompiledResult
 from openneutron.api.unquantized import Unquantized
 from openneutron.cache import current
-from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import Graph
@@ -36,6 +35,7 @@ from openneutron.options import (
     DataOptions,
     DelegationOptions,
     QuantizationOptions,
+    budget_bytes,
     with_changes,
 )
 from openneutron.pytorch.backend.compile_spec import decode
@@ -99,6 +99,14 @@ class CompiledModel(CompiledResult):
     def parts(self) -> tuple[CompiledPartition, ...]:
         """Return ``partitions`` and ``converted``."""
         return (*self.partitions, *self.converted)
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return the fields for a pickle, which has neither the quantized module nor the nodes of the exported program."""
+        parts = {
+            name: tuple(dataclasses.replace(part, origins=dict, lowered=None) for part in getattr(self, name))
+            for name in ("partitions", "converted")
+        }
+        return {**super().as_fields(), **parts, "quantizing": partial(_not_in_pickles, self.name)}
 
     def recompile(self, **changes: Any) -> CompiledModel:
         """Return the same quantized program compiled with other options of the compiler.
@@ -227,6 +235,12 @@ class CompiledModel(CompiledResult):
         return Runner(self.name, self.buffer)
 
 
+def _not_in_pickles(name: str) -> GraphModule:
+    raise InvalidModelError(
+        f"'{name}': a pickle has the compiled program without the quantized module. Compile the model again for that."
+    )
+
+
 def compile_module(
     model: nn.Module | ExportedProgram,
     example_inputs: Any,
@@ -314,7 +328,7 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
     )
     module = asked.quantized()
     with suppressed(), step("Exporting the quantized model"):
-        program = lifted(module, inputs) or export(module, inputs, name, asked.source.extents)
+        program = lifted(module, inputs) or export(module, inputs, name)
     partitioner.post_quantization_state_dict = module.state_dict()
     with suppressed(), in_words(name, "lower"), step("Running ExecuTorch's passes"):
         edge, partitioner = lowered(program, partitioner, asked.calibrated.facts)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openneutron import files
+from openneutron.api.copies import Copied
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions
 from openneutron.report.notebook import ShownModel
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from openneutron.report.page.data import Measured, ReportData
 
 
-class CompiledResult(ShownModel):
+class CompiledResult(Copied, ShownModel):
     """A compiled model. ``buffer`` holds the bytes of the compiled file."""
 
     buffer: bytes

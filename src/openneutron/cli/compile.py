@@ -304,7 +304,8 @@ def prepared(asked: GivenModel, steps: output.Steps, for_figures: bool = False) 
             from openneutron.cli import pytorch_source
         with step("Loading the model"):
             loaded = pytorch_source.load(source, asked.weights)
-            samples: Iterable[Any] = [loaded.call.as_sample()]
             if asked.data.path is not None or not for_figures:
                 samples = pytorch_source.samples(source, loaded, asked.data, asked.weights)
+            else:
+                samples = pytorch_source.example_samples(loaded)
     return Ready(asked, for_figures, loaded, samples, clock.timings)

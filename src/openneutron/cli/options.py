@@ -30,7 +30,14 @@ from openneutron.cli.parameters import of_fields, of_flags
 from openneutron.cli.standard_input import DASH
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import flags_of
-from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
+from openneutron.options import (
+    CompileOptions,
+    DataOptions,
+    DelegationOptions,
+    QuantizationOptions,
+    budget_bytes,
+    changed,
+)
 from openneutron.targets import Target
 
 OF_PYTORCH = (
@@ -203,6 +210,7 @@ def given_model(
     PyTorch models, or the cache can't be used.
     """
     source = model_source.parse(given.model, compiled)
+    budget_bytes(options.sram_budget, targets.get(options.target))
     if given.cache is not None:
         opened(given.cache)
     if isinstance(source, ExportedFile):

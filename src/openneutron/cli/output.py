@@ -7,12 +7,15 @@ import json
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
+
+from openneutron.errors import OpenNeutronError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,7 +30,12 @@ Plot = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no notes.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show each step with its seconds, and the configuration file.")
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Show each step with its seconds, the configuration file, and the exception behind an error.",
+    ),
 ]
 
 SCHEMA_VERSION = 2
@@ -124,7 +132,7 @@ class Steps:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
         if self._watch is not None:
@@ -135,6 +143,8 @@ class Steps:
                 self._finish(step)
         if self._bars is not None:
             self._bars.stop()
+        if self._verbose and isinstance(error, OpenNeutronError) and error.__cause__ is not None:
+            sys.stderr.writelines([*getattr(error, "__notes__", ()), *traceback.format_exception(error.__cause__)])
 
     def __call__(self, step: str, done: int, total: int) -> None:
         if self._quiet:

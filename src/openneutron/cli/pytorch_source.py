@@ -16,7 +16,7 @@ from openneutron.cli.model_source import BuiltInModel, DataParameters, ExportedF
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.python_function import PythonFunction
 from openneutron.pytorch.source import models
-from openneutron.pytorch.source.calibration_data import CalibrationData
+from openneutron.pytorch.source.calibration_data import CalibrationData, ExampleInputs
 from openneutron.pytorch.source.exported_file import load_exported
 from openneutron.pytorch.source.exporting import ModelInputs
 from openneutron.pytorch.source.file_kind import what_it_is
@@ -65,7 +65,12 @@ def samples(source: PyTorchModel, loaded: Loaded, data: DataParameters, weights:
         return CalibrationData.of(data.path, loaded.call, data.options, "--calibration")
     if isinstance(source, BuiltInModel) and weights is None:
         return models.samples(source.name, BUILT_IN_SAMPLES)
-    return [loaded.call.as_sample()]
+    return example_samples(loaded)
+
+
+def example_samples(loaded: Loaded) -> Iterable[Any]:
+    """Return the example inputs as the only calibration sample."""
+    return ExampleInputs([loaded.call.as_sample()])
 
 
 def _from_function(source: PythonFunction) -> tuple[nn.Module, Inputs]:

@@ -14,14 +14,14 @@ from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.search.fit import Tasks, budget_bytes, within_budget
+from openneutron.compiler.search.fit import Tasks, within_budget
 from openneutron.compiler.search.shortfall import Shortfall, over_budget
 from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import Trial
 from openneutron.compiler.select.selections import selections
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
 from openneutron.ir import Graph
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, budget_bytes
 from openneutron.targets import Target
 
 

@@ -9,14 +9,13 @@ from typing import Protocol
 from openneutron import targets
 from openneutron.cache import programs
 from openneutron.compiler import Compiled, Prepared, prepared
-from openneutron.compiler.search.fit import budget_bytes
 from openneutron.compiler.select.select import Trial
 from openneutron.converter.kernel_selections import check_target, selection_of
 from openneutron.flags import check_choice
 from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.isa.payload import VERSION
-from openneutron.options import CONVERTERS, OPEN, CompileOptions
+from openneutron.options import CONVERTERS, OPEN, CompileOptions, budget_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from openneutron import ops, targets
+from openneutron import targets
 from openneutron.cache import programs
 from openneutron.compiler import Compiled, CompileOptions, Prepared, prepared
 from openneutron.compiler.graph.partition import OnNpu, Partitioning, operator_title
-from openneutron.compiler.search.fit import budget_bytes
 from openneutron.compiler.search.shortfall import over_budget
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Graph
@@ -21,6 +20,7 @@ from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
 from openneutron.mixed.fold import folded
 from openneutron.mixed.variables import partitioned
+from openneutron.options import budget_bytes
 from openneutron.targets import Target
 from openneutron.timings import advance, step
 
@@ -157,8 +157,9 @@ def _itself(given: Prepared) -> Prepared:
 def check_names(graph: Graph, name: str, operators: Sequence[str]) -> None:
     """Raise InvalidOptionError where one of these is neither an operator nor the output of one of the graph's nodes."""
     titles = dict.fromkeys(operator_title(node) for node in graph.nodes)
-    known = {*titles, *ops.BY_NAME, *ops.BY_LITERT, *(node.op.upper() for node in graph.nodes)}
-    known.update(output for node in graph.nodes for output in node.outputs)
+    known = {*titles}
+    for node in graph.nodes:
+        known |= {node.op, node.op.upper(), *node.outputs}
     for given in operators:
         if given in known:
             continue

@@ -24,9 +24,9 @@ from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, o
 from openneutron.compiler.search.tiles import TiledTask
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
-from openneutron.errors import InvalidModelError, InvalidOptionError, Suggestions
+from openneutron.errors import InvalidModelError, Suggestions
 from openneutron.ir import Graph
-from openneutron.options import ARENA, CALLER, CompileOptions
+from openneutron.options import ARENA, CALLER, CompileOptions, budget_bytes
 from openneutron.targets import DEFAULT, Target
 
 
@@ -236,18 +236,6 @@ def _as_fast_as_smallest(good: PrefetchPlan, families: Iterable[Iterable[Prefetc
 
 def _speed(plan: PrefetchPlan) -> tuple[int, int]:
     return plan.cycles, plan.size_bytes
-
-
-def budget_bytes(given: int | None, target: Target) -> int:
-    """Return the budget in bytes; without one, the target's whole SRAM. Raises InvalidOptionError where the target has less."""
-    there = int(target.sram.value * 1024)
-    if given is None:
-        return there
-    if given > there:
-        raise InvalidOptionError(
-            f"sram_budget: it is {-(-given // 1024)} KiB; {target.name} has {there // 1024} KiB of SRAM. Give at most that."
-        )
-    return given
 
 
 ELSEWHERE = {ARENA: "with --io-place caller", CALLER: "with --io-place arena"}

@@ -168,6 +168,11 @@ def shape_of(node: Node) -> tuple[int, ...]:
     return tuple(int(extent) for extent in extents)
 
 
+def has_fixed_shape(node: Node) -> bool:
+    """Return whether every extent of a node's tensor is a fixed number."""
+    return all(isinstance(extent, int) for extent in node.meta["val"].shape)
+
+
 def is_channels_last(node: Node) -> bool:
     """Return whether a rank-4 tensor's values lie channels innermost (False too where that and contiguous are the
     same)."""

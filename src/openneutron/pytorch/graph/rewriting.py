@@ -122,10 +122,16 @@ def constant_of(module: GraphModule, node: object) -> torch.Tensor | None:
     to."""
     if not isinstance(node, Node) or node.op != "get_attr" or is_state(node):
         return None
+    held = held_by(module, node)
+    return held.detach() if isinstance(held, torch.Tensor) else None
+
+
+def held_by(module: GraphModule, node: Node) -> object:
+    """Return the attribute of a ``get_attr`` node."""
     owner: object = module
     for part in str(node.target).split("."):
         owner = getattr(owner, part, None)
-    return owner.detach() if isinstance(owner, torch.Tensor) else None
+    return owner
 
 
 def is_state(node: Node) -> bool:

@@ -23,6 +23,7 @@ from openneutron.ir import DType, QuantParams
 from openneutron.pytorch.graph.pointwise import evaluate, is_pointwise, is_real, jumps
 from openneutron.pytorch.graph.program import (
     Constants,
+    has_fixed_shape,
     is_compute,
     is_delegated,
     is_dequantize,
@@ -158,7 +159,9 @@ def function_behind(end: Node, constants: Constants) -> Function | None:
     if not order or len(sources) != 1 or end.meta["val"].dtype != torch.float32:
         return None
     first = next(iter(dequantized))
-    if first.args[0] in constants or shape_of(first) != shape_of(end):
+    if first.args[0] in constants or not has_fixed_shape(first) or not has_fixed_shape(end):
+        return None
+    if shape_of(first) != shape_of(end):
         return None
     if stored_type(first) is DType.INT16 and any(map(jumps, order)):
         return None

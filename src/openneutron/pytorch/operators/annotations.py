@@ -45,7 +45,7 @@ class Kept:
     def beside(self, node: Node) -> Node:
         """Return the first of the other results that is read, or the state where no other result is read."""
         found = results_of(node)
-        return next((found[place][0] for place in sorted(found) if place != self.result), found[self.result][0])
+        return found[min(found, key=lambda place: (place == self.result, place))][0]
 
 
 @dataclass(frozen=True, slots=True)

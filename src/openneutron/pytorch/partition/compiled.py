@@ -15,7 +15,6 @@ from torch.fx import Node
 from openneutron import converter as converters
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, Prepared, prepared
-from openneutron.compiler.search.fit import budget_bytes
 from openneutron.compiler.search.shortfall import over_budget
 from openneutron.compiler.select.select import Trial
 from openneutron.converter import Conversion
@@ -24,6 +23,7 @@ from openneutron.ir import Graph
 from openneutron.isa.facts import facts_of
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
+from openneutron.options import budget_bytes
 from openneutron.pytorch.backend.compile_spec import DelegateOptions
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.partition.origins import Origin, Origins, debug_handle_map, with_origins

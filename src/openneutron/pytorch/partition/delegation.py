@@ -320,18 +320,13 @@ def matching(node: Node, patterns: Sequence[str], edge_name: str | None = None) 
 
 
 def check_names(patterns: Sequence[str], graphs: Iterable[Graph], more: Iterable[str] = ()) -> None:
-    """Raise InvalidOptionError for a pattern that matches no node of the graphs (and none of ``more``) and no operator
-    we know.
-
-    An operator we know is no mistake where the model does not have it: scripts keep lists of them.
-    """
+    """Raise InvalidOptionError for a pattern that matches no node of the graphs (and none of ``more``)."""
     if not patterns:
         return
     nodes = [node for graph in graphs for node in graph.nodes if is_compute(node)]
     there = {name for node in nodes for name in names_of(node)} | set(more)
-    known = {form for name in LOWER_RULES for form in _forms(name)}
     for pattern in patterns:
-        if _matches(pattern, there) or _matches(pattern, known):
+        if _matches(pattern, there):
             continue
         near = _nearest(pattern, nodes)
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
@@ -339,16 +334,12 @@ def check_names(patterns: Sequence[str], graphs: Iterable[Graph], more: Iterable
 
 
 def _nearest(pattern: str, nodes: Sequence[Node]) -> list[str]:
-    """Return names to put in place of an unknown one, best first: the model's own, else operators it might have."""
+    """Return the model's names to put in place of an unknown one, best first."""
     own = {node.name for node in nodes} | {path for node in nodes for path in _modules_of(node)}
     own |= {
         base for node in nodes for base in (_base(op_name(node)), f"aten.{written(node)}") if not base.endswith(".")
     }
-    known = {_base(name) for name in LOWER_RULES}
-    for names in (own, known):
-        if near := difflib.get_close_matches(pattern, sorted(names), NEAREST, LIKENESS):
-            return near
-    return []
+    return difflib.get_close_matches(pattern, sorted(own), NEAREST, LIKENESS)
 
 
 def _base(name: str) -> str:
@@ -363,7 +354,14 @@ def _operators_of(node: Node) -> Iterable[str]:
     for name in (op_name(node), *TAKEN_APART.get(op_name(node), ())):
         yield from _forms(name)
     if said := written(node):
-        yield from _forms(f"aten.{said}.default")
+        for overload in {"default", *_overloads(said)}:
+            yield from _forms(f"aten.{said}.{overload}")
+
+
+def _overloads(name: str) -> Iterable[str]:
+    """Return the names of the overloads of an ATen operator; none where there is no such operator."""
+    packet = getattr(torch.ops.aten, name, None)
+    return packet.overloads() if isinstance(packet, torch._ops.OpOverloadPacket) else ()
 
 
 def _forms(name: str) -> Iterable[str]:

@@ -12,12 +12,13 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
 from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from openneutron.cache import current
-from openneutron.errors import InvalidOptionError, OpenNeutronError
+from openneutron.errors import InvalidOptionError, OpenNeutronError, warn
 from openneutron.pytorch.graph.program import arguments_of, quantized_dtype
 from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of
 from openneutron.pytorch.quantizer import cached_ranges
@@ -27,14 +28,15 @@ from openneutron.pytorch.quantizer.passes.batch_norm import (
     BATCH_NORM,
     CONVOLUTIONS,
     TRAINING_PLACE,
-    FoldBatchNorm,
     FoldSimulatedBatchNorm,
     SimulateBatchNorm,
     constant_users,
     normalized,
 )
+from openneutron.pytorch.quantizer.passes.before_torchao import fold_batch_norms
 from openneutron.pytorch.quantizer.passes.constants import FoldConstants
-from openneutron.pytorch.source.exporting import ModelInputs, first_line
+from openneutron.pytorch.source.exporting import ModelInputs
+from openneutron.pytorch.source.refusals import first_line
 from openneutron.timings import step
 
 
@@ -92,7 +94,7 @@ def calibrate_and_quantize(
         if isinstance(quantizer, NeutronQuantizer):
             quantizer.begin(module)
             quantizer.samples = calibration_inputs = FirstSamples(calibration_inputs)
-        FoldBatchNorm()(module)
+        fold_batch_norms(module)
         prepared = prepare_pt2e(module, quantizer)
     calibrate_or_restore(prepared, calibration_inputs, after_sample)
     with step("Converting"):
@@ -129,14 +131,14 @@ def calibrate(
 ) -> None:
     """Run the prepared model on every sample. Raises InvalidOptionError without samples, or where the model can't run
     on one."""
-    done = 0
+    done, undefined = 0, None
     with torch.no_grad(), step("Calibrating"):
         for sample in calibration_inputs:
             try:
                 if isinstance(sample, ModelInputs):
-                    prepared(*sample.args, **sample.kwargs)
+                    results = prepared(*sample.args, **sample.kwargs)
                 else:
-                    prepared(*(sample if isinstance(sample, (tuple, list)) else (sample,)))
+                    results = prepared(*(sample if isinstance(sample, (tuple, list)) else (sample,)))
             except (OpenNeutronError, AssertionError):
                 raise
             # An index outside a table, weights without values: the operators may raise anything.
@@ -145,14 +147,25 @@ def calibrate(
                     f"calibration: the model can't be run on sample {done}: {first_line(error)} ({type(error).__name__}). "
                     "Pass inputs that the float model takes."
                 ) from error
+            if undefined is None and any(map(_has_nan, tree_leaves(results))):
+                undefined = done
             done += 1
             if after_sample is not None:
                 after_sample(done)
+    if undefined is not None:
+        warn(
+            f"calibration: the float model returns NaN for sample {undefined}, and int8 has no such value: the compiled model "
+            "returns a number there. Check the model on that sample."
+        )
     if not done:
         raise InvalidOptionError(
             "calibration: there are no samples; int8 scales come from at least one. "
             "Pass some typical inputs, each a tuple of the model's arguments."
         )
+
+
+def _has_nan(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(value.isnan().any())
 
 
 _aten = torch.ops.aten

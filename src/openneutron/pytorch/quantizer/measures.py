@@ -20,7 +20,7 @@ from openneutron.pytorch.quantizer.equalize import equalize
 from openneutron.pytorch.quantizer.heads import FirstSamples
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
-from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
+from openneutron.pytorch.quantizer.passes.before_torchao import fold_batch_norms
 from openneutron.pytorch.quantizer.range_observers import OBSERVER
 from openneutron.pytorch.quantizer.settings import USUAL, QuantizationConfig, Usual
 from openneutron.pytorch.source.exporting import ModelInputs
@@ -74,7 +74,7 @@ def quantized_with(
     with step("Preparing"):
         quantizer.begin(module)
         quantizer.samples = calibration if isinstance(calibration, FirstSamples) else FirstSamples(calibration)
-        FoldBatchNorm()(module)
+        fold_batch_norms(module)
     if channels:
         with step("Equalizing channels"):
             equalize(module, calibration, options.equalize, options.smooth)

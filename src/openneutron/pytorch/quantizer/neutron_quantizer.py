@@ -16,6 +16,7 @@ from openneutron.flags import check_choice
 from openneutron.options import ACTIVATIONS as TYPES
 from openneutron.options import CONVERTERS, INT8, INT16, OPEN
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.graph.checks import check_graph
 from openneutron.pytorch.graph.joins import joins_output
 from openneutron.pytorch.graph.pointwise import Region, find_regions, jumps
 from openneutron.pytorch.graph.rewriting import constant_nodes, constant_of
@@ -33,6 +34,7 @@ from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_cl
 from openneutron.pytorch.quantizer import settings
 from openneutron.pytorch.quantizer.heads import FirstSamples, split_heads
 from openneutron.pytorch.quantizer.observers import fixed_parameters
+from openneutron.pytorch.quantizer.passes import before_torchao  # noqa: F401  (a user's prepare_pt2e)
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.quantizer.passes.kept_states import annotate_results, share_states
 from openneutron.pytorch.quantizer.settings import Choice, Overrides, QuantizationConfig, Usual
@@ -140,7 +142,11 @@ class NeutronQuantizer(Quantizer):
         return self
 
     def begin(self, model: GraphModule) -> None:
-        """Record the model's names and the settings of its operators, before passes fold or rewrite them."""
+        """Record the model's names and the settings of its operators, before passes fold or rewrite them.
+
+        Raises InvalidModelError as ``check_graph`` does.
+        """
+        check_graph(model)
         self._names |= settings.names_in(model)
         self._overrides.mark(model)
 

@@ -17,7 +17,8 @@ from openneutron.data import ModelInput, Source, source
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import DataOptions, changed
 from openneutron.pte import PREPROCESSING
-from openneutron.pytorch.source.exporting import ModelInputs, samples
+from openneutron.pytorch.source.exporting import ModelInputs
+from openneutron.pytorch.source.samples import samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +36,10 @@ class Calibrated:
     def facts(self) -> dict[str, str]:
         """Return the texts that a compiled file has, by the names of their methods."""
         return {PREPROCESSING: self.preprocessing} if self.preprocessing else {}
+
+
+class ExampleInputs(list[Any]):
+    """The example inputs in the place of calibration data, whose ranges nobody expects to be typical."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +66,7 @@ class Calibration:
         return cls(given, call, Calibrated(preprocessing))
 
     def __iter__(self) -> Iterator[ModelInputs]:
-        for sample in samples(self.given, self.call):
+        for sample in samples(self.given, self.call, is_typical=not isinstance(self.given, ExampleInputs)):
             if not self.calibrated.sample:
                 self.calibrated = replace(self.calibrated, sample=tuple(map(_copied, sample.leaves)))
             yield sample

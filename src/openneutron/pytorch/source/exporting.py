@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Models through torch.export, as ATen graphs and as programs; their example inputs and calibration samples.
+"""Models through torch.export, as ATen graphs and as programs, and their example inputs.
 
 Inputs are tensors, numbers, None and strings, in tuples, lists and dicts as a model takes them.
 """
@@ -7,19 +7,24 @@ Inputs are tensors, numbers, None and strings, in tuples, lists and dicts as a m
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
-from torch.export import Dim, ExportedProgram, ShapesCollection
+from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError, warn
+from openneutron.pytorch.graph.checks import is_vmapped
+from openneutron.pytorch.graph.inference import to_inference
 from openneutron.pytorch.graph.rewriting import is_state, writes_views
+from openneutron.pytorch.source.refusals import check_float, refusal, silenced
 
 CONSTANTS = (int, float, bool, str, type(None))
 """What an input may be beside a tensor: torch.export builds its value into the program."""
@@ -27,10 +32,11 @@ CONSTANTS = (int, float, bool, str, type(None))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelInputs:
-    """One call of a model."""
+    """One call of a model. ``names``: those of the program's inputs in the order of ``leaves``, where they are known."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    names: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> list[Any]:
@@ -48,7 +54,7 @@ class ModelInputs:
     def rebuilt(self, leaves: Sequence[Any]) -> ModelInputs:
         """Return the call with other leaves in the same structure."""
         args, kwargs = pytree.tree_unflatten(list(leaves), self.structure)
-        return ModelInputs(args, kwargs)
+        return ModelInputs(args, kwargs, self.names)
 
     def as_sample(self) -> Any:
         """Return the call as a calibration sample."""
@@ -71,12 +77,15 @@ def _laid_out(leaf: Any, channels_last: bool | None) -> Any:
 
 
 def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> ModelInputs:
-    """Return the example inputs as a call; a tensor alone is a model's only argument.
+    """Return the example inputs as a call; a tensor alone is a model's only argument, and a dict has arguments by keyword.
 
     Raises InvalidOptionError where one of them is nothing that can be passed to a program.
     """
-    args = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs or ())
+    if isinstance(inputs, Mapping):
+        inputs, keywords = (), {**inputs, **(keywords or {})}
+    args = tuple(inputs) if isinstance(inputs, (tuple, list)) else () if inputs is None else (inputs,)
     found = ModelInputs(args, dict(keywords or {}))
+    found = found.rebuilt([torch.from_numpy(leaf.copy()) if _is_numeric(leaf) else leaf for leaf in found.leaves])
     for place, leaf in enumerate(found.leaves):
         if not isinstance(leaf, (torch.Tensor, *CONSTANTS)):
             raise InvalidOptionError(
@@ -86,112 +95,8 @@ def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> Model
     return found
 
 
-def samples(calibration: Iterable[Any], wanted: ModelInputs) -> Iterator[ModelInputs]:
-    """Yield the calibration samples in the shapes and layouts of the example inputs; larger batches are taken apart.
-
-    Each is a tuple of arguments, a tensor where there is but one argument, a dict where there are keywords alone, or both in
-    ``(tuple, dict)``. Raises InvalidOptionError for one that the example inputs don't fit.
-    """
-    for index, item in enumerate(calibration):
-        sample = _call(item, wanted)
-        there, here = wanted.leaves, sample.leaves
-        if sample.structure != wanted.structure:
-            tensors = all(isinstance(leaf, torch.Tensor) for leaf in (*here, *there))
-            plain = tensors and not wanted.kwargs and len(here) != len(there)
-            raise InvalidOptionError(
-                f"calibration: sample {index} has {len(here)} parts; the model has {len(there)} tensor inputs."
-                if plain
-                else f"calibration: sample {index} is {_outline(sample)}; the example inputs are {_outline(wanted)}."
-            )
-        for place, (part, model) in enumerate(zip(here, there, strict=True)):
-            if _fits(part, model):
-                continue
-            raise InvalidOptionError(
-                f"calibration: sample {index} has {_described(part)} for input {place}; the example input is "
-                f"{_described(model)}."
-            )
-        yield from _batches(index, sample, wanted)
-
-
-def _call(item: Any, wanted: ModelInputs) -> ModelInputs:
-    if isinstance(item, torch.Tensor):
-        return ModelInputs((item,), {})
-    if wanted.kwargs:
-        if isinstance(item, Mapping) and not wanted.args:
-            return ModelInputs((), dict(item))
-        if isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[1], Mapping):
-            return ModelInputs(tuple(item[0]), dict(item[1]))
-    return ModelInputs(tuple(item), {})
-
-
-def _outline(call: ModelInputs) -> str:
-    words = [type(item).__name__ for item in call.args]
-    return f"({', '.join([*words, *(f'{key}={type(item).__name__}' for key, item in call.kwargs.items())])})"
-
-
-def _fits(part: Any, wanted: Any) -> bool:
-    if not isinstance(part, torch.Tensor) or not isinstance(wanted, torch.Tensor):
-        return type(part) is type(wanted) and bool(part == wanted)
-    return part.shape[1:] == wanted.shape[1:] and part.dim() == wanted.dim() and part.dtype == wanted.dtype
-
-
-def _described(part: Any) -> str:
-    return f"{part.dtype} {list(part.shape)}" if isinstance(part, torch.Tensor) else repr(part)
-
-
-def _batches(index: int, sample: ModelInputs, wanted: ModelInputs) -> Iterator[ModelInputs]:
-    pairs = [
-        (part, model)
-        for part, model in zip(sample.leaves, wanted.leaves, strict=True)
-        if isinstance(model, torch.Tensor)
-    ]
-    if all(part.shape == model.shape for part, model in pairs):
-        yield sample.rebuilt([_like(part, model) for part, model in zip(sample.leaves, wanted.leaves, strict=True)])
-        return
-    counts = {_times(part, model) for part, model in pairs}
-    if len(counts) != 1 or 0 in counts:
-        raise InvalidOptionError(
-            f"calibration: sample {index} has batches of {[_batch(part) for part, _ in pairs]}; the model takes "
-            f"{[_batch(model) for _, model in pairs]}. Pass whole multiples."
-        )
-    for number in range(counts.pop()):
-        yield sample.rebuilt(
-            [
-                _like(_piece(part, model, number), model)
-                for part, model in zip(sample.leaves, wanted.leaves, strict=True)
-            ]
-        )
-
-
-def _times(part: torch.Tensor, model: torch.Tensor) -> int:
-    """Return how many of the model's batches are in the sample's; 0 where it is no whole number."""
-    if part.shape == model.shape:
-        return 1
-    extent = _batch(model)
-    return _batch(part) // extent if extent and _batch(part) % extent == 0 else 0
-
-
-def _batch(tensor: torch.Tensor) -> int:
-    return int(tensor.shape[0]) if tensor.dim() else 1
-
-
-def _piece(part: Any, model: Any, number: int) -> Any:
-    if not isinstance(part, torch.Tensor) or not part.dim():
-        return part
-    return part[number * len(model) : (number + 1) * len(model)]
-
-
-def _like(part: Any, model: Any) -> Any:
-    """Return the tensor in the example's memory layout: the exported graph has it built in."""
-    if not isinstance(part, torch.Tensor):
-        return part
-    if model.dim() == 4 and model.is_contiguous(memory_format=torch.channels_last):
-        return part.contiguous(memory_format=torch.channels_last)
-    return part.contiguous()
-
-
-Extents = dict[int, dict[int, Any]]
-"""The axes of an input (by its place among the program's inputs) that are no fixed numbers, each with its range."""
+def _is_numeric(leaf: object) -> bool:
+    return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,7 +106,6 @@ class AtenGraph:
 
     module: GraphModule
     inputs: ModelInputs
-    extents: Extents
     state: Mapping[str, torch.Tensor]
 
 
@@ -221,9 +125,12 @@ def aten_graph(
     if inputs is None and not keywords:
         raise InvalidOptionError(f"'{name}': there are no example inputs. Pass a tuple of the model's arguments.")
     given = example(inputs, keywords, name).laid_out(channels_last)
+    is_exported = isinstance(model, (ExportedProgram, GraphModule))
     if isinstance(model, ExportedProgram):
-        program, extents = model, _free_extents(model)
+        program = _at_example_shapes(model, given, name)
     else:
+        model = _unwrapped(model)
+        check_float(model, name)
         if channels_last:
             # A copy: the layout is changed in place, and the model is the caller's.
             model = copy.deepcopy(model).to(memory_format=torch.channels_last)
@@ -232,13 +139,22 @@ def aten_graph(
             # A module of torch.export refuses another mode: it is as it was exported.
             with suppress(NotImplementedError) if isinstance(model, GraphModule) else nullcontext():
                 model.eval()
-            program, extents = export(model, given, name), {}
+            program = export(model, given, name)
         finally:
             for module, training in modes.items():
                 module.training = training
     _check_results(program, name)
+    if any(map(is_vmapped, program.graph.nodes)):
+        program = program.run_decompositions({})
     graph_module = program.module(check_guards=False)
     assert isinstance(graph_module, GraphModule)
+    if is_exported and to_inference(graph_module):
+        warn(
+            f"'{name}' was exported in training mode; it is compiled as in inference: batch normalizations use their running "
+            "statistics, and nothing is dropped. Call model.eval() before torch.export."
+        )
+        program = export(graph_module, given, name)
+        graph_module = program.module(check_guards=False)
     if _states(graph_module) or writes_views(graph_module.graph):
         graph_module = program.run_decompositions({}).module(check_guards=False)
         _read_sources(graph_module)
@@ -248,7 +164,19 @@ def aten_graph(
     state = {target: graph_module.get_buffer(target).detach().clone() for target in names}
     for target in names:
         _set_buffer(graph_module, target, state[target].clone())
-    return AtenGraph(graph_module, given, extents, state)
+    named = tuple(node.name for node in graph_module.graph.find_nodes(op="placeholder"))
+    return AtenGraph(graph_module, replace(given, names=named), state)
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module inside ``torch.compile`` and inside wrappers for several devices."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
 
 
 def _states(module: GraphModule) -> list[str]:
@@ -292,10 +220,11 @@ def _set_buffer(module: nn.Module, target: str, value: torch.Tensor) -> None:
     setattr(module.get_submodule(path), name, value)
 
 
-def export(module: nn.Module, inputs: ModelInputs, name: str, extents: Extents | None = None) -> ExportedProgram:
+def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram:
     """Return the program of a module. The inputs themselves stay as they are, whatever the module does to them.
 
-    Raises InvalidModelError, with the first line of what torch.export or the module's own code says.
+    Raises InvalidModelError, with the first line of what torch.export or the module's own code says. What torch prints beside it is in
+    the error's notes.
     """
     given = inputs.rebuilt(
         [
@@ -303,53 +232,43 @@ def export(module: nn.Module, inputs: ModelInputs, name: str, extents: Extents |
             for leaf in inputs.leaves
         ]
     )
-    shapes = ShapesCollection() if extents else None
-    for place, free in (extents or {}).items():
-        assert shapes is not None
-        shapes[given.leaves[place]] = free
-    try:
-        return torch.export.export(module, given.args, dict(given.kwargs), dynamic_shapes=shapes, strict=False)
-    except (OpenNeutronError, KeyboardInterrupt):
-        raise
-    except SystemExit as leaving:
-        raise InvalidModelError(
-            f"'{name}' can't be exported: its code calls sys.exit({leaving.code!r}) when it runs. A model must return."
-        ) from leaving
-    # torch.export raises whatever the model's own code raises, and a good many types of its own.
-    except BaseException as error:
-        raise InvalidModelError(
-            f"'{name}' can't be exported: {first_line(error)} ({type(error).__name__}). "
-            "Does it run on the example inputs, and do without data-dependent Python?"
-        ) from error
+    with silenced() as printed:
+        try:
+            program = torch.export.export(module, given.args, dict(given.kwargs), strict=False)
+        except (OpenNeutronError, KeyboardInterrupt):
+            raise
+        # torch.export raises whatever the model's own code raises, and a good many types of its own.
+        except BaseException as error:
+            found = refusal(name, module, error)
+            if printed.getvalue().strip():
+                found.add_note(printed.getvalue())
+            raise found from error
+    sys.stderr.write(printed.getvalue())  # the model's own output
+    return program
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's text, without a full stop at its end."""
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return line.rstrip(".")
-
-
-def _free_extents(program: ExportedProgram) -> Extents:
-    names = program.graph_signature.user_inputs
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    found: Extents = {}
-    for place, name in enumerate(names):
-        node = nodes.get(str(name))
-        value = node.meta.get("val") if isinstance(node, Node) else None
-        if not isinstance(value, torch.Tensor):
-            continue
-        free = {axis: _dim(program, extent) for axis, extent in enumerate(value.shape) if not isinstance(extent, int)}
-        if free:
-            found[place] = free
-    return found
-
-
-def _dim(program: ExportedProgram, extent: torch.SymInt) -> Any:
-    bounds = program.range_constraints.get(extent.node.expr)
-    if bounds is None:
-        return Dim.AUTO
-    lowest, highest = (int(bound) if bound.is_finite else None for bound in (bounds.lower, bounds.upper))
-    return Dim.AUTO(min=lowest, max=highest)
+def _at_example_shapes(program: ExportedProgram, given: ModelInputs, name: str) -> ExportedProgram:
+    """Return a program for inputs of any shape as that for the shapes of the example inputs."""
+    free = {
+        str(node.name): value
+        for node in program.graph.find_nodes(op="placeholder")
+        if isinstance(value := node.meta.get("val"), torch.Tensor)
+        and not all(isinstance(extent, int) for extent in value.shape)
+    }
+    if not free:
+        return program
+    module = program.module(check_guards=False)
+    fixed = export(module, given, name)
+    shapes = [
+        f"{node.name} {list(node.meta['val'].shape)}"
+        for node in fixed.graph.find_nodes(op="placeholder")
+        if node.name in free
+    ]
+    warn(
+        f"'{name}' takes inputs of several shapes, and the NPU one; it is compiled for those of the example inputs: "
+        f"{', '.join(shapes)}. Pass example_inputs of other shapes for another program."
+    )
+    return fixed
 
 
 def _flatten_unknown_containers(module: GraphModule) -> None:

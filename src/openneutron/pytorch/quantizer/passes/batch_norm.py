@@ -259,8 +259,9 @@ class FoldBatchNorm(NodePass):
         if len(source.users) == 1:
             is_convolution = "convolution" in self.layers and source.target in (*CONVOLUTIONS, *_VOLUMES)
             is_matrix = source.target is _aten.linear.default and source.meta["val"].dim() == 2
-            if is_convolution or ("linear" in self.layers and is_matrix):
-                return _into_layer(module, node, source, affine)
+            is_layer = is_convolution or ("linear" in self.layers and is_matrix)
+            if is_layer and _into_layer(module, node, source, affine):
+                return True
         if "behind" in self.layers and _into_layers_behind(module, node, source, affine):
             return True
         return "alone" in self.layers and _to_depthwise(module, node, source, affine)
@@ -273,6 +274,8 @@ def _affine_of(module: GraphModule, node: Node) -> Affine | None:
     if given["training"] or mean is None or variance is None:
         return None
     weight, bias = constant_of(module, given["weight"]), constant_of(module, given["bias"])
+    if (weight is None and given["weight"] is not None) or (bias is None and given["bias"] is not None):
+        return None
     return _affine(mean, variance, weight, bias, given["eps"])
 
 

@@ -10,6 +10,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
+from openneutron.pytorch.quantizer.passes.before_torchao import FIRST
 from openneutron.pytorch.quantizer.passes.cell_loops import CellLoops
 from openneutron.pytorch.quantizer.passes.constants import DropUnitFactors, FoldConstants, ScalarsToTensors, SumsToMeans
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
@@ -25,6 +26,7 @@ from openneutron.pytorch.quantizer.passes.joins import PutsToJoins, SlicesOfJoin
 from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills, ProductsToLinear, SplitProjections
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
 from openneutron.pytorch.quantizer.passes.norms import ComputedGains, WrittenNorms
+from openneutron.pytorch.quantizer.passes.recompose import Recompose
 from openneutron.pytorch.quantizer.passes.recurrent import WholeLayers
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
 
@@ -43,6 +45,7 @@ def default_passes(
             InlineWrappers(training=True),
             MakeFunctional(),
             PlainCasts(),
+            Recompose(),
             CellLoops(keep),
             WholeLayers(keep, training=True),
             ComputedGains(keep),
@@ -55,11 +58,7 @@ def default_passes(
             FoldBatchNorm(("linear",)),
         )
     return (
-        InlineWrappers(),
-        MakeFunctional(),
-        PlainCasts(),
-        FoldConstants(),
-        FoldBatchNorm(),
+        *FIRST,
         CellLoops(keep),
         WholeLayers(keep),
         WrittenNorms(keep),

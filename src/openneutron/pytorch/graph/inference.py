@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Graphs that were exported in training mode, as they compute in inference."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from openneutron.pytorch.graph.program import arguments_of
+from openneutron.pytorch.graph.rewriting import add_call
+
+_aten = torch.ops.aten
+
+NORMS = (_aten._native_batch_norm_legit_functional.default, _aten._native_batch_norm_legit.default)
+"""Batch normalizations in training, as ``run_decompositions`` leaves them, with running statistics."""
+
+COUNTER = "num_batches_tracked"
+
+
+def to_inference(module: GraphModule, with_dropout: bool = True) -> bool:
+    """Let batch normalizations use their running statistics, and with ``with_dropout`` dropouts drop nothing, in place.
+
+    Return whether anything computes another value. Statistics and counters of batches are no longer changed.
+    """
+    changed = False
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        if node.target in NORMS:
+            _to_running(module, node)
+            changed = True
+        elif node.target is _aten.native_dropout.default and with_dropout:
+            changed |= node.args[2] is not False
+            for user in node.users:
+                if user.target is operator.getitem and user.args[1] == 0:
+                    user.replace_all_uses_with(node.args[0])
+        elif with_dropout or node.target is _aten.batch_norm.default:
+            changed |= _set_arguments(node)
+    if changed:
+        _drop_writes(module)
+        module.graph.eliminate_dead_code()
+        module.recompile()
+    return changed
+
+
+def _set_arguments(node: Node) -> bool:
+    """Set the arguments of a call that are others in training."""
+    given = arguments_of(node)
+    if "running_mean" in given and given["running_mean"] is None:
+        return False  # there are no other statistics than the batch's own
+    wanted: dict[str, Any] = {"train": False, "training": False, "use_input_stats": False, "dropout_p": 0.0}
+    assert isinstance(node.target, torch._ops.OpOverload)
+    changed = False
+    for place, item in enumerate(node.target._schema.arguments):
+        if item.name not in wanted or given[item.name] in (None, wanted[item.name]):
+            continue
+        # The flag of a recurrent layer or of attention without dropout changes nothing.
+        changed |= given.get("dropout", 1.0) != 0.0
+        if place < len(node.args):
+            node.update_arg(place, wanted[item.name])
+        else:
+            node.update_kwarg(item.name, wanted[item.name])
+    return changed
+
+
+def _to_running(module: GraphModule, norm: Node) -> None:
+    given = arguments_of(norm)
+    statistics = given["running_mean"], given["running_var"]
+    arguments = (
+        given["input"],
+        given["weight"],
+        given["bias"],
+        *statistics,
+        False,
+        given["momentum"],
+        given["eps"],
+        False,
+    )
+    result = add_call(module, norm, _aten.batch_norm.default, *arguments)
+    kept = {0: result, 3: statistics[0], 4: statistics[1]}
+    for user in list(norm.users):
+        if user.target is operator.getitem and user.args[1] in kept:
+            user.replace_all_uses_with(kept[user.args[1]])
+
+
+def _drop_writes(module: GraphModule) -> None:
+    """Remove the writes of what counts batches, and of values to themselves."""
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or node.target not in (_aten.add_.Tensor, _aten.copy_.default):
+            continue
+        state, source = node.args[:2]
+        counts = isinstance(state, Node) and str(state.target).rpartition(".")[2] == COUNTER
+        if (counts or state is source) and not node.users:
+            module.graph.erase_node(node)
