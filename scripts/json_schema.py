@@ -20,6 +20,7 @@ from openneutron.diagnostics import OnCpu
 from openneutron.evaluation.results import PairResult
 from openneutron.profiling.profile import CpuProfile, OperatorProfile, Row
 from openneutron.report.accuracy import LayerAccuracy
+from openneutron.report.advice import Advice
 from openneutron.report.page.compare import Comparison
 from openneutron.report.page.data import ReportData
 from openneutron.report.repair import RepairReport
@@ -139,7 +140,18 @@ SUMMARY: dict[str, Schema] = {
     "kernel_selection": or_null(TEXT),
 }
 KERNELS = several(record({"name": TEXT, "variants": several(TEXT)}))
-POINT = record({"sram_bytes": WHOLE, "sram_budget_kib": WHOLE, "modelled_cycles": WHOLE, "modelled_ms": NUMBER})
+POINT = record(
+    {
+        "sram_bytes": WHOLE,
+        "total_sram_bytes": WHOLE,
+        "sram_budget_kib": WHOLE,
+        "modelled_cycles": WHOLE,
+        "npu_cycles": WHOLE,
+        "copy_cycles": WHOLE,
+        "host_cycles": WHOLE,
+        "modelled_ms": NUMBER,
+    }
+)
 OUTPUT = record(
     {"index": WHOLE, "dtype": TEXT, "shape": several(WHOLE)},
     {"min": {"type": ["number", "boolean"]}, "max": {"type": ["number", "boolean"]}, "argmax": WHOLE, "file": TEXT},
@@ -184,7 +196,7 @@ SWEEP_POINT = record(
 )
 
 COMMANDS: dict[str, dict[str, Schema]] = {
-    "compile": {**SUMMARY, "timings": TIMINGS},
+    "compile": {**SUMMARY, "advice": several(record(fields_of(Advice))), "timings": TIMINGS},
     "run": {"file": TEXT, "npu": TEXT, "outputs": several(OUTPUT)},
     "explain": SUMMARY,
     "export": {
@@ -244,7 +256,13 @@ COMMANDS: dict[str, dict[str, Schema]] = {
     },
     "sweep": {"model": TEXT, "table": TEXT, "points": several(SWEEP_POINT)},
     "report": fields_of(ReportData),
-    "pareto": {"model": TEXT, "target": TEXT, "prefetch_constants": BOOLEAN, "points": several(POINT)},
+    "pareto": {
+        "model": TEXT,
+        "target": TEXT,
+        "prefetch_constants": BOOLEAN,
+        "io_place": TEXT,
+        "points": several(POINT),
+    },
     "disasm": {"file": TEXT, "programs": several(record({"name": TEXT, "listing": TEXT}))},
     "kernels merge": {"file": TEXT, "kernels": KERNELS},
     "kernels list": {

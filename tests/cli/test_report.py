@@ -69,7 +69,7 @@ def test_accuracy_comes_from_the_json_of_its_command(
     for model in ("mixed.tflite", "m.tflite"):
         said = json.loads(openneutron("report", model, "--accuracy", "a.json", "--json", "--no-pareto").out)
         assert said["accuracy"] == layers
-        assert "Quantize 'conv_2d_0' with care" in [item["title"] for item in said["suggestions"]]
+        assert "Accuracy of 'conv_2d_0'" in [item["label"] for item in said["findings"]]
     (folder / "b.json").write_text("[]")
     assert refused("report", "mixed.tflite", "--accuracy", "b.json") == (
         "'b.json': it has no accuracy of layers. `openneutron accuracy --json` prints such a file."

@@ -17,7 +17,7 @@ from openneutron.api.result import CompiledResult
 from openneutron.converter import kernel_selections
 from openneutron.ir import Graph
 from openneutron.mixed import CompiledFile, compile_file
-from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, with_changes
+from openneutron.options import ARENA, CompileOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.report import Summary, of_compiled_file
 from openneutron.targets import Target
 from openneutron.timings import Timings, measured, step
@@ -64,8 +64,8 @@ class CompiledLiteRTModel(CompiledResult):
 
     @property
     def compile_options(self) -> CompileOptions:
-        """Return the options of the compiler."""
-        return self.compiled.options
+        """Return the options of the compiler, with the place of inputs and outputs."""
+        return self.compiled.options.placed(ARENA)
 
     def recompile(self, **changes: Any) -> CompiledLiteRTModel:
         """Return the same file compiled with other options of the compiler, without reading, folding and partitioning it again.
@@ -84,13 +84,31 @@ class CompiledLiteRTModel(CompiledResult):
             BudgetError: The SRAM budget is too small.
             TypeError: A keyword is unknown.
         """
-        options = with_changes(self.compiled.options, changes, "recompile")
-        check_for_tflite(self.name, {}, options, QuantizationOptions(), DelegationOptions())
         with measured() as clock:
-            compiled = self.compiled.recompiled(options)
+            compiled = self._recompiled(with_changes(self.compiled.options, changes, "recompile"))
             with step("Writing"):
                 made = CompiledLiteRTModel(compiled, compiled.to_bytes())
         return dataclasses.replace(made, timings=clock.timings)
+
+    def figures(self, **changes: Any) -> Summary:
+        """Return the figures of the same model, compiled with other options of the compiler. No file is written.
+
+        Args:
+            changes: Fields of CompileOptions, with their new values.
+
+        Returns:
+            The figures that ``recompile`` with these options reports, without the size of a file.
+
+        Raises:
+            InvalidOptionError: An option is unusable.
+            BudgetError: The SRAM budget is too small.
+            TypeError: A keyword is unknown.
+        """
+        return of_compiled_file(self._recompiled(with_changes(self.compiled.options, changes, "figures")))
+
+    def _recompiled(self, options: CompileOptions) -> CompiledFile:
+        check_for_tflite(self.name, {}, options, QuantizationOptions(), DelegationOptions())
+        return self.compiled.recompiled(options)
 
     def run(self, *inputs: Any) -> tuple[np.ndarray, ...]:
         """Run the model. Delegated operators run on the simulated NPU, the others in LiteRT's reference kernels.

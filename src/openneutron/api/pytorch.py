@@ -30,6 +30,7 @@ from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import Graph
 from openneutron.options import (
+    CALLER,
     FLOAT32,
     CompileOptions,
     DataOptions,
@@ -131,22 +132,42 @@ class CompiledModel(CompiledResult):
         >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
         >>> smaller = program.recompile(sram_budget=64 * 1024)  # doctest: +SKIP
         """
-        options = with_changes(self.options, changes, "recompile")
-        spec = NeutronTargetSpec(options.target)
         with measured() as clock, suppressed(), older_objects_kept():
-            specs = _compile_spec(options, self.delegation_options, self.name)
-            parts = recompiled(self.parts, decode(specs))
+            made, specs = self._recompiled(with_changes(self.options, changes, "recompile"))
             with in_words(self.name, "write"), step("Writing"):
-                buffer = self.frame.to_bytes([part.payload for part in parts], specs)
+                buffer = self.frame.to_bytes([part.payload for part in made.parts], specs)
+        return dataclasses.replace(made, buffer=buffer, timings=clock.timings)
+
+    def figures(self, **changes: Any) -> Summary:
+        """Return the figures of the same model, compiled with other options of the compiler. No file is written.
+
+        Args:
+            changes: Fields of CompileOptions, with their new values.
+
+        Returns:
+            The figures that ``recompile`` with these options reports, without the size of a file.
+
+        Raises:
+            InvalidOptionError: An option is unusable.
+            BudgetError: The SRAM budget is too small.
+            TypeError: A keyword is unknown.
+        """
+        with suppressed(), older_objects_kept():
+            made, _ = self._recompiled(with_changes(self.options, changes, "figures"))
+        return dataclasses.replace(made.report, file_bytes=None)  # options of the compiler change nothing on the CPU
+
+    def _recompiled(self, options: CompileOptions) -> tuple[CompiledModel, list[CompileSpec]]:
+        """Return the model with the programs of other options, but the bytes of the file of these ones, and its compile specs."""
+        spec = NeutronTargetSpec(options.target)
+        specs = _compile_spec(options, self.delegation_options, self.name)
         made = dataclasses.replace(
             self,
             target=spec.neutron_target,
             options=options,
-            buffer=buffer,
             budget_bytes=budget_bytes(options.sram_budget, spec.neutron_target),
-            **_parts(parts),
+            **_parts(recompiled(self.parts, decode(specs))),
         )
-        return dataclasses.replace(made, timings=clock.timings)
+        return made, specs
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
         """Return each partition as a ``.tflite`` before and after compiling.
@@ -201,8 +222,8 @@ class CompiledModel(CompiledResult):
 
     @property
     def compile_options(self) -> CompileOptions:
-        """Return ``options``."""
-        return self.options
+        """Return ``options``, with the place of inputs and outputs."""
+        return self.options.placed(CALLER)
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Run the model in ExecuTorch's runtime, with the delegates on the simulated NPU.

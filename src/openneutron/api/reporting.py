@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from openneutron import files
 from openneutron.api.result import CompiledResult
-from openneutron.compiler.search.pareto import one_after_the_other, pareto
-from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.cache.fronts import front
+from openneutron.compiler.search.pareto import one_after_the_other
+from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
+from openneutron.report import Summary
+from openneutron.report.advice import advice, quick_advice
 from openneutron.report.page.collect import report_data
 from openneutron.report.page.compare import Comparison, comparison_page
 from openneutron.report.page.data import LayerAccuracy, Measured, ReportData
@@ -19,6 +23,7 @@ from openneutron.report.page.draw import converter
 from openneutron.report.page.page import data_of as data_of_page
 from openneutron.report.page.page import page
 from openneutron.report.page.stored import facts_of, with_facts
+from openneutron.report.pareto import BudgetPoint, worthwhile
 from openneutron.timings import advance, step
 
 SUFFIXES = (".html", ".htm")
@@ -39,16 +44,40 @@ def check_report(path: Path) -> Path:
 
 
 def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[Measured] = ()) -> ReportData:
-    """Return the data of a model's report; ``with_pareto``: with memory against latency, which takes a search of its own."""
-    graphs = model.graphs if with_pareto else []
+    """Return the data of a model's report; ``with_pareto``: with memory against latency, which takes a search of its own, and with
+    advice about memory."""
+    points = points_of(model) if with_pareto else ()
+    with step("Trying advice"):
+        found = advice(model, points) if with_pareto else quick_advice(model)
+    return report_data(model.report, model.buffer, points, accuracy, found)
+
+
+def points_of(model: CompiledResult) -> tuple[BudgetPoint, ...]:
+    """Return compiles of the model from the least memory to whole tensors, each faster than all with less memory.
+
+    A search gives the budgets, and a compile with each of them the figures.
+    """
+    graphs, target, options = model.graphs, model.report.target, model.compile_options
+    if not graphs:
+        return ()
+    fronts = []
+    with step("Searching", len(graphs)):
+        for done, graph in enumerate(graphs, 1):
+            fronts.append(front(graph, target, options))
+            advance(done, len(graphs))
+    budgets = dict.fromkeys(-(-point.sram_bytes // 1024) for point in one_after_the_other(fronts))
     points = []
-    if graphs:
-        target = model.report.target
-        with step("Searching", len(graphs)):
-            for done, graph in enumerate(graphs, 1):
-                points.append(pareto(graph, target, model.compile_options))
-                advance(done, len(graphs))
-    return report_data(model.report, model.buffer, one_after_the_other(points) if points else (), accuracy)
+    with step("Compiling each budget", len(budgets)):
+        for done, kib in enumerate(budgets, 1):
+            points += [BudgetPoint.of(kib, made) for made in _feasible(model, kib)]
+            advance(done, len(budgets))
+    return worthwhile(points)
+
+
+def _feasible(model: CompiledResult, kib: int) -> Iterator[Summary]:
+    """Yield the figures of a compile with this budget where it has a schedule."""
+    with contextlib.suppress(BudgetError):
+        yield model.figures(sram_budget=kib * 1024)
 
 
 def file_with_facts(model: CompiledResult) -> bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from openneutron import files
 from openneutron.api.copies import Copied
@@ -15,6 +16,8 @@ from openneutron.options import CompileOptions
 from openneutron.report.notebook import ShownModel
 
 if TYPE_CHECKING:
+    from openneutron.report import Summary
+    from openneutron.report.advice import Advice
     from openneutron.report.page.data import Measured, ReportData
 
 
@@ -32,6 +35,29 @@ class CompiledResult(Copied, ShownModel):
     def compile_options(self) -> CompileOptions:
         """Return the options of the compiler."""
         raise NotImplementedError
+
+    def figures(self, **changes: Any) -> Summary:
+        """Return the figures of the same model, compiled with other options of the compiler. No file is written.
+
+        Args:
+            changes: Fields of CompileOptions, with their new values.
+
+        Returns:
+            The figures that ``recompile`` with these options reports, without the size of a file.
+
+        Raises:
+            InvalidOptionError: An option is unusable.
+            BudgetError: The SRAM budget is too small.
+            TypeError: A keyword is unknown.
+        """
+        raise NotImplementedError
+
+    @cached_property
+    def quick_advice(self) -> tuple[Advice, ...]:
+        """Return the advice that takes no search: against the host's conversions, and against weights that do not fit the SRAM."""
+        from openneutron.report.advice import quick_advice
+
+        return quick_advice(self)
 
     def save(self, path: str | os.PathLike[str], *, facts: bool = False) -> None:
         """Write the compiled file, completely or not at all.

@@ -194,8 +194,9 @@ def _written(asked: GivenModel, wanted: Wanted, shown: Shown) -> tuple[Renderabl
     spent = before + made.timings + clock.timings
     selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
     summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)
-    table = summary_table(summary)
-    data = {**summary.to_dict(), "timings": spent.to_dict()}
+    table = summary_table(summary, advice=made.quick_advice)
+    advice = [dataclasses.asdict(item) for item in made.quick_advice]
+    data = {**summary.to_dict(), "advice": advice, "timings": spent.to_dict()}
     return Group(table, "", timings_table(spent)) if shown.timings else table, data
 
 

@@ -59,7 +59,15 @@ def demo(
         "alike_on_npu_and_cpu": outcome.alike(),
         "summary": summary.to_dict(),
     }
-    shown = (_head(outcome), "", _accuracy(outcome), "", summary_table(summary), "", _next_steps(outcome, to))
+    shown = (
+        _head(outcome),
+        "",
+        _accuracy(outcome),
+        "",
+        summary_table(summary, advice=outcome.program.quick_advice),
+        "",
+        _next_steps(outcome, to),
+    )
     output.show(Group(*shown), "demo", data, as_json)
 
 

@@ -35,4 +35,4 @@ def explain(
         model, _ = compiled(asked, steps, for_figures=True)
         summary = dataclasses.replace(model.report, file_bytes=None)
         files.write(output.plotted(plot, model))
-    output.show(explanation(summary, memory), "explain", summary.to_dict(details=True), as_json)
+    output.show(explanation(summary, memory, model.quick_advice), "explain", summary.to_dict(details=True), as_json)

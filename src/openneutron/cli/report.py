@@ -24,7 +24,7 @@ STORED = (".pte", ".html", ".htm")
 """The suffixes of files that have the data of a report inside; a ``.tflite`` may have it."""
 
 
-@takes_a_model(several=True, without=("check", "profile", "io_dtype", "converter", "converter_flags", "any_runtime"))
+@takes_a_model(several=True, without=("check", "profile", "converter", "converter_flags", "any_runtime"))
 def report_model(
     *,
     asked: list[AskedModel],
@@ -51,7 +51,7 @@ def report_model(
     """Write a page with charts of a compile.
 
     MODEL is compiled for its report; MODEL may also be a .pte or .tflite that was compiled with --facts, or a report that was
-    written before. The page has the summary, suggestions, the graph, latency by layer, memory over time, memory against
+    written before. The page has the summary, advice with its results, the graph, latency by layer, memory over time, memory against
     latency, a roofline, the weights, and the operators on the CPU with their reasons. It opens without a network. Of two
     models the page shows both side by side. With --json and without --output, no page is written.
     """

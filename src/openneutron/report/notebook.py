@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
+from openneutron.report.advice import Advice
 from openneutron.report.summary import PartitionSummary, Summary, folded
 from openneutron.report.text import SHOWN_ON_CPU, explanation, plain, summary_rows, summary_table
 from openneutron.report.units import count_text
@@ -42,17 +43,25 @@ class ShownModel:
         """Return the figures of the compile as data."""
         raise NotImplementedError
 
+    @property
+    def quick_advice(self) -> tuple[Advice, ...]:
+        """Return the advice that takes no search."""
+        raise NotImplementedError
+
     def summary(self) -> str:
         """Return the figures as text; a notebook shows them as a table."""
-        return ShownText(plain(summary_table(self.report)), summary_html(self.report))
+        found = self.quick_advice
+        return ShownText(plain(summary_table(self.report, advice=found)), summary_html(self.report, found))
 
     def explain(self) -> str:
         """Return the text of ``openneutron explain``: the figures, each kernel call with its modelled cost, and each operator on
         the CPU with the reason; a notebook shows them as tables."""
-        return ShownText(plain(explanation(self.report, memory=False)), explanation_html(self.report))
+        found = self.quick_advice
+        text = plain(explanation(self.report, memory=False, advice=found))
+        return ShownText(text, explanation_html(self.report, found))
 
     def _repr_html_(self) -> str:
-        return summary_html(self.report)
+        return summary_html(self.report, self.quick_advice)
 
 
 def loaded_text(summary: LoadedSummary) -> str:
@@ -69,19 +78,20 @@ def loaded_html(summary: LoadedSummary) -> str:
     return _page(_title(summary.file), _facts(loaded_rows(summary)))
 
 
-def summary_html(summary: Summary) -> str:
+def summary_html(summary: Summary, advice: Sequence[Advice] = ()) -> str:
     """Return the figures of a compile as HTML, with the first operators on the CPU."""
-    return _page(*_head(summary), *_on_cpu(summary, SHOWN_ON_CPU))
+    return _page(*_head(summary, advice), *_on_cpu(summary, SHOWN_ON_CPU))
 
 
-def explanation_html(summary: Summary) -> str:
+def explanation_html(summary: Summary, advice: Sequence[Advice] = ()) -> str:
     """Return the figures of a compile as HTML, with every kernel call and every operator on the CPU."""
     calls = (part for partition in summary.partitions for part in (_title(partition.name), _calls(partition)))
-    return _page(*_head(summary), *calls, *_on_cpu(summary, None))
+    return _page(*_head(summary, advice), *calls, *_on_cpu(summary, None))
 
 
-def _head(summary: Summary) -> tuple[str, str]:
-    return _title(summary.model, f"for {summary.target.name} ({summary.target.title})"), _facts(summary_rows(summary))
+def _head(summary: Summary, advice: Sequence[Advice]) -> tuple[str, str]:
+    title = _title(summary.model, f"for {summary.target.name} ({summary.target.title})")
+    return title, _facts(summary_rows(summary, advice))
 
 
 def _calls(part: PartitionSummary) -> str:

@@ -1,38 +1,74 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory against modelled time as a table."""
+"""Memory against the modelled latency: the compiles of a model with other budgets, and their table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from openneutron.compiler.search.pareto import Point
+from openneutron.compiler.search.pareto import front, thinned
+from openneutron.report.summary import Summary
 from openneutron.report.units import duration_text, size_text
-from openneutron.targets import Target
 
 BAR_WIDTH = 24
 
 
-def pareto_table(name: str, points: Sequence[Point], target: Target) -> RenderableType:
-    """Return a row for each point: memory, time, the budget in whole KiB that it fits, and a bar as long as the time
+@dataclass(frozen=True, slots=True)
+class BudgetPoint:
+    """The figures of a compile with a budget of ``sram_budget_kib``. ``cycles`` are the modelled latency of an inference, the sum of
+    ``npu_cycles``, ``copy_cycles`` and ``host_cycles``."""
+
+    sram_budget_kib: int
+    sram_bytes: int
+    total_sram_bytes: int
+    cycles: int
+    npu_cycles: int
+    copy_cycles: int
+    host_cycles: int
+    milliseconds: float
+
+    @classmethod
+    def of(cls, kib: int, made: Summary) -> BudgetPoint:
+        """Return the figures of a compile with this budget."""
+        parts = made.cycles, made.npu_cycles, made.copy_cycles, made.host_cycles
+        return cls(kib, made.sram_bytes, made.total_sram_bytes, *parts, made.milliseconds)
+
+
+def worthwhile(points: Sequence[BudgetPoint]) -> tuple[BudgetPoint, ...]:
+    """Return the points that no other point is better than, by growing memory, without those that are hardly faster than the one before."""
+    return tuple(thinned(front(points)))
+
+
+def pareto_table(title: str, points: Sequence[BudgetPoint]) -> RenderableType:
+    """Return a row for each point: the budget, the SRAM of a run, the latency with its parts, and a bar as long as the latency
     against the slowest. Memory is rounded up, so that none seems to fit a budget that it does not."""
-    title = Text(f"{name}: SRAM against modelled time on {target.name}", "bold")
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for heading in ("SRAM", "time", "times the fastest", "--sram-budget"):
+    with_weights = any(point.total_sram_bytes != point.sram_bytes for point in points)
+    parts = {"NPU": "npu_cycles", "copies": "copy_cycles", "host": "host_cycles"}
+    parts = {name: key for name, key in parts.items() if any(getattr(point, key) for point in points)}
+    parts = parts if len(parts) > 1 else {}
+    weights = ["with weights"] if with_weights else []
+    for heading in ("--sram-budget", "SRAM", *weights, "latency", *parts, "times the fastest"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     slowest, fastest = max(point.cycles for point in points), min(point.cycles for point in points)
     for point in points:
-        bar = "#" * max(1, round(BAR_WIDTH * point.cycles / slowest))
-        time = duration_text(target.milliseconds(point.cycles))
-        memory = size_text(-(-point.sram_bytes * 10 // 1024) * 1024 // 10)
-        table.add_row(memory, time, f"{point.cycles / fastest:.2f}", str(budget_kib(point)), bar)
-    return Group(title, table)
+        shares = [point.milliseconds * getattr(point, key) / point.cycles for key in parts.values()]
+        table.add_row(
+            str(point.sram_budget_kib),
+            _rounded_up(point.sram_bytes),
+            *([_rounded_up(point.total_sram_bytes)] if with_weights else []),
+            duration_text(point.milliseconds),
+            *map(duration_text, shares),
+            f"{point.cycles / fastest:.2f}",
+            "#" * max(1, round(BAR_WIDTH * point.cycles / slowest)),
+        )
+    return Group(Text(title, "bold"), table)
 
 
-def budget_kib(point: Point) -> int:
-    """Return the smallest --sram-budget that the point fits."""
-    return -(-point.sram_bytes // 1024)
+def _rounded_up(size: int) -> str:
+    return size_text(-(-size * 10 // 1024) * 1024 // 10)

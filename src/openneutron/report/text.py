@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -15,6 +15,7 @@ from rich.text import Text
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.options import DEFAULT_EFFORT
+from openneutron.report.advice import Advice, advice_text
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.report.latency import latency_text, parts_text
 from openneutron.report.memory_map import memory_table
@@ -47,10 +48,10 @@ def _share(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-def summary_table(summary: Summary, with_cpu: bool = True) -> RenderableType:
+def summary_table(summary: Summary, with_cpu: bool = True, advice: Sequence[Advice] = ()) -> RenderableType:
     """Return the figures of a compile, and what stays on the CPU."""
     title = Text.assemble((summary.model, "bold"), f"  for {summary.target.name} ({summary.target.title})")
-    parts: list[RenderableType] = [title, facts(summary_rows(summary))]
+    parts: list[RenderableType] = [title, facts(summary_rows(summary, advice))]
     if len(summary.partitions) > 1:
         parts += ["", partitions_table(summary)]
     if summary.on_cpu and with_cpu:
@@ -72,7 +73,7 @@ def timings_table(timings: Timings) -> RenderableType:
     return Group(Text("Time of the compile", "bold"), table)
 
 
-def summary_rows(summary: Summary) -> list[tuple[str, str]]:
+def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[str, str]]:
     """Return labels and values of the summary, in words."""
     pieces = len(summary.partitions)
     calls = sum(len(part.report.operators) for part in summary.partitions)
@@ -101,7 +102,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             ("MACs", _macs_text(summary)),
             ("Latency", _latency_text(summary)),
             ("Time on", parts_text(summary.latency)),
-            ("Advice", _advice_text(summary)),
+            ("Advice", advice_text(advice)),
             ("Assumed", _assumed_text(summary.target)),
             ("Copies", copies_text(summary)),
             ("Traffic", traffic_text(summary)),
@@ -143,22 +144,6 @@ def _latency_text(summary: Summary) -> str:
     )
     are = "is" if on_cpu == 1 else "are"
     return f"not known: {on_cpu} of {plural(summary.operators, 'operator')}{share} {are} on the CPU, whose time is not modelled"
-
-
-ADVISED = 0.1
-"""The share of the latency from which a summary advises against conversions of inputs and outputs."""
-
-
-def _advice_text(summary: Summary) -> str:
-    """Return the option that removes the conversions of inputs and outputs on the host; empty where they take little time."""
-    now, then = summary.latency, summary.latency.without_conversions
-    if now.cycles - then.cycles <= ADVISED * now.cycles:
-        return ""
-    gain = duration_text(now.milliseconds - then.milliseconds)
-    return (
-        f"--io-dtype {now.io_type}: {duration_text(then.milliseconds)}, {gain} less, since the host converts no inputs and "
-        "outputs"
-    )
 
 
 def _assumed_text(target: Target) -> str:
@@ -373,9 +358,9 @@ def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
     return lines
 
 
-def explanation(summary: Summary, memory: bool) -> RenderableType:
+def explanation(summary: Summary, memory: bool, advice: Sequence[Advice] = ()) -> RenderableType:
     """Return the summary, each partition's kernel calls (and memory), and everything on the CPU."""
-    parts: list[RenderableType] = [summary_table(summary, with_cpu=False)]
+    parts: list[RenderableType] = [summary_table(summary, with_cpu=False, advice=advice)]
     for part in summary.partitions:
         parts += ["", calls_table(part)]
         if memory:

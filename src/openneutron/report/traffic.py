@@ -12,8 +12,7 @@ def copies_text(summary: Summary) -> str:
     if not summary.weights_fit:
         taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
         there = size_text(int(summary.target.sram.value * 1024))
-        said = f"{taken} from flash: the chip's {there} of SRAM do not hold weights and run together"
-        return f"{said}. Compile with --prefetch-constants"
+        return f"{taken} from flash: the chip's {there} of SRAM do not hold weights and run together"
     if summary.target.copies_in_background and summary.partitions:
         engine = sum(part.report.engine_cycles for part in summary.partitions)
         if not engine:

@@ -26,7 +26,7 @@ def plural(count: int, what: str) -> str:
 
 def duration_text(milliseconds: float) -> str:
     """Return a duration in milliseconds, in microseconds below one, or with a tenth of a microsecond below ten of them."""
-    if milliseconds >= 1:
+    if milliseconds >= 0.9995:  # below this a microsecond more or less is seen
         return f"{milliseconds:,.2f} ms"
     microseconds = milliseconds * 1e3
     return f"{microseconds:,.1f} us" if 0 < microseconds < 9.95 else f"{microseconds:,.0f} us"

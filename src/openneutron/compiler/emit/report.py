@@ -10,15 +10,15 @@ from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.cost.losses import bottleneck, idle_reason
 from openneutron.compiler.emit.course import StepReport, least_traffic_bytes, rows_held, steps_of, traffic
 from openneutron.compiler.emit.emit import border
-from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
+from openneutron.compiler.memory.layout import Layout, bytes_outside
 from openneutron.compiler.schedule.schedule import Fetch, Schedule, copy_cycles, fetched_sizes, spent_on_calls
 from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.states import state_bytes
 from openneutron.ir import Graph
-from openneutron.isa import Program, aligned
-from openneutron.options import ARENA, CALLER, CompileOptions
+from openneutron.isa import Program
+from openneutron.options import ARENA, CompileOptions
 from openneutron.targets import Target
 
 
@@ -72,9 +72,7 @@ class Report:
     lower bound of the arena for these buffers, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs, outputs and states,
     ``state_bytes`` the persistent area of ``states``,
     ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
-    highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: the SRAM of the same schedule with inputs and
-    outputs at the other place, the caller's buffers or the arena (with prefetch, whose addresses depend on this, the same as here).
-    ``gained_cycles``: the cycles that ``effort`` saved with a port that copies in the background (None at the default
+    highest byte (None where ``check`` was not asked for). ``gained_cycles``: the cycles that ``effort`` saved with a port that copies in the background (None at the default
     effort, and where the default effort finds no feasible schedule).
 
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
@@ -100,7 +98,6 @@ class Report:
     fetched_bytes: int
     io_bytes: int
     sram_bytes: int
-    other_io_sram_bytes: int
     budget_bytes: int
     weights_bytes: int
     microcode_bytes: int
@@ -169,9 +166,6 @@ def report(
         fetched_bytes=sum(sizes[step.call] for step in fetches),
         io_bytes=sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)),
         sram_bytes=sram,
-        other_io_sram_bytes=sram
-        if fetches or schedule.is_tiled
-        else _other_io_bytes(graph, schedule, storages, layout, options),
         budget_bytes=budget,
         weights_bytes=len(program.weights),
         microcode_bytes=len(program.microcode),
@@ -198,20 +192,6 @@ def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: Compil
         + schedule.prefetch_bytes
         + bytes_outside(graph, ARENA if schedule.is_tiled else options.place)
     )
-
-
-def _other_io_bytes(
-    graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
-) -> int:
-    """Return the SRAM of the schedule with inputs and outputs at the other place, in bytes: the smaller of a new layout and this one."""
-    elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
-    anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
-    outer = {piece.name for piece in storages.storages.values() if piece.is_border}
-    # The buffers of patches belong to no tensor.
-    ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
-    border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
-    as_it_is = layout.scratch_bytes + border if elsewhere.place == ARENA else max(ends, default=0)
-    return min(anew, as_it_is) + bytes_outside(graph, elsewhere.place)
 
 
 def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target, storages: Storages) -> OperatorReport:

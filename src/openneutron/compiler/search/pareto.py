@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Protocol, TypeVar
 
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import bytes_outside
@@ -90,16 +91,28 @@ def _with_prefetch(task: Task, outside: int) -> list[Point]:
     return list(thinned(front([Point(plan.budget_bytes + outside, plan.cycles) for plan in plans])))
 
 
-def front(points: Sequence[Point]) -> tuple[Point, ...]:
+class HasCosts(Protocol):
+    """A value with memory and time."""
+
+    @property
+    def sram_bytes(self) -> int: ...
+    @property
+    def cycles(self) -> int: ...
+
+
+Costs = TypeVar("Costs", bound=HasCosts)
+
+
+def front(points: Sequence[Costs]) -> tuple[Costs, ...]:
     """Return the points that no other point is better than, by growing memory."""
-    kept: list[Point] = []
+    kept: list[Costs] = []
     for point in sorted(points, key=lambda point: (point.sram_bytes, point.cycles)):
         if not kept or point.cycles < kept[-1].cycles:
             kept.append(point)
     return tuple(kept)
 
 
-def thinned(points: Sequence[Point]) -> tuple[Point, ...]:
+def thinned(points: Sequence[Costs]) -> tuple[Costs, ...]:
     """Return the points of a front without those that are less than 2% faster than the one kept before.
 
     The point of the least memory and the fastest point always stay.

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openneutron.report.fitted import short_name
-from openneutron.report.page.data import Layer, ParetoPoint, ReportData
+from openneutron.report.page.data import Layer, ReportData
+from openneutron.report.pareto import BudgetPoint
 from openneutron.report.units import size_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -267,28 +268,25 @@ def weights(data: ReportData) -> Chart:
 
 def pareto(data: ReportData) -> Chart:
     """Return memory against time, with the present point."""
-    now = data.figures.overlapped_cycles
-    here = ParetoPoint(data.figures.peak_sram_bytes, now, data.milliseconds(now))
-    rows = tuple(
-        (point.sram_bytes, _budget(point.sram_bytes), point.cycles, point.milliseconds) for point in data.pareto
-    )
+    here = data.figures.peak_sram_bytes, data.figures.modelled_milliseconds
+    rows = tuple((p.sram_bytes, f"{p.sram_budget_kib} KiB", p.cycles, p.milliseconds) for p in data.pareto)
     text = (
-        "The fastest schedule for each SRAM budget; a budget between two points takes the left one. The diamond is this "
-        "compile. Times are those of a port that copies in the background."
+        "Compiles with other SRAM budgets: the memory of a run, and the latency of an inference. A budget between two points takes the "
+        "left one. The diamond is this compile."
     )
     headings = ("SRAM, bytes", "--sram-budget", "cycles", "ms")
     drawn = pareto_spec(data.pareto, here)
     return Chart("pareto", "Memory against latency", text, (("curve", drawn),), Table(headings, rows))
 
 
-def pareto_spec(points: Sequence[ParetoPoint], here: ParetoPoint | None = None) -> Spec:
-    """Return the curve of memory against time, with a mark at ``here``."""
+def pareto_spec(points: Sequence[BudgetPoint], here: tuple[int, float] | None = None) -> Spec:
+    """Return the curve of memory against latency, with a mark at ``here``: bytes and milliseconds."""
 
-    def place(point: ParetoPoint, said: str) -> Spec:
-        return {"kib": round(point.sram_bytes / 1024, 2), "ms": round(point.milliseconds, 4), "said": said}
+    def place(sram_bytes: int, milliseconds: float, said: str) -> Spec:
+        return {"kib": round(sram_bytes / 1024, 2), "ms": round(milliseconds, 4), "said": said}
 
-    rows = [place(point, _budget(point.sram_bytes)) for point in points]
-    now = [] if here is None else [place(here, "this compile")]
+    rows = [place(point.sram_bytes, point.milliseconds, f"{point.sram_budget_kib} KiB") for point in points]
+    now = [] if here is None else [place(*here, "this compile")]
     x, y = axis("kib", "SRAM, KiB", scale={"zero": True}), axis("ms", "milliseconds", scale={"zero": True})
     tooltip = [tip("said", "budget"), tip("kib", "SRAM, KiB", "quantitative"), tip("ms", "ms", "quantitative")]
     line = {"type": "line", "interpolate": "step-after", "color": PART_COLOURS[0]}
@@ -296,7 +294,7 @@ def pareto_spec(points: Sequence[ParetoPoint], here: ParetoPoint | None = None) 
     diamond = {"type": "point", "shape": "diamond", "size": 160, "filled": True, "color": ACCENT}
     text = {"type": "text", "dy": -14, "color": ACCENT, "fontWeight": "bold"}
     return spec(
-        "Modelled time in milliseconds for each amount of SRAM in KiB",
+        "Modelled latency in milliseconds for each SRAM of a run in KiB",
         height=280,
         encoding={"x": x, "y": y},
         layer=[
@@ -306,10 +304,6 @@ def pareto_spec(points: Sequence[ParetoPoint], here: ParetoPoint | None = None) 
             {"data": values(now), "mark": text, "encoding": {"text": {"field": "said"}}},
         ],
     )
-
-
-def _budget(size: int) -> str:
-    return f"{-(-size // 1024)} KiB"
 
 
 # -- accuracy ------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from dataclasses import fields, replace
 
 from openneutron.compiler.cost.losses import MEMORY
 from openneutron.compiler.emit.report import OperatorReport
-from openneutron.compiler.search.pareto import Point
 from openneutron.isa.rows import KERNEL_BY_NAME
+from openneutron.report.advice import Advice
 from openneutron.report.memory_map import mapped_buffers
 from openneutron.report.page.connect import connected
 from openneutron.report.page.data import (
@@ -22,7 +22,6 @@ from openneutron.report.page.data import (
     Layer,
     LayerAccuracy,
     Measured,
-    ParetoPoint,
     Partition,
     Peak,
     ReportData,
@@ -30,8 +29,9 @@ from openneutron.report.page.data import (
     Step,
     TargetData,
 )
+from openneutron.report.page.findings import findings
 from openneutron.report.page.flow import flow_of
-from openneutron.report.page.suggestions import suggestions
+from openneutron.report.pareto import BudgetPoint
 from openneutron.report.summary import PartitionSummary, Summary, folded
 from openneutron.report.text import summary_rows
 from openneutron.targets import Target
@@ -40,16 +40,18 @@ from openneutron.targets import Target
 def report_data(
     summary: Summary,
     file: bytes,
-    pareto: Sequence[Point] = (),
+    pareto: Sequence[BudgetPoint] = (),
     accuracy: Sequence[Measured] = (),
+    advice: Sequence[Advice] = (),
 ) -> ReportData:
     """Return the data of a compile.
 
     Args:
         summary: The figures of the compile.
         file: The compiled file, whose calls are the graph.
-        pareto: The points of memory against time of the whole model; empty: not computed.
+        pareto: The compiles with other budgets; empty: not computed.
         accuracy: The signal-to-quantization-noise ratios of layers, named by module path, node or layer; empty: not measured.
+        advice: The changes of options that were compiled.
     """
     target = summary.target
     layers: list[Layer] = []
@@ -64,7 +66,6 @@ def report_data(
         steps += _steps(number, part, first, live)
         peaks += _peak(number, own, len(buffers), live)
         buffers += own
-    beside = summary.host_cycles + sum(map(summary.implied_copy_cycles, summary.partitions))
     data = ReportData(
         model=summary.model,
         target=_target(target),
@@ -77,18 +78,17 @@ def report_data(
         peaks=tuple(peaks),
         graph=connected(summary, flow_of(file, summary.model), layers),
         fallbacks=tuple(_fallbacks(summary)),
-        pareto=tuple(
-            ParetoPoint(p.sram_bytes, p.cycles + beside, target.milliseconds(p.cycles + beside)) for p in pareto
-        ),
+        pareto=tuple(pareto),
         accuracy=tuple(by_layer(accuracy, layers)),
+        advice=tuple(advice),
     )
-    return replace(data, suggestions=suggestions(data))
+    return replace(data, findings=findings(data))
 
 
 def with_accuracy(data: ReportData, accuracy: Iterable[Measured]) -> ReportData:
-    """Return the data of a report with the accuracy of its layers, and with suggestions about them."""
+    """Return the data of a report with the accuracy of its layers, and with findings about them."""
     data = replace(data, accuracy=tuple(by_layer(accuracy, data.layers)))
-    return replace(data, suggestions=suggestions(data))
+    return replace(data, findings=findings(data))
 
 
 def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[LayerAccuracy]:
@@ -135,7 +135,6 @@ def _partition(summary: Summary, part: PartitionSummary) -> Partition:
         arena_bytes=report.arena_bytes,
         prefetch_bytes=report.prefetch_bytes,
         io_bytes=report.io_bytes,
-        other_io_sram_bytes=report.other_io_sram_bytes,
         weights_bytes=report.weights_bytes,
     )
 

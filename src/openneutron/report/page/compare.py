@@ -21,9 +21,10 @@ from openneutron.report.page.charts import (
     tip,
     values,
 )
-from openneutron.report.page.data import ParetoPoint, ReportData
+from openneutron.report.page.data import ReportData
 from openneutron.report.page.page import document, figure, table, tiles
 from openneutron.report.page.sides import cycles_by_key, graphs
+from openneutron.report.pareto import BudgetPoint
 from openneutron.report.units import duration_text, size_text
 
 COLOURS = (PART_COLOURS[0], PART_COLOURS[1])
@@ -211,7 +212,7 @@ def _colour(names: Sequence[str]) -> Spec:
     return {"field": "which", "type": "nominal", "title": None, "scale": scale, "legend": {"orient": "top"}}
 
 
-def _points(name: str, points: Iterable[ParetoPoint]) -> list[Spec]:
+def _points(name: str, points: Iterable[BudgetPoint]) -> list[Spec]:
     return [{"which": name, "kib": round(p.sram_bytes / 1024, 2), "ms": round(p.milliseconds, 4)} for p in points]
 
 

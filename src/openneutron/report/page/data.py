@@ -14,6 +14,8 @@ from types import NoneType, UnionType
 from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from openneutron.errors import InvalidModelError
+from openneutron.report.advice import Advice
+from openneutron.report.pareto import BudgetPoint
 
 VERSION = 2
 """The version of the data's form; data of another version is refused."""
@@ -21,7 +23,7 @@ VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class TargetData:
-    """The chip, with the constants of the cost model that the roofline and the suggestions show.
+    """The chip, with the constants of the cost model that the roofline shows.
 
     ``pipelines`` are those of all cores, ``macs`` the multipliers of one of them; 0 in reports of earlier versions.
     ``constants_from`` is the memory that constants are copied from, and ``copies_beside`` states that copies run beside the kernels.
@@ -89,7 +91,6 @@ class Partition:
     arena_bytes: int
     prefetch_bytes: int
     io_bytes: int
-    other_io_sram_bytes: int
     weights_bytes: int
 
 
@@ -216,15 +217,6 @@ class CpuFallback:
 
 
 @dataclass(frozen=True, slots=True)
-class ParetoPoint:
-    """With a budget of ``sram_bytes``, an inference takes at most ``cycles``, those of the host included."""
-
-    sram_bytes: int
-    cycles: int
-    milliseconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class LayerAccuracy:
     """The signal-to-quantization-noise ratio of a tensor against the float model's, in dB: ``local_db`` with this layer alone
     quantized, ``accumulated_db`` with all layers before it too. None: not measured.
@@ -254,21 +246,9 @@ class Measured(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A change of the model or of its options, with the gain or the loss that the data shows.
-
-    ``cycles`` and ``bytes`` are the amounts in question, by which suggestions are sorted.
-    """
-
-    title: str
-    text: str
-    cycles: int = 0
-    bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class ReportData:
-    """A compile of a model as data. ``pareto`` and ``accuracy`` are empty where they were not computed."""
+    """A compile of a model as data. ``pareto``, ``advice`` and ``accuracy`` are empty where they were not computed. ``findings`` are lines
+    about lost time and accuracy."""
 
     model: str
     target: TargetData
@@ -281,9 +261,10 @@ class ReportData:
     peaks: tuple[Peak, ...] = field(repr=False)
     graph: tuple[GraphNode, ...] = field(repr=False)
     fallbacks: tuple[CpuFallback, ...] = field(repr=False)
-    pareto: tuple[ParetoPoint, ...] = field(default=(), repr=False)
+    pareto: tuple[BudgetPoint, ...] = field(default=(), repr=False)
     accuracy: tuple[LayerAccuracy, ...] = field(default=(), repr=False)
-    suggestions: tuple[Suggestion, ...] = field(default=(), repr=False)
+    advice: tuple[Advice, ...] = field(default=(), repr=False)
+    findings: tuple[Row, ...] = field(default=(), repr=False)
     version: int = VERSION
 
     def to_dict(self) -> dict[str, Any]:

@@ -53,8 +53,10 @@ def page(data: ReportData) -> str:
     parts += [(chart.key, chart.title, figure(chart)) for chart in drawn]
     if data.fallbacks:
         parts.append(("fallbacks", "On the CPU", _fallbacks(data)))
-    if data.suggestions:
-        parts.insert(1, ("next", "What to try next", _suggestions(data)))
+    if data.findings:
+        parts.insert(1, ("findings", "What takes time", _findings(data)))
+    if data.advice:
+        parts.insert(1, ("next", "What to try next", _advice(data)))
     subtitle = f"for {data.target.name} ({data.target.title}), modelled at {data.target.clock_mhz:g} MHz"
     return document(data.model, subtitle, _tiles(data), parts, drawn, data.to_dict())
 
@@ -179,9 +181,19 @@ def _facts(data: ReportData) -> str:
     return f'<dl class="facts">{rows}</dl>'
 
 
-def _suggestions(data: ReportData) -> str:
-    items = "".join(f"<li><strong>{escape(item.title)}</strong>{escape(item.text)}</li>" for item in data.suggestions)
-    return f'<ol class="advice">{items}</ol>'
+def _advice(data: ReportData) -> str:
+    items = "".join(
+        f"<li><strong>{escape(item.title)}: <code>{escape(item.options)}</code></strong>{escape(item.text)}.</li>"
+        for item in data.advice
+    )
+    return (
+        f'<p class="about">Each change was compiled, alone; these are its results.</p><ol class="advice">{items}</ol>'
+    )
+
+
+def _findings(data: ReportData) -> str:
+    items = "".join(f"<li><strong>{escape(item.label)}</strong>{escape(item.text)}</li>" for item in data.findings)
+    return f'<ul class="advice">{items}</ul>'
 
 
 def _graph(data: ReportData) -> str:
@@ -259,7 +271,7 @@ def _fallbacks(data: ReportData) -> str:
         for item in data.fallbacks
     )
     headings = ("operator", "name", "why", "MACs", "bytes between NPU and CPU", "delegate calls")
-    about = "Operators that stay on the CPU, with the reason and the cost. The modelled latency does not include them."
+    about = "Operators that stay on the CPU, with the reason and the cost. Of these the latency includes conversions and SOFTMAX alone."
     return f'<p class="about">{about}</p>{table(Table(headings, rows), "Operators on the CPU")}'
 
 
