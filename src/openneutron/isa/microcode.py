@@ -312,6 +312,9 @@ def decode(program: Program) -> Microcode:
         raise InvalidProgramError(f"microcode: {count} operators at word {table} run past its end.")
     places = [words.unsigned[table + i] for i in range(count)]
     operators = tuple(words.read_coded(rows.KERNEL_BY_CODE, "operator", place) for place in places)
+    names = _decode_names(program.kernels)
+    if names and len(names) != count:
+        raise InvalidProgramError(f"program: its kernels blob names {len(names)} operators; its microcode has {count}.")
     return Microcode(
         inputs=bindings[:inputs],
         outputs=bindings[inputs:],
@@ -323,7 +326,7 @@ def decode(program: Program) -> Microcode:
         profile_size=header["profile_size"],
         target=header["target"],
         cycles=header["cycles_low"] | header["cycles_high"] << 32,
-        names=_decode_names(program.kernels),
+        names=names,
         states=words.read_many(rows.STATE, header["states_offset"], header["state_count"]),
         state_size=header["state_size"],
     )

@@ -37,6 +37,9 @@ SUBGRAPHS_OF_OPTIONS = {
 OPTIONS = {name: options for name, (options, _) in SUBGRAPHS_OF_OPTIONS.items()} | {"VAR_HANDLE": "VarHandleOptions"}
 """Operators whose options are read although the operator table has no row of them, with their options tables."""
 
+COUNTS = {"VAR_HANDLE": (0, 1), "READ_VARIABLE": (1, 1), "ASSIGN_VARIABLE": (2, 0)}
+"""The numbers of inputs and outputs of operators of variables, which the operator table does not have."""
+
 BYTES_OF_A_REFERENCE = 4
 SHARED = 4
 """Files may share vectors and strings between tables. The objects then take at most so many times the bytes of the file, and"""
@@ -141,6 +144,12 @@ def _check_subgraph(model: Any, subgraph: Any, where: str, main: bool, constants
         _within(_indices(operator.inputs), len(tensors), subject, "tensor", [ABSENT])
         _within(_indices(operator.outputs), len(tensors), subject, "tensor", [ABSENT])
         _within(_indices(operator.intermediates), len(tensors), subject, "tensor")
+        counts = len(_indices(operator.inputs)), len(_indices(operator.outputs))
+        wanted = COUNTS.get(operator_name(model, operator), counts)
+        if counts != wanted:
+            raise DamagedError(
+                f"{subject} has {counts[0]} inputs and {counts[1]} outputs; it takes {wanted[0]} and gives {wanted[1]}"
+            )
         _check_options(model, operator, subject)
 
 
@@ -189,12 +198,16 @@ def _within(given: Iterable[int], count: int, subject: str, what: str, others: S
 _OPERATOR_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 
 
+CUSTOM = "CUSTOM "
+"""The beginning of the names of custom operators."""
+
+
 def operator_name(model: Any, operator: Any) -> str:
     """Return LiteRT's name of a file's operator, for instance ``CONV_2D``, or a custom operator's code."""
     code = model.operatorCodes[operator.opcodeIndex]
     builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
     if builtin == schema.BuiltinOperator.CUSTOM:
-        return f"CUSTOM {(code.customCode or b'?').decode('utf-8', 'replace')}"
+        return f"{CUSTOM}{(code.customCode or b'?').decode('utf-8', 'replace')}"
     return _OPERATOR_NAMES.get(builtin, f"BUILTIN {builtin}")
 
 

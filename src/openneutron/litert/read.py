@@ -22,6 +22,11 @@ from openneutron.ops import Attribute, Role
 
 FILE_IDENTIFIER = b"TFL3"
 
+TABLE_CODE = b"OpenNeutronTable"
+"""The custom operator that stands for a table of the NPU (``lookup``) in a model on its way through the compiler; no file has it."""
+
+TABLE_NAME = f"CUSTOM {TABLE_CODE.decode()}"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiteRTModel:
@@ -245,7 +250,7 @@ def _read_quant(item: Any, shape: tuple[int, ...]) -> QuantParams | None:
 
 def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:
     litert = operator_name(model, operator)
-    row = ops.BY_LITERT.get(litert)
+    row = ops.BY_NAME["lookup"] if litert == TABLE_NAME else ops.BY_LITERT.get(litert)
     inputs = tuple(None if place < 0 else names[place] for place in places(operator.inputs))
     while inputs and inputs[-1] is None:
         # Some operators say "no bias" with a -1 and some by leaving it out: here it is always left out.

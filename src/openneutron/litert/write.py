@@ -13,7 +13,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidModelError
 from openneutron.ir import Graph, Node, Tensor
-from openneutron.litert.check import DTYPE_OF_LITERT, operator_name
+from openneutron.litert.check import CUSTOM, DTYPE_OF_LITERT, operator_name
 from openneutron.litert.expand import expanded
 from openneutron.litert.read import FILE_IDENTIFIER, places
 from openneutron.ops import BY_NAME, Attribute, Role
@@ -106,6 +106,15 @@ def stored(model: Any, item: Any, data: np.ndarray) -> Any:
     return twin
 
 
+def constant_object(model: Any, like: Any, data: np.ndarray, name: str | None = None) -> Any:
+    """Return the flatbuffer object of a constant of the type and quantization of another tensor, and of this name or the other's."""
+    twin = stored(model, like, data)
+    twin.shape, twin.shapeSignature = np.array(data.shape, np.int32), None
+    twin.name = like.name if name is None else name.encode()
+    twin.isVariable = False
+    return twin
+
+
 def _new_buffer(model: Any, data: np.ndarray) -> int:
     buffer = schema.BufferT()
     buffer.data = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
@@ -139,6 +148,23 @@ def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, in
         for attribute in row.attributes:
             value = _litert_value(attribute, node.attrs.get(attribute.name, attribute.default))
             setattr(operator.builtinOptions, attribute.litert_field, value)
+    return operator
+
+
+def operator_object(model: Any, name: str, inputs: Sequence[int], outputs: Sequence[int]) -> Any:
+    """Return the flatbuffer object of an operator without options, by LiteRT's name as ``operator_name`` returns it; its code becomes a
+    new one of the model."""
+    code = schema.OperatorCodeT()
+    custom = name.removeprefix(CUSTOM)
+    code.builtinCode = schema.BuiltinOperator.CUSTOM if custom != name else getattr(schema.BuiltinOperator, name)
+    code.deprecatedBuiltinCode = min(code.builtinCode, 127)
+    code.customCode = custom.encode() if custom != name else None
+    code.version = 1
+    model.operatorCodes.append(code)
+    operator = schema.OperatorT()
+    operator.opcodeIndex = len(model.operatorCodes) - 1
+    operator.inputs = np.array(inputs, np.int32)
+    operator.outputs = np.array(outputs, np.int32)
     return operator
 
 

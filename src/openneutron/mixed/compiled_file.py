@@ -19,6 +19,7 @@ from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
 from openneutron.mixed.fold import folded
+from openneutron.mixed.tables import with_tables
 from openneutron.mixed.variables import partitioned
 from openneutron.options import budget_bytes
 from openneutron.targets import Target
@@ -119,7 +120,9 @@ def compile_file(
     target = targets.get(options.target)
     with step("Partitioning"):
         model = folded(model)
-        model, partitioning = partitioned(model, operators_not_to_delegate, target)
+        model, partitioning = partitioned(
+            with_tables(model, operators_not_to_delegate), operators_not_to_delegate, target
+        )
     graphs = [part.graph for part in partitioning.partitions]
     parts = _compiled(name, [(graph, partial(prepared, graph)) for graph in graphs], options)
     result = CompiledFile(name, model, options, partitioning, parts)

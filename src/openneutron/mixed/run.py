@@ -146,6 +146,12 @@ class FileSimulator:
                     f"it was compiled for {list(tensor.shape)}."
                 )
             given.append(value)
+        for index, value, binding in zip(step.found.inputs, given, step.simulator.microcode.inputs, strict=True):
+            if value.nbytes != binding["size"]:
+                raise InvalidModelError(
+                    f"NeutronGraph '{step.found.name}': its input '{self._tensors[index].name}' has {value.nbytes} bytes; its program takes "
+                    f"{binding['size']}. Compile the model again."
+                )
         if times is None:
             results = step.simulator.run(given)
         else:

@@ -51,7 +51,7 @@ def _state_as_int8(graph: Graph, state: State) -> State:
 def unsigned_reason(graph: Graph, node: Node) -> str | None:
     """Return the reason why a node of a graph with uint8 tensors can't run on int8, or None."""
     row = BY_NAME.get(node.op)
-    if row is None or not _is_unsigned(graph, node):
+    if row is None or not _is_unsigned(graph, node) or node.op == "lookup":  # of bytes to bytes, whatever these are
         return None
     if not row.unsigned:
         return NO_SUCH_KERNEL
