@@ -159,6 +159,18 @@ def is_exact(node: Node) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in EXACT and not is_quantize(node)
 
 
+NUMBERS = (torch.uint8, torch.int8, torch.int16)
+"""Types of integers that the NPU converts to numbers."""
+
+
+def is_number(node: Node) -> bool:
+    """Return whether the node's values are bytes or words that a program converts to float, and no quantized values."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dtype not in NUMBERS or is_quantize(node):
+        return False
+    return not any(is_dequantize(user) for user in node.users)
+
+
 def shape_of(node: Node) -> tuple[int, ...]:
     """Return the extents of a node's tensor. Raises ValueError where one is not a fixed number."""
     value = node.meta["val"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch.fx import Node
 
-from openneutron.ir import DType, Graph, QuantParams, Tensor
+from openneutron.ir import DType, Graph, QuantParams, Tensor, per_tensor
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.graph.program import (
     ACTIVATIONS,
@@ -29,6 +29,7 @@ from openneutron.pytorch.graph.program import (
     is_channels_last,
     is_dequantize,
     is_exact,
+    is_number,
     is_plain_layout,
     is_quantize,
     op_name,
@@ -259,17 +260,23 @@ class Lowering:
         return value if as_passed == wanted else Value(context.arranged(value, wanted), shape, wanted, shape)
 
     def _exact(self, node: Node) -> Value:
-        """Return the value of integers or booleans that come from outside, or are constant."""
+        """Return the value of integers or booleans that come from outside, or are constant. Bytes and words are numbers, at the
+        scale 1."""
         context, shape = self.context, shape_of(node)
+        dtype = DTYPE_OF_TORCH[node.meta["val"].dtype]
+        quant = per_tensor(1.0, 0) if is_number(node) else None
         if node in self.constants:
-            return plain(context.add_constant(node.name, self.constants.array(node)), shape)
+            return plain(context.add_constant(node.name, self.constants.array(node), quant), shape)
         if not is_plain_layout(node):
             raise Rejected(f"its input '{node.name}' is neither contiguous nor channels-last")
         order = CHANNELS_LAST if is_channels_last(node) else tuple(range(len(shape)))
         stored = tuple(shape[axis] for axis in order)
-        name = context.add_tensor(Tensor(context.unique(node.name), stored, DTYPE_OF_TORCH[node.meta["val"].dtype]))
-        context.inputs[node] = Value(name, shape, order, shape)
-        return context.inputs[node]
+        name = context.add_tensor(Tensor(context.unique(node.name), stored, dtype, quant))
+        value = context.inputs[node] = Value(name, shape, order, shape)
+        if dtype is not DType.UINT8:
+            return value
+        as_int8 = context.emit("quantize", (name,), stored, per_tensor(1.0, -128), f"{node.name}_int8", DType.INT8)
+        return Value(as_int8, shape, order, shape)
 
     def finished(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered | Refusal:
         """Return the graph with these inputs and outputs, or the output that does not lie in memory as ExecuTorch passes

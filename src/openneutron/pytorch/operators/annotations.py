@@ -126,6 +126,11 @@ LOG_SOFTMAX = ("aten.log_softmax.int", "aten._log_softmax.default")
 TRUTH_SCALE = (1 / 255, -128)
 """Scale and zero point of booleans as numbers: 0 and 1 are the ends of int8."""
 
+BYTES_AND_WORDS: Mapping[torch.dtype, tuple[float, int, torch.dtype]] = MappingProxyType(
+    {torch.uint8: (1.0, -128, torch.int8), torch.int8: (1.0, 0, torch.int8), torch.int16: (1.0, 0, torch.int16)}
+)
+"""Scale, zero point and type of integers as numbers, by the type of the integers: each is represented exactly."""
+
 LARGEST_VALUE = 1e4
 """A filler beyond this stands for no value: a range that held it would have no steps left for the others."""
 

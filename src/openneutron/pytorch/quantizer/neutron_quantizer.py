@@ -21,6 +21,7 @@ from openneutron.pytorch.graph.joins import joins_output
 from openneutron.pytorch.graph.pointwise import Region, find_regions, jumps
 from openneutron.pytorch.graph.rewriting import constant_nodes, constant_of
 from openneutron.pytorch.operators.annotations import (
+    BYTES_AND_WORDS,
     FILL,
     LOG_SOFTMAX,
     SOFTMAX,
@@ -313,9 +314,13 @@ class NeutronQuantizer(Quantizer):
 
     def _annotate_truths(self, node: Node, rule: AnnotationRule, config: QuantizationConfig) -> None:
         (source,) = node.all_input_nodes
-        if source.meta["val"].dtype == torch.bool and config.output_activation is not None:
-            assert rule.fixed is not None
-            node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, fixed_spec(*rule.fixed), _annotated=True)
+        if config.output_activation is None or node.meta["val"].dtype != torch.float32:
+            return
+        dtype = source.meta["val"].dtype
+        fixed = rule.fixed if dtype == torch.bool else BYTES_AND_WORDS.get(dtype)
+        is_computed = dtype != torch.int16 or INT16 in self.neutron_target_spec.neutron_target.npu.data_types.value
+        if fixed is not None and is_computed:
+            node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, fixed_spec(*fixed), _annotated=True)
 
     def _output_spec(
         self,

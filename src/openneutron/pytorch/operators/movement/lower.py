@@ -8,7 +8,7 @@ import math
 import torch
 from torch.fx import Node
 
-from openneutron.pytorch.graph.program import ACTIVATIONS, GETITEM, Reject, arguments_of, op_name, shape_of
+from openneutron.pytorch.graph.program import ACTIVATIONS, GETITEM, Reject, arguments_of, is_number, op_name, shape_of
 from openneutron.pytorch.operators.comparison.lower import is_truth, truths_as_numbers
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.results import Shape, Value, permuted
@@ -53,6 +53,8 @@ def copy(node: Node, context: Context) -> Value | Reject:
     source = node.args[0]
     if is_truth(source) and node.meta["val"].dtype == torch.float32:
         return truths_as_numbers(node, context, context.value(source))
+    if isinstance(source, Node) and is_number(source) and node.meta["val"].dtype == torch.float32:
+        return context.value(source)
     if isinstance(source, Node) and source.meta["val"].dtype != node.meta["val"].dtype:
         return Reject(f"it converts {source.meta['val'].dtype} to {node.meta['val'].dtype}")
     return _moved(node, context, context.value(source))

@@ -20,6 +20,7 @@ from openneutron.pytorch.graph.program import (
     Constants,
     Rejected,
     is_exact,
+    is_number,
     module_path,
     shape_of,
 )
@@ -95,7 +96,7 @@ class Context:
         """Return the value of an operand. Rejects what is neither quantized nor integers or booleans."""
         if not isinstance(node, Node):
             raise Rejected(f"its operand {node!r} is a number", QUANTIZE_FIRST)
-        if node not in self.values and is_exact(node) and self.enter is not None:
+        if node not in self.values and (is_exact(node) or is_number(node)) and self.enter is not None:
             self.values[node] = self.enter(node)
         if node not in self.values:
             value = node.meta.get("val")

@@ -25,7 +25,12 @@ from openneutron.pytorch.graph.rewriting import NodePass, add_call
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, FoldBatchNorm
 from openneutron.pytorch.quantizer.passes.computed_positions import ComputedPositions
 from openneutron.pytorch.quantizer.passes.constants import FoldConstants
-from openneutron.pytorch.quantizer.passes.exported_forms import InlineWrappers, MakeFunctional, PlainCasts
+from openneutron.pytorch.quantizer.passes.exported_forms import (
+    InlineWrappers,
+    MakeFunctional,
+    PlainCasts,
+    StatedConversions,
+)
 from openneutron.pytorch.quantizer.passes.recompose import Recompose
 
 _aten = torch.ops.aten
@@ -71,6 +76,7 @@ FIRST = (
     InlineWrappers(),
     MakeFunctional(),
     PlainCasts(),
+    StatedConversions(),
     Inference(),
     Recompose(),
     ComputedPositions(),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from openneutron.pytorch.graph.rewriting import (
     finished,
     hand_over,
 )
+from openneutron.pytorch.operators.annotations import BYTES_AND_WORDS, annotation_rules
 
 _aten = torch.ops.aten
 
@@ -197,6 +198,81 @@ class PlainCasts(NodePass):
         node.replace_all_uses_with(source)
         module.graph.erase_node(node)
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class StatedConversions(NodePass):
+    """Convert operands that are integers or booleans to float in front of arithmetic that does so itself.
+
+    PyTorch promotes the operands of such an operator to one type. The conversion of a constant is then folded, and the
+    conversion of an input can be delegated.
+    """
+
+    targets = frozenset(
+        (
+            *(
+                getattr(_aten, name).Tensor
+                for name in ("add", "sub", "mul", "div", "rsub", "eq", "ne", "lt", "le", "gt", "ge")
+            ),
+            *(getattr(_aten, name).default for name in ("maximum", "minimum", "atan2")),
+            _aten.pow.Tensor_Tensor,
+        )
+    )
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        operands = [item for item in node.args[:2] if isinstance(item, Node)]
+        types = {item: item.meta["val"].dtype for item in operands if isinstance(item.meta.get("val"), torch.Tensor)}
+        if len(types) < len(set(operands)) or not _is_float_arithmetic(node, types.values()):
+            return False
+        converted = [item for item, dtype in types.items() if not dtype.is_floating_point]
+        for item in converted:
+            node.replace_input_with(item, _as_float(module, node, item))
+        return bool(converted)
+
+
+def _is_float_arithmetic(node: Node, types: Collection[torch.dtype]) -> bool:
+    """Return whether the operator computes on float32: its result is float32, or an operand of a comparison is."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and torch.float32 in (value.dtype, *types)
+
+
+def _as_float(module: GraphModule, before: Node, source: Node) -> Node:
+    """Return a conversion of integers or booleans to float32 in front of a call."""
+    with module.graph.inserting_before(before):
+        node = module.graph.call_function(_aten._to_copy.default, (source,), {"dtype": torch.float32})
+    node.meta = {**before.meta, "val": source.meta["val"].to(torch.float32)}
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyConversions(NodePass):
+    """Convert an input of bytes or words to float before its elements are moved: ``x.permute(...).float()`` becomes
+    ``x.float().permute(...)``. The moves then have quantized values, which the NPU moves."""
+
+    targets = (_aten._to_copy.default,)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        changed = False
+        while (move := _move_behind(module, node)) is not None:
+            (source,) = move.all_input_nodes
+            early = _as_float(module, move, source)
+            late = add_call(module, node, move.target, early, *move.args[1:])
+            node.replace_all_uses_with(late)
+            module.graph.erase_node(node)
+            node, changed = early, True
+        return changed
+
+
+def _move_behind(module: GraphModule, node: Node) -> Node | None:
+    """Return the operator that moves the integers which a node converts to float32; None where there is none."""
+    move = node.args[0]
+    if not isinstance(move, Node) or move.op != "call_function" or node.meta["val"].dtype != torch.float32:
+        return None
+    if move.meta["val"].dtype not in BYTES_AND_WORDS or move.kwargs or len(move.all_input_nodes) != 1:
+        return None
+    rule = annotation_rules().get(str(move.target))
+    is_move = rule is not None and rule.is_shared(move) and rule.data == (0,) and isinstance(move.args[0], Node)
+    return move if is_move and constant_of(module, move.args[0]) is None else None
 
 
 _CASTS = (_aten._to_copy.default, _aten.to.dtype)

@@ -17,10 +17,12 @@ from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.exported_forms import (
     CastRows,
     DropExpands,
+    EarlyConversions,
     InlineWrappers,
     MakeFunctional,
     PlainCasts,
     PlainMoves,
+    StatedConversions,
 )
 from openneutron.pytorch.quantizer.passes.joins import PutsToJoins, SlicesOfJoins
 from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills, ProductsToLinear, SplitProjections
@@ -66,6 +68,8 @@ def default_passes(
         PutsToJoins(),
         Decompose(keep, litert_only),
         PlainCasts(),
+        StatedConversions(),
+        EarlyConversions(),
         DropExpands(),
         FoldConstants(),
         MaskedFills(),

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Inputs of bytes and words that a model converts to float are read by the NPU; integer constants are folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import openneutron
+from openneutron import CompileOptions
+from openneutron.api.pytorch import CompiledModel
+
+
+class Reads(nn.Module):
+    """A convolution over what ``read`` makes of the input."""
+
+    def __init__(self, read: Callable[[Tensor], Tensor], channels: int) -> None:
+        super().__init__()
+        self.read, self.conv = read, nn.Conv2d(channels, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(self.read(x))
+
+
+class Joins(nn.Module):
+    """A linear layer and an operator of its result and a constant."""
+
+    def __init__(self, join: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.linear, self.join = nn.Linear(8, 4), join
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.join(self.linear(x))
+
+
+def compiled(model: nn.Module, samples: list[tuple[Tensor, ...]], target: str = "imxrt700") -> CompiledModel:
+    made: CompiledModel = openneutron.compile(
+        model.eval(), samples[0], calibration=samples, options=CompileOptions(target=target)
+    )
+    return made
+
+
+def whole_range(dtype: torch.dtype, *shape: int) -> list[tuple[Tensor, ...]]:
+    """Return samples of all values of a type, both ends included."""
+    ends = torch.iinfo(dtype)
+    draw = torch.Generator().manual_seed(0)
+    samples = [torch.randint(ends.min, ends.max + 1, shape, generator=draw).to(dtype) for _ in range(3)]
+    samples[0].view(-1)[:2] = torch.tensor([ends.min, ends.max]).to(dtype)
+    return [(sample,) for sample in samples]
+
+
+MEAN = torch.tensor([0.48, 0.46, 0.41]).view(1, 3, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("read", "samples", "channels"),
+    [
+        (lambda x: x.permute(0, 3, 1, 2).float() / 255 - MEAN, whole_range(torch.uint8, 1, 8, 9, 3), 3),
+        (lambda x: (x / 255 - 0.5)[:, :, ::2], whole_range(torch.uint8, 1, 2, 8, 9), 2),
+        (lambda x: x.to(torch.float32) * 0.01, whole_range(torch.int8, 1, 2, 8, 9), 2),
+        (lambda x: x.float() / 32768, whole_range(torch.int16, 1, 1, 8, 9), 1),
+    ],
+    ids=["camera", "quotient of bytes", "int8", "int16"],
+)
+def test_an_input_of_bytes_or_words_runs_on_the_npu(
+    read: Callable[[Tensor], Tensor], samples: list[tuple[Tensor, ...]], channels: int
+) -> None:
+    torch.manual_seed(0)
+    made = compiled(Reads(read, channels), samples)
+    assert made.report.whole
+    assert made.graphs[0][made.graphs[0].inputs[0]].dtype.numpy == samples[0][0].numpy().dtype
+    for sample in samples:
+        found, expected = torch.as_tensor(made.run(*sample)[0]), made.quantized(*sample)
+        assert torch.allclose(found, expected, atol=0.05), (found - expected).abs().max()
+
+
+def test_channels_last_bytes_are_read_as_they_are() -> None:
+    torch.manual_seed(0)
+    samples = [(x.contiguous(memory_format=torch.channels_last),) for (x,) in whole_range(torch.uint8, 1, 3, 8, 9)]
+    made = compiled(Reads(lambda x: x.float() / 255, 3), samples)
+    assert made.report.whole
+    assert torch.allclose(torch.as_tensor(made.run(*samples[1])[0]), made.quantized(*samples[1]), atol=0.05)
+
+
+def test_words_stay_on_the_cpu_where_the_npu_computes_on_int8_alone() -> None:
+    torch.manual_seed(0)
+    made = compiled(Reads(lambda x: x.float() / 32768, 1), whole_range(torch.int16, 1, 1, 8, 9), "mcxn94x")
+    (left,) = [item for item in made.delegation.on_cpu if item.computes and not item.converts]
+    assert left.reason == "its tensor 'x' is int16; mcxn94x computes on int8 activations"
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda y: y + torch.arange(4),
+        lambda y: y * (torch.arange(4) < 3),
+        lambda y: y / torch.arange(1, 5),
+        lambda y: torch.arange(4) - y,
+        lambda y: torch.maximum(y, torch.tensor([0, 0, 1, 0])),
+    ],
+    ids=["sum", "product with booleans", "quotient", "difference", "maximum"],
+)
+def test_constants_of_integers_are_folded(join: Callable[[Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 8),) for _ in range(4)]
+    made = compiled(Joins(join), samples)
+    assert made.report.whole
+    assert torch.allclose(torch.as_tensor(made.run(*samples[1])[0]), made.quantized(*samples[1]), atol=0.05)
