@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from openneutron.api.pytorch import analyse
-from openneutron.pytorch.operators.attention.decompose import MASKED
+from openneutron.pytorch.operators.annotations import MASKED
 from openneutron.pytorch.quantizer.observers import REACH, RowRangeObserver
 from tests.pytorch.small_models import Compiled, assert_same_as_litert, outputs_of, steps_apart
 

@@ -27,6 +27,7 @@ from openneutron.pytorch.quantizer.observers import (
     LEAST_CHANNEL_RATIO,
     HistogramRangeObserver,
     PerChannelWeightObserver,
+    ReachedRangeObserver,
 )
 from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional
 from tests.pytorch.small_models import IMAGE, Around
@@ -68,7 +69,7 @@ def test_every_quantized_operator_can_be_lowered() -> None:
     assert {DECOMPOSED.get(name, name) for name in annotation_rules()} <= set(LOWER_RULES)
     assert set(ACTIVATIONS) <= set(annotation_rules())
     for name, rule in annotation_rules().items():
-        assert (rule.fixed is not None) == (rule.result is Result.FIXED), name
+        assert (rule.fixed is not None) == (rule.result in (Result.FIXED, Result.REACHED)), name
 
 
 def test_an_activation_runs_inside_the_layer_before_it() -> None:
@@ -98,13 +99,33 @@ def test_weights_have_a_scale_for_each_channel() -> None:
 
 
 def test_fixed_scales() -> None:
-    # The max pool keeps the two functions apart, which would be one table otherwise.
-    module = quantized(lambda m, x: torch.tanh(F.max_pool2d(torch.sigmoid(F.softmax(m.conv(x), 1)), 2)))
-    for name, wanted in (("softmax", (1 / 256, -128)), ("sigmoid", (1 / 256, -128)), ("tanh", (1 / 128, 0))):
-        (node,) = calls(module, name)
+    for function, wanted in (
+        (torch.sigmoid, (1 / 256, -128)),
+        (torch.tanh, (1 / 128, 0)),
+        (F.softmax, (1 / 256, -128)),
+    ):
+        options = {"dim": 1} if function is F.softmax else {}
+        module = quantized(
+            lambda m, x, function=function, options=options: F.max_pool2d(function(m.conv(x * 99), **options), 2)
+        )
+        (node,) = calls(module, function.__name__)
         assert scale_behind(node) == wanted
-    # The next operator takes the fixed scale as it is.
-    assert scale_before(calls(module, "sigmoid")[0]) == (1 / 256, -128)
+        # The next operator takes the fixed scale as it is.
+        assert scale_before(calls(module, "max_pool2d")[0]) == wanted
+
+
+def test_values_far_inside_a_fixed_range_have_their_own_scale() -> None:
+    module = quantized(lambda m, x: torch.tanh(F.max_pool2d(torch.sigmoid(m.conv(x) - 7), 2)))
+    for name, (scale, _) in (("sigmoid", (1 / 256, -128)), ("tanh", (1 / 128, 0))):
+        (node,) = calls(module, name)
+        own, zero_point = scale_behind(node)
+        assert own < scale / 8 and zero_point == -128
+    # One that reaches most of the range has LiteRT's scale, so that LiteRT's operator computes it.
+    observer = ReachedRangeObserver(1 / 256, -128, dtype=torch.int8, quant_min=-128, quant_max=127)
+    observer(torch.tensor([0.1, 0.85]))
+    assert [float(item) for item in observer.calculate_qparams()] == [1 / 256, -128]
+    observer = ReachedRangeObserver(1 / 256, -128, dtype=torch.int8, quant_min=-128, quant_max=127)
+    assert [float(item) for item in observer.calculate_qparams()] == [1 / 256, -128]
 
 
 def test_operands_of_mul_keep_their_own_scales() -> None:

@@ -30,6 +30,7 @@ class Result(Enum):
     OWN = "its own, from calibration"
     SHARED = "the first input's"
     FIXED = "fixed by the operator"
+    REACHED = "fixed by the operator, or a finer one where calibration sees a small part of its range"
     NONE = "none: integers or truth values"
 
 
@@ -115,8 +116,9 @@ JOIN = AnnotationRule(data=(0, 1), result=Result.SHARED)
 
 
 def fixed_by(op: str) -> AnnotationRule:
-    """Return the rule of an operator whose result has the fixed quantization of the operator table's row ``op``."""
-    return AnnotationRule(result=Result.FIXED, fixed=BY_NAME[op].fixed_output)
+    """Return the rule of an operator whose result has the fixed quantization of the operator table's row ``op``, or a finer
+    one."""
+    return AnnotationRule(result=Result.REACHED, fixed=BY_NAME[op].fixed_output)
 
 
 SOFTMAX = ("aten.softmax.int", "aten._softmax.default")
@@ -133,6 +135,10 @@ BYTES_AND_WORDS: Mapping[torch.dtype, tuple[float, int, torch.dtype]] = MappingP
 
 LARGEST_VALUE = 1e4
 """A filler beyond this stands for no value: a range that held it would have no steps left for the others."""
+
+MASKED = -64.0
+"""The number that is added to a masked score instead of -infinity, which int8 can't represent. It is exact in int8 as the
+one value of a mask beside 0; e**-64 is below anything that int8 and float32 sums of probabilities tell from 0."""
 
 FILL = "aten.masked_fill.Scalar"
 """The operator that fills masked positions. After decomposition, its fills are far outside the range of the values."""

@@ -49,11 +49,14 @@ from openneutron.pytorch.quantizer.specs import (
     fixed_spec,
     has_own_scale,
     is_float,
+    is_mask,
     is_per_channel,
     leader,
     log_probability_spec,
+    mask_spec,
     probability_spec,
     product_specs,
+    reached_spec,
     root_spec,
     row_dimension,
     row_spec,
@@ -335,6 +338,12 @@ class NeutronQuantizer(Quantizer):
         if rule.result is Result.FIXED:
             assert rule.fixed is not None
             return wide_fixed_spec() if config.activations == INT16 else fixed_spec(*rule.fixed)
+        if rule.result is Result.REACHED:
+            assert rule.fixed is not None
+            if config.activations == INT16:
+                return wide_fixed_spec()
+            # LiteRT's own operator has its fixed parameters, and so has training, whose values change.
+            return fixed_spec(*rule.fixed) if self.is_qat or self.converter != OPEN else reached_spec(*rule.fixed)
         if rule.is_shared(node) and first is not None and inputs[first] is not None:
             return SharedQuantizationSpec((first, node))
         state = argument(node, rule.state)
@@ -358,6 +367,8 @@ class NeutronQuantizer(Quantizer):
             return probability_spec(self.is_qat) if has_own_scale(node) else fixed_spec(*fixed_parameters("softmax"))
         if str(node.target) in LOG_SOFTMAX and activations == INT8:
             return log_probability_spec(self.is_qat)
+        if is_mask(node):
+            return mask_spec(self.is_qat, activations)
         dim = None if self.is_qat else row_dimension(node)
         if dim is not None:
             return row_spec(dim, activations)

@@ -23,7 +23,7 @@ from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 
 from openneutron.ops import BY_NAME
 from openneutron.ops.reductions import LEAST_SCALE
-from openneutron.pytorch.operators.annotations import LARGEST_VALUE
+from openneutron.pytorch.operators.annotations import LARGEST_VALUE, MASKED
 
 BINS = 2048
 CANDIDATES = 128
@@ -37,6 +37,9 @@ LEAST_ACTIVATION_SCALE = 2.0**-16
 """The smallest scale, which keeps requantization multipliers and int32 biases in range for a nearly constant tensor.
 ExecuTorch's NXP quantizer uses 2**-12. With that, a tensor of values below 0.004 has only 16 steps; products with
 probabilities over 1024 values have such values."""
+
+LEAST_REACHED_SCALE = 2.0**-20
+"""``LEAST_ACTIVATION_SCALE`` for results in [0, 1] or [-1, 1], which may be probabilities of rare events."""
 
 LEAST_WIDE_SCALE = 2.0**-24
 """``LEAST_ACTIVATION_SCALE`` for int16, which has 2**8 times as many steps."""
@@ -161,6 +164,31 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
 
     def extra_repr(self) -> str:
         return f"min_val={float(self.min_val)}, max_val={float(self.max_val)}"
+
+
+FAR_INSIDE = 0.8
+"""A result gets a scale of its own where that is below this part of the scale that LiteRT fixes for the operator: at least 2 dB
+less of rounding. Else LiteRT's operator computes it."""
+
+
+class ReachedRangeObserver(HistogramRangeObserver):
+    """Observes the result of an operator whose scale LiteRT fixes. Gives the fixed parameters, or those of the range that is
+    reached where they are much finer: a sigmoid of rare events has values far below 1.
+
+    scale, zero_point: the fixed parameters.
+    """
+
+    def __init__(self, scale: float = 1.0, zero_point: int = 0, **kwargs: Any) -> None:
+        kwargs.setdefault("eps", LEAST_REACHED_SCALE)
+        super().__init__(**kwargs)
+        self.fixed = scale, zero_point
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (scale, zero point)."""
+        reached = super().calculate_qparams()
+        if bool(self.histogram.any()) and float(reached[0]) < self.fixed[0] * FAR_INSIDE:
+            return reached
+        return torch.tensor([self.fixed[0]]), torch.tensor([self.fixed[1]], dtype=torch.int64)
 
 
 HEADROOM = 2.0
@@ -300,9 +328,11 @@ class RowRangeObserver(MinMaxObserver):
         x = x_orig.detach()
         if x.numel() and x.is_floating_point():
             x = torch.nan_to_num(x)
-            reached = torch.maximum(x, x.amax(self.dim, keepdim=True) - REACH)
-            # Rows of fillers alone give probabilities that nobody uses.
-            reached = reached[reached.abs() <= LARGEST_SIGNAL]
+            largest = x.amax(self.dim, keepdim=True)
+            reached = torch.maximum(x, largest - REACH)
+            # Rows whose every value is masked give probabilities that nobody uses.
+            is_hidden = (largest < MASKED / 2) & (largest < largest.max() + MASKED / 2)
+            reached = reached[(reached.abs() <= LARGEST_SIGNAL) & ~is_hidden]
             if reached.numel():
                 super().forward(reached)
         return x_orig
@@ -317,4 +347,14 @@ class ReachableRangeObserver(MinMaxObserver):
         reachable = x[x.abs() <= LARGEST_VALUE]
         if reachable.numel():
             super().forward(reachable)
+        return x_orig
+
+
+class MaskRangeObserver(MinMaxObserver):
+    """Observes a mask that is added to scores: what is below ``MASKED``, -infinity too, counts as ``MASKED``."""
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        x = x_orig.detach()
+        if x.numel() and x.is_floating_point():
+            super().forward(x.clamp(min=MASKED))
         return x_orig

@@ -25,17 +25,19 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.ops.reductions import MOST_EXPONENTIALS
 from openneutron.options import INT8, INT16
-from openneutron.pytorch.operators.annotations import SOFTMAX
+from openneutron.pytorch.operators.annotations import MASKED, SOFTMAX
 from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
     LEAST_WIDE_SCALE,
     HistogramRangeObserver,
     LatestWeightObserver,
     LogProbabilityObserver,
+    MaskRangeObserver,
     MovingRangeObserver,
     PerChannelWeightObserver,
     ProbabilityObserver,
     ReachableRangeObserver,
+    ReachedRangeObserver,
     RowRangeObserver,
     WeightObserver,
     WholeRangeObserver,
@@ -50,6 +52,12 @@ WIDE_FIXED_SCALE = 2.0**-15
 @dataclass(eq=True, frozen=True)
 class ChosenSpec(QuantizationSpec):
     """The spec of an activation with an observer that the user chose. Its readers share it."""
+
+
+@dataclass(eq=True, frozen=True)
+class DecidedSpec(QuantizationSpec):
+    """The spec of a result whose scale its operator decides with calibration: probabilities, their logarithms, sigmoid and tanh.
+    Such a result is requantized for a tensor of another spec, and does not take its scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +127,26 @@ def filled_spec(dim: int | None, is_qat: bool = False, activations: str = INT8) 
 
 
 @functools.cache
+def mask_spec(is_qat: bool = False, activations: str = INT8) -> QuantizationSpec:
+    """Return the spec of ``activation_spec`` of a mask that is added to scores, whose least value is ``MASKED``."""
+    observer: Any = MaskRangeObserver
+    options = {"eps": STORED[activations].least_scale}
+    made = FakeQuantize.with_args(observer=observer, **options) if is_qat else observer.with_args(**options)
+    return _spec(activations, made)
+
+
+def is_mask(node: Node) -> bool:
+    """Return whether every reader of a node ends its values at ``MASKED``."""
+    ends = ("aten.clamp.default", "aten.clamp_min.default")
+    return bool(node.users) and all(str(user.target) in ends and user.args[1:2] == (MASKED,) for user in node.users)
+
+
+@functools.cache
 def probability_spec(is_qat: bool = False) -> QuantizationSpec:
     """Return ``activation_spec``'s int8 for a softmax's result, with LiteRT's scale 1/256 or a finer one."""
     observer: Any = ProbabilityObserver
     made = FakeQuantize.with_args(observer=observer) if is_qat else observer
-    return _spec(INT8, made)
+    return _spec(INT8, made, DecidedSpec)
 
 
 @functools.cache
@@ -131,12 +154,14 @@ def log_probability_spec(is_qat: bool = False) -> QuantizationSpec:
     """Return ``activation_spec``'s int8 for a log_softmax's result, with LiteRT's scale 1/16 or a wider one."""
     observer: Any = LogProbabilityObserver
     made = FakeQuantize.with_args(observer=observer) if is_qat else observer
-    return _spec(INT8, made)
+    return _spec(INT8, made, DecidedSpec)
 
 
-def is_probability_spec(spec: object) -> bool:
-    """Return whether a spec is that of probabilities or of their logarithms."""
-    return any(spec is made(is_qat) for made in (probability_spec, log_probability_spec) for is_qat in (False, True))
+@functools.cache
+def reached_spec(scale: float, zero_point: int) -> QuantizationSpec:
+    """Return ``activation_spec``'s int8 for a result with these parameters, or with finer ones of the values that are reached."""
+    made: Any = ReachedRangeObserver.with_args(scale=scale, zero_point=zero_point)
+    return _spec(INT8, made, DecidedSpec)
 
 
 @functools.cache
@@ -253,10 +278,10 @@ def type_of(node: Node) -> str | None:
 
 
 def decided(node: Node, activations: str) -> QuantizationSpecBase | None:
-    """Return the quantization of a node's result where its operator fixes it: a constant one, or that of
+    """Return the quantization of a node's result where its operator decides it: a constant one, or that of
     probabilities. A result of another type than ``activations`` is converted, whatever its scale is."""
     spec = root_spec(node)[1]
-    is_fixed = isinstance(spec, FixedQParamsQuantizationSpec) or is_probability_spec(spec)
+    is_fixed = isinstance(spec, (FixedQParamsQuantizationSpec, DecidedSpec))
     return spec if is_fixed and type_of(node) == activations else None
 
 
@@ -275,10 +300,10 @@ def leader(data: Sequence[Node], activations: str) -> Node | None:
 
 
 def shares(item: Node, first: Node, activations: str) -> bool:
-    """Return whether an operand takes its leader's scale. An operand with a fixed scale is requantized, except a
-    probability among probabilities."""
+    """Return whether an operand takes its leader's scale. An operand with a scale of its operator's is requantized, except one among
+    results of the same operator, such as probabilities."""
     spec = decided(item, activations)
-    return spec is None or (is_probability_spec(spec) and spec is decided(first, activations))
+    return spec is None or (isinstance(spec, DecidedSpec) and spec is decided(first, activations))
 
 
 def bias_spec(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -234,7 +234,8 @@ def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram
     )
     with silenced() as printed:
         try:
-            program = torch.export.export(module, given.args, dict(given.kwargs), strict=False)
+            with _without_looking_at_masks():
+                program = torch.export.export(module, given.args, dict(given.kwargs), strict=False)
         except (OpenNeutronError, KeyboardInterrupt):
             raise
         # torch.export raises whatever the model's own code raises, and a good many types of its own.
@@ -245,6 +246,19 @@ def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram
             raise found from error
     sys.stderr.write(printed.getvalue())  # the model's own output
     return program
+
+
+@contextmanager
+def _without_looking_at_masks() -> Iterator[None]:
+    """Let PyTorch's transformers take a mask as it is. They would look at its values for a causal mask, which has a faster way
+    and the same result; while a model is exported there are no values."""
+    transformer = torch.nn.modules.transformer
+    looking = transformer._detect_is_causal_mask
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = looking
 
 
 def _at_example_shapes(program: ExportedProgram, given: ModelInputs, name: str) -> ExportedProgram:

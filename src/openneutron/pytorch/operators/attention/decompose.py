@@ -8,11 +8,8 @@ import math
 import torch
 from torch import Tensor
 
+from openneutron.pytorch.operators.annotations import MASKED
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
-
-MASKED = -64.0
-"""The number that is added to a masked score instead of -infinity, which int8 can't represent. It is exact in int8 as the
-one value of a mask beside 0; e**-64 is below anything that int8 and float32 sums of probabilities tell from 0."""
 
 MOST_KEYS_OF_SOFTMAX = 16
 """Keys up to which probabilities are LiteRT's SOFTMAX, whose result has the fixed scale 1/256.

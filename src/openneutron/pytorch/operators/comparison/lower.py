@@ -13,7 +13,7 @@ from torch.fx import Node
 from openneutron.ir import DType, QuantParams, per_tensor
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, op_name, shape_of, short_name
 from openneutron.pytorch.operators.rules.context import Context, broadcasting
-from openneutron.pytorch.operators.rules.results import Value, ends_of
+from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of
 from openneutron.pytorch.operators.rules.tables import Layout, always, lowers
 
 LEAST_SCALE = 1 / 256
@@ -62,6 +62,8 @@ def _comparison(name: str) -> Callable[[Node, Context], Value | Reject]:
         a, other = context.value(node.args[0]), node.args[1]
         if context.dtype(a) is DType.BOOL:
             return _of_truths(node, context, op)
+        if context.dtype(a) in INTEGERS and name in ("eq", "ne"):
+            return of_integers(node, context, a, other, op)
         if not isinstance(other, Node):
             assert isinstance(other, (int, float))
             (a,) = _comparable(node, context, (a,), name)
@@ -71,6 +73,61 @@ def _comparison(name: str) -> Callable[[Node, Context], Value | Reject]:
         return broadcasting(node, context, op, values, None, DType.BOOL)
 
     return rule
+
+
+INTEGERS = (DType.INT32, DType.INT64)
+
+_BYTES = per_tensor(0.5, 0)
+"""At this scale EQUAL distinguishes any two different bytes."""
+
+
+def of_integers(node: Node, context: Context, a: Value, other: object, op: str) -> Value | Reject:
+    """Compare the bytes of integers with those of a number or of other integers: EQUAL or NOT_EQUAL."""
+    dtype = context.dtype(a)
+    size = dtype.size_bytes
+    if not isinstance(other, Node):
+        assert isinstance(other, (int, float))
+        if other != int(other):
+            return Reject(f"it compares {dtype} with {other}; a whole number is needed")
+        number = np.array([int(other)], dtype.numpy).view(np.int8).reshape(1, size)
+        limit = context.add_constant(f"{node.name}_bytes", number, _BYTES)
+        stored = context.tensors[a.tensor].shape
+        operands, shape = (_bytes(context, a.tensor, (math.prod(stored),)), limit), (math.prod(stored), size)
+        whole = _all_bytes(node, context, op, operands, shape)
+        return Value(context.reshaped(whole, stored), a.shape, a.order, a.base)
+    b = context.value(other)
+    if context.dtype(b) is not dtype:
+        return Reject(f"its inputs are {dtype} and {context.dtype(b)}; integers of one type can be compared")
+    result = shape_of(node)
+    both = [
+        _bytes(
+            context,
+            context.arranged(value, tuple(range(len(value.shape)))),
+            (*(1,) * (len(result) - len(value.shape)), *value.shape),
+        )
+        for value in (a, b)
+    ]
+    whole = _all_bytes(node, context, op, both, (*result, size))
+    return Value(whole, result, tuple(range(len(result))), result)
+
+
+def _bytes(context: Context, tensor: str, shape: Shape) -> str:
+    """Return the bytes of integers, in this shape and a last axis of its own."""
+    here = context.tensors[tensor]
+    size = here.dtype.size_bytes
+    if here.data is not None:
+        numbers = np.ascontiguousarray(here.data).reshape(*shape, 1).view(np.int8)
+        return context.add_constant(f"{here.name}_bytes", numbers, _BYTES)
+    name = context.emit("bitcast", (here.name,), (*here.shape, size), _BYTES, f"{here.name}_bytes", DType.INT8)
+    return context.reshaped(name, (*shape, size))
+
+
+def _all_bytes(node: Node, context: Context, op: str, operands: Sequence[str], shape: Shape) -> str:
+    """Return whether all bytes of a number are equal, or one is not."""
+    same = context.emit(op, operands, shape, None, f"{node.name}_of_bytes", DType.BOOL)
+    axes = context.add_integers(f"{node.name}_axes", [len(shape) - 1])
+    over = "reduce_all" if op == "equal" else "reduce_any"
+    return context.emit(over, (same, axes), shape[:-1], None, node.name, DType.BOOL, keep_dims=False)
 
 
 for _name in _COMPARISONS:

@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.pytorch.graph.program import ACTIVATIONS, GETITEM, Reject, arguments_of, is_number, op_name, shape_of
-from openneutron.pytorch.operators.comparison.lower import is_truth, truths_as_numbers
+from openneutron.pytorch.operators.comparison.lower import INTEGERS, is_truth, of_integers, truths_as_numbers
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.results import Shape, Value, permuted
 from openneutron.pytorch.operators.rules.tables import DROPS, Layout, lowers
@@ -56,6 +56,9 @@ def copy(node: Node, context: Context) -> Value | Reject:
     if isinstance(source, Node) and is_number(source) and node.meta["val"].dtype == torch.float32:
         return context.value(source)
     if isinstance(source, Node) and source.meta["val"].dtype != node.meta["val"].dtype:
+        value = context.value(source)
+        if node.meta["val"].dtype == torch.bool and context.dtype(value) in INTEGERS:
+            return of_integers(node, context, value, 0, "not_equal")
         return Reject(f"it converts {source.meta['val'].dtype} to {node.meta['val'].dtype}")
     return _moved(node, context, context.value(source))
 
@@ -182,7 +185,7 @@ def _sliced(node: Node, context: Context, value: Value, dim: int, start: int, en
     if (start, end, step) == (0, value.shape[dim], 1):
         return value
     value = context.settled(value)
-    quant, place = context.quant(value), value.order.index(dim)
+    here, place = context.tensors[value.tensor], value.order.index(dim)
     end = min(end, start + ((end - start - 1) // step * step + 1))
     shape = (*value.shape[:dim], len(range(start, end, step)), *value.shape[dim + 1 :])
     stored = value.stored
@@ -200,13 +203,13 @@ def _sliced(node: Node, context: Context, value: Value, dim: int, start: int, en
     begin = context.add_integers(f"{node.name}_begin", begins)
     if step == 1:
         size = context.add_integers(f"{node.name}_size", taken)
-        name = context.emit("slice", (source, begin, size), taken, quant, node.name)
+        name = context.emit("slice", (source, begin, size), taken, here.quant, node.name, here.dtype)
     else:
         last = context.add_integers(f"{node.name}_end", ends)
         steps = context.add_integers(
             f"{node.name}_steps", [step if axis == place else 1 for axis in range(len(stored))]
         )
-        name = context.emit("strided_slice", (source, begin, last, steps), taken, quant, node.name)
+        name = context.emit("strided_slice", (source, begin, last, steps), taken, here.quant, node.name, here.dtype)
     result = tuple(shape[axis] for axis in value.order)
     return Value(context.reshaped(name, result), shape, value.order, shape)
 
@@ -239,12 +242,12 @@ def repeat(node: Node, context: Context) -> Value | Reject:
     shape = shape_of(node)
     value = context.value(node.args[0])
     value = context.settled(context.viewed(value, (1,) * (len(shape) - len(value.shape)) + value.shape))
-    quant, name = context.quant(value), value.tensor
+    here, name = context.tensors[value.tensor], value.tensor
     wanted = tuple(shape[axis] for axis in value.order)
     for outer, extent, count, inner in _repeats(value.stored, wanted):
         source = context.reshaped(name, (outer, extent, inner))
         counts = context.add_integers(f"{node.name}_counts", (1, count, 1))
-        name = context.emit("tile", (source, counts), (outer, extent * count, inner), quant, node.name)
+        name = context.emit("tile", (source, counts), (outer, extent * count, inner), here.quant, node.name, here.dtype)
     return _moved(node, context, Value(context.reshaped(name, wanted), shape, value.order, shape))
 
 

@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
+from openneutron.pytorch.graph.program import arguments_of
 from openneutron.pytorch.graph.rewriting import (
     NodePass,
     add_call,
@@ -173,15 +174,18 @@ _ASSERTIONS = (_aten._assert_tensor_metadata.default, _aten._assert_async.defaul
 """Assertions on types and layouts, and on values; ExecuTorch's runtime has no kernels for them."""
 
 
+_CONVERSIONS = (_aten.to.dtype, _aten.to.dtype_layout, _aten.to.device)
+
+
 @dataclass(frozen=True, slots=True)
 class PlainCasts(NodePass):
-    """Rewrite ``x.to(dtype)`` to the operator that only casts, or to ``x`` where that has the type already, and remove
-    assertions.
+    """Rewrite ``x.to(dtype)``, with a device or layout too, to the operator that only casts, or to ``x`` where that has the type
+    already, and remove assertions.
 
     Export adds assertions on types and layouts beside the other form; they are true in any graph with fixed types.
     """
 
-    targets = (*_ASSERTIONS, _aten.to.dtype)
+    targets = (*_ASSERTIONS, *_CONVERSIONS)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
         if node.target in _ASSERTIONS:
@@ -193,7 +197,8 @@ class PlainCasts(NodePass):
             node.target, node.args = _aten._to_copy.default, (source,)
             node.kwargs = {"dtype": node.meta["val"].dtype}
             return True
-        if len(node.args) > 2 or node.kwargs:
+        given = arguments_of(node)
+        if given["copy"] or given["memory_format"] is not None:
             return False
         node.replace_all_uses_with(source)
         module.graph.erase_node(node)

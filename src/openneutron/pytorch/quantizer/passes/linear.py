@@ -108,8 +108,10 @@ def _left_constant(module: GraphModule, node: Node, matrix: Tensor) -> bool:
 
 
 def _take_bias(module: GraphModule, linear: Node) -> bool:
-    """Make the constant that the linear layer's only reader adds the layer's bias."""
-    if (len(linear.args) > 2 and linear.args[2] is not None) or len(linear.users) != 1:
+    """Make the constant that the linear layer's only reader adds the layer's bias, or part of it."""
+    before = linear.args[2] if len(linear.args) > 2 else None
+    known = constant_of(module, before)
+    if len(linear.users) != 1 or (before is not None and known is None):
         return False
     (user,) = linear.users
     if user.target is not _aten.add.Tensor or user.kwargs or len(user.args) != 2:
@@ -121,7 +123,8 @@ def _take_bias(module: GraphModule, linear: Node) -> bool:
         return False
     if (added.numel() > 1 and added.shape[-1] != width) or user.meta["val"].shape != value.shape:
         return False
-    bias = add_constant(module, linear, f"{linear.name}_bias", added.reshape(-1).expand(width).contiguous())
+    whole = added.reshape(-1).expand(width) + (0 if known is None else known)
+    bias = add_constant(module, linear, f"{linear.name}_bias", whole.contiguous())
     linear.args = (*linear.args[:2], bias)
     user.replace_all_uses_with(linear)
     module.graph.erase_node(user)

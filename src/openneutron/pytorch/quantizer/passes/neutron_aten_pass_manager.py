@@ -26,6 +26,7 @@ from openneutron.pytorch.quantizer.passes.exported_forms import (
 )
 from openneutron.pytorch.quantizer.passes.joins import PutsToJoins, SlicesOfJoins
 from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills, ProductsToLinear, SplitProjections
+from openneutron.pytorch.quantizer.passes.masks import BooleanMasks
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
 from openneutron.pytorch.quantizer.passes.norms import ComputedGains, WrittenNorms
 from openneutron.pytorch.quantizer.passes.recompose import Recompose
@@ -55,6 +56,7 @@ def default_passes(
             Decompose(keep, litert_only),
             PlainCasts(),
             DropExpands(),
+            BooleanMasks(keep),
             ScalarsToTensors(training=True),
             SlicesOfJoins(),
             FoldBatchNorm(("linear",)),
@@ -73,6 +75,7 @@ def default_passes(
         DropExpands(),
         FoldConstants(),
         MaskedFills(),
+        BooleanMasks(keep),
         WrittenAttention(keep),
         FoldConstants(),
         DropUnitFactors(),

@@ -14,7 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from openneutron.pytorch.graph.program import WRITTEN_AS
 from openneutron.pytorch.graph.rewriting import NodePass, add_call, constant_of, splice
-from openneutron.pytorch.operators.attention.decompose import MASKED, MOST_KEYS_OF_SOFTMAX, attended
+from openneutron.pytorch.operators.annotations import MASKED
+from openneutron.pytorch.operators.attention.decompose import MOST_KEYS_OF_SOFTMAX, attended
 
 _aten = torch.ops.aten
 _PRODUCTS = (_aten.matmul.default, _aten.bmm.default)
@@ -48,8 +49,7 @@ scale (``MOST_KEYS_OF_SOFTMAX``)."""
 @dataclass(frozen=True, slots=True)
 class WrittenAttention(NodePass):
     """Rewrite ``softmax(scores + mask) @ values`` as ``scaled_dot_product_attention`` is decomposed: with a factor of
-    the scores on the queries, with the division last where there are many keys, and with ``MASKED`` for a mask's
-    -infinity.
+    the scores on the queries, and with the division last where there are many keys.
 
     This applies only where nothing else reads the probabilities. keep: calls to leave alone.
     """
@@ -102,37 +102,26 @@ def _keeps_rows(node: Node) -> bool:
 
 def _rewrite(module: GraphModule, product: Node, chain: list[Node]) -> bool:
     *views, softmax = chain
-    scores, masks, is_causal = _unmasked(module, softmax.args[0])
-    values = product.args[1]
-    assert isinstance(values, Node)
+    scores, values = softmax.args[0], product.args[1]
+    assert isinstance(scores, Node) and isinstance(values, Node)
     if not all(isinstance(item.meta.get("val"), FakeTensor) for item in (scores, values)):
         return False
-    if not masks and (is_causal or softmax.meta["val"].shape[-1] <= MOST_KEYS_OF_SOFTMAX):
+    if softmax.meta["val"].shape[-1] <= MOST_KEYS_OF_SOFTMAX or _is_uneven(module, scores):
         return False
-    sources = [scores, values, *masks]
 
-    def function(scores: Tensor, values: Tensor, *mask: Tensor) -> Tensor:
-        if mask:
-            scores = scores + (_added(mask) if mask[0].dtype == torch.bool else mask[0].clamp(min=MASKED))
+    def function(scores: Tensor, values: Tensor) -> Tensor:
         for view in reversed(views):
             if view.target is not _aten.dropout.default:
                 assert isinstance(view.target, torch._ops.OpOverload)
                 scores = view.target(scores, *view.args[1:], **view.kwargs)
-        return attended(scores, values, is_causal)
+        return attended(scores, values)
 
+    sources = [scores, values]
     fakes = [source.meta["val"] for source in sources]
     with torch.no_grad(), fakes[0].fake_mode:
         traced = make_fx(function, pre_dispatch=True)(*fakes)
     splice(module, product, traced, sources)
     return True
-
-
-def _added(hidden: tuple[Tensor, ...]) -> Tensor:
-    """Return ``MASKED`` where one of the booleans is true, and 0 elsewhere."""
-    first, *others = hidden
-    for other in others:
-        first = _aten.logical_or.default(first, other)
-    return _aten.where.self(first, torch.full((), MASKED), torch.full((), 0.0))
 
 
 def _move_factors(module: GraphModule, softmax: Node) -> bool:
@@ -182,49 +171,20 @@ def _product_behind(node: object) -> Node | None:
     return None
 
 
-def _unmasked(module: GraphModule, scores: Node) -> tuple[Node, list[Node], bool]:
-    """Return the scores without their masks, the masks, and whether these are uneven.
-
-    A mask is true or below 0 where a score does not count. The list is empty where no rewrite is needed. Uneven masks, such
-    as a causal one, let rows see very different numbers of keys.
-    """
-    if scores.target is _aten.add.Tensor and not scores.kwargs:
-        for data, mask in (scores.args[:2], scores.args[1::-1]):
-            known = constant_of(module, mask)
-            if known is not None and isinstance(data, Node) and known.is_floating_point() and known.numel() > 1:
-                hidden = known <= MASKED
-                stays = not bool(hidden.any()) or data.meta["val"].shape != scores.meta["val"].shape
-                assert isinstance(mask, Node)
-                return (scores, [], False) if stays else (data, [mask], _is_uneven(hidden, scores))
-    data, masks, is_uneven = scores, [], False
-    while (filled := _filled(module, data)) is not None:
-        data, mask, fills = filled
-        known = constant_of(module, mask)
-        is_uneven |= known is not None and _is_uneven(known == fills, scores)
-        masks.append(mask if fills else add_call(module, scores, _aten.logical_not.default, mask))
-    return data, masks, is_uneven
-
-
-def _filled(module: GraphModule, scores: Node) -> tuple[Node, Node, bool] | None:
-    """Return the scores before a fill with ``MASKED`` or less, the mask, and its value at the filled positions; None for
-    other calls."""
-    if scores.target is _aten.masked_fill.Scalar:
-        data, mask, number = scores.args
-        fills = True
-    elif scores.target is _aten.where.self:
-        mask, *either = scores.args
-        fills = constant_of(module, either[0]) is not None
-        filler, data = either if fills else either[::-1]
-        known = constant_of(module, filler)
-        number = float(known) if known is not None and known.numel() == 1 else 0.0
-    else:
-        return None
-    if not isinstance(data, Node) or not isinstance(mask, Node) or not isinstance(number, (int, float)):
-        return None
-    fits = data.meta["val"].shape == scores.meta["val"].shape
-    return (data, mask, fills) if fits and number <= MASKED else None
-
-
-def _is_uneven(hidden: Tensor, scores: Node) -> bool:
-    seen = (~hidden.expand(scores.meta["val"].shape)).sum(-1)
-    return bool(seen.max() > MOST_UNEVEN * seen.min().clamp(min=1))
+def _is_uneven(module: GraphModule, scores: Node) -> bool:
+    """Return whether a constant mask, as ``BooleanMasks`` states it, lets rows see very different numbers of keys, as a causal
+    one does."""
+    if scores.target is not _aten.add.Tensor:
+        return False
+    waiting, shape = [scores.args[1]], scores.meta["val"].shape
+    while waiting:
+        here = waiting.pop()
+        known = constant_of(module, here)
+        if known is not None and known.numel() > 1:
+            hidden = known if known.dtype == torch.bool else known <= MASKED
+            seen = (~hidden).expand(shape).sum(-1)
+            if bool(seen.max() > MOST_UNEVEN * seen.min().clamp(min=1)):
+                return True
+        elif isinstance(here, Node) and here.target in (_aten.where.self, _aten.logical_or.default):
+            waiting += here.args[: 1 if here.target is _aten.where.self else None]
+    return False

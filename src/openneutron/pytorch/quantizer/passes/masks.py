@@ -1,0 +1,540 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Masks of a softmax's scores: find what hides scores, in whatever form a model states it, and state it by booleans."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+from torch.fx.passes.infra.pass_base import PassResult
+
+from openneutron.pytorch.graph.pointwise import SAME, is_pointwise
+from openneutron.pytorch.graph.program import overload_of
+from openneutron.pytorch.graph.rewriting import add_constant, constant_of, finished
+from openneutron.pytorch.operators.annotations import MASKED
+from openneutron.pytorch.quantizer.passes.linear import factor_of
+from openneutron.pytorch.quantizer.specs import row_dimension
+
+_aten = torch.ops.aten
+
+_VIEWS = frozenset(
+    (
+        _aten.expand.default,
+        _aten.flatten.using_ints,
+        _aten.permute.default,
+        _aten.repeat.default,
+        _aten.reshape.default,
+        _aten.slice.Tensor,
+        _aten.squeeze.default,
+        _aten.squeeze.dim,
+        _aten.squeeze.dims,
+        _aten.transpose.int,
+        _aten.unflatten.int,
+        _aten.unsqueeze.default,
+        _aten.view.default,
+    )
+)
+"""Operators that move elements of their one tensor, whatever the elements are."""
+
+_CLAMPS = (_aten.clamp.default, _aten.clamp_min.default)
+
+MOST_BOOLEANS = 3
+"""A mask is a function of at most this many booleans, whose combinations are all evaluated."""
+
+MOST_NODES = 64
+"""The limit on operators between booleans and a mask."""
+
+TRUE_FROM = 0.5
+"""A float input that is a mask of 0 and 1 counts as 1 from here on, so that its rounding to int8 does not matter."""
+
+Views: TypeAlias = tuple["Node | tuple[int, ...]", ...]
+"""Moves of elements in their order: calls whose first argument they move, or shapes to expand to."""
+
+Variable: TypeAlias = tuple[Node, Views]
+"""An input of a mask's expression: a node that holds booleans or numbers 0 and 1, and how its elements are moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanMasks:
+    """Rewrite what hides scores in front of a softmax as one sum with ``where(hidden, MASKED, 0)``.
+
+    Such masks are sums with numbers of at most ``MASKED`` beside 0 that follow from booleans, from integers or float inputs
+    that are 0 or 1, or from constants; differences, fills and choices with such numbers; and sums of a mask and other terms,
+    which stay. The booleans of a mask are computed once for all layers. A float input that is added to scores as it is ends at
+    ``MASKED``. keep: calls to leave alone.
+    """
+
+    keep: Callable[[Node], bool] | None = None
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        made = _Made(module)
+        changed = False
+        for node in list(module.graph.nodes):
+            if node.op == "call_function" and self._is_masked(node):
+                changed |= made.rewrite(node)
+        return finished(module, changed)
+
+    def _is_masked(self, node: Node) -> bool:
+        if self.keep is not None and (self.keep(node) or any(map(self.keep, node.users))):
+            return False
+        return _is_float(node) and not _is_difference(node) and _rows_behind(node)
+
+
+def _rows_behind(node: Node) -> bool:
+    """Return whether a softmax over the last dimension reads a node, at once or behind views that keep rows."""
+    rank = node.meta["val"].dim()
+    if rank and row_dimension(node) == rank - 1:
+        return True
+    if len(node.users) != 1 or not rank:
+        return False
+    (user,) = node.users
+    if user.target not in (_aten.view.default, _aten.reshape.default, _aten.contiguous.default, _aten.clone.default):
+        return False
+    return bool(user.meta["val"].shape[-1:] == node.meta["val"].shape[-1:]) and _rows_behind(user)
+
+
+def _is_difference(node: Node) -> bool:
+    """Return whether a node is the distance of scores from their row's largest."""
+    second = node.args[1] if node.target is _aten.sub.Tensor else None
+    return isinstance(second, Node) and second.target is _aten.amax.default
+
+
+def _is_float(node: object) -> bool:
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return isinstance(value, Tensor) and value.dtype == torch.float32
+
+
+@dataclass(slots=True)
+class _Made:
+    """The nodes of masks that are there so far, by what they hold, for the layers to share."""
+
+    module: GraphModule
+    nodes: dict[Any, Node] = field(default_factory=dict)
+    hidden: list[Node | Tensor] = field(default_factory=list)
+    """What hides the scores at hand: booleans, computed or constant."""
+
+    def rewrite(self, scores: Node) -> bool:
+        """Rewrite the masks of scores; return False where there are none."""
+        self.hidden = []
+        rest = self._without(scores, 1.0, scores)
+        if rest is scores or rest is None:
+            return False
+        if self.hidden:
+            rest = self._call(scores, scores, _aten.add.Tensor, rest, self._added(scores))
+        if rest.meta["val"].shape != scores.meta["val"].shape:
+            rest = self._call(scores, scores, _aten.expand.default, rest, list(scores.meta["val"].shape))
+        scores.replace_all_uses_with(rest)
+        return True
+
+    # Taking masks out
+
+    def _without(self, node: Node, factor: float, scores: Node) -> Node | None:
+        """Return the node without its masks, which go to ``hidden``: the node itself where it has none, None where it is one.
+        factor: what the node's values are multiplied by before they are scores."""
+        if node is not scores and self._is_hiding(node, factor, scores):
+            return None
+        if node is not scores and (len(node.users) != 1 or node.op != "call_function"):
+            return self._ended(node, factor)
+        first, *others = (item for item in node.args) if node.args else (None,)
+        if node.target in (_aten.add.Tensor, _aten.sub.Tensor) and not node.kwargs and len(node.args) == 2:
+            return self._without_in_sum(node, factor, scores)
+        multiplied = factor_of(self.module, node)
+        if multiplied is not None and multiplied > 0 and isinstance(first, Node) and _is_float(first):
+            rest = self._without(first, factor * multiplied, scores)
+            changed = rest is not None and rest is not first
+            return self._call(scores, node, node.target, rest, *others) if changed else (rest and node)
+        if node.target in _CLAMPS and isinstance(first, Node) and _least(node) <= MASKED:
+            rest = self._without(first, factor, scores)
+            return node if rest is first else rest
+        filled = self._filled(node, factor)
+        if filled is not None:
+            data, condition, fills = filled
+            self.hidden.append(self._truth(condition, fills, scores))
+            return self._without(data, factor, scores)
+        return node if node is scores else self._ended(node, factor)
+
+    def _without_in_sum(self, node: Node, factor: float, scores: Node) -> Node | None:
+        first, second = node.args
+        sign = -1.0 if node.target is _aten.sub.Tensor else 1.0
+        if not isinstance(first, Node) or not isinstance(second, Node) or _input_behind(first):
+            return node
+        left = self._without(first, factor, scores)
+        right = self._without(second, factor * sign, scores)
+        if left is first and right is second:
+            return node
+        if right is None:
+            return left
+        if left is None:
+            return right if sign > 0 else self._call(scores, node, _aten.neg.default, right)
+        return self._call(scores, node, node.target, left, right)
+
+    def _ended(self, node: Node, factor: float) -> Node:
+        """Return a float input of the model that is added to scores with ``MASKED`` as its least value."""
+        source = _input_behind(node)
+        if source is None or factor != 1:
+            return node
+        key = ("ended", source)
+        if key not in self.nodes:
+            self.nodes[key] = self._call(_behind(source), node, _aten.clamp.default, source, MASKED)
+        return self._moved(self.nodes[key], _views_between(source, node), node)
+
+    def _filled(self, node: Node, factor: float) -> tuple[Node, Node, bool] | None:
+        """Return the scores in front of a fill that hides some, the condition, and its value where they are hidden."""
+        if node.target is _aten.masked_fill.Scalar:
+            data, condition, number = node.args
+            fills = True
+        elif node.target is _aten.where.self:
+            condition, *either = node.args
+            fills = constant_of(self.module, either[0]) is not None
+            filler, data = either if fills else either[::-1]
+            known = constant_of(self.module, filler)
+            uniform = known is not None and known.numel() and bool((known == known.reshape(-1)[0]).all())
+            number = float(known.reshape(-1)[0]) if uniform and known is not None else 0.0
+        else:
+            return None
+        if not isinstance(data, Node) or not isinstance(condition, Node) or not isinstance(number, (int, float)):
+            return None
+        return (data, condition, fills) if number * factor <= MASKED else None
+
+    # Masks as functions of booleans
+
+    def _is_hiding(self, node: Node, factor: float, scores: Node) -> bool:
+        """Return whether a term hides scores or does nothing; then what hides them is in ``hidden``."""
+        known = constant_of(self.module, node)
+        if known is not None:
+            masks, rest = known.double() * factor <= MASKED, known
+            if not bool(masks.any()) or bool(rest[~masks].any()):
+                return False
+            self.hidden.append(masks)
+            return True
+        expression = _expression(self.module, node)
+        if expression is None:
+            return False
+        combinations = list(itertools.product((False, True), repeat=len(expression.variables)))
+        masks_of = []
+        for values in combinations:
+            result = expression.evaluated(dict(zip(expression.variables, map(float, values), strict=True)), self.module)
+            masks = result.double() * factor <= MASKED
+            if bool(torch.where(masks, 0.0, result).any()):
+                return False
+            masks_of.append(masks)
+        if not any(bool(masks.any()) for masks in masks_of):
+            return False
+        if any(variable[0].op == "placeholder" and _is_float(variable[0]) for variable in expression.variables):
+            # A logarithm hides at 0 too, but half of it does not: only steps are masks.
+            halves = expression.evaluated(dict.fromkeys(expression.variables, TRUE_FROM), self.module)
+            if not bool((halves.double() * factor <= MASKED).all()):
+                return False
+        self.hidden.append(self._of_combinations(expression.variables, combinations, masks_of, scores))
+        return True
+
+    def _of_combinations(
+        self,
+        variables: Sequence[Variable],
+        combinations: Sequence[tuple[bool, ...]],
+        masks_of: Sequence[Tensor],
+        scores: Node,
+    ) -> Node:
+        """Return the boolean that is true for these masks of the combinations of the variables' values."""
+        uniform = all(masks.numel() == 1 for masks in masks_of)
+        count = sum(bool(masks.any()) for masks in masks_of)
+        negated = uniform and 2 * count > len(masks_of)
+        terms: list[Node] = []
+        for values, masks in zip(combinations, masks_of, strict=True):
+            masks = ~masks if negated else masks
+            if not bool(masks.any()):
+                continue
+            factors = [
+                self._truth(self._literal(variable), value, scores)
+                for variable, value in zip(variables, values, strict=True)
+            ]
+            term = self._joined(_aten.logical_and.default, factors, scores)
+            if not bool(masks.all()):
+                term = self._joined(_aten.logical_and.default, [term, masks], scores)
+            terms.append(term)
+        found = self._joined(_aten.logical_or.default, terms, scores)
+        return self._truth(found, False, scores) if negated else found
+
+    def _literal(self, variable: Variable) -> Node:
+        """Return the variable as a boolean, moved as the variable is, without axes on which it repeats."""
+        root, views = variable
+        dtype, key = root.meta["val"].dtype, ("boolean", root)
+        if dtype == torch.bool:
+            self.nodes[key] = root
+        elif key not in self.nodes:
+            before = _behind(root)
+            if dtype.is_floating_point:
+                self.nodes[key] = self._call(before, before, _aten.gt.Scalar, root, TRUE_FROM)
+            else:
+                self.nodes[key] = self._call(before, before, _aten.ne.Scalar, root, 0)
+        return self._moved(self.nodes[key], views, root)
+
+    def _moved(self, node: Node, views: Views, origin: Node) -> Node:
+        """Return the node with its elements moved: reshaped where that is all of it, but for repetitions, which broadcasting
+        makes."""
+        shape = node.meta["val"].shape
+        places = torch.arange(shape.numel()).reshape(shape)
+        for view in views:
+            places = _seen(places, view, self.module)
+        for axis in range(places.dim()):
+            first = places.narrow(axis, 0, 1)
+            places = first if bool((places == first).all()) else places
+        if places.numel() == shape.numel() and bool((places.flatten() == torch.arange(shape.numel())).all()):
+            if places.shape == shape:
+                return node
+            return self._shared(origin, _aten.reshape.default, node, list(places.shape))
+        for view in views:
+            target, arguments = (
+                (_aten.expand.default, (view,)) if isinstance(view, tuple) else (view.target, view.args[1:])
+            )
+            node = self._shared(origin, target, node, *arguments)
+        return node
+
+    def _truth(self, condition: Node, value: bool, origin: Node) -> Node:
+        """Return the condition, or its negation where ``value`` is False."""
+        if value:
+            return condition
+        if condition.target is _aten.logical_not.default or condition.target is _aten.bitwise_not.default:
+            inner = condition.args[0]
+            assert isinstance(inner, Node)
+            return inner
+        return self._shared(origin, _aten.logical_not.default, condition)
+
+    def _joined(self, target: torch._ops.OpOverload, items: Sequence[Node | Tensor], origin: Node) -> Node:
+        nodes = [item for item in items if isinstance(item, Node)]
+        constants = [item for item in items if isinstance(item, Tensor)]
+        first, *others = nodes
+        for other in others:
+            first = first if other is first else self._shared(origin, target, *sorted((first, other)))
+        if constants:
+            value = constants[0]
+            for constant in constants[1:]:
+                value = value | constant if target is _aten.logical_or.default else value & constant
+            key = (target, first, tuple(value.shape), value.numpy().tobytes())
+            if key not in self.nodes:
+                before = _behind(first)
+                held = self._constant(before, first, f"{first.name}_hidden", value)
+                self.nodes[key] = self._call(before, origin, target, first, held)
+            first = self.nodes[key]
+        return first
+
+    def _added(self, scores: Node) -> Node:
+        """Return ``MASKED`` where one of what is hidden is true, and 0 elsewhere."""
+        if all(isinstance(item, Tensor) for item in self.hidden):
+            value = torch.zeros((), dtype=torch.bool)
+            for item in self.hidden:
+                value = value | item
+            return self._constant(scores, scores, f"{scores.name}_mask", torch.where(value, MASKED, 0.0))
+        hidden = self._joined(_aten.logical_or.default, self.hidden, scores)
+        key = ("added", hidden)
+        if key not in self.nodes:
+            before, numbers = _behind(hidden), (MASKED, 0.0)
+            condition: Any = hidden
+            if hidden.target is _aten.logical_not.default:
+                condition, numbers = hidden.args[0], (0.0, MASKED)
+            held = [self._constant(before, hidden, f"{hidden.name}_number", torch.tensor(n)) for n in numbers]
+            self.nodes[key] = self._call(before, scores, _aten.where.self, condition, *held)
+        return self.nodes[key]
+
+    # Adding nodes
+
+    def _shared(self, origin: Node, target: torch._ops.OpOverload, *args: Any) -> Node:
+        """Return the call behind its sources, or the one of an earlier layer."""
+        key = (target, tuple(repr(item) for item in args))
+        if key not in self.nodes:
+            sources = [item for item in args if isinstance(item, Node)]
+            self.nodes[key] = self._call(_behind(max(sources)), origin, target, *args)
+        return self.nodes[key]
+
+    def _constant(self, before: Node, like: Node, stem: str, value: Tensor) -> Node:
+        node = add_constant(self.module, before, stem, value)
+        node.meta["val"] = like.meta["val"].fake_mode.from_tensor(value, static_shapes=True)
+        return node
+
+    def _call(self, before: Node, origin: Node, target: Any, *args: Any) -> Node:
+        with self.module.graph.inserting_before(before):
+            node = self.module.graph.call_function(target, args)
+        values = map_arg(node.args, lambda source: source.meta["val"])
+        mode = next(source.meta["val"].fake_mode for source in node.all_input_nodes)
+        with torch.no_grad(), mode:
+            node.meta = {**origin.meta, "val": target(*values)}
+        return node
+
+
+def _input_behind(node: Node) -> Node | None:
+    """Return the model's float input whose elements a node moves; None for other nodes."""
+    while node.target in _VIEWS and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node if node.op == "placeholder" and _is_float(node) else None
+
+
+def _least(node: Node) -> float:
+    """Return the lower end of a clamp without an upper one; infinity for other clamps."""
+    bounds = [*node.args[1:], *node.kwargs.values()]
+    low = node.kwargs.get("min", node.args[1] if len(node.args) > 1 else None)
+    return float(low) if len(bounds) == 1 and isinstance(low, (int, float)) else float("inf")
+
+
+def _behind(node: Node) -> Node:
+    """Return the node in front of which the readers of a node can stand earliest; inputs stay at the beginning."""
+    after = node.next
+    while after.op == "placeholder":
+        after = after.next
+    return after
+
+
+def _views_between(source: Node, node: Node) -> Views:
+    views: list[Node] = []
+    while node is not source:
+        views.append(node)
+        inner = node.args[0]
+        assert isinstance(inner, Node)
+        node = inner
+    return tuple(reversed(views))
+
+
+def _is_view(module: GraphModule, node: Node) -> bool:
+    """Return whether a node moves the elements of its first argument in a way that is known."""
+    if node.target is _aten.index.Tensor:
+        chosen = node.args[1]
+        assert isinstance(chosen, (list, tuple))
+        return all(item is None or constant_of(module, item) is not None for item in chosen)
+    return node.target in _VIEWS
+
+
+def _seen(value: Tensor, view: Node | tuple[int, ...], module: GraphModule) -> Tensor:
+    """Return the value as it is after a move."""
+    if isinstance(view, tuple):
+        return value.expand(view)
+    assert isinstance(view.target, torch._ops.OpOverload)
+    arguments = map_arg(view.args[1:], lambda item: constant_of(module, item))
+    moved: Tensor = view.target(value, *arguments)
+    return moved
+
+
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    """A pointwise function, with moves of elements in it, of variables and constants."""
+
+    end: Node
+    variables: tuple[Variable, ...]
+
+    def evaluated(self, values: Mapping[Variable, float], module: GraphModule) -> Tensor:
+        """Return the function's result where each variable has one value everywhere: one number where the result is that
+        everywhere."""
+        done: dict[Variable, Tensor] = {}
+
+        def of(node: Node, views: Views) -> Tensor:
+            key = (node, views)
+            if key not in done:
+                done[key] = made(node, views)
+            return done[key]
+
+        def made(node: Node, views: Views) -> Tensor:
+            known = constant_of(module, node)
+            if known is not None:
+                return _value_seen(known, views, module)
+            if (node, views) in values:
+                return torch.tensor(values[node, views]).to(node.meta["val"].dtype)
+            if _is_view(module, node):
+                return of(*_through(node, views))
+            overload = overload_of(node)
+            assert overload is not None
+            inner = {source: of(source, _aligned(source, node, views)) for source in node.all_input_nodes}
+            if overload._schema.name in SAME:
+                return inner[node.all_input_nodes[0]]
+            if _is_cast(node):
+                return inner[node.all_input_nodes[0]].to(node.meta["val"].dtype)
+            args, kwargs = (map_arg(item, inner.__getitem__) for item in (node.args, node.kwargs))
+            result: Tensor = overload(*args, **kwargs)
+            return result
+
+        with torch.no_grad():
+            return of(self.end, ())
+
+
+def _is_cast(node: Node) -> bool:
+    return node.target in (_aten._to_copy.default, _aten.to.dtype)
+
+
+def _through(node: Node, views: Views) -> Variable:
+    """Return the source of a move, and the moves of it that lead to the moved elements of ``node``."""
+    source = node.args[0]
+    assert isinstance(source, Node)
+    return source, (node, *views)
+
+
+def _aligned(source: Node, node: Node, views: Views) -> Views:
+    """Return the moves of an operand that is broadcast before its result is moved."""
+    value, result = source.meta["val"], node.meta["val"]
+    if not views or value.shape == result.shape:
+        return views
+    return (tuple(result.shape), *views)
+
+
+def _value_seen(value: Tensor, views: Views, module: GraphModule) -> Tensor:
+    if value.numel() and bool((value == value.reshape(-1)[0]).all()):
+        return value.reshape(-1)[0]
+    for view in views:
+        value = _seen(value, view, module)
+    return value
+
+
+_LOGICAL = frozenset(
+    (
+        *(getattr(_aten, f"logical_{name}").default for name in ("and", "or", "xor", "not")),
+        *(
+            getattr(_aten, form.format(name)).Tensor
+            for name in ("and", "or", "xor")
+            for form in ("bitwise_{}", "__{}__")
+        ),
+        _aten.bitwise_not.default,
+        _aten._to_copy.default,
+        _aten.to.dtype,
+        _aten.where.self,
+        _aten.alias.default,
+        _aten.clone.default,
+        _aten.contiguous.default,
+    )
+)
+"""Operators whose booleans follow from whether their operands are 0."""
+
+
+def _expression(module: GraphModule, end: Node) -> _Expression | None:
+    """Return the expression that ends in a node, of the booleans that it begins with, or of those in the middle where these are
+    too many. None where a value that is no boolean, number 0 or 1, or constant is in it."""
+    return _expression_of(module, end, True) or _expression_of(module, end, False)
+
+
+def _expression_of(module: GraphModule, end: Node, through_logic: bool) -> _Expression | None:
+    variables: dict[Variable, None] = {}
+    waiting: list[Variable] = [(end, ())]
+    seen = 0
+    while waiting:
+        node, views = waiting.pop()
+        seen += 1
+        value = node.meta.get("val")
+        if seen > MOST_NODES or not isinstance(value, Tensor) or len(variables) > MOST_BOOLEANS:
+            return None
+        if not all(isinstance(extent, int) for extent in value.shape):
+            return None
+        if constant_of(module, node) is not None:
+            continue
+        sources = node.all_input_nodes
+        if _is_view(module, node):
+            waiting.append(_through(node, views))
+        elif value.dtype == torch.bool and not (through_logic and sources and node.target in _LOGICAL):
+            variables[node, views] = None
+        elif is_pointwise(node) and sources:
+            waiting += [(source, _aligned(source, node, views)) for source in sources]
+        elif node.op == "placeholder" and (value.dtype == torch.float32 or not value.dtype.is_floating_point):
+            variables[node, views] = None
+        else:
+            return None
+    return _Expression(end, tuple(variables)) if 0 < len(variables) <= MOST_BOOLEANS else None
