@@ -207,7 +207,7 @@ def _method(program: Table, plan: Table, segment_base: int) -> Method:
         ".".join(part for part in (table.content(0).decode(), table.content(1).decode()) if part)
         for table in plan.tables(PLAN_OPERATORS)
     ]
-    return Method(
+    method = Method(
         name=name,
         values=tuple(_value(table) for table in plan.tables(PLAN_VALUES)),
         inputs=plan.numbers(PLAN_INPUTS, "<i"),
@@ -222,6 +222,20 @@ def _method(program: Table, plan: Table, segment_base: int) -> Method:
             for table in plan.tables(PLAN_DELEGATES)
         ),
     )
+    _check_indices(method)
+    return method
+
+
+def _check_indices(method: Method) -> None:
+    """Raise IndexError where the method names a value or a delegate that it does not have."""
+    calls = [item for item in method.instructions if not isinstance(item, Jump)]
+    named = [*method.inputs, *method.outputs, *(index for call in calls for index in call.arguments)]
+    for index in named:
+        if not 0 <= index < len(method.values):
+            raise IndexError(index)
+    for call in calls:
+        if isinstance(call, DelegateCall) and not 0 <= call.delegate < len(method.delegates):
+            raise IndexError(call.delegate)
 
 
 def _delegate_payload(program: Table, delegate: Table, segment_base: int) -> bytes:

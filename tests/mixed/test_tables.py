@@ -113,9 +113,10 @@ def test_what_the_cpu_reads_stays_there() -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def test_an_operator_that_is_to_stay_on_the_cpu_does() -> None:
+@pytest.mark.parametrize("name", ["SIN", "y"])
+def test_an_operator_that_is_to_stay_on_the_cpu_does(name: str) -> None:
     data = island([("SIN", ["x"], {})])
-    compiled = compile_file(litert.read(data), "m", operators_not_to_delegate=["SIN"], must_delegate=False)
+    compiled = compile_file(litert.read(data), "m", operators_not_to_delegate=[name], must_delegate=False)
     assert [item.operator for item in compiled.partitioning.on_cpu] == ["DEQUANTIZE", "SIN", "QUANTIZE"]
 
 

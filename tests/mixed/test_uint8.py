@@ -17,6 +17,7 @@ from openneutron.ir import Graph, Node, QuantParams, constant
 from openneutron.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.ops import BY_NAME
 from openneutron.ops.rescaling import reciprocal
+from openneutron.report import of_compiled_file
 from tests.support import oracle, random_graphs
 from tests.support.litert_files import BUILTIN, FileBuilder
 from tests.support.small_graphs import dilated_image
@@ -94,6 +95,8 @@ def test_a_network_is_one_neutron_graph_with_uint8_inputs_and_outputs() -> None:
         "uint8[1,16,16,3] scale=0.0078125 zp=128",
         "uint8[1,5] scale=0.00390625 zp=0",
     ]
+    summary = of_compiled_file(made)
+    assert (summary.whole, len(summary.delegated)) == (True, len(made.graph.nodes))
     for seed in range(3):
         x = np.random.default_rng(seed).integers(0, 256, (1, 16, 16, 3), np.uint8)
         assert_equal(data, made, [x])
@@ -135,6 +138,7 @@ def test_an_operator_on_the_cpu_between_two_partitions() -> None:
     data = b.finish(["x"], ["y"])
     made = compiled(data)
     assert [item.operator for item in made.partitioning.on_cpu] == ["RESIZE_BILINEAR"]
+    assert [item.operator for item in of_compiled_file(made).delegated] == ["RELU", "ADD", "RELU6"]
     assert len(made.parts) == 2
     assert_equal(data, made, [np.random.default_rng(0).integers(0, 256, (1, 4, 4, 2), np.uint8)])
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.pytorch.graph import program
 from openneutron.pytorch.source.exported_file import load_exported
 
 SAMPLES = "data/sample_inputs/model.pt"
@@ -304,3 +305,10 @@ def test_a_damaged_archive(records: Records, tmp_path: Path) -> None:
         with pytest.raises(InvalidModelError) as caught:
             load_exported(path)
         assert str(caught.value).startswith(f"'{path.name}' {what}; a program that torch.export.save wrote")
+
+
+@pytest.mark.parametrize("note", [(), ("f",), ("f", 3), ("f", "a", "b"), "fg", 7])
+def test_a_note_of_the_user_s_call_that_has_another_form_is_not_read(note: object) -> None:
+    node = torch.fx.Graph().placeholder("x")
+    node.meta["torch_fn"] = note
+    assert (program.written(node), program.call_of(node)) == ("", "")
