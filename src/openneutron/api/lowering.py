@@ -11,8 +11,10 @@ from pathlib import Path
 
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
 from torch.export import ExportedProgram
+from torch.fx import Graph
 
 from openneutron.errors import InvalidModelError, OpenNeutronError
+from openneutron.pytorch.graph.program import depends_on_data, source_line, title
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list
 from openneutron.pytorch.source.refusals import first_line
@@ -42,9 +44,9 @@ def lowered(
 
 
 @contextmanager
-def in_words(name: str, doing: str) -> Iterator[None]:
-    """Raise an exception of ExecuTorch as an InvalidModelError with its first line. Exceptions from this project's code are
-    bugs and stay as they are."""
+def in_words(name: str, doing: str, graph: Graph | None = None) -> Iterator[None]:
+    """Raise an exception of ExecuTorch as an InvalidModelError with its first line, or with the operator of the graph whose result has a
+    size that depends on values. Exceptions from this project's code are bugs and stay as they are."""
     try:
         yield
     except OpenNeutronError:
@@ -58,6 +60,14 @@ def in_words(name: str, doing: str) -> Iterator[None]:
         *_, (last, _) = traceback.walk_tb(error.__traceback__)
         if Path(last.f_code.co_filename).is_relative_to(PACKAGE):  # a mistake of this package, no message
             raise
+        node = next((node for node in graph.nodes if depends_on_data(node)), None) if graph is not None else None
+        if node is not None:
+            line = source_line(node)
+            raise InvalidModelError(
+                f"'{name}': the result of {title(node)}{f' at {line}' if line else ''} has a size or an index that only a run knows, "
+                "and ExecuTorch can't lower what follows. Give it a fixed size (topk in the place of nonzero, torch.where in the "
+                "place of x[mask]), or end the model before it."
+            ) from error
         said = f"{first_line(error)} ({type(error).__name__})"
         for pattern, words in _PLAIN:
             said = re.sub(pattern, words, said)

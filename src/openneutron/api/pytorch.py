@@ -351,11 +351,11 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
     with suppressed(), step("Exporting the quantized model"):
         program = lifted(module, inputs) or export(module, inputs, name)
     partitioner.post_quantization_state_dict = module.state_dict()
-    with suppressed(), in_words(name, "lower"), step("Running ExecuTorch's passes"):
+    with suppressed(), in_words(name, "lower", program.graph), step("Running ExecuTorch's passes"):
         edge, partitioner = lowered(program, partitioner, asked.calibrated.facts)
         if asked.options.io_dtype != FLOAT32:
             edge = edge.transform([RemoveIOQuantOpsPass(edge, asked.options.io_dtype)])
-    with suppressed(), in_words(name, "write"), step("Writing"):
+    with suppressed(), in_words(name, "write", program.graph), step("Writing"):
         keep_state(edge.exported_program())
         executorch = edge.to_executorch(backend_config())
         frame, parts = Frame.of(executorch)

@@ -38,7 +38,7 @@ def _check_call(node: Node) -> None:
     where = f"'{node.name}'" + (f" ({line})" if line else "")
     if isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() in LOOPS:
         raise InvalidModelError(
-            f"{where}: {node.target.name()} runs a number of steps that only a run knows, and ExecuTorch can't lower it. Write a "
+            f"{where}: {node.target.name()} is a loop at run time, which ExecuTorch can't lower beside quantized operators. Write a "
             "Python loop with a fixed number of steps, or end the model before it."
         )
     if is_vmapped(node):

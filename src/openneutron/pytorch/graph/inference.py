@@ -34,9 +34,13 @@ def to_inference(module: GraphModule, with_dropout: bool = True) -> bool:
             changed = True
         elif node.target is _aten.native_dropout.default and with_dropout:
             changed |= node.args[2] is not False
-            for user in node.users:
+            for user in list(node.users):
                 if user.target is operator.getitem and user.args[1] == 0:
                     user.replace_all_uses_with(node.args[0])
+                if not user.users:
+                    module.graph.erase_node(user)
+            if not node.users:  # as a random operator it is never dead
+                module.graph.erase_node(node)
         elif with_dropout or node.target is _aten.batch_norm.default:
             changed |= _set_arguments(node)
     if changed:

@@ -185,6 +185,16 @@ def has_fixed_shape(node: Node) -> bool:
     return all(isinstance(extent, int) for extent in node.meta["val"].shape)
 
 
+def depends_on_data(node: Node) -> bool:
+    """Return whether the result, or an extent of it, is a number that torch.export can only name (``u0``)."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    numbers = [extent for item in values if isinstance(item, torch.Tensor) for extent in item.shape]
+    numbers += [item for item in values if isinstance(item, torch.SymInt)]
+    symbols = [symbol for item in numbers if isinstance(item, torch.SymInt) for symbol in item.node.expr.free_symbols]
+    return any(str(symbol).startswith("u") for symbol in symbols)
+
+
 def is_channels_last(node: Node) -> bool:
     """Return whether a rank-4 tensor's values lie channels innermost (False too where that and contiguous are the
     same)."""

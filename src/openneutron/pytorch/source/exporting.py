@@ -199,7 +199,11 @@ def _read_sources(module: GraphModule) -> None:
 
 
 def _check_results(program: ExportedProgram, name: str) -> None:
-    """Raise InvalidModelError where a result is a number read from a tensor, which ExecuTorch can't return."""
+    """Raise InvalidModelError where there is no result, or one is a number read from a tensor, which ExecuTorch can't return."""
+    if all(item is None for item in program.graph.output_node().args[0]):
+        raise InvalidModelError(
+            f"'{name}' returns no value: a program has one at least. Return the tensors that it computes."
+        )
     for place, node in enumerate(program.graph.output_node().args[0]):
         value = node.meta.get("val") if isinstance(node, Node) else None
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):

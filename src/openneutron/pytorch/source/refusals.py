@@ -84,6 +84,8 @@ def refusal(name: str, model: nn.Module, error: BaseException) -> InvalidModelEr
             f"'{name}' can't be exported: its code decides on a value that only a run computes{place}. Write that with "
             "operators on tensors, such as torch.where, or end the model before it."
         )
+    while type(error).__module__ == "torch._dynamo.exc" and error.__cause__ is not None:
+        error = error.__cause__
     return InvalidModelError(
         f"'{name}' can't be exported: {first_line(error)} ({type(error).__name__}){place}. "
         "Does it run on the example inputs, and do without data-dependent Python?"

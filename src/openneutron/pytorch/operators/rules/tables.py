@@ -16,7 +16,15 @@ import torch
 from torch.fx import Node
 
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import DTYPE_OF_TORCH, WITH_INTEGERS, Reject, op_name, overload_of, short_name
+from openneutron.pytorch.graph.program import (
+    DTYPE_OF_TORCH,
+    WITH_INTEGERS,
+    Reject,
+    depends_on_data,
+    op_name,
+    overload_of,
+    short_name,
+)
 
 if TYPE_CHECKING:
     from openneutron.pytorch.operators.rules.context import Context
@@ -99,7 +107,7 @@ def objection(node: Node) -> Reject | None:
     name = op_name(node)
     if name.startswith(_CHECKS):
         return CHECKS
-    if _depends_on_data(node):
+    if depends_on_data(node):
         return COUNTED_AT_RUN_TIME
     if (empty := _without_elements(node)) is not None:
         return empty
@@ -144,15 +152,6 @@ def is_computed(source: Node) -> bool:
     return source.op == "call_function" or (
         source.op == "placeholder" and not source.name.startswith(("p_", "b_", "c_"))
     )
-
-
-def _depends_on_data(node: Node) -> bool:
-    """Return whether an extent of the result is a number that torch.export can only name (``u0``)."""
-    value = node.meta.get("val")
-    values = value if isinstance(value, (list, tuple)) else (value,)
-    tensors = [item for item in values if isinstance(item, torch.Tensor)]
-    extents = [extent for tensor in tensors for extent in tensor.shape if isinstance(extent, torch.SymInt)]
-    return any(str(symbol).startswith("u") for extent in extents for symbol in extent.node.expr.free_symbols)
 
 
 def _dtype(node: Node) -> torch.dtype | None:
