@@ -65,9 +65,28 @@ def needs_demo(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _needs(what: str, packages: tuple[str, ...], suggestion: str) -> Iterator[None]:
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage while the block imports: modules make many objects and nearly no garbage.
+
+    Where the process has exempted its objects from collections, those of the block are exempted too.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
     try:
         yield
+    finally:
+        if gc.get_freeze_count():
+            gc.freeze()
+        gc.enable()
+
+
+@contextmanager
+def _needs(what: str, packages: tuple[str, ...], suggestion: str) -> Iterator[None]:
+    try:
+        with _without_collections():
+            yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in packages:
             raise

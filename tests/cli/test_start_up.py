@@ -63,6 +63,67 @@ def test_a_compile_of_a_small_tflite_imports_neither_solver_nor_interpreter(tmp_
     assert not any(name.startswith("openneutron.pytorch") for name in modules)
 
 
+NET = """
+import torch
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), (torch.randn(1, 3, 8, 8),)
+"""
+
+
+def test_a_compile_of_a_module_imports_no_code_generator(tmp_path: Path) -> None:
+    pytest.importorskip("executorch")
+    (tmp_path / "net.py").write_text(NET)
+    packages, modules = imported(
+        tmp_path, "compile", f"{tmp_path / 'net.py'}:net", "-o", str(tmp_path / "net.pte"), "--quiet"
+    )
+    assert {"matplotlib", "ortools", "pandas", "scipy", "sklearn", "transformers"} & packages == set()
+    unused = {"lowering", "pattern_matcher", "decomposition", "fx_passes.post_grad", "scheduler"}
+    assert {f"torch._inductor.{name}" for name in unused} & modules == set()
+    assert "executorch.backends.nxp" not in modules
+
+
+LATER = """
+import sys
+import openneutron.api.pytorch
+import torch
+from importlib.resources import files
+from executorch.exir.dialects.edge import _ops
+from ruamel.yaml import YAML
+
+rows = YAML(typ="safe").load((files("executorch.exir.dialects.edge") / "edge.yaml").read_text())
+assert _ops._edge_dialect_info == {row["inherits"]: row for row in rows}
+
+assert "torch._inductor.decomposition" not in sys.modules
+import torch._inductor.decomposition as made
+assert torch.ops.torchao.quantize_affine.default in made.decompositions
+
+@torch.library.custom_op("later::fill", mutates_args=("x",))
+def fill(x: torch.Tensor, value: float) -> None:
+    x.fill_(value)
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        y = x + 1
+        fill(y, 3.0)
+        return y
+
+program = torch.export.export(Net(), (torch.ones(2),)).run_decompositions({})
+from torch.export import _remove_auto_functionalized_pass as last
+assert "auto_functionalized" in str(program.graph)
+assert "torch._inductor.fx_passes.post_grad" not in sys.modules
+program = last.unsafe_remove_auto_functionalized_pass(program)
+assert "auto_functionalized" not in str(program.graph) and "later.fill" in str(program.graph)
+"""
+
+
+def test_what_a_start_leaves_out_is_there_when_it_is_used() -> None:
+    pytest.importorskip("executorch")
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", LATER], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_run_of_a_pte_imports_neither_torch_nor_executorch(tmp_path: Path) -> None:
     pytest.importorskip("executorch")
     from tests.support import programs

@@ -8,6 +8,8 @@ Module and class names below this package are those of ExecuTorch's NXP backend,
 import logging
 import warnings
 
+from openneutron.pytorch.short_imports import shorten_imports
+
 WARNINGS: tuple[tuple[str, type[Warning], str], ...] = (
     # exir/dialects/edge/_ops.py and exir/_serialize/_flatbuffer.py read their own data files in the way of Python 3.10.
     (r"(read|open)_(text|binary) is deprecated", DeprecationWarning, r"(executorch\.exir|importlib\.resources)\."),
@@ -49,3 +51,4 @@ class _Without(logging.Filter):
 
 
 ignore_known()
+shorten_imports()
