@@ -74,16 +74,16 @@ def test_layers_say_what_bounds_them() -> None:
     assert cell["layers"][0]["utilisation"] == cell["macs"] / ((320 + issue) * 64)
     _, lines = utilisation.rows({"mlperf_tiny_two_int8": cell})
     assert lines == [
-        ("two", "4,608", "10,404", "0.7 %", "", "time bound by: issue 100.0 %"),
+        ("two", "4,608", "10,404", "0.7 %", "", "time bound by: dispatch 100.0 %"),
         (
             "  depthwise_conv_2d_s8 8x8x8",
             "4,608",
             "5,330",
             "1.4 %",
-            "issue",
-            "issuing it takes longer than computing; a depthwise convolution uses 2 multipliers of 8 in each pipeline",
+            "dispatch",
+            "its dispatch takes longer than computing; a depthwise convolution uses 2 multipliers of 8 in each pipeline",
         ),
-        ("  max_pool_2d_s8 4x4x8", "", "5,074", "", "issue", "nothing to multiply"),
+        ("  max_pool_2d_s8 4x4x8", "", "5,074", "", "dispatch", "nothing to multiply"),
     ]
 
 

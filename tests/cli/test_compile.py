@@ -22,7 +22,7 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   Time on      NPU 67 us, host 70 us, not modelled: 2 operators on the CPU
   Assumed      12 of 34 facts about imxrt700 are assumed; `openneutron targets` lists them
   Utilisation  2.3 % of 64 MACs per cycle
-  Bound by     issue 100.0 % of the time
+  Bound by     dispatch 100.0 % of the time
   SRAM         2.8 KiB of the chip's 7.50 MiB: a run 1.5 KiB, weights 1.3 KiB
   Peak SRAM    1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside
   Weights      1.3 KiB beside the budget, in memory that the NPU reads
@@ -30,9 +30,9 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   File         mixed_neutron.tflite, 5.0 KiB
 
 Partitions, one after the other in the same SRAM
-partition          operators    kernel calls      MACs    latency       SRAM    weights
-neutron_graph_0            2               2    18.4 k      34 us      768 B      672 B
-neutron_graph_1            3               2    13.8 k      32 us    1.5 KiB      672 B
+partition    operators    kernel calls      MACs    latency       SRAM    weights
+0                    2               2    18.4 k      34 us      768 B      672 B
+1                    3               2    13.8 k      32 us    1.5 KiB      672 B
 
 On the CPU
 operator      name    why

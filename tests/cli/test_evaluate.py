@@ -50,7 +50,7 @@ def test_three_sides_of_a_pytorch_model(openneutron: Command, labelled: Path) ->
     assert set(said["timings"]["sides"]) == {"float", "int8", "npu"}
     lines = openneutron("evaluate", "net.py:net", *data, "--data-samples", "6").out.splitlines()
     assert lines[0] == "net.py:net for imxrt700 on labelled.npz: 6 samples"
-    assert lines[2].split() == ["side", "top1", "right", "a", "sample"]
+    assert lines[2].split() == ["side", "top1", "right", "a", "sample,", "this", "computer"]
     assert [line.rsplit("  ", 3)[0].strip()[:4] for line in lines[3:6]] == ["floa", "int8", "int8"]
 
 

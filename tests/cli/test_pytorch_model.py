@@ -104,6 +104,7 @@ def test_a_built_in_model_is_explained_without_a_file(openneutron: Command, fold
 def test_a_small_budget_names_the_least_and_the_least_does(openneutron: Command, nets: Path) -> None:
     refused = openneutron("compile", "nets.py:net", "--calibration", "set", "--sram-budget", "1", "--quiet")
     assert refused.code == 2
+    assert "'conv' needs the most memory." in refused.err
     least = refused.err.split("Give it at least ")[1].split(" KiB")[0]
     assert not list(nets.glob("*.pte"))
     assert openneutron("compile", "nets.py:net", "--calibration", "set", "--sram-budget", least, "--quiet").code == 0

@@ -38,9 +38,9 @@ def test_reasons_stand_with_the_largest_loss_first() -> None:
     assert depthwise.idle == "a depthwise convolution uses 2 multipliers of 8 in each pipeline"
     small = Chain("small", (1, 4, 4, 3)).conv(9, 3)
     (call,) = compile_graph(small.graph(), TARGET).report.operators
-    assert call.bottleneck == "issue"
+    assert call.bottleneck == "dispatch"
     assert call.idle == (
-        "issuing it takes longer than computing; 3 input channels fill 38% of the multipliers; "
+        "its dispatch takes longer than computing; 3 input channels fill 38% of the multipliers; "
         "multipliers wait for their operands; 9 output channels fill 56% of the pipelines"
     )
 
@@ -90,11 +90,11 @@ def test_stripes_and_merged_columns_are_named() -> None:
     assert middle.idle == (
         "9 inputs (3 columns of 3 channels) fill 56% of the multipliers; multipliers wait for their operands"
     )
-    right_causes = "issuing it takes longer than computing; 3 input channels fill 38% of the multipliers"
+    right_causes = "its dispatch takes longer than computing; 3 input channels fill 38% of the multipliers"
     assert right.idle == f"{right_causes}; multipliers wait for their operands"
     first, _ = compile_graph(graph, TARGET, CompileOptions(sram_budget=28 * 1024)).report.operators
     assert first.stripes > 1
-    causes = "issuing its stripes takes longer than computing; 3 input channels fill 38% of the multipliers"
+    causes = "the dispatch of its stripes takes longer than computing; 3 input channels fill 38% of the multipliers"
     assert first.idle == f"{causes}; multipliers wait for their operands"
 
 

@@ -27,7 +27,7 @@ def test_int16_is_refused_for_a_chip_with_int8_alone() -> None:
     (node,) = graph.nodes
     wide = replace(graph, tensors={**graph.tensors, "input": replace(graph["input"], dtype=DType.INT16)})
     assert type_reason(wide, node, targets.get("mcxn94x")) == (
-        "its tensor 'input' is int16; mcxn94x computes on int8 activations"
+        "its activations are int16; mcxn94x computes on int8 activations"
     )
     assert type_reason(wide, node, targets.get("imxrt700")) is None
     assert type_reason(wide, node, None) is None

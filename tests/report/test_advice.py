@@ -147,7 +147,7 @@ def test_a_layer_that_loses_accuracy_is_named(data: ReportData) -> None:
 
 
 def test_a_name_of_several_calls_is_there_once(data: ReportData) -> None:
-    small = dataclasses.replace(data.layers[0], stripes=1, bottleneck="issue", dispatch_cycles=10**6)
+    small = dataclasses.replace(data.layers[0], stripes=1, bottleneck="dispatch", dispatch_cycles=10**6)
     names = ("self_attn", "norm1", "self_attn", "norm1", "linear1", "add", "norm2")
     layers = tuple(dataclasses.replace(small, name=name, cycles=100 - index) for index, name in enumerate(names))
     text = said(dataclasses.replace(data, layers=layers))["Small layers"]

@@ -71,9 +71,9 @@ def test_sram_says_what_it_is_made_of() -> None:
 def test_the_time_is_shared_out_among_what_bounds_the_calls() -> None:
     made = summary(CompileOptions(prefetch_constants=True))
     issue = sum(call.cycles for part in made.partitions for call in part.report.operators)
-    assert {call.bottleneck for part in made.partitions for call in part.report.operators} == {"issue"}
+    assert {call.bottleneck for part in made.partitions for call in part.report.operators} == {"dispatch"}
     shares = [f"{100 * cycles / made.delegate_cycles:.1f} %" for cycles in (issue, made.copy_cycles)]
-    assert dict(summary_rows(made))["Bound by"] == f"issue {shares[0]}, copies {shares[1]} of the time"
+    assert dict(summary_rows(made))["Bound by"] == f"dispatch {shares[0]}, copies {shares[1]} of the time"
 
 
 def test_the_sum_of_run_and_weights_is_stated_where_they_share_a_memory() -> None:
@@ -89,6 +89,10 @@ def test_a_model_on_the_cpu_has_no_latency() -> None:
     made = summary()
     more = dataclasses.replace(made, on_cpu=(*made.on_cpu, *(OnCpu("ADD", f"a{i}", "it is float") for i in range(9))))
     assert (made.is_on_cpu, more.is_on_cpu, more.to_dict()["is_on_cpu"]) == (False, True, True)
+    assert summary_rows(more)[0] == (
+        "Warning",
+        "most of the model is on the CPU, 11 of 18 operators: for 9 of them, it is float",
+    )
     assert dict(summary_rows(more))["Latency"] == (
         "not known: 11 of 18 operators are on the CPU, whose time is not modelled"
     )
@@ -176,30 +180,36 @@ def test_nothing_on_the_npu_has_no_figures() -> None:
     assert (none.milliseconds, none.utilisation, none.sram_bytes) == (0.0, 0.0, 0)
 
 
-def test_many_operators_on_the_cpu_are_cut_short_but_not_in_full() -> None:
-    many = [OnCpu("GATHER", f"g{i}", "there is no kernel for GATHER", "Do without.") for i in range(15)]
+def test_operators_on_the_cpu_have_a_row_for_each_reason() -> None:
+    alike = [OnCpu("GATHER", f"g{i}", "there is no kernel for GATHER", "Do without.") for i in range(4)]
+    many = [*alike, *(OnCpu("ADD", f"a{i}", f"input {i} is float32") for i in range(14))]
     short = plain(on_cpu_table(many, 12)).splitlines()
+    assert short[2].split("  ")[0] == "GATHER (4 operators)"
+    assert "g0, g1, 2 more" in short[2] and "there is no kernel for GATHER. Do without." in short[2]
     assert short[-1] == "... and 3 more; `openneutron explain` lists all."
     assert len(short) == 15
     whole = plain(on_cpu_table(many)).splitlines()
-    assert whole[-1].split() == "GATHER g14 there is no kernel for GATHER. Do without.".split()  # noqa: SIM905
+    assert "g0, g1, g2, g3" in whole[2] and len(whole) == 17
+    assert whole[-1].split() == "ADD a13 input 13 is float32.".split()  # noqa: SIM905
 
 
 def test_calls_of_a_partition() -> None:
     assert plain(calls_table(summary().partitions[1])) == (
-        "neutron_graph_1: 2 kernel calls, modelled\n"
+        "Partition 1: 2 kernel calls, modelled\n"
         "operator  kernel      output     MACs  cycles   time   share   used  parallel  bound by\n"
-        "s         add_s8      1x8x8x8           5,106  16 us  48.5 %         bytes     issue\n"
-        "e         conv_2d_s8  1x8x8x3  13.8 k   5,418  17 us  51.5 %  4.0 %  columns   issue\n"
+        "s         add_s8      1x8x8x8           5,106  16 us  48.5 %         bytes     dispatch\n"
+        "e         conv_2d_s8  1x8x8x3  13.8 k   5,418  17 us  51.5 %  4.0 %  columns   dispatch\n"
         "Less than half of the multipliers at work\n"
-        "  issuing it takes longer than computing; multipliers wait for their operands:\n"
+        "  its dispatch takes longer than computing:\n"
+        "    e\n"
+        "  multipliers wait for their operands:\n"
         "    e\n"
     )
 
 
 def test_memory_of_a_partition() -> None:
     assert plain(memory_table(summary().partitions[0])) == (
-        "neutron_graph_0: arena of 768 B, the lower bound of these buffers\n"
+        "Partition 0: arena of 768 B, the lower bound of these buffers\n"
         "address   bytes  buffer  steps  0 to 2\n"
         "0x000000    512  c         0-2  ###\n"
         "0x000200    256  q         0-0  #..\n"
@@ -221,8 +231,8 @@ def test_tables_on_a_narrow_terminal() -> None:
     part = summary().partitions[1]
     assert plain(calls_table(part), 60).splitlines()[1:5] == [
         "operator  kernel      cycles   time   share   used  bound by",
-        "s         add_s8       5,106  16 us  48.5 %         issue",
-        "e         conv_2d_s8   5,418  17 us  51.5 %  4.0 %  issue",
+        "s         add_s8       5,106  16 us  48.5 %         dispatch",
+        "e         conv_2d_s8   5,418  17 us  51.5 %  4.0 %  dispatch",
         "Too wide for this terminal: output, MACs, parallel. A wider",
     ]
     names = ("conv1/very/long/name/Relu", "conv2/very/long/name/Relu")
@@ -230,8 +240,8 @@ def test_tables_on_a_narrow_terminal() -> None:
     longer = dataclasses.replace(part, report=dataclasses.replace(part.report, operators=tuple(named)))
     assert plain(calls_table(longer), 58).splitlines()[1:4] == [
         "operator        kernel      cycles   time   used  bound by",
-        "...g/name/Relu  add_s8       5,106  16 us         issue",
-        "...g/name/Relu  conv_2d_s8   5,418  17 us  4.0 %  issue",
+        "...g/name/Relu  add_s8       5,106  16 us         dispatch",
+        "...g/name/Relu  conv_2d_s8   5,418  17 us  4.0 %  dispatch",
     ]
     assert all(len(line) <= 40 for line in plain(memory_table(summary().partitions[0]), 40).splitlines())
 
@@ -240,7 +250,7 @@ def test_a_placement_above_its_bound_says_so() -> None:
     part = summary().partitions[0]
     loose = dataclasses.replace(part, report=dataclasses.replace(part.report, arena_bytes=1792))
     assert plain(memory_table(loose)).splitlines()[0] == (
-        "neutron_graph_0: arena of 1.8 KiB, 1.0 KiB above the bound of 768 B"
+        "Partition 0: arena of 1.8 KiB, 1.0 KiB above the bound of 768 B"
     )
 
 

@@ -74,7 +74,7 @@ class CompiledModel(CompiledResult):
     """
 
     name: str
-    target: Target
+    target: Target = field(repr=False)
     options: CompileOptions
     buffer: bytes = field(repr=False)
     delegation: Delegation = field(repr=False)
@@ -211,8 +211,8 @@ class CompiledModel(CompiledResult):
             ),
             on_cpu=self.delegation.on_cpu,
             partitions=tuple(
-                PartitionSummary(part.name, part.compiled.report, modules, conversions_in(part.compiled.graph))
-                for part in self.partitions
+                PartitionSummary(part.name, part.compiled.report, modules, conversions_in(part.compiled.graph), number)
+                for number, part in enumerate(self.partitions)
             ),
             budget_bytes=self.budget_bytes,
             file_bytes=len(self.buffer),

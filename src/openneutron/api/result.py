@@ -14,6 +14,7 @@ from openneutron.api.copies import Copied
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions
 from openneutron.report.notebook import ShownModel
+from openneutron.report.text import one_line
 
 if TYPE_CHECKING:
     from openneutron.report import Summary
@@ -25,6 +26,10 @@ class CompiledResult(Copied, ShownModel):
     """A compiled model. ``buffer`` holds the bytes of the compiled file."""
 
     buffer: bytes
+
+    def __str__(self) -> str:
+        """Return one line; ``summary()`` has all figures."""
+        return one_line(self.report)
 
     @property
     def graphs(self) -> list[Graph]:

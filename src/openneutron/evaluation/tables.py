@@ -50,7 +50,7 @@ def _sides(evaluation: Evaluation) -> Table:
         table.add_column(str(evaluation.metric), justify="right", style="bold", no_wrap=True)
     if with_right:
         table.add_column("right", justify="right", no_wrap=True)
-    table.add_column("a sample", justify="right", no_wrap=True)
+    table.add_column("a sample, this computer", justify="right", no_wrap=True)
     for item in evaluation.sides:
         cells = [TITLES[item.side]]
         if with_metric:

@@ -26,7 +26,14 @@ from openneutron.pytorch.graph.program import Constants
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
 from openneutron.pytorch.lower.states import states_of
 from openneutron.pytorch.lower.units import find_units
-from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, all_compiled, graph_name, user_inputs
+from openneutron.pytorch.partition.compiled import (
+    CompiledPartition,
+    Interface,
+    all_compiled,
+    graph_name,
+    in_modules,
+    user_inputs,
+)
 from openneutron.pytorch.partition.gather import HANDOVER, Handover
 from openneutron.pytorch.partition.origins import Origins, origins_of
 
@@ -181,7 +188,8 @@ class NeutronBackend(BackendDetails):
         folder = None if delegate.intermediates_dir is None else intermediates_folder(delegate.intermediates_dir)
         name = _tag(edge_program)
         converter = converters.get(delegate.options.converter)
-        conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code, trial)
+        with in_modules(origins):
+            conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code, trial)
         interface = Interface.of(edge_program, lowered)
         made = CompiledPartition(name, lowered.graph, conversion, interface, trial, origins, lowered)
         partition, handles = made.profiled()

@@ -71,7 +71,7 @@ def memory_table(part: PartitionSummary) -> RenderableType:
     report = part.report
     buffers = sorted(mapped_buffers(part), key=lambda item: (item.offset, item.first))
     steps = max((item.last for item in report.memory), default=0) + 1
-    title = Text(f"{part.name}: arena of {size_text(report.arena_bytes)}, {_placement(report)}", "bold")
+    title = Text(f"{part.heading}: arena of {size_text(report.arena_bytes)}, {_placement(report)}", "bold")
     lives = [(item.first, item.last) for item in buffers]
     columns = [
         Column("address", [f"0x{item.offset:06x}" for item in buffers], style="cyan"),

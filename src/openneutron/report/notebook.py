@@ -85,7 +85,7 @@ def summary_html(summary: Summary, advice: Sequence[Advice] = ()) -> str:
 
 def explanation_html(summary: Summary, advice: Sequence[Advice] = ()) -> str:
     """Return the figures of a compile as HTML, with every kernel call and every operator on the CPU."""
-    calls = (part for partition in summary.partitions for part in (_title(partition.name), _calls(partition)))
+    calls = (part for partition in summary.partitions for part in (_title(partition.heading), _calls(partition)))
     return _page(*_head(summary, advice), *calls, *_on_cpu(summary, None))
 
 

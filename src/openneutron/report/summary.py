@@ -49,7 +49,7 @@ def conversions_in(graph: Graph) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """A partition of the model, which is one program, and the compiler's report of it.
+    """A partition of the model, which is one program, and the compiler's report of it. ``name`` is that in files, ``number`` its place.
 
     ``modules``: for each node of the user's graph its module, or its own name where the module is unknown. ``conversions``: see
     ``conversions_in``.
@@ -59,6 +59,12 @@ class PartitionSummary:
     report: Report = field(repr=False)
     modules: Mapping[str, str] = field(default_factory=dict, repr=False)
     conversions: int = 0
+    number: int = 0
+
+    @property
+    def heading(self) -> str:
+        """Return the partition in words."""
+        return f"Partition {self.number}"
 
     def module(self, name: str) -> str:
         """Return the module path of a kernel call or buffer of this name; empty where it is unknown."""
@@ -106,7 +112,7 @@ class Summary:
     """
 
     model: str
-    target: Target
+    target: Target = field(repr=False)
     delegated: tuple[Delegated, ...] = field(repr=False)
     on_cpu: tuple[OnCpu, ...] = field(repr=False)
     partitions: tuple[PartitionSummary, ...] = field(repr=False)
@@ -366,7 +372,7 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
             for item, node in zip(compiled.partitioning.on_cpu, outside, strict=True)
         ),
         partitions=tuple(
-            PartitionSummary(part_name(number), part.report, conversions=conversions_in(partition.graph))
+            PartitionSummary(part_name(number), part.report, conversions=conversions_in(partition.graph), number=number)
             for number, (part, partition) in enumerate(
                 zip(compiled.parts, compiled.partitioning.partitions, strict=True)
             )
@@ -432,4 +438,12 @@ def folded(operators: Iterable[OnCpu]) -> list[CpuRow]:
         key = next((row_of[each] for each in keys if each in row_of), keys[0])
         row_of |= dict.fromkeys(keys, key)
         rows.setdefault(key, []).append(item)
+    return [CpuRow(tuple(items)) for items in rows.values()]
+
+
+def by_reason(operators: Iterable[OnCpu]) -> list[CpuRow]:
+    """Return the operators in rows of one reason, suggestion and cost, each row at the position of its first operator."""
+    rows: dict[object, list[OnCpu]] = {}
+    for item in operators:
+        rows.setdefault((item.reason, item.suggestion, item.fallback), []).append(item)
     return [CpuRow(tuple(items)) for items in rows.values()]

@@ -19,7 +19,7 @@ from openneutron.report.advice import Advice, advice_text
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.report.latency import latency_text, parts_text
 from openneutron.report.memory_map import memory_table
-from openneutron.report.summary import PartitionSummary, Summary, folded
+from openneutron.report.summary import CpuRow, PartitionSummary, Summary, by_reason
 from openneutron.report.traffic import copies_text, traffic_text
 from openneutron.report.units import count_text, duration_text, plural, size_text
 from openneutron.targets import Target
@@ -30,6 +30,9 @@ SHOWN_ON_CPU = 12
 
 STATES_SHOWN = 4
 """The number of states that a summary names."""
+
+NAMES_SHOWN = 2
+"""Names of operators on the CPU that a row of a summary has; ``explain`` has all."""
 
 COST_WIDTH = 30
 
@@ -59,6 +62,18 @@ def summary_table(summary: Summary, with_cpu: bool = True, advice: Sequence[Advi
     return Group(*parts)
 
 
+def one_line(summary: Summary) -> str:
+    """Return the model, its chip and its main figures."""
+    on_npu = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')} on the NPU"
+    figures = (
+        ""
+        if not summary.partitions
+        else f", {duration_text(summary.milliseconds)}, {size_text(summary.sram_bytes)} of SRAM in a run"
+    )
+    figures = "" if summary.is_on_cpu else figures
+    return f"{summary.model} for {summary.target.name}: {on_npu}{figures}"
+
+
 def timings_table(timings: Timings) -> RenderableType:
     """Return the seconds of each step and of all."""
     rows = [(item.step, item.wall_seconds, item.cpu_seconds) for item in timings.steps]
@@ -83,7 +98,7 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
     if summary.whole and summary.on_cpu:
         conversions = " and ".join(dict.fromkeys(item.operator for item in summary.on_cpu))
         said += f": the whole model but for {conversions} at its float inputs and outputs"
-    rows = [("On the NPU", said)]
+    rows = [("Warning", _warning_text(summary)), ("On the NPU", said)]
     if summary.converted:
         sizes = "; ".join(
             f"{part.name}: microcode {size_text(part.microcode_bytes)}, weights {size_text(part.weights_bytes)}, "
@@ -132,6 +147,17 @@ def _macs_text(summary: Summary) -> str:
     return f"{count_text(in_all)}, {_share(summary.cpu_macs / in_all)} of them on the CPU"
 
 
+def _warning_text(summary: Summary) -> str:
+    """Return that most of the model is on the CPU, with the most frequent reason; empty where it is not."""
+    if not summary.partitions or not summary.is_on_cpu:
+        return ""
+    reasons = Counter(item.reason for item in summary.on_cpu if item.computes and not item.converts)
+    ((reason, count),) = reasons.most_common(1)
+    on_cpu = summary.computed_on_cpu
+    why = f"for {count} of them, {reason}" if count < on_cpu else reason
+    return f"most of the model is on the CPU, {on_cpu} of {plural(summary.operators, 'operator')}: {why}"
+
+
 def _latency_text(summary: Summary) -> str:
     """Return the latency of an inference; no figure where most of the model is on the CPU."""
     if not summary.is_on_cpu:
@@ -165,7 +191,7 @@ def _bound_text(summary: Summary) -> str:
 
 
 def _stripes_text(summary: Summary) -> str:
-    """Return the number of calls in stripes and the cost of their issue, where there are any."""
+    """Return the number of calls in stripes and the cost of their dispatch, where there are any."""
     striped = [item for part in summary.partitions for item in part.report.operators if item.stripes > 1]
     if not striped:
         return ""
@@ -272,7 +298,7 @@ def partitions_table(summary: Summary) -> RenderableType:
         Column(heading, cells, goes=int(heading == "kernel calls"), justify="right")
         for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)
     ]
-    names = [part.name for part in summary.partitions]
+    names = [str(part.number) for part in summary.partitions]
     return Group(
         Text("Partitions, one after the other in the same SRAM", "bold"),
         FittedTable("partition", names, columns, gap=4),
@@ -287,15 +313,15 @@ def fallback_text(cost: Fallback) -> str:
 
 
 def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
-    """Return operators on the CPU with their reasons; with ``limit``, as many rows, and how many more operators there
-    are.
+    """Return operators on the CPU, a row for each reason; with ``limit``, as many rows, the first names of each, and how many more
+    operators there are.
 
-    ``folded`` determines which operators share a row.
+    ``by_reason`` determines which operators share a row.
     """
-    rows = folded(operators)
+    rows = by_reason(operators)
     shown = rows[:limit]
     table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("operator", style="cyan", no_wrap=True)
+    table.add_column("operator", style="cyan", overflow="fold", max_width=NAME_WIDTH)
     table.add_column("name", overflow="fold", max_width=NAME_WIDTH)
     table.add_column("why", overflow="fold", ratio=1)
     if any(row.items[0].fallback is not None for row in shown):
@@ -303,13 +329,8 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
     for row in shown:
         item = row.items[0]
         why = f"{item.reason}. {item.suggestion}" if item.suggestion else f"{item.reason}."
-        name = short_name(item.name)
-        table.add_row(
-            row.title,
-            f"{name} ({item.line})" if item.line else name,
-            Text(why),
-            *([] if item.fallback is None else [fallback_text(item.fallback)]),
-        )
+        cost = [] if item.fallback is None else [fallback_text(item.fallback)]
+        table.add_row(row.title, _names_text(row, None if limit is None else NAMES_SHOWN), Text(why), *cost)
     rest = sum(len(row.items) for row in rows[len(shown) :])
     parts: list[RenderableType] = [Text("On the CPU", "bold"), table]
     if rest:
@@ -317,16 +338,29 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
     return Group(*parts)
 
 
+def _names_text(row: CpuRow, limit: int | None) -> str:
+    """Return the names of a row's operators with their lines in the model's source; with ``limit``, the first ones and the number of the
+    others."""
+    names = list(
+        dict.fromkeys(
+            f"{short_name(item.name)} ({item.line})" if item.line else short_name(item.name) for item in row.items
+        )
+    )
+    shown = names[:limit]
+    more = [f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []
+    return ", ".join((*shown, *more))
+
+
 def calls_table(part: PartitionSummary) -> RenderableType:
     """Return each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
 
-    ``parallel`` is the dimension that the pipelines divide among them, ``bound by`` the bottleneck: issue, memory or compute;
+    ``parallel`` is the dimension that the pipelines divide among them, ``bound by`` the bottleneck: dispatch, memory or compute;
     ``stripes`` is the number of the operator's calls. The reasons for idle multipliers follow for calls that use less than
     half of them.
     """
     report = part.report
     calls = report.operators
-    title = Text(f"{part.name}: {plural(len(calls), 'kernel call')}, modelled", "bold")
+    title = Text(f"{part.heading}: {plural(len(calls), 'kernel call')}, modelled", "bold")
     times = [duration_text(report.milliseconds * item.cycles / report.cycles) for item in calls]
     columns = [
         Column("kernel", [item.kernel for item in calls], style="cyan"),
@@ -346,15 +380,16 @@ def calls_table(part: PartitionSummary) -> RenderableType:
 
 def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
     """Return the reasons why multipliers idle, each with its operators."""
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, Counter[str]] = {}
     for item in part.report.operators:
-        if item.idle:
-            reasons.setdefault(item.idle, []).append(short_name(part.title(item.name)))
+        for reason in filter(None, item.idle.split("; ")):
+            reasons.setdefault(reason, Counter())[short_name(part.title(item.name))] += 1
     if not reasons:
         return []
     lines: list[RenderableType] = [Text("Less than half of the multipliers at work", "bold")]
     for reason, names in reasons.items():
-        lines += [Padding(f"{reason}:", (0, 0, 0, 2)), Padding(", ".join(names), (0, 0, 0, 4))]
+        listed = (f"{name} {count} times" if count > 1 else name for name, count in names.items())
+        lines += [Padding(f"{reason}:", (0, 0, 0, 2)), Padding(", ".join(listed), (0, 0, 0, 4))]
     return lines
 
 

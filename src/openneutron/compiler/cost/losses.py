@@ -9,7 +9,7 @@ from openneutron.compiler.cost.cycles import Cost, call_cost, depthwise_macs, gr
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.targets import Target
 
-ISSUE, MEMORY, COMPUTE = "issue", "memory", "compute"
+DISPATCH, MEMORY, COMPUTE = "dispatch", "memory", "compute"
 
 LITTLE = 0.5
 """The share of the multipliers at work below which a report names the reasons."""
@@ -27,9 +27,9 @@ class Loss:
 
 
 def bottleneck(cost: Cost) -> str:
-    """Return the largest part of the call's modelled cycles: the host that issues it, moving bytes, or computing."""
+    """Return the largest part of the call's modelled cycles: its dispatch by the host, moving bytes, or computing."""
     if cost.issue_cycles > cost.compute_cycles:
-        return ISSUE
+        return DISPATCH
     return MEMORY if cost.parallel == "bytes" else COMPUTE
 
 
@@ -44,13 +44,13 @@ def idle_reason(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) 
 def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> list[Loss]:
     """Return everything that keeps multipliers idle in a call that multiplies; the product of the shares is its utilisation.
 
-    ``cost`` is that of all its ``stripes``. Causes are what the host takes to issue it, rows that are computed twice,
+    ``cost`` is that of all its ``stripes``. Causes are its dispatch by the host, rows that are computed twice,
     multipliers that wait, activations of 16 bits, channels that do not fill a pipeline's multipliers, outputs that do not fill the pipelines, and the few multipliers
     that a depthwise convolution uses.
     """
     alone, count = call_cost(call, target), passes(call, target)
-    subject = "issuing it" if stripes == 1 else "issuing its stripes"
-    longer = "longer than computing" if bottleneck(cost) == ISSUE else "a good part of its time"
+    subject = "its dispatch" if stripes == 1 else "the dispatch of its stripes"
+    longer = "longer than computing" if bottleneck(cost) == DISPATCH else "a good part of its time"
     # Rows of one column are what the pipelines share out.
     one_column = call.views["output"].extents[2] == 1
     again = "its stripes leave pipelines without rows" if one_column else "some of it is computed more than once"

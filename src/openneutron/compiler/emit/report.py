@@ -26,7 +26,7 @@ from openneutron.targets import Target
 class OperatorReport:
     """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
 
-    ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
+    ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: dispatch, memory or
     compute, whichever takes most. ``parallel``: the dimension that is divided among the pipelines. The fields behind ``stripes`` are those of
     ``course.Traffic``.
     """

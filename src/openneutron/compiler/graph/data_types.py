@@ -28,5 +28,5 @@ def type_reason(graph: Graph, node: Node, target: Target | None) -> str | None:
         if tensor is None or tensor.is_constant or tensor.quant is None:
             continue
         if tensor.dtype is DType.INT16:
-            return f"its tensor '{name}' is int16; {target.name} computes on {target.npu.data_types} activations"
+            return f"its activations are int16; {target.name} computes on {target.npu.data_types} activations"
     return None

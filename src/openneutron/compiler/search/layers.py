@@ -46,7 +46,8 @@ def _node(call: str, nodes: frozenset[str]) -> str:
 
 def in_words(layers: tuple[str, ...]) -> str:
     """Return a sentence with the first names, for the message of a budget that does not suffice; empty without layers."""
-    named, more = [f"'{name}'" for name in layers[:MOST_NAMED]], len(layers) - MOST_NAMED
+    # A converter joins the names of the operators that it fuses; the last one is that of the result.
+    named, more = [f"'{name.rpartition(';')[2]}'" for name in layers[:MOST_NAMED]], len(layers) - MOST_NAMED
     if not named:
         return ""
     if more > 0:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -142,7 +143,8 @@ class CompiledPartition:
     def recompiled(self, delegate: DelegateOptions) -> CompiledPartition:
         """Return the partition compiled with other options of the compiler. Raises as ``Converter.convert`` does."""
         converter = converters.get(delegate.options.converter)
-        conversion = converter.convert(self.graph, delegate.options, trial=self._prepared)
+        with in_modules(lambda: self._origins):
+            conversion = converter.convert(self.graph, delegate.options, trial=self._prepared)
         return replace(self, conversion=conversion, first_stages=self._prepared).profiled()[0]
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
@@ -163,6 +165,25 @@ def recompiled(
 ) -> list[CompiledPartition]:
     """Return the partitions of a model compiled with these options. Raises as ``all_compiled`` does."""
     return all_compiled([(partial(part.recompiled, delegate), lambda: delegate) for part in parts])
+
+
+@contextmanager
+def in_modules(origins: Origins) -> Iterator[None]:
+    """Name the layers of a BudgetError by their modules, or by their operators and source lines where they have none."""
+    try:
+        yield
+    except BudgetError as error:
+        known = origins()
+        layers = tuple(
+            dict.fromkeys(_in_words(known[name]) or name if name in known else name for name in error.layers)
+        )
+        raise BudgetError(str(error), error.least_bytes, error.suggestions, layers) from error
+
+
+def _in_words(origin: Origin) -> str:
+    if origin.module or not origin.operators:
+        return origin.module
+    return f"{origin.operators[-1]} at {origin.lines[-1]}" if origin.lines else origin.operators[-1]
 
 
 Made = TypeVar("Made")

@@ -59,7 +59,7 @@ def _idle(data: ReportData) -> Iterator[Finding]:
     for reason, layers in groups.items():
         lost = int(sum(layer.compute_cycles * (1 - layer.utilisation) for layer in layers))
         taken = sum(layer.cycles for layer in layers)
-        if reason.startswith("issuing") or not _is_worth(data, lost):
+        if "dispatch" in reason or not _is_worth(data, lost):
             continue
         yield (
             lost,
@@ -70,7 +70,7 @@ def _idle(data: ReportData) -> Iterator[Finding]:
 
 
 def _dispatch(data: ReportData) -> Iterator[Finding]:
-    small = [layer for layer in data.layers if layer.stripes == 1 and layer.bottleneck == "issue"]
+    small = [layer for layer in data.layers if layer.stripes == 1 and layer.bottleneck == "dispatch"]
     taken = sum(layer.dispatch_cycles for layer in small)
     if _is_worth(data, taken):
         yield (

@@ -252,7 +252,7 @@ def roofline(data: ReportData) -> Chart:
     tooltip = [tip("layer", "layer"), tip("kernel", "kernel"), tip("intensity", "MACs per byte", "quantitative")]
     tooltip += [tip("rate", "MACs per cycle", "quantitative"), tip("us", "us", "quantitative", format=",.1f")]
     tooltip += [tip("bound", "bound by"), tip("why", "because")]
-    colours = {"domain": ["compute", "memory", "issue"], "range": list(PART_COLOURS[:3])}
+    colours = {"domain": ["compute", "memory", "dispatch"], "range": list(PART_COLOURS[:3])}
     drawn = spec(
         "Roofline: multiply-accumulates per cycle against multiply-accumulates per byte",
         height=320,
