@@ -21,6 +21,7 @@ from openneutron.evaluation.results import PairResult
 from openneutron.profiling.profile import CpuProfile, OperatorProfile, Row
 from openneutron.report.accuracy import LayerAccuracy
 from openneutron.report.advice import Advice
+from openneutron.report.outputs import OutputAccuracy, PartAccuracy
 from openneutron.report.page.compare import Comparison
 from openneutron.report.page.data import ReportData
 from openneutron.report.repair import RepairReport
@@ -135,6 +136,9 @@ SUMMARY: dict[str, Schema] = {
     "state_bytes": WHOLE,
     "weights_bytes": WHOLE,
     "microcode_bytes": WHOLE,
+    "outputs": several(
+        record(fields_of(OutputAccuracy, ("parts",)) | {"parts": several(record(fields_of(PartAccuracy)))})
+    ),
     "file": or_null(TEXT),
     "file_bytes": or_null(WHOLE),
     "kernel_selection": or_null(TEXT),

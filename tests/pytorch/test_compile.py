@@ -118,6 +118,7 @@ def test_progress_names_each_step() -> None:
         "Preparing",
         "Calibrating",
         "Converting",
+        "Measuring the results",
         "Exporting the quantized model",
         "Running ExecuTorch's passes",
         "Partitioning",

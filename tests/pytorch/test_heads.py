@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.fx import GraphModule
 
 import openneutron
 from openneutron import QuantizationOptions
+from openneutron.errors import OpenNeutronWarning
 from openneutron.pytorch.graph.joins import joins_output
 from openneutron.pytorch.quantizer.heads import FirstSamples, split_heads
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
@@ -117,8 +119,8 @@ def test_first_samples_are_read_once() -> None:
 def decoded(b: Tensor, s: Tensor) -> tuple[Tensor, ...]:
     """Return a detector's result in three forms: joined, written into slices, and the joined levels split again."""
     y = torch.cat([b, s], 1).flatten(2).transpose(1, 2)
-    written = torch.cat([b, s], 1) / 300
-    written[:, :2] = b[:, :2].exp().clamp(max=1e3)
+    written = torch.cat([b, s], 1)
+    written[:, :2] = (b[:, :2] / 300).exp()
     written[:, [2, 3]] = s * 300
     return y, written, *torch.cat([y, y], 1).split((4, 2), 2)
 
@@ -143,16 +145,48 @@ def test_each_part_has_its_own_scale_in_one_call() -> None:
     )
     for want, have in zip(*whole, strict=True):
         assert want.shape == have.shape
+    assert [len(item.parts) for item in program.outputs] == [2, 3, 2, 2]
+    assert all(not item.lost for item in program.outputs)
     y, _, boxes, scores = range(4)
     for place, part in ((y, slice(0, 4)), (y, slice(4, 6)), (boxes, slice(0, 4)), (scores, slice(0, 2))):
         assert ratio(whole[0][place][..., part], whole[1][place][..., part]) > 35
 
 
-def test_with_int8_outputs_a_result_keeps_one_scale() -> None:
+def test_with_int8_outputs_a_result_keeps_one_scale_and_the_compile_warns() -> None:
     torch.manual_seed(5)
     model = Head(lambda b, s: torch.cat([b, s], 1)).eval()
-    program = openneutron.compile(
-        model, samples()[0], calibration=samples(), quantization=QuantizationOptions(io_dtype="int8")
+    with pytest.warns(OpenNeutronWarning) as seen:
+        program = openneutron.compile(
+            model, samples()[0], calibration=samples(), quantization=QuantizationOptions(io_dtype="int8")
+        )
+    (caught,) = [item for item in seen if item.category is OpenNeutronWarning]
+    assert str(caught.message) == (
+        "'model': result 0 part sigmoid [:, 4:6] is constant, against float on 4 calibration samples. A result of "
+        "io_dtype='int8' has one scale for all of its parts. Return the parts as results of their own, or leave io_dtype out."
     )
+    assert caught.filename == __file__
     assert program.report.whole
     assert [str(item.dtype) for item in program.run(torch.zeros(1, 3, 4, 6, dtype=torch.int8))] == ["torch.int8"]
+    (found,) = program.recompile(sram_budget=64 * 1024).report.to_dict()["outputs"]
+    assert found["samples"] == 4 and 30 < found["db"] < 50
+    assert [(part["name"], part["place"], part["is_constant"]) for part in found["parts"]] == [
+        ("box", "[:, 0:4]", False),
+        ("sigmoid", "[:, 4:6]", True),
+    ]
+    assert str(program.report.outputs[0].parts[1]) == "sigmoid [:, 4:6] is constant"
+
+
+def test_channels_of_one_layer_with_two_ranges_are_parts_too(tmp_path: Path) -> None:
+    """A compile from the cache warns as the first one does."""
+    torch.manual_seed(5)
+    layer = nn.Conv2d(3, 6, 1).eval()
+    layer.weight.data[:4] *= 300
+    for _ in range(2):
+        with pytest.warns(OpenNeutronWarning) as seen:
+            program = openneutron.compile(layer, samples()[0], calibration=samples(), cache=tmp_path)
+        (caught,) = [item for item in seen if item.category is OpenNeutronWarning]
+        assert str(caught.message) == (
+            "'model': result 0 part channels [:, 4:6] is constant, against float on 4 calibration samples. One layer computes channels "
+            "of different ranges with one scale. Compute them with a layer for each range, and concatenate."
+        )
+    assert "is constant" in str(program.summary())

@@ -29,6 +29,7 @@ from openneutron.options import OPEN, CompileOptions, DelegationOptions
 from openneutron.pytorch.graph.digests import add_node, add_samples, is_known, machine
 from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, LoweredPartition
 from openneutron.pytorch.partition.delegation import Delegation, registered
+from openneutron.report.outputs import OutputAccuracy
 
 KIND = "model"
 LENGTH_BYTES = 8
@@ -49,6 +50,7 @@ class CachedModel:
     partitions: tuple[LoweredPartition, ...]
     delegation: Delegation
     frame: Frame
+    outputs: tuple[OutputAccuracy, ...] = ()
 
 
 def has_key(model: Unquantized, options: CompileOptions, delegation: DelegationOptions) -> bool:
@@ -131,11 +133,12 @@ def save(
     parts: Sequence[CompiledPartition],
     specs: Sequence[CompileSpec],
     buffer: bytes,
+    outputs: Sequence[OutputAccuracy] = (),
 ) -> None:
     """Write the entry of a model, where it gives the compiled file ``buffer`` again, byte for byte."""
     lowered = [LoweredPartition(part.name, part.graph, part.interface) for part in parts]
     try:
-        data = written(CachedModel(tuple(lowered), delegation, frame))
+        data = written(CachedModel(tuple(lowered), delegation, frame, tuple(outputs)))
     except TypeError:  # a graph that has no form as data
         return
     found = read(data)
@@ -157,6 +160,7 @@ def written(model: CachedModel) -> bytes:
         "partitions": partitions,
         "places": model.frame.places,
         "delegation": asdict(model.delegation),
+        "outputs": [item.to_dict() for item in model.outputs],
         "sizes": [len(blob) for blob in blobs],
     }
     header = json.dumps(facts).encode()
@@ -179,7 +183,8 @@ def read(data: bytes) -> CachedModel | None:
             graph = stored.read(part["graph"], constants)
             graph.verify()
             partitions.append(LoweredPartition(part["name"], graph, _interface(part["interface"])))
-        return CachedModel(tuple(partitions), record(Delegation, facts["delegation"]), frame)
+        outputs = tuple(record(OutputAccuracy, item) for item in facts["outputs"])
+        return CachedModel(tuple(partitions), record(Delegation, facts["delegation"]), frame, outputs)
     except (*UNREADABLE, OpenNeutronError):
         return None
 
@@ -204,4 +209,4 @@ def quantized_later(
             "quantized module is made when it is first read; read it before, or compile without a cache."
         )
     with caching(store):
-        return model.quantized()
+        return model.quantized().module

@@ -27,7 +27,7 @@ from openneutron.api.result import CompiledResult
 from openneutron.api.unquantized import Unquantized
 from openneutron.cache import current
 from openneutron.converter import kernel_selections
-from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.errors import InvalidModelError, InvalidOptionError, warn
 from openneutron.ir import Graph
 from openneutron.options import (
     CALLER,
@@ -53,6 +53,7 @@ from openneutron.pytorch.source.exporting import aten_graph, export
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.host_operators import host_operators
+from openneutron.report.outputs import OutputAccuracy, accuracy_warning
 from openneutron.report.summary import conversions_in
 from openneutron.targets import Target
 from openneutron.third_party import older_objects_kept, suppressed
@@ -66,7 +67,8 @@ class CompiledModel(CompiledResult):
     ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
     ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those of NXP's converter.
     ``frame`` is the program after ExecuTorch's passes, without payloads; ``quantizing`` returns ``quantized``. ``calibrated`` has
-    the preprocessing of the calibration data and their first sample, ``timings`` the times of the compile's steps.
+    the preprocessing of the calibration data and their first sample, ``timings`` the times of the compile's steps. ``outputs`` is the
+    accuracy of the float results, measured on a few calibration samples; empty without a float model.
 
     >>> import openneutron
     >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
@@ -87,6 +89,7 @@ class CompiledModel(CompiledResult):
     keywords: tuple[str, ...] = ()
     calibrated: Calibrated = field(default=Calibrated(), repr=False)
     timings: Timings = field(default=Timings(), repr=False)
+    outputs: tuple[OutputAccuracy, ...] = field(default=(), repr=False)
 
     @property
     def quantized(self) -> GraphModule:
@@ -218,6 +221,7 @@ class CompiledModel(CompiledResult):
             file_bytes=len(self.buffer),
             host=host_operators(self.buffer),
             converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
+            outputs=self.outputs,
         )
 
     @property
@@ -296,11 +300,17 @@ def compile_module(
         **_parts(made.parts),
         keywords=tuple(source.inputs.kwargs),
         calibrated=asked.calibrated,
+        outputs=made.outputs,
     )
     if delegation.must_delegate and not result.parts:
         cpu, cause = result.delegation.on_cpu, result.delegation.cause
         first = f" For one, {cause}" if cause else ""
         raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
+    inaccurate = accuracy_warning(
+        name, result.outputs, None if quantization.io_dtype == FLOAT32 else quantization.io_dtype
+    )
+    if inaccurate is not None:
+        warn(inaccurate)
     return result
 
 
@@ -313,6 +323,7 @@ class _Made:
     frame: Frame
     parts: Sequence[CompiledPartition]
     quantizing: Callable[[], GraphModule]
+    outputs: tuple[OutputAccuracy, ...] = ()
 
 
 def _made_with_cache(
@@ -329,13 +340,13 @@ def _made_with_cache(
     if found is None:
         made = _made(asked, specs, delegation)
         with suppressed(), step("Writing"):
-            cached_model.save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer)
+            cached_model.save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer, made.outputs)
         return made
     parts = recompiled(found.partitions, decode(specs))
     with suppressed(), in_words(asked.name, "write"), step("Writing"):
         buffer = found.frame.to_bytes([part.payload for part in parts], specs)
     quantizing = partial(cached_model.quantized_later, store, key, asked, options, delegation)
-    return _Made(buffer, found.delegation, found.frame, parts, cache(quantizing))
+    return _Made(buffer, found.delegation, found.frame, parts, cache(quantizing), found.outputs)
 
 
 def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOptions) -> _Made:
@@ -347,7 +358,10 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
         CustomDelegationOptions(delegation.allow_no_op_partitions),
         preserve_ops=list(delegation.preserve_ops),
     )
-    module = asked.quantized()
+    quantized = asked.quantized()
+    module = quantized.module
+    with suppressed():
+        outputs = quantized.accuracy()
     with suppressed(), step("Exporting the quantized model"):
         program = lifted(module, inputs) or export(module, inputs, name)
     partitioner.post_quantization_state_dict = module.state_dict()
@@ -359,7 +373,7 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
         keep_state(edge.exported_program())
         executorch = edge.to_executorch(backend_config())
         frame, parts = Frame.of(executorch)
-        return _Made(bytes(executorch.buffer), partitioner.delegations[-1], frame, parts, lambda: module)
+        return _Made(bytes(executorch.buffer), partitioner.delegations[-1], frame, parts, lambda: module, outputs)
 
 
 def analyse(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import length_hint
 from typing import Any
@@ -16,10 +16,29 @@ from openneutron.options import OPEN, DataOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
+from openneutron.pytorch.quantizer.heads import SAMPLES, FirstSamples
 from openneutron.pytorch.quantizer.measures import measures_in, quantized_with, quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, restore
+from openneutron.report.outputs import OutputAccuracy
 from openneutron.timings import advance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantized:
+    """A quantized module. ``real`` is its float twin, None without one, and ``samples`` are the first calibration samples."""
+
+    module: GraphModule
+    real: GraphModule | None = None
+    samples: Sequence[ModelInputs] = ()
+
+    def accuracy(self) -> tuple[OutputAccuracy, ...]:
+        """Return the accuracy of the results on the samples; empty without a float twin."""
+        if self.real is None or not self.samples:
+            return ()
+        from openneutron.layer_accuracy.outputs import measured
+
+        return measured(self.real, self.module, self.samples)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,9 +86,9 @@ class Unquantized:
         """Return the same with the samples of its calibration in memory. Raises InvalidOptionError for an unusable one."""
         return self if self.samples is None or self.is_quantized else replace(self, samples=list(self.samples))
 
-    def quantized(self) -> GraphModule:
+    def quantized(self) -> Quantized:
         """Return the quantized module: the exported module itself where it is not trained, unchanged where it is quantized
-        already. It can be called once.
+        already. It can be called once. There is a float twin where the model is calibrated.
 
         Raises InvalidOptionError where an option or the calibration data is unusable.
         """
@@ -96,9 +115,10 @@ class Unquantized:
             def report(done: int) -> None:
                 advance(done, total if done <= total else done + 1)
 
-            if measures:
-                _, module = quantized_with(module, quantizer, self.samples, self.options, report)
-            else:
-                module = calibrate_and_quantize(module, self.samples, quantizer, after_sample=report)
+            samples = FirstSamples(self.samples)
+            real, module = quantized_with(module, quantizer, samples, self.options, report)
+            restore(real, self.source.state)
+            restore(module, self.source.state)
+            return Quantized(module, real, samples.first(SAMPLES))
         restore(module, self.source.state)
-        return module
+        return Quantized(module)

@@ -22,6 +22,7 @@ from openneutron.ops.conv import macs
 from openneutron.ops.shape import VIEWS
 from openneutron.report.host_operators import host_operators_of_graph
 from openneutron.report.latency import Latency
+from openneutron.report.outputs import OutputAccuracy
 from openneutron.targets import Target
 
 CPU_SHARE = 0.1
@@ -109,6 +110,7 @@ class Summary:
 
     ``budget_bytes`` holds for each partition: they run one after the other in the same memory. ``file_bytes`` is the size
     of ``file``, the result; None where nothing was written. ``kernel_selection`` is the C file of its kernels, if asked for.
+    ``outputs`` is the accuracy of the model's float results; empty without a float model to compare with.
     """
 
     model: str
@@ -122,6 +124,7 @@ class Summary:
     kernel_selection: str | None = None
     converted: tuple[ConvertedSummary, ...] = field(default=(), repr=False)
     host: tuple[HostOperator, ...] = field(default=(), repr=False)
+    outputs: tuple[OutputAccuracy, ...] = field(default=(), repr=False)
 
     @property
     def operators(self) -> int:
@@ -325,6 +328,7 @@ class Summary:
             "state_bytes": self.state_bytes,
             "weights_bytes": self.weights_bytes,
             "microcode_bytes": self.microcode_bytes,
+            "outputs": [item.to_dict() for item in self.outputs],
             "file": self.file,
             "file_bytes": self.file_bytes,
             "kernel_selection": self.kernel_selection,

@@ -19,6 +19,7 @@ from openneutron.report.advice import Advice, advice_text
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.report.latency import latency_text, parts_text
 from openneutron.report.memory_map import memory_table
+from openneutron.report.outputs import output_lines
 from openneutron.report.summary import CpuRow, PartitionSummary, Summary, by_reason
 from openneutron.report.traffic import copies_text, traffic_text
 from openneutron.report.units import count_text, duration_text, plural, size_text
@@ -132,6 +133,7 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
             ("Weights", _weights_text(summary)),
             ("Microcode", size_text(summary.microcode_bytes)),
         ]
+    rows += [("" if line else "Accuracy", said) for line, said in enumerate(output_lines(summary.outputs))]
     if summary.file is not None and summary.file_bytes is not None:
         rows.append(("File", f"{summary.file}, {size_text(summary.file_bytes)}"))
     if summary.kernel_selection is not None:

@@ -65,11 +65,17 @@ class FirstSamples:
         self._read += islice(self._rest, max(0, count - len(self._read)))
         return self._read[:count]
 
+    def all(self) -> list[Any]:
+        """Return all samples, which stay in memory."""
+        self.first(1)
+        assert self._rest is not None
+        self._read += self._rest
+        return self._read
+
     def __iter__(self) -> Iterator[Any]:
-        if isinstance(self.given, (list, tuple)):
-            yield from self.given
-            return
-        yield from self.first(len(self._read))
+        """Yield all samples. Those behind the first ``SAMPLES`` can be read only once, unless all are in memory."""
+        self.first(SAMPLES)
+        yield from self._read
         assert self._rest is not None
         yield from self._rest
 

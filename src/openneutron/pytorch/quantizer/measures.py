@@ -70,10 +70,11 @@ def quantized_with(
     channels = options.equalize or options.smooth is not None
     changes = [round_weights] if options.adaptive_rounding else []
     changes += [correct_bias] if options.correct_biases else []
-    calibration = list(calibration) if channels or changes else FirstSamples(calibration)
+    first = calibration if isinstance(calibration, FirstSamples) else FirstSamples(calibration)
+    calibration = first.all() if channels or changes else first
     with step("Preparing"):
         quantizer.begin(module)
-        quantizer.samples = calibration if isinstance(calibration, FirstSamples) else FirstSamples(calibration)
+        quantizer.samples = first
         fold_batch_norms(module)
     if channels:
         with step("Equalizing channels"):
@@ -98,7 +99,7 @@ def copied(module: GraphModule) -> GraphModule:
 def copy_of(graph: Graph) -> Graph:
     """Return a copy of a graph whose nodes have the same names, with notes of their own."""
     made = Graph()
-    made._codegen = copy.deepcopy(graph._codegen)
+    made._codegen = copy.copy(graph._codegen)
     known: dict[Node, Node] = {}
     for node in graph.nodes:
         known[node] = made.node_copy(node, known.__getitem__)
