@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from openneutron.layer_accuracy.statistics import difference, power, usable
 from openneutron.pytorch.graph.joins import Join, Moved, Piece, Tree, exchanged, move_of, pieces_of, shape_of, tree_of
 from openneutron.pytorch.graph.program import module_path, title
-from openneutron.pytorch.graph.rewriting import is_state
 from openneutron.pytorch.partition.delegation import macs
-from openneutron.pytorch.quantizer.heads import SAMPLES, Seen, is_alike
+from openneutron.pytorch.quantizer.heads import SAMPLES, Run, Seen, is_alike
 from openneutron.pytorch.source.exporting import ModelInputs
 from openneutron.report.accuracy import decibels
 from openneutron.report.outputs import CHANNELS, OutputAccuracy, PartAccuracy
@@ -42,28 +41,17 @@ def measured(real: GraphModule, quantized: GraphModule, samples: Sequence[ModelI
     of its table. Each sample begins with the state that the modules have, which stays as it is.
     """
     count = max(1, min(SAMPLES, MOST_MACS // max(1, sum(macs(node) for node in real.graph.nodes))))
-    runs = [(_Run(real), _Run(quantized)) for _ in samples[:count]]
+    runs = [(Run(real), Run(quantized)) for _ in samples[:count]]
     with step("Measuring the results"), torch.no_grad():
         try:
-            both = [tuple(run.of(call) for run in pair) for pair, call in zip(runs, samples, strict=False)]
+            both = [
+                tuple(pytree.tree_leaves(run.of(call)) for run in pair)
+                for pair, call in zip(runs, samples, strict=False)
+            ]
         except (IndexError, RuntimeError):
             return ()
         nodes = pytree.tree_leaves(real.graph.output_node().args[0])
         return tuple(_measured(nodes, both))
-
-
-class _Run(Interpreter):
-    """A run of a module that leaves the module's state as it is."""
-
-    def of(self, call: ModelInputs) -> list[Any]:
-        """Return the results of a call."""
-        leaves = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in call.leaves]
-        found: list[Any] = pytree.tree_leaves(self.run(*leaves, enable_io_processing=False))
-        return found
-
-    def run_node(self, n: Node) -> Any:
-        result = super().run_node(n)
-        return result.clone() if n.op == "get_attr" and is_state(n) else result
 
 
 def _measured(nodes: Sequence[Any], both: Sequence[tuple[list[Any], ...]]) -> Iterator[OutputAccuracy]:

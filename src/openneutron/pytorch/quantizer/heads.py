@@ -219,16 +219,29 @@ def _measured(module: GraphModule, pieces: Sequence[Piece], samples: Sequence[An
     run = _Measuring(module, pieces)
     with torch.no_grad():
         for sample in samples:
-            if isinstance(sample, ModelInputs):
-                leaves = sample.leaves
-            else:
-                leaves = pytree.tree_leaves(sample if isinstance(sample, (tuple, list)) else (sample,))
-            run.run(*leaves, enable_io_processing=False)
+            run.of(sample)
     return run.seen
 
 
-class _Measuring(Interpreter):
-    """Runs a module in float and keeps the ranges of pieces. The module's state stays as it is."""
+class Run(Interpreter):
+    """Runs of a module that leave the module's state as it is."""
+
+    def of(self, sample: Any) -> Any:
+        """Return the results of a calibration sample."""
+        if isinstance(sample, ModelInputs):
+            leaves = sample.leaves
+        else:
+            leaves = pytree.tree_leaves(sample if isinstance(sample, (tuple, list)) else (sample,))
+        given = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        return self.run(*given, enable_io_processing=False)
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        return result.clone() if n.op == "get_attr" and is_state(n) else result
+
+
+class _Measuring(Run):
+    """Runs of a float module that keep the ranges of pieces."""
 
     def __init__(self, module: GraphModule, pieces: Sequence[Piece]) -> None:
         super().__init__(module)
@@ -239,8 +252,6 @@ class _Measuring(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
-        if n.op == "get_attr" and is_state(n):
-            result = result.clone()
         for piece in self._pieces.get(n, ()):
             self.seen[piece] = self.seen[piece].with_values(piece.value_of(result))
         return result
