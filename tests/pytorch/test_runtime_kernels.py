@@ -4,49 +4,75 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 from torch import nn
 
 import openneutron
+from openneutron.api import pytorch as api
 from openneutron.cli import main
 from openneutron.errors import InvalidModelError
+from openneutron.options import DelegationOptions
 
 NET = """\
 import torch
 from torch import nn
 
-class Sorted(nn.Module):
+class Product(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 4, 3)
 
     def forward(self, x):
-        return torch.sort(self.conv(x), -1)[0]
+        return torch.cumprod(self.conv(x), -1)
 
 def net():
-    return Sorted(), (torch.zeros(1, 3, 6, 6),)
+    return Product(), (torch.zeros(1, 3, 6, 6),)
 """
 
 MESSAGE = (
-    "ExecuTorch's runtime has no kernel for aten.sort ('aten_sort_default'), on the CPU, and would not load the program. Write "
+    "ExecuTorch's runtime has no kernel for aten.cumprod ('cumprod'), on the CPU, and would not load the program. Write "
     "that part of the model with other operators; or pass DelegationOptions(any_runtime=True) (--any-runtime) for a .pte that runs "
     "where these kernels are."
 )
 
 
-def sorted_net() -> tuple[nn.Module, tuple[torch.Tensor]]:
-    scope: dict[str, object] = {"__name__": "sorted"}
+def product_net() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    scope: dict[str, object] = {"__name__": "product"}
     exec(NET, scope)
     return scope["net"]()
 
 
 def test_an_operator_without_a_kernel_is_named() -> None:
-    model, inputs = sorted_net()
-    with pytest.raises(InvalidModelError) as caught:
+    model, inputs = product_net()
+    with (
+        mock.patch.object(api, "lowered", side_effect=AssertionError("it is refused before anything is compiled")),
+        pytest.raises(InvalidModelError) as caught,
+    ):
         openneutron.compile(model, inputs, calibration=[inputs])
     assert str(caught.value) == f"'model': {MESSAGE}"
+
+
+class InOrder(nn.Module):
+    """Operators that put values in order, as ExecuTorch's runtime has them."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.sort(x, -1, descending=True)[0],
+            torch.argsort(x, -1),
+            torch.median(x, -1)[0],
+            torch.kthvalue(x, 2, -1, keepdim=True)[0],
+            torch.bucketize(x, torch.tensor([-0.5, 0.5])),
+        )
+
+
+def test_values_are_put_in_order_by_topk() -> None:
+    x = torch.tensor([[0.9, -1.0, 0.25, 0.6], [-0.75, 1.0, -0.25, 0.0]])
+    made = openneutron.compile(InOrder(), (x,), calibration=[(x,)], delegation=DelegationOptions(must_delegate=False))
+    for found, expected in zip(made.run(x), InOrder()(x), strict=True):
+        assert torch.allclose(torch.as_tensor(found).double(), expected.double(), atol=0.02)
 
 
 def test_another_runtime_can_be_asked_for(
@@ -60,7 +86,7 @@ def test_another_runtime_can_be_asked_for(
     assert main(["compile", "net.py:net", "--any-runtime", "-q"]) == 0
     assert (tmp_path / "net.pte").exists()
     assert main(["explain", "net.py:net", "-q"]) == 0
-    assert "aten.sort" in capsys.readouterr().out
+    assert "aten.cumprod" in capsys.readouterr().out
 
 
 def test_an_option_for_pytorch_models(

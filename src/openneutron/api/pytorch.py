@@ -46,7 +46,7 @@ from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQua
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.partition.compiled import CompiledPartition, recompiled
-from openneutron.pytorch.partition.delegation import Delegation, check_kernels
+from openneutron.pytorch.partition.delegation import Delegation, check_kernels, check_operators
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.calibration_data import Calibrated
 from openneutron.pytorch.source.exporting import aten_graph, export
@@ -360,6 +360,9 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
     )
     quantized = asked.quantized()
     module = quantized.module
+    if not delegation.any_runtime:
+        with step("Checking kernels"):
+            check_operators(module.graph, name)
     with suppressed():
         outputs = quantized.accuracy()
     with suppressed(), step("Exporting the quantized model"):

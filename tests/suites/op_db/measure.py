@@ -12,8 +12,11 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
-from openneutron.api.pytorch import CompiledModel, analyse
+import openneutron
+from openneutron.api.pytorch import CompiledModel
 from openneutron.errors import OpenNeutronError
+from openneutron.options import DelegationOptions
+from openneutron.pytorch.partition.delegation import check_kernels
 from openneutron.pytorch.quantizer.specs import activation_spec
 from openneutron.third_party import suppressed
 from tests.suites.op_db.samples import Sample, Samples, results_of
@@ -23,9 +26,9 @@ NOTHING = "computes nothing"
 NOT_RUN, REFUSED, FAILED, WRONG = "not run", "refused", "failed", "wrong"
 COARSE = "coarse"
 """The kinds of outcomes of a sample. NOTHING: a view, a result without elements, or one that does not
-depend on the input. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program
-with a message, mostly since it has no kernel for one of them. REFUSED: a message instead of a program, for example
-where a shape depends on the data. FAILED: an exception that is no message. COARSE: results further from float than the
+depend on the input. NOT_RUN: it is compiled, and ends in the message that ExecuTorch's runtime has no kernel for an operator on the
+CPU, or would not run the program. REFUSED: a message before anything is compiled, for example where a shape depends on the data, or
+the runtime has no kernel for an operator that is certain to stay on the CPU. FAILED: an exception that is no message. COARSE: results further from float than the
 rounding of inputs and outputs explains, but those of the quantized module in PyTorch's own arithmetic: the scale of an
 intermediate result is too coarse. WRONG: results further from float, and not those of the quantized module."""
 
@@ -80,7 +83,7 @@ def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
 
 def _of_group(samples: Sequence[Sample]) -> list[Outcome]:
     together = _apart(samples)
-    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOTHING, NOT_RUN, COARSE) for item in together):
+    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOTHING, COARSE) for item in together):
         return together
     half = len(samples) // 2
     return [*_of_group(samples[:half]), *_of_group(samples[half:])]
@@ -121,12 +124,19 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
     try:
         with torch.no_grad(), suppressed():
             real = module(*(tensor.clone() for tensor in tensors))
-            program = analyse(module, tensors, calibration=[tensors], name="sample")
+            program = openneutron.compile(
+                module,
+                tensors,
+                calibration=[tensors],
+                name="sample",
+                delegation=DelegationOptions(must_delegate=False),
+            )
             mine, message = _run(program, tensors)
             # The reference takes the inputs rounded to int8, as any int8 kernel does.
             rounded = module(*(_rounded(tensor) for tensor in tensors))
     except OpenNeutronError as error:
-        return [Outcome(REFUSED, (str(error),)) for _ in samples]
+        is_late = any(frame.name == check_kernels.__name__ for frame in traceback.extract_tb(error.__traceback__))
+        return [Outcome(NOT_RUN if is_late else REFUSED, (str(error),)) for _ in samples]
     except Exception as error:
         return [Outcome(FAILED, (_in_short(error),)) for _ in samples]
     found, taken = [], 0

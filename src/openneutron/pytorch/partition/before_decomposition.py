@@ -9,8 +9,7 @@ is left.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container
-from functools import cache
+from collections.abc import Callable
 from typing import Any, final
 
 import executorch.exir.lowered_backend_module as exir
@@ -18,14 +17,13 @@ import torch
 from executorch.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 from executorch.exir.delegate import executorch_call_delegate
-from executorch.exir.tracer import _default_decomposition_table
 from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from openneutron.pytorch.graph.program import Reject, has_plain_strides, is_functional
 from openneutron.pytorch.lower.lower import kept_float
-from openneutron.pytorch.partition.delegation import UNITS
+from openneutron.pytorch.partition.delegation import UNITS, decomposed
 
 HISTORY = "from_node"
 """The key under which torch.export keeps the nodes that a node came from."""
@@ -109,13 +107,7 @@ def is_final(node: Node, reject: Reject) -> bool:
     """
     if not all(map(_has_plain_layout, (node, *node.all_input_nodes))):
         return False
-    return kept_float(node) is not None or reject.rule == UNITS or node.target not in _decomposed()
-
-
-@cache
-def _decomposed() -> Container[Any]:
-    """Return the operators that ExecuTorch decomposes."""
-    return _default_decomposition_table().keys()
+    return kept_float(node) is not None or reject.rule == UNITS or node.target not in decomposed()
 
 
 def _has_plain_layout(node: Node) -> bool:

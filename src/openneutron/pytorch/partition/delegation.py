@@ -11,7 +11,7 @@ wildcards; anything else matches whole names.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -20,6 +20,7 @@ from typing import Any
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
 import torch
 from executorch.exir.operator.convert import to_out_variant
+from executorch.exir.tracer import _default_decomposition_table
 from executorch.runtime import Runtime
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
@@ -27,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import (
     GETITEM,
     Reject,
@@ -35,6 +37,7 @@ from openneutron.pytorch.graph.program import (
     module_path,
     op_name,
     overload_of,
+    short_name,
     source_line,
     title,
     written,
@@ -260,6 +263,12 @@ def _has_kernel(overload: torch._ops.OpOverload) -> bool:
 
 
 @cache
+def decomposed() -> Container[Any]:
+    """Return the operators that ExecuTorch decomposes."""
+    return _default_decomposition_table().keys()
+
+
+@cache
 def registered() -> frozenset[str]:
     """Return the names of the kernels that ExecuTorch's runtime has, such as ``aten::add.out``."""
     return frozenset(Runtime.get().operator_registry.operator_names)
@@ -280,10 +289,39 @@ def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
         for plan in program.execution_plan
         for operator in plan.operators
     }
-    lacking = sorted(called - registered())
+    _refuse([_in_words(operator, delegation) for operator in sorted(called - registered())], name)
+
+
+def check_operators(graph: Graph, name: str) -> None:
+    """Look up each operator of a quantized ATen graph that is certain to stay on the CPU as it is: it has no lowering rule, is no
+    function of one tensor, and ExecuTorch does not decompose it.
+
+    Raises InvalidModelError as ``check_kernels`` does, before anything is compiled.
+    """
+    lacking = {
+        f"{short_name(node)} ('{module_path(node) or node.name}')": None
+        for node in graph.nodes
+        if is_compute(node) and _stays_whole(node) and not has_cpu_kernel(node)
+    }
+    _refuse(list(lacking), name)
+
+
+def _stays_whole(node: Node) -> bool:
+    """Return whether neither a lowering rule, nor a table, nor a decomposition or a copying form of ExecuTorch's takes the
+    operator's place."""
+    overload = overload_of(node)
+    if overload is None or op_name(node) in LOWER_RULES or overload in decomposed():
+        return False
+    if overload._schema.is_mutable or any(item.alias_info is not None for item in overload._schema.returns):
+        return False
+    return not is_pointwise(node) or len(node.all_input_nodes) > 1
+
+
+def _refuse(lacking: Sequence[str], name: str) -> None:
+    """Raise InvalidModelError where the runtime has no kernels for these operators; nothing where there are none of them."""
     if not lacking:
         return
-    shown = [_in_words(operator, delegation) for operator in lacking[:NAMES_SHOWN]]
+    shown = lacking[:NAMES_SHOWN]
     more = f" and {len(lacking) - NAMES_SHOWN} more" if len(lacking) > NAMES_SHOWN else ""
     raise InvalidModelError(
         f"'{name}': ExecuTorch's runtime has no kernel for {', '.join(shown)}{more}, on the CPU, and would not load the "

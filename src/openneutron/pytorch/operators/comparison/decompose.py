@@ -101,3 +101,88 @@ def running_sum(self: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor | K
     rows = self.transpose(dim, -1) if self.dim() > 1 else self.reshape(1, count)
     sums = _aten.linear.default(rows, torch.ones(count, count, dtype=self.dtype).tril())
     return sums.transpose(dim, -1) if self.dim() > 1 else sums.reshape(count)
+
+
+# -- the order of values, which ExecuTorch's runtime has as topk alone
+
+
+@decomposes("aten.sort.default")
+def sort(self: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor] | Keep:
+    return _sorted(self, dim, descending)
+
+
+@decomposes("aten.sort.stable")
+def stable_sort(self: Tensor, stable: bool | None, dim: int, descending: bool) -> tuple[Tensor, Tensor] | Keep:
+    """topk does not keep the order of equal values, so that a sort that has to keep it stays whole."""
+    return KEPT if stable else _sorted(self, dim, descending)
+
+
+def _sorted(self: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor] | Keep:
+    if not self.dim() or self.dtype == torch.bool:
+        return KEPT
+    values, indices = torch.topk(self, self.shape[dim], dim, largest=descending, sorted=True)
+    return values, indices
+
+
+@decomposes("aten.kthvalue.default")
+def kth_value(self: Tensor, k: int, dim: int, keepdim: bool) -> tuple[Tensor, Tensor] | Keep:
+    return _kth(self, k, dim, keepdim)
+
+
+@decomposes("aten.median.dim")
+def median_of_axis(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor] | Keep:
+    """Of an even number of values, the median is the smaller one of the two in the middle."""
+    return _kth(self, (self.shape[dim] + 1) // 2, dim, keepdim) if self.dim() else KEPT
+
+
+@decomposes("aten.median.default")
+def median(self: Tensor) -> Tensor | Keep:
+    if not self.dim() or not self.numel():
+        return KEPT
+    found = _kth(self.reshape(-1), (self.numel() + 1) // 2, 0, False)
+    return found if isinstance(found, Keep) else found[0]
+
+
+def _kth(self: Tensor, k: int, dim: int, keepdim: bool) -> tuple[Tensor, Tensor] | Keep:
+    """Return the k-th smallest values, counted from 1, and their indices."""
+    if not self.dim() or not self.numel():
+        return KEPT
+    found = (item.narrow(dim, k - 1, 1) for item in torch.topk(self, k, dim, largest=False, sorted=True))
+    values, indices = (item if keepdim else item.squeeze(dim) for item in found)
+    return values, indices
+
+
+@decomposes("aten.bucketize.Tensor")
+def bucketize(self: Tensor, boundaries: Tensor, out_int32: bool, right: bool) -> Tensor | Keep:
+    return _places(boundaries, self, out_int32, right)
+
+
+@decomposes("aten.searchsorted.Tensor")
+def search_sorted(
+    sorted_sequence: Tensor, self: Tensor, out_int32: bool, right: bool, side: str | None, sorter: Tensor | None
+) -> Tensor | Keep:
+    if sorter is not None:
+        return KEPT
+    return _places(sorted_sequence, self, out_int32, right or side == "right")
+
+
+def _places(boundaries: Tensor, values: Tensor, out_int32: bool, right: bool) -> Tensor | Keep:
+    """Return for each value the number of boundaries below it, or with ``right`` of those that it reaches."""
+    if not values.dim() or not boundaries.numel() or values.numel() * boundaries.shape[-1] > MOST_COMPARED:
+        return KEPT
+    limits = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
+    passed = values.unsqueeze(-1) >= limits if right else values.unsqueeze(-1) > limits
+    return passed.to(torch.int32 if out_int32 else torch.int64).sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
+
+
+@decomposes("aten.isin.Tensor_Tensor")
+def is_in(elements: Tensor, test_elements: Tensor, assume_unique: bool, invert: bool) -> Tensor | Keep:
+    del assume_unique
+    if not elements.dim() or not test_elements.numel() or elements.numel() * test_elements.numel() > MOST_COMPARED:
+        return KEPT
+    found = (elements.unsqueeze(-1) == test_elements.reshape(-1)).any(-1)
+    return ~found if invert else found
+
+
+MOST_COMPARED = 1 << 18
+"""The limit on comparisons in the place of one search, each a byte of memory; a number of our own choice."""

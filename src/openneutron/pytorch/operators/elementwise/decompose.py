@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -191,3 +192,35 @@ def is_any(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool =
 @decomposes("aten.dist.default")
 def distance(self: Tensor, other: Tensor, p: float) -> Tensor | Keep:
     return torch.linalg.vector_norm(self - other, p) if self.is_floating_point() else KEPT
+
+
+@decomposes("aten.special_erfc.default", "aten.erfc.default")
+def erfc(self: Tensor) -> Tensor:
+    return 1 - torch.erf(self)
+
+
+@decomposes("aten.exp2.default", "aten.special_exp2.default")
+def exp2(self: Tensor) -> Tensor:
+    return torch.exp(self * math.log(2))
+
+
+@decomposes("aten.round.decimals")
+def round_to_decimals(self: Tensor, decimals: int) -> Tensor:
+    return torch.round(self * 10.0**decimals) / 10.0**decimals
+
+
+@decomposes("aten.copysign.Tensor", "aten.copysign.Scalar")
+def copysign(self: Tensor, other: Tensor | float) -> Tensor | Keep:
+    """A zero has no sign in int8, and counts as positive."""
+    if not self.is_floating_point():
+        return KEPT
+    size = self.abs()
+    if isinstance(other, Tensor):
+        return torch.where(other < 0, -size, size)
+    return -size if math.copysign(1, other) < 0 else size
+
+
+@decomposes("aten.signbit.default")
+def signbit(self: Tensor) -> Tensor:
+    """A zero has no sign in int8, and counts as positive."""
+    return self < 0
