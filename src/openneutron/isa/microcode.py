@@ -21,6 +21,9 @@ from openneutron.isa.rows import ALIGNMENT
 
 NAMES_TITLE = "openneutron names 1"
 
+MOST_UNCOVERED_BYTES = 1 << 16
+"""The bytes of the persistent area that no state covers, at most; a number of our own choice, as the compiler leaves none."""
+
 PROFILE_EVENT_BYTES = 16
 """NeutronEvent of NeutronDriver.h: what the driver writes to the profile buffer for a kernel call."""
 
@@ -120,20 +123,23 @@ class Program:
             raise InvalidProgramError("program: the microcode's checksum is wrong. The file is corrupt.")
         if zlib.crc32(self.weights) != header["weights_crc"]:
             raise InvalidProgramError("program: the weights' checksum is wrong. The file is corrupt.")
-        if header["profile_size"] or header["debug_size"]:
-            self._verify_profile(header)
+        if header["profile_size"] or header["debug_size"] or header["state_size"]:
+            self._verify_filled(header)
 
-    def _verify_profile(self, header: Record) -> None:
-        """Raise InvalidProgramError where the profile buffer is larger than the events of a run, which the driver writes there, or
-        where there is a debug buffer, which it does not write."""
+    def _verify_filled(self, header: Record) -> None:
+        """Raise InvalidProgramError where a memory that the driver fills is larger than what the program has for it: the profile buffer
+        than the events of a run, the persistent area than the states, or where there is a debug buffer."""
+        words = _Words(self.microcode)
+        states = words.read_many(rows.STATE, header["states_offset"], header["state_count"])
         calls, inside, count = 0, 0, 1
-        for at, instruction in _Words(self.microcode).instructions(header):
+        for at, instruction in words.instructions(header):
             if at >= inside:
                 count = 1
             if instruction.row.name == "LOOP":
                 inside, count = at + 1 + len(instruction.values) + instruction["body_words"], instruction["count"]
             calls += count * ("operator" in {item.name for item in instruction.row.fields})
-        for name, most in (("profile", calls * PROFILE_EVENT_BYTES), ("debug", 0)):
+        kept = max((aligned(state["offset"] + state["size"]) for state in states), default=0) + MOST_UNCOVERED_BYTES
+        for name, most in (("profile", calls * PROFILE_EVENT_BYTES), ("debug", 0), ("state", kept)):
             stated = header[f"{name}_size"]
             if stated > most:
                 raise InvalidProgramError(
