@@ -13,6 +13,7 @@ from openneutron import litert
 from openneutron.litert.interpret import interpret
 from openneutron.litert.neutron_graph import OPERATOR_NAME
 from openneutron.mixed import FileSimulator, compile_file
+from openneutron.mixed.tables import with_tables
 from tests.support.litert_files import BUILTIN, FileBuilder
 
 SHAPE = (1, 16, 16, 1)
@@ -118,6 +119,37 @@ def test_an_operator_that_is_to_stay_on_the_cpu_does(name: str) -> None:
     data = island([("SIN", ["x"], {})])
     compiled = compile_file(litert.read(data), "m", operators_not_to_delegate=[name], must_delegate=False)
     assert [item.operator for item in compiled.partitioning.on_cpu] == ["DEQUANTIZE", "SIN", "QUANTIZE"]
+
+
+def softsign_in_two_types() -> bytes:
+    """Return softsign as the converter writes it: the magnitude plus 1 in int8, the quotient in float, and a second island behind."""
+    b = FileBuilder()
+    b.tensor("x", SHAPE, "int8", 0.05, -7)
+    b.tensor("magnitude", SHAPE, "int8", 0.03, -128)
+    b.operator(BUILTIN.ABS, ["x"], ["magnitude"], "AbsOptions", 2)
+    b.constant("one", np.array(100, np.int8), 0.01)
+    b.tensor("sum", SHAPE, "int8", 0.035, -128)
+    b.operator(BUILTIN.ADD, ["magnitude", "one"], ["sum"], "AddOptions", 2)
+    for name in ("x", "sum"):
+        b.tensor(f"{name}/float", SHAPE, "float32")
+        b.operator(BUILTIN.DEQUANTIZE, [name], [f"{name}/float"], "DequantizeOptions", 2)
+    b.tensor("quotient", SHAPE, "float32")
+    b.operator(BUILTIN.DIV, ["x/float", "sum/float"], ["quotient"], "DivOptions")
+    b.tensor("soft", SHAPE, "int8", 0.0078, 0)
+    b.operator(BUILTIN.QUANTIZE, ["quotient"], ["soft"], "QuantizeOptions")
+    b.tensor("soft/float", SHAPE, "float32")
+    b.operator(BUILTIN.DEQUANTIZE, ["soft"], ["soft/float"], "DequantizeOptions", 2)
+    b.tensor("sine", SHAPE, "float32")
+    b.operator(BUILTIN.SIN, ["soft/float"], ["sine"])
+    b.tensor("y", SHAPE, "int8", 0.01, 5)
+    b.operator(BUILTIN.QUANTIZE, ["sine"], ["y"], "QuantizeOptions")
+    return b.finish(["x"], ["y"])
+
+
+def test_several_stored_tensors_that_one_determines_are_one_source() -> None:
+    data = softsign_in_two_types()
+    assert_whole(data)
+    assert [node.op for node in with_tables(litert.read(data)).graph.nodes] == ["lookup", "lookup"]
 
 
 def test_constants_of_other_types_are_cast_first() -> None:

@@ -40,6 +40,9 @@ STORED = {
 }
 """All values of a type, in the order of a table's entries."""
 
+EIGHT_BITS = (DType.INT8, DType.UINT8)
+"""The types of a table's results."""
+
 IN_FLOAT = (DType.FLOAT32, DType.INT32, DType.INT64, DType.BOOL)
 """The types of an island's own tensors."""
 
@@ -81,46 +84,74 @@ class _Origin:
 def _islands(model: LiteRTModel, excluded: frozenset[str]) -> Iterator[Island]:
     graph, operators = model.graph, model.model.subgraphs[0].operators or ()
     found: dict[str, _Origin] = {}
+    before: dict[str, _Origin] = {}
     for place, (node, operator) in enumerate(zip(graph.nodes, operators, strict=True)):
         kind = operator_name(model.model, operator)
         if kind not in POINTWISE and kind != "QUANTIZE":
             continue
         if len(node.outputs) != 1 or not node.inputs or excluded & {node.op, kind, node.op.upper(), node.name}:
             continue
-        origin = _origin(graph, node, kind, found)
+        result = graph[node.name]
+        origin = _origin(graph, node, kind, found, before)
         if origin is None:
             continue
         through = (*origin.operators, place)
-        if origin.source is not None and _ends(graph, node, kind, origin.source):
-            yield Island(origin.source, node.name, place, through)
-        elif kind != "QUANTIZE" and graph[node.name].dtype in IN_FLOAT:
+        if result.dtype in EIGHT_BITS:
+            if origin.source is None or result.quant is None or result.quant.per_channel:
+                continue
+            before[node.name] = _Origin(origin.source, through)
+            if any(name in found for name in node.inputs):
+                yield Island(origin.source, node.name, place, through)
+        elif kind != "QUANTIZE" and result.dtype in IN_FLOAT:
             found[node.name] = _Origin(origin.source, through)
 
 
-def _origin(graph: Graph, node: Node, kind: str, found: Mapping[str, _Origin]) -> _Origin | None:
-    """Return the origin of a node's result; None where several tensors determine it, or elements at other places."""
+def _origin(
+    graph: Graph, node: Node, kind: str, found: Mapping[str, _Origin], before: Mapping[str, _Origin]
+) -> _Origin | None:
+    """Return the origin of a node's result; None where several tensors determine it, or elements at other places. ``found`` has the
+    origins of tensors in float, ``before`` those of stored tensors that another stored tensor determines."""
+    reads_stored = graph[node.name].dtype in EIGHT_BITS or kind in ("DEQUANTIZE", "CAST")
     sources: dict[str, None] = {}
-    before: set[int] = set()
+    operators: set[int] = set()
     for name in node.inputs:
         if name is None:
             return None
         if name in found:
-            before.update(found[name].operators)
+            operators.update(found[name].operators)
             if (source := found[name].source) is not None:
                 sources[source] = None
-        elif kind in ("DEQUANTIZE", "CAST") and _is_stored(graph[name], kind):
+        elif reads_stored and _is_stored(graph[name], kind):
             sources[name] = None
         elif not _is_uniform(graph[name]):
             return None
     if not sources:
-        return _Origin(None, tuple(sorted(before)))
-    (source, *others) = sources
-    if others or graph[node.name].shape != graph[source].shape:
+        return _Origin(None, tuple(sorted(operators)))
+    common = _common(tuple(sources), before)
+    if common is None or graph[node.name].shape != graph[str(common.source)].shape:
         return None
-    return _Origin(source, tuple(sorted(before)))
+    return _Origin(common.source, tuple(sorted(operators.union(common.operators))))
+
+
+def _common(sources: Sequence[str], before: Mapping[str, _Origin]) -> _Origin | None:
+    """Return the nearest stored tensor that determines all of these; None where there is none. Softsign is such a case: the quotient, in
+    float, of an int8 tensor and of its magnitude plus 1, which is int8 too."""
+    lines = []
+    for name in sources:
+        line: dict[str, tuple[int, ...]] = {name: ()}
+        at = name
+        while (origin := before.get(at)) is not None and origin.source is not None:
+            line[origin.source] = (*line[at], *origin.operators)
+            at = origin.source
+        lines.append(line)
+    for name in lines[0]:
+        if all(name in line for line in lines):
+            return _Origin(name, tuple(sorted({place for line in lines for place in line[name]})))
+    return None
 
 
 def _is_stored(tensor: Tensor, kind: str) -> bool:
+    """Return whether a tensor is computed or given when the file runs and can be the source of a table for this kind of operator."""
     if tensor.data is not None or tensor.dtype not in STORED or not tensor.elements:
         return False
     if kind == "CAST":
@@ -137,44 +168,36 @@ def _is_uniform(tensor: Tensor) -> bool:
     return bool(data.tobytes() == first * data.size)
 
 
-def _ends(graph: Graph, node: Node, kind: str, source: str) -> bool:
-    """Return whether a node's result is stored in 8 bits again, with other nodes between it and the source."""
-    result = graph[node.name]
-    if kind not in ("QUANTIZE", "CAST") or result.dtype not in (DType.INT8, DType.UINT8) or source in node.inputs:
-        return False
-    return result.quant is not None and not result.quant.per_channel
-
-
 def _computed(model: LiteRTModel, islands: Sequence[Island]) -> list[npt.NDArray[Any]]:
-    """Return the results of each island for all values of its source. LiteRT computes them in one run of a model of the islands alone.
-
-    Raises InvalidModelError where LiteRT can't run them.
-    """
+    """Return the results of each island for all values of its source. Raises InvalidModelError where LiteRT can't run them."""
     from openneutron.litert.interpret import InterpreterProcess  # few models have any islands
 
+    process = InterpreterProcess(
+        [(_alone(model, island), "operators in float between int8 operators") for island in islands]
+    )
+    try:
+        return [
+            process.run(number, [STORED[model.graph[island.source].dtype]])[0] for number, island in enumerate(islands)
+        ]
+    finally:
+        process.close()
+
+
+def _alone(model: LiteRTModel, island: Island) -> bytes:
+    """Return the model of an island's operators whose input has each value of the source once."""
     graph, places = model.graph, model.tensor_index
     new = copied(model.model)
     main = new.subgraphs[0]
-    inside = sorted({place for island in islands for place in island.operators})
-    extents: dict[str, int] = {}
-    for island in islands:
-        extents |= _extents(graph, island)
-    for place in inside:
+    for place in island.operators:
         for name in graph.nodes[place].inputs:
             assert name is not None
             data = graph[name].data
             if data is not None:
                 main.tensors[places[name]] = constant_object(new, main.tensors[places[name]], data.reshape(-1)[:1])
-    for name, extent in extents.items():
+    for name, extent in _extents(graph, island).items():
         tensor = main.tensors[places[name]] = copy.copy(main.tensors[places[name]])
         tensor.shape, tensor.shapeSignature = np.array([extent], np.int32), None
-    sources = list(dict.fromkeys(island.source for island in islands))
-    content = cut(new, inside, [places[name] for name in sources], [places[island.result] for island in islands])
-    process = InterpreterProcess([(content, "operators in float between int8 operators")])
-    try:
-        return process.run(0, [STORED[graph[name].dtype] for name in sources])
-    finally:
-        process.close()
+    return cut(new, island.operators, [places[island.source]], [places[island.result]])
 
 
 def _extents(graph: Graph, island: Island) -> dict[str, int]:
@@ -208,17 +231,16 @@ def _replaced(model: LiteRTModel, tables: Mapping[Island, npt.NDArray[Any]]) -> 
         main.operators[island.end] = operator_object(new, TABLE_NAME, [source, entries], [places[island.result]])
         if graph[island.source].quant is None:
             unquantized[island.source] = None
-    ends = {island.end for island in tables}
-    inner = {place for island in tables for place in island.operators} - ends
+    ends = {island.end: island.source for island in tables}
+    inside = {place for island in tables for place in island.operators}
     used, kept = set(graph.outputs), []
     for place in reversed(range(len(graph.nodes))):
         node = graph.nodes[place]
-        if place in inner and not used.intersection(node.outputs):
+        if place in inside and not used.intersection(node.outputs):
             continue
         kept.append(place)
         # The last operator of an island reads the source alone.
-        used.update(name for name in node.inputs if name is not None and place not in ends)
-    used.update(island.source for island in tables)
+        used.update([ends[place]] if place in ends else [name for name in node.inputs if name is not None])
     main.operators = [main.operators[place] for place in sorted(kept)]
     made = read_model(new)
     # Stored values that a file casts are numbers of scale 1.
