@@ -54,6 +54,9 @@ _MODEL = """\
 * **Copies** take their bytes at the rate of the copy engine. Where its mode is `synchronous`, they add to the computation; reports also
   have the time with a port that copies in the background. Where it is `background`, they run beside the kernels, which wait for what
   they read. The data mover of a Neutron-S is of the second kind.
+* **Tables** of an embedding stay in the memory that has the constants between runs. A copy brings each entry that an index names. A copy
+  engine in the background takes all of a call's copies from one list, so that the memory's latency counts once; a synchronous one waits for
+  each. Both are assumptions. So the time of an embedding does not depend on the number of entries.
 * **Host.** QUANTIZE, DEQUANTIZE and SOFTMAX on the CPU take `host.operator_cycles`, and cycles for each value. Other operators on the CPU
   are not modelled; summaries count them. Host and NPU do not overlap: no published figure needs it.
 

@@ -55,6 +55,7 @@ enum {
     NEUTRON_KERNEL_select_s8 = 25,
     NEUTRON_KERNEL_gather_s8 = 26,
     NEUTRON_KERNEL_sum_s8 = 27,
+    NEUTRON_KERNEL_embedding_lookup_s8 = 28,
     NEUTRON_KERNEL_layer_norm_conv_2d_1x1_parts_s8 = 32,
     NEUTRON_KERNEL_conv_2d_1x1_parts_s8 = 33,
     NEUTRON_KERNEL_log_softmax_s8 = 34,
@@ -436,6 +437,16 @@ typedef struct {
     int32_t bias; /* bits of a float32: -(number of elements * zero point * scale), added to the product */
     int32_t output_zero_point; /* added to the result, which is rounded to an integer before, halves away from 0 */
 } NeutronSumS8;
+
+/* Column c of a row of the output is the entry of a table that index c of the row names (LiteRT
+ * EMBEDDING_LOOKUP). The table is in another memory, and the port copies the entries that are named, on a
+ * channel that the kernel waits for. Indices are those of gather_s8. */
+typedef struct {
+    uint32_t input; /* int8, of another base than the output: an entry in each row or in each column, one batch */
+    uint32_t indices; /* little-endian, signed: rows and columns of the output, a channel for each of its bytes (4 or 8) */
+    uint32_t output; /* int8 */
+    uint32_t channel; /* of the port's copies, below 16 */
+} NeutronEmbeddingLookupS8;
 
 /* layer_norm_s8 to `between`, then conv_2d_1x1_parts_s8 of `between`. */
 typedef struct {

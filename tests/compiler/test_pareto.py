@@ -6,10 +6,13 @@ from __future__ import annotations
 import dataclasses
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.driver import prepared
+from openneutron.compiler.search.fit import within_budget
 from openneutron.compiler.search.pareto import Point, one_after_the_other, pareto
 from openneutron.errors import BudgetError
 from scripts.published_networks import Chain
@@ -44,6 +47,11 @@ def test_points_in_tiles_are_those_of_compiles() -> None:
         report = compile_graph(graph, target, CompileOptions(sram_budget=point.sram_bytes)).report
         assert report.sram_bytes <= point.sram_bytes and report.cycles == point.cycles
     assert points[-1].cycles == compile_graph(graph, target).report.cycles
+    # No compile is faster than the point of the most memory below its budget.
+    made, ends = prepared(graph, kept=True), (points[0].sram_bytes, points[-1].sram_bytes)
+    for budget in np.linspace(*ends, 23).astype(int).tolist():
+        fitted = within_budget(graph, made.tasks, target, CompileOptions(sram_budget=budget))
+        assert fitted.cycles(target) == min(point.cycles for point in points if point.sram_bytes <= budget)
     with pytest.raises(BudgetError):
         pareto(graph, target.with_sram(1))
 

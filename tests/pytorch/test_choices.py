@@ -13,7 +13,7 @@ from torch import nn
 
 from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import InvalidModelError
-from openneutron.options import QuantizationOptions
+from openneutron.options import CompileOptions, QuantizationOptions
 from tests.pytorch.small_models import assert_same_as_litert, outputs_of
 
 IMAGE = (1, 8, 6, 5)
@@ -150,6 +150,19 @@ def test_operator(case: Case) -> None:
     if case.name != "indices from the end":  # which LiteRT does not take
         assert_same_as_litert(program)
     _assert_same_as_pytorch(program, inputs, 0.02)
+
+
+@pytest.mark.parametrize("chip", ["imxrt700", "imx95"])
+def test_a_table_larger_than_the_memory_of_the_npu_is_no_obstacle(chip: str) -> None:
+    torch.manual_seed(5)
+    inputs = [(torch.randint(0, 250_000, (1, 12)),) for _ in range(2)]
+    model = nn.Sequential(nn.Embedding(250_000, 64), nn.Linear(64, 8)).eval()
+    program = analyse(model, inputs[0], calibration=inputs, options=CompileOptions(target=chip))
+    assert [str(item) for item in program.delegation.on_cpu] == []
+    assert _operators(program) == ["gather", "fully_connected"]
+    assert program.report.weights_bytes > 16_000_000
+    assert program.report.milliseconds < 0.1
+    _assert_same_as_pytorch(program, inputs, 0)
 
 
 @pytest.mark.parametrize("index", [ROWS, -ROWS - 1, 2**40])

@@ -14,6 +14,7 @@ from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode, encode
 from tests.support import programs, random_graphs, random_wide, token_blocks
 from tests.support.attention_graphs import attention, block
+from tests.support.embedding_tables import table
 from tests.support.excitation_graphs import ACTIVATIONS, squeeze_excite
 from tests.support.hand_made_cascade import compiled_with, three_operators
 from tests.support.joined_graphs import graph_of
@@ -84,6 +85,7 @@ def seeds() -> tuple[Program, ...]:
     graphs += [squeeze_excite(seed, ACTIVATIONS[seed], shape=(1, 3, 4, 9)) for seed in range(4)]
     graphs += [squeeze_excite(seed, outputs=("second/logistic", "z")) for seed in range(2)]
     graphs += [*token_blocks.chained().values(), token_blocks.merged((3, -20, 11))]
+    graphs += [table(200, (3, 4), (9,)), table(200)]
     graphs += stateful()
     graphs += [attention(seed) for seed in range(6)]
     graphs += [litert.read(random_wide_lstm(seed)).graph for seed in range(6)]

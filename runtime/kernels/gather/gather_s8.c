@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's GATHER (reference/gather.h) with indices that come with the data. LiteRT takes none below 0; here they count
  * from the end, as in PyTorch's indexing. */
-#include "elements.h"
+#include "indices.h"
 
 bool gather_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronGatherS8 *p = params_block;
@@ -10,16 +10,8 @@ bool gather_s8_check(const NeutronProgramView *program, const void *params_block
     const NeutronBuffer *out = neutron_window_buffer(program, p->output, true, window);
     if (in == NULL || indices == NULL || out == NULL) return false;
     if (window->batch1 > in->batches || window->row1 > in->rows || window->batch1 > indices->batches) return false;
-    return (indices->channels == 4 || indices->channels == 8) &&
-           neutron_buffer_holds(in, 0, in->cols, window->channel0, window->channel1) &&
-           neutron_buffer_holds(indices, window->col0, window->col1, 0, indices->channels);
-}
-
-/* An index as the bytes of an int32 or int64, wherever they lie. */
-static int64_t index_at(const uint8_t *bytes, int32_t pitch, int32_t count) {
-    uint64_t value = 0;
-    for (int32_t i = 0; i < count; i++) value |= (uint64_t)bytes[(ptrdiff_t)i * pitch] << 8 * i;
-    return count == 4 ? (int32_t)(uint32_t)value : (int64_t)value;
+    return neutron_indices_are_sound(indices, window->col0, window->col1) &&
+           neutron_buffer_holds(in, 0, in->cols, window->channel0, window->channel1);
 }
 
 void gather_s8_run(const NeutronKernelCall *call) {
@@ -29,16 +21,11 @@ void gather_s8_run(const NeutronKernelCall *call) {
     const NeutronBuffer *indices = &call->buffers[p->indices];
     for (int32_t n = w->batch0; n < w->batch1; n++) {
         for (int32_t c = w->col0; c < w->col1; c++) {
-            const uint8_t *bytes = neutron_element_address(call->bases, indices, n, 0, c, 0);
-            int64_t index = index_at(bytes, indices->channel_pitch, indices->channels);
-            if (index < 0) index += in->cols;
-            if (index < 0 || index >= in->cols) {
-                if (call->error != NULL) *call->error = ENEUTRON_INDEX;
-                return;
-            }
+            const int32_t index = neutron_index_at(call, indices, n, 0, c, in->cols);
+            if (index < 0) return;
             for (int32_t r = w->row0; r < w->row1; r++) {
                 neutron_copy_line(neutron_element_address(call->bases, out, n, r, c, w->channel0), out->channel_pitch,
-                                  neutron_element_address(call->bases, in, n, r, (int32_t)index, w->channel0),
+                                  neutron_element_address(call->bases, in, n, r, index, w->channel0),
                                   in->channel_pitch, w->channel1 - w->channel0);
             }
         }

@@ -287,7 +287,7 @@ OPS = (
         movable=True,
         operands=(INPUT, Operand(Role.INDICES, "indices")),
         shape=_gather_shape,
-        kernels=("resize_nearest_neighbor_s8", "gather_s8"),
+        kernels=("resize_nearest_neighbor_s8", "gather_s8", "embedding_lookup_s8"),
         attributes=(Attribute("axis", "axis", 0), Attribute("batch_dims", "batchDims", 0)),
         limits=(
             rank(0, 1, 6),

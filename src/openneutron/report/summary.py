@@ -105,7 +105,7 @@ class Summary:
     """The figures of a compile. Sizes are bytes; times and cycles are modelled, of one inference: of the NPU, of copies for it, and of
     ``host``, the operators on the CPU.
 
-    Weights that do not fit the chip's SRAM beside a run count as copied from flash in each inference, all of them, as
+    Weights that do not fit the chip's SRAM beside a run count as copied from flash in each inference, all of them but tables of entries, as
     ``prefetch_constants`` copies them: the NPU reads only SRAM.
 
     ``budget_bytes`` holds for each partition: they run one after the other in the same memory. ``file_bytes`` is the size
@@ -174,9 +174,10 @@ class Summary:
         return self.weights_bytes + self.microcode_bytes <= int(self.target.constants_home.size.value * 1024)
 
     def implied_copy_cycles(self, part: PartitionSummary) -> int:
-        """Return the cycles of copying the weights of ``part`` from flash in each inference; 0 where the SRAM holds
-        them."""
-        return 0 if self.weights_fit else fetch_cycles(part.report.weights_bytes, self.target)
+        """Return the cycles of copying the weights of ``part`` from flash in each inference, without tables, of which the kernels copy
+        entries; 0 where the SRAM holds the weights."""
+        copied = part.report.weights_bytes - part.report.kept_bytes
+        return 0 if self.weights_fit else fetch_cycles(copied, self.target)
 
     def part_cycles(self, part: PartitionSummary) -> int:
         """Return the cycles of ``part`` with its copies; those of constants block where the chip's copy engine is synchronous."""

@@ -155,6 +155,20 @@ def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     return Cost(-(-_output_bytes(call, rows) // int(target.costs.elementwise_bytes.value)))
 
 
+def _copied(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
+    # An engine that works in the background takes all copies from a list, as it takes the lines of a transfer (assumed). The others wait
+    # for each.
+    batches, _, cols, channels = call.views["output"].extents
+    memory, size = target.constants_home, channels * call.views["output"].element_bytes
+    count, latency = batches * rows * cols, memory.latency.value
+    if target.reads_constants_in_place:
+        return Cost(count * math.ceil(latency + size / memory.bandwidth.value))
+    one = size / target.copy_engine.rate.value
+    if target.copies_in_background:
+        return Cost(math.ceil(latency + count * one))
+    return Cost(count * math.ceil(latency + one))
+
+
 def _transferred(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     return Cost(int(target.external_memory.latency.value) + fetch_cycles(_output_bytes(call, rows), target))
 
@@ -265,6 +279,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.PER_INPUT: _per_input,
     CostClass.PER_COLUMN: _per_column,
     CostClass.MOVED: _moved,
+    CostClass.COPIED: _copied,
     CostClass.TRANSFERRED: _transferred,
     CostClass.EXPONENTIALS: _exponentials,
     CostClass.ATTENTION: _attention,
@@ -297,7 +312,7 @@ def _read_share(call: KernelCall, name: str) -> float:
     """Return the share of a buffer's bytes that a call reads or writes at least."""
     if name == "output":
         return 1.0
-    if call.is_scratch(name):
+    if call.is_scratch(name) or name in call.traits.copied_by_kernel:
         return 0.0
     match call.traits.access(name):
         case Everything():

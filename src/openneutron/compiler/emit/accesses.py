@@ -114,6 +114,13 @@ def _gathered(call: KernelCall, name: str, window: Window) -> Others:
     return window[0], (0, call.views[name].extents[2]), window[3]
 
 
+def _looked_up(call: KernelCall, name: str, window: Window) -> Others:
+    """Return any entry of the table, by the indices of the same columns."""
+    if name == "indices":
+        return _lines(call, name, window)
+    return (0, 1), (0, call.views[name].extents[2]), window[3]
+
+
 def _sequence(call: KernelCall, name: str, _window: Window) -> Others | None:
     """Return all steps; a state where it is not set at the start; nothing of the scratch."""
     if name == "gates" or (name != "input" and call.params["starts"] == 1):
@@ -164,6 +171,7 @@ _KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (_attended, ("attention_s8",)),
     (_projected, ("conv_2d_1x1_parts_attention_s8",)),
     (_gathered, ("gather_s8",)),
+    (_looked_up, ("embedding_lookup_s8",)),
     (_reduced, ("mean_s8", "sum_s8", "reduce_max_s8", "mean_s16", "sum_s16", "reduce_max_s16")),
     (_sequence, ("unidirectional_sequence_lstm_s8", "unidirectional_sequence_lstm_s16", "recurrent_s8", "svdf_s8")),
 )
@@ -172,6 +180,10 @@ RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}
 """One rule for each kernel of the microcode."""
 
 _SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden", "gate", "projected", "query", "key", "value"))
+
+
+COPIED_BY_KERNEL = {"embedding_lookup_s8": ("input",)}
+"""The operands that a kernel has the port copy, by kernel: they may be in any memory."""
 
 
 def is_element_by_element(kernel: str, name: str) -> bool:

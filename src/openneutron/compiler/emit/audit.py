@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.emit.accesses import (
+    COPIED_BY_KERNEL,
     Others,
     block_scratch,
     is_element_by_element,
@@ -346,7 +347,8 @@ class _Run:
         if operator.call.is_transfer:
             return
         for operand in operator.reads:
-            if self.schedule.is_tiled and operand.memory.name not in _OF_THE_NPU:
+            is_copied = operand.name in COPIED_BY_KERNEL.get(operator.call.kernel, ())
+            if self.schedule.is_tiled and operand.memory.name not in _OF_THE_NPU and not is_copied:
                 self.findings.append(f"{who}: {operand.name} is in {operand.memory.name}, where kernels do not read")
         for operand, _ in operator.writes:
             if self.schedule.is_tiled and operand.memory.name not in _OF_THE_NPU:

@@ -49,7 +49,7 @@ class StepReport:
 class Traffic:
     """The storages that a kernel call reads and writes, by name, and the bytes: each byte of a tensor counts once.
 
-    ``weights_bytes`` are the constants of the call. Equal constants of two calls are in a program once.
+    ``weights_bytes`` are the constants of the call, tables whole. Equal constants of two calls are in a program once.
     """
 
     reads: tuple[str, ...]
@@ -85,7 +85,8 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
         writes=tuple(results),
         read_bytes=sum(view.distinct_bytes for view in inputs.values()),
         written_bytes=sum(view.distinct_bytes for view in results.values()),
-        weights_bytes=fetched_bytes(call, storages),
+        weights_bytes=fetched_bytes(call, storages)
+        + sum(map(len, constant_operands(call, storages, kept=True).values())),
     )
 
 

@@ -79,6 +79,8 @@ def emit(
         for key, blob in constants.items():
             homes[key] = (word, inside) if index in fetched else (word, weights.add(blob))
             inside += aligned(len(blob))
+        for name, content in constant_operands(call, storages, kept=True).items():
+            homes[f"%{name}"] = base("WEIGHTS"), weights.add(content)
         for stem in call.constants:
             values[f"{stem}_base"], values[f"{stem}_offset"] = homes[stem]
         for name, view in call.views.items():
@@ -112,10 +114,12 @@ def emit(
 
 
 def _facts(call: KernelCall) -> OperatorFacts:
-    """Return the name of a call and the bytes that it reads and writes, each byte once."""
+    """Return the name of a call and the bytes that it reads and writes, each byte once; of a table, as many as are written."""
+    kept = call.traits.copied_by_kernel
+    views = (call.views["output" if name in kept else name] for name in call.views)
     read = sum(
         math.prod(extent for extent, pitch in zip(view.extents, view.pitches, strict=True) if pitch or extent == 1)
-        for view in call.views.values()
+        for view in views
     )
     return OperatorFacts(_last_name(call.name), read + sum(call.packed_bytes().values()))
 

@@ -11,7 +11,14 @@ from openneutron.compiler.cost.losses import bottleneck, idle_reason
 from openneutron.compiler.emit.course import StepReport, least_traffic_bytes, rows_held, steps_of, traffic
 from openneutron.compiler.emit.emit import border
 from openneutron.compiler.memory.layout import Layout, bytes_outside
-from openneutron.compiler.schedule.schedule import Fetch, Schedule, copy_cycles, fetched_sizes, spent_on_calls
+from openneutron.compiler.schedule.schedule import (
+    Fetch,
+    Schedule,
+    copy_cycles,
+    fetched_sizes,
+    kept_bytes,
+    spent_on_calls,
+)
 from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import KernelCall, Storages
@@ -78,10 +85,11 @@ class Report:
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
     are copies. ``overlapped_cycles``: with a port that copies in the background. Where the chip's copy engine works in the background,
     ``cycles`` are the same as these, and kernels wait in ``copy_cycles`` of them. ``engine_cycles`` are those of all copies,
-    ``moved_bytes`` the bytes of tensors that a run copies between external memory and the memory of the NPU, ``external_bytes`` the tensors that are
+    ``moved_bytes`` the bytes of tensors and of tables' entries that a run copies between external memory and the memory of the NPU, ``external_bytes`` the tensors that are
     kept in external memory. ``traffic_bound_bytes``: a lower bound of the bytes that any schedule copies: the accessed parts of
     the inputs, the outputs and all constants once. ``inputs`` and ``outputs`` are the storages of the
-    graph's inputs and outputs, as ``OperatorReport.reads`` names them.
+    graph's inputs and outputs, as ``OperatorReport.reads`` names them. ``kept_bytes`` of ``weights_bytes`` are tables of which a run copies
+    the entries that it reads, and no others.
     """
 
     target: str
@@ -115,6 +123,7 @@ class Report:
     moved_bytes: int = 0
     external_bytes: int = 0
     traffic_bound_bytes: int = 0
+    kept_bytes: int = 0
 
     def __str__(self) -> str:
         """Return the headline numbers."""
@@ -178,10 +187,13 @@ def report(
         states=tuple(state.tensor for state in graph.states),
         engine_cycles=copying,
         moved_bytes=sum(
-            each.written_bytes for each, call in zip(operators, schedule.calls, strict=True) if call.is_transfer
+            each.written_bytes
+            for each, call in zip(operators, schedule.calls, strict=True)
+            if call.is_transfer or (schedule.is_tiled and call.traits.copied_by_kernel)
         ),
         external_bytes=layout.external_bytes,
         traffic_bound_bytes=least_traffic_bytes(schedule, storages) if schedule.is_tiled else 0,
+        kept_bytes=kept_bytes(schedule, storages),
     )
 
 

@@ -137,12 +137,14 @@ def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
     return Schedule(tuple(calls), tuple(Whole(index) for index in range(len(calls))))
 
 
-def constant_operands(call: KernelCall, storages: Storages) -> dict[str, bytes]:
+def constant_operands(call: KernelCall, storages: Storages, kept: bool = False) -> dict[str, bytes]:
     """Return the constant operands that a call reads of the weights, by their storages' names.
 
-    An operand is there whole, though a view may leave out some of it.
+    An operand is there whole, though a view may leave out some of it. ``kept``: the operands that stay where the constants are between runs,
+    since the kernel itself copies what it reads; otherwise the others.
     """
-    operands = (storages[view.tensor] for view in call.views.values())
+    names = (name for name in call.views if (name in call.traits.copied_by_kernel) == kept)
+    operands = (storages[call.views[name].tensor] for name in names)
     return {storage.name: storage.constant for storage in operands if storage.constant is not None}
 
 
@@ -156,6 +158,12 @@ def fetched_bytes(call: KernelCall, storages: Storages) -> int:
     """Return the bytes of a call's constants in the prefetch buffer."""
     operands = map(len, constant_operands(call, storages).values())
     return sum(map(aligned, (*call.packed_bytes().values(), *operands)))
+
+
+def kept_bytes(schedule: Schedule, storages: Storages) -> int:
+    """Return the bytes of all constants that are never copied whole, equal ones once."""
+    kept = (constant_operands(call, storages, kept=True).values() for call in schedule.calls)
+    return sum(aligned(len(constant)) for constant in dict.fromkeys(itertools.chain(*kept)))
 
 
 def part_cycles(step: Whole | Rows, call: KernelCall, target: Target) -> int:

@@ -14,17 +14,15 @@ from openneutron.compiler.memory.prefetch import all_plans
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.compiler.search.fit import Task, Tasks, within_budget
 from openneutron.compiler.search.fitted import Fitted
+from openneutron.compiler.search.tiles import TiledTask, sizes_up_to
 from openneutron.compiler.select.selections import selections
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
-from openneutron.options import CompileOptions
+from openneutron.options import ARENA, CompileOptions
 from openneutron.targets import Target
 
 STEP = 0.93
 """The memory of a point, at most, in relation to the point before."""
-
-TILED_STEP = 0.8
-"""The same for programs in tiles, each of which takes a search of its own."""
 
 WORTH = 1.02
 """The least ratio of the times of two consecutive points that ``thinned`` keeps; the two end points are exempt."""
@@ -55,20 +53,30 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
 
 
 def _in_tiles(graph: Graph, target: Target, options: CompileOptions) -> list[Point]:
-    """Return compiles at falling budgets; a schedule that takes less than half of its budget is followed by twice its memory."""
+    """Return compiles for all of the memory and for the sizes that a graph of few calls is searched for, down to the least budget.
+
+    These are all points of such a graph. For a graph of many calls, sizes of more than twice the memory of the schedule before are left out:
+    each of them takes a search of its own.
+    """
     tasks = Tasks(selections(legalize(graph)), kept=True)
+    are_few = all(isinstance(task, TiledTask) and task.fit.searches.are_few for task in tasks.of(target, options))
     points: list[Point] = []
-    size, least = int(target.sram.value * 1024), 1
-    while size >= least:
-        try:
-            fitted = within_budget(graph, tasks, target, replace(options, sram_budget=size))
-        except BudgetError as error:
-            if not points:
-                raise
-            size = least = error.least_bytes
+    most, outside = int(target.sram.value * 1024), bytes_outside(graph, ARENA)
+    below = most
+    for budget in dict.fromkeys((most, *(size + outside for size in sizes_up_to(most - outside)))):
+        if budget > below:
             continue
-        points.append(Point(size, fitted.cycles(target)))
-        size = min(int(size * TILED_STEP), 2 * fitted.sram_bytes)
+        try:
+            fitted = within_budget(graph, tasks, target, replace(options, sram_budget=budget))
+        except BudgetError as error:
+            if points and error.least_bytes < points[-1].sram_bytes:
+                fitted = within_budget(graph, tasks, target, replace(options, sram_budget=error.least_bytes))
+                points.append(Point(error.least_bytes, fitted.cycles(target)))
+            elif not points:
+                raise
+            break
+        points.append(Point(budget, fitted.cycles(target)))
+        below = most if are_few else 2 * fitted.sram_bytes
     return points
 
 

@@ -24,6 +24,7 @@ from openneutron.isa.kernels.row import (
     constant,
     of_one_input,
     signed,
+    unsigned,
 )
 
 POOL_WORDS = (
@@ -161,6 +162,27 @@ KERNELS = (
             operands=(Operand("input", SameRow()), Operand("indices")),
             cost=Work(CostClass.MOVED),
             batches_apart=True,
+        ),
+    ),
+    Row(
+        "embedding_lookup_s8",
+        "Column c of a row of the output is the entry of a table that index c of the row names (LiteRT EMBEDDING_LOOKUP). The table "
+        "is in another memory, and the port copies the entries that are named, on a channel that the kernel waits for. Indices are "
+        "those of gather_s8.",
+        (
+            buffer("input", "int8, of another base than the output: an entry in each row or in each column, one batch"),
+            buffer(
+                "indices",
+                "little-endian, signed: rows and columns of the output, a channel for each of its bytes (4 or 8)",
+            ),
+            buffer("output", "int8"),
+            unsigned("channel", "of the port's copies, below 16"),
+        ),
+        28,
+        traits=Traits(
+            operands=(Operand("input", copied_by_kernel=True), Operand("indices", SameRow())),
+            cost=Work(CostClass.COPIED),
+            exchanged=(),
         ),
     ),
     Row(

@@ -99,6 +99,7 @@ class CostClass(Enum):
     PER_INPUT = "a step for each input element, with channels on the pipelines"
     PER_COLUMN = "a step for each input, with output columns on the pipelines"
     MOVED = "so many bytes of output in a cycle"
+    COPIED = "a copy for each column of the output, from the memory that has the constants, one after the other"
     TRANSFERRED = "so many bytes of output in a cycle of the copy engine, beside the kernels"
     EXPONENTIALS = "a function of 32 bits for each output element"
     SUMMED = "so many steps for each tap, with the input's channels on the pipelines"
@@ -134,10 +135,15 @@ _UNKNOWN = Work(CostClass.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A buffer that the kernel reads."""
+    """A buffer that the kernel reads.
+
+    ``copied_by_kernel``: the kernel has the port copy the bytes that it needs, from any memory. So a constant operand stays in the memory
+    that has the constants between runs, and is never copied whole.
+    """
 
     name: str
     access: Access = EVERYTHING
+    copied_by_kernel: bool = False
 
 
 class Function(Enum):
@@ -199,6 +205,11 @@ class Traits:
             return None
         first, second = self.parts
         return first.kernel, second.kernel
+
+    @property
+    def copied_by_kernel(self) -> frozenset[str]:
+        """Return the operands that the kernel copies itself."""
+        return frozenset(operand.name for operand in self.operands if operand.copied_by_kernel)
 
     @property
     def kernels(self) -> frozenset[str]:

@@ -35,7 +35,7 @@ class TileFit:
     """The schedules in tiles of a graph that were found so far.
 
     ``_known``: the schedules of a graph of few calls by sizes of the memory of the NPU, one for each list of its calls that has one.
-    ``_feasible``: the sizes of ``_sizes`` that were asked for; ``_least``: the least budgets, by the next size of ``_sizes``.
+    ``_feasible``: the sizes of ``sizes_up_to`` that were asked for; ``_least``: the least budgets, by the next size of ``sizes_up_to``.
     """
 
     searches: Searches
@@ -46,7 +46,7 @@ class TileFit:
     def fastest(self, budget: int) -> TiledSchedule | None:
         """Return the fastest schedule that is found for ``budget`` bytes of NPU memory; None if no schedule is found.
 
-        A budget has a schedule where a smaller one has: a size of ``_sizes`` up to it, or the least budget before the first of these sizes.
+        A budget has a schedule where a smaller one has: a size of ``sizes_up_to`` up to it, or the least budget before the first of these sizes.
         Of a graph of many calls the first selection of kernel calls counts that has a schedule: the tiles of cascades are the same with
         the copies of the others, and a search takes seconds. A joined call can't be divided into groups of channels, though.
         """
@@ -55,7 +55,7 @@ class TileFit:
         found = self._fastest_of_few(budget) if self.searches.are_few else self._fastest_of_many(budget)
         if found is not None or budget <= 0:
             return found
-        # ``least`` may be a budget between two of ``_sizes``.
+        # ``least`` may be a budget between two of ``sizes_up_to``.
         larger = _next_size(budget)
         least = self._refined(larger) if self._is_feasible(larger) else larger
         return self._of_least(least, larger) if least <= budget else None
@@ -63,7 +63,7 @@ class TileFit:
     def least(self, above: int, below: int) -> int:
         """Return the least budget above ``above`` that has a schedule, or ``below`` where that is smaller.
 
-        The first of ``_sizes`` is taken that has a schedule, and then the least budget between this size and the one before it.
+        The first of ``sizes_up_to`` is taken that has a schedule, and then the least budget between this size and the one before it.
         """
         size = _next_size(above)
         while size < below:
@@ -73,12 +73,12 @@ class TileFit:
         return below
 
     def _refined(self, size: int) -> int:
-        """Return the least budget that has a schedule, between a size that has one and the size of ``_sizes`` before it.
+        """Return the least budget that has a schedule, between a size that has one and the size of ``sizes_up_to`` before it.
 
         A budget that is ``ALIGNMENT`` bytes smaller has no schedule, or is the size before.
         """
         if size not in self._least:
-            low, high = _sizes(size - 1)[0] if size > ALIGNMENT else 0, size
+            low, high = sizes_up_to(size - 1)[0] if size > ALIGNMENT else 0, size
             while high - low > ALIGNMENT:
                 middle = (low + high) // 2 // ALIGNMENT * ALIGNMENT
                 low, high = (low, middle) if self._of_least(middle, size, is_any=True) is not None else (middle, high)
@@ -96,7 +96,7 @@ class TileFit:
         return self._feasible[size]
 
     def _of_least(self, budget: int, size: int, is_any: bool = False) -> TiledSchedule | None:
-        """Return a schedule for a budget that is smaller than ``size``, a size of ``_sizes``; None if no schedule is found.
+        """Return a schedule for a budget that is smaller than ``size``, a size of ``sizes_up_to``; None if no schedule is found.
 
         Of a graph of few calls, the schedule is neither faster nor moves fewer bytes than the one of ``size``.
         ``is_any``: any schedule will do, so that its search is short.
@@ -109,22 +109,22 @@ class TileFit:
         return min(found, key=_cost, default=None)
 
     def _fastest_of_many(self, budget: int) -> TiledSchedule | None:
-        """Return the fastest schedule of a graph of many calls; None where no size of ``_sizes`` up to the budget has a schedule.
+        """Return the fastest schedule of a graph of many calls; None where no size of ``sizes_up_to`` up to the budget has a schedule.
 
         The budget itself is searched, too. Its schedule alone does not make it feasible: a larger budget would have to be refused where its
         own search finds no addresses.
         """
         each = (self._fastest_of_one(given, budget) for given in self.searches.lists)
         found = next((one for one in each if one is not None), None)
-        size = next((size for size in _sizes(budget) if self._is_feasible(size)), None)
+        size = next((size for size in sizes_up_to(budget) if self._is_feasible(size)), None)
         if size is None or found is not None:
             return None if size is None else found
         each = (self._fastest_of_one(given, size) for given in self.searches.lists)
         return next(one for one in each if one is not None)
 
     def _fastest_of_one(self, given: Sequence[CallList], budget: int) -> TiledSchedule | None:
-        """Return the fastest schedule of one selection for the budget, or for a size of ``_sizes`` down to half of it."""
-        for size in dict.fromkeys((budget, *_sizes(budget))):
+        """Return the fastest schedule of one selection for the budget, or for a size of ``sizes_up_to`` down to half of it."""
+        for size in dict.fromkeys((budget, *sizes_up_to(budget))):
             found = next(reversed(self._schedules([given], size)), None)
             if found is not None:
                 self._feasible.setdefault(size, True)
@@ -140,7 +140,7 @@ class TileFit:
         and a schedule of a larger size is taken only where it is neither slower nor moves more bytes than that of a smaller one.
         """
         found: list[list[TiledSchedule]] = []
-        for size in _sizes(budget):
+        for size in sizes_up_to(budget):
             # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
             if found and self.searches.is_divided(size):
                 break
@@ -202,13 +202,13 @@ def least_moved_bytes(selected: Sequence[Selection], target: Target, budget: int
     searches = Searches.of(selected, target)
     are_few = searches.are_few
     made: list[TileSearch] = []
-    for size in (budget, *(_sizes(budget) if are_few else ())):
+    for size in (budget, *(sizes_up_to(budget) if are_few else ())):
         for given in chain.from_iterable(searches.lists if are_few else searches.lists[:1]):
             made += [searches.search(given, divided) for divided in divided_for(given, size)]
     return min(LeastTraffic(search, budget, most).bound() for search in {id(each): each for each in made}.values())
 
 
-def _sizes(budget: int) -> list[int]:
+def sizes_up_to(budget: int) -> list[int]:
     """Return the sizes of memory up to ``budget`` that a graph of few calls is searched for, the largest first."""
     octaves = range(ALIGNMENT.bit_length() - 1, budget.bit_length())
     sizes = {aligned((1 << octave) * (STEPS + step) // STEPS) for octave in octaves for step in range(STEPS)}
@@ -216,8 +216,8 @@ def _sizes(budget: int) -> list[int]:
 
 
 def _next_size(budget: int) -> int:
-    """Return the smallest of ``_sizes`` that is larger than a budget."""
-    return next(size for size in reversed(_sizes(2 * max(budget, ALIGNMENT))) if size > budget)
+    """Return the smallest of ``sizes_up_to`` that is larger than a budget."""
+    return next(size for size in reversed(sizes_up_to(2 * max(budget, ALIGNMENT))) if size > budget)
 
 
 def _is_no_worse(one: TiledSchedule, other: TiledSchedule) -> bool:

@@ -221,12 +221,19 @@ def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel
 
 _ONE = Indexed(1, (0,))
 
+LATENCY_BYTES = 64
+"""The latency of a copy counts as so many bytes where a table's entries are compared with the table."""
+
+CHANNEL = 15
+"""The channel of copies that a kernel makes. Loads of tiles have it too, constants rarely: they are given channels from 0 on."""
+
 
 @selects("gather")
 def gather(graph: Graph, node: Node) -> list[KernelCall]:
     """Select gather_s8 with the axes before the axis as rows, the axis as columns, and the axes behind it as channels.
 
-    Positions that are known beforehand are resize_nearest_neighbor_s8's, whose maps name any rows and columns.
+    Positions that are known beforehand are resize_nearest_neighbor_s8's, whose maps name any rows and columns. The entries of a large
+    constant table are embedding_lookup_s8's, which copies those that are named.
     """
     if gathers_by_maps(graph, node):
         return indexed(graph, node)
@@ -237,12 +244,31 @@ def gather(graph: Graph, node: Node) -> list[KernelCall]:
     count, size = math.prod(indices.shape[batch_dims:]), indices.dtype.size_bytes
     taken, given = (batches, outer, extent, inner), (batches, outer, count, inner)
     named = (batches, 1, count, size)
+    if source.is_constant and batches * outer == 1 and count * (inner + LATENCY_BYTES) < source.size_bytes:
+        return [_looked_up(node.name, (source, indices, result), (extent, count, inner))]
     views = {
         "input": View(source.name, taken, dense_pitches(taken)),
         "indices": View(indices.name, named, dense_pitches(named)),
         "output": View(result.name, given, dense_pitches(given)),
     }
     return [KernelCall("gather_s8", node.name, views)]
+
+
+def _looked_up(name: str, tensors: tuple[Tensor, Tensor, Tensor], extents: tuple[int, int, int]) -> KernelCall:
+    """Return the call that copies entries of a table (table, indices, result; entries, indices, bytes of an entry).
+
+    Rows and columns of the result are those that its readers see.
+    """
+    (table, indices, result), (extent, count, inner) = tensors, extents
+    cols = indices.shape[-1] if indices.shape and len(table.shape) == 2 and len(result.shape) > 2 else count
+    named, given = ((1, count // cols, cols, size) for size in (indices.dtype.size_bytes, inner))
+    entries = (1, 1, extent, inner)
+    views = {
+        "input": View(table.name, entries, dense_pitches(entries)),
+        "indices": View(indices.name, named, dense_pitches(named)),
+        "output": View(result.name, given, dense_pitches(given)),
+    }
+    return KernelCall("embedding_lookup_s8", name, views, {"channel": CHANNEL})
 
 
 @selects(*(op for op in INDEXED if op != "gather"))
