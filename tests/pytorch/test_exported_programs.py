@@ -31,6 +31,7 @@ def network() -> nn.Module:
         nn.BatchNorm2d(8),
         nn.ReLU(),
         nn.Dropout(0.5),
+        nn.InstanceNorm2d(8),
         nn.MaxPool2d(2),
         nn.Flatten(),
         nn.LayerNorm(200),
@@ -101,7 +102,8 @@ class Keypoints(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         best = self.heat(x).flatten(2).argmax(2)
         offset = self.offset(x)
-        return torch.stack([offset[0, k, best[0, k] // 10, best[0, k] % 10] for k in range(2)])
+        near = [offset[0, k, best[0, k] // 10, best[0, k] % 10] for k in range(2)]
+        return torch.stack([*near, offset.flatten()[best[0, 0] - 100]])  # counted from the end
 
 
 def test_values_at_computed_positions_are_looked_up() -> None:

@@ -30,8 +30,7 @@ def to_inference(module: GraphModule, with_dropout: bool = True) -> bool:
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             continue
         if node.target in NORMS:
-            _to_running(module, node)
-            changed = True
+            changed |= _to_running(module, node)
         elif node.target is _aten.native_dropout.default and with_dropout:
             changed |= node.args[2] is not False
             for user in list(node.users):
@@ -53,7 +52,7 @@ def to_inference(module: GraphModule, with_dropout: bool = True) -> bool:
 def _set_arguments(node: Node) -> bool:
     """Set the arguments of a call that are others in training."""
     given = arguments_of(node)
-    if "running_mean" in given and given["running_mean"] is None:
+    if "momentum" in given and given.get("running_mean") is None:
         return False  # there are no other statistics than the batch's own
     wanted: dict[str, Any] = {"train": False, "training": False, "use_input_stats": False, "dropout_p": 0.0}
     assert isinstance(node.target, torch._ops.OpOverload)
@@ -70,9 +69,11 @@ def _set_arguments(node: Node) -> bool:
     return changed
 
 
-def _to_running(module: GraphModule, norm: Node) -> None:
+def _to_running(module: GraphModule, norm: Node) -> bool:
     given = arguments_of(norm)
     statistics = given["running_mean"], given["running_var"]
+    if None in statistics:
+        return False
     arguments = (
         given["input"],
         given["weight"],
@@ -88,6 +89,7 @@ def _to_running(module: GraphModule, norm: Node) -> None:
     for user in list(norm.users):
         if user.target is operator.getitem and user.args[1] in kept:
             user.replace_all_uses_with(kept[user.args[1]])
+    return True
 
 
 def _drop_writes(module: GraphModule) -> None:

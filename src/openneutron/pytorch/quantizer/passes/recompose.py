@@ -41,6 +41,11 @@ def _batch_norm(given: dict[str, Any]) -> Call | None:
     return _aten.batch_norm.default, (given["input"], *statistics, False, given["momentum"], given["eps"], False)
 
 
+def _statistics_norm(given: dict[str, Any]) -> Call | None:
+    affine = (given["weight"], given["bias"], None, None)
+    return _aten.batch_norm.default, (given["input"], *affine, True, given["momentum"], given["eps"], False)
+
+
 def _linear(given: dict[str, Any]) -> Call | None:
     if given.get("beta", 1) != 1 or given.get("alpha", 1) != 1:
         return None
@@ -97,6 +102,7 @@ _FORMS: dict[object, Callable[[dict[str, Any]], Call | None]] = {
 
 _FIRST_RESULTS: dict[object, Callable[[dict[str, Any]], Call | None]] = {
     _aten._native_batch_norm_legit_no_training.default: _batch_norm,
+    _aten._native_batch_norm_legit.no_stats: _statistics_norm,
     _aten.native_layer_norm.default: _layer_norm,
     _aten.native_group_norm.default: _group_norm,
     _aten.max_pool2d_with_indices.default: _max_pool,
