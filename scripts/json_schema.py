@@ -300,7 +300,7 @@ REPAIRED = {
     **fields_of(RepairReport, without=("quantization",)),
     "quantization": {"type": "object"},
     "is_reached": BOOLEAN,
-    "file": TEXT,
+    "file": or_null(TEXT),
 }
 """The fields of ``accuracy`` with --repair."""
 

@@ -37,6 +37,26 @@ def broken(outputs, sample):
 """
 
 
+LOOK = """
+import torch
+from torch import nn
+
+
+class Look(nn.Module):
+    def forward(self, x):
+        return x.flatten(1)
+
+
+def model():
+    return Look().eval(), (torch.randn(1, 2, 4),)
+
+
+def samples():
+    torch.manual_seed(1)
+    return [(torch.randn(1, 2, 4),) for number in range(4)]
+"""
+
+
 @pytest.fixture
 def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "net.py").write_text(MODEL)
@@ -85,6 +105,24 @@ def test_a_repair_writes_a_file_that_compile_takes(net: str, capsys: pytest.Capt
     assert json.loads(Path("net.json").read_text()) == found["quantization"]
     assert main(["compile", net, *data, "--quantization", "net.json", "-o", "net.pte"]) == 0
     assert Path("net.pte").exists()
+
+
+def test_a_repair_that_reaches_nothing_says_so_and_writes_no_file(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model without an operator that quantization measures change."""
+    Path("look.py").write_text(LOOK)
+    assert (
+        main(["accuracy", "look.py:model", "--calibration", "look.py:samples", "--quiet", "--repair", "140", "--json"])
+        == 2
+    )
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert list(violations(found, schema())) == []
+    assert found["file"] is None and not found["is_reached"] and found["chosen"] == []
+    assert err == (
+        f"error: --repair: 'look.py:model': its results have {found['before_db']:.1f} dB, and no measure gains anything; the target is 140 "
+        "dB. Train the model with quantization simulated (train_fn), or leave more of it to the CPU.\n"
+    )
+    assert not list(Path().glob("*.json"))
 
 
 WRONG = {

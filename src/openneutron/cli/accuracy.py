@@ -49,7 +49,8 @@ def show_accuracy(
         float | None,
         typer.Option(
             metavar="TARGET_DB",
-            help="Search the cheapest measures with which the model's results reach this ratio, and write them to --output.",
+            help="Search the cheapest measures with which the model's results reach this ratio, and write them to --output. The exit "
+            "code is 2 where they don't reach it, and without a measure no file is written.",
         ),
     ] = None,
     result: Annotated[
@@ -104,12 +105,17 @@ def _repair(
     files.check(path)
     with output.Steps(quiet) as steps:
         report = openneutron.repair(**arguments(asked, data, steps), target_db=target_db, journal=journal)
-    files.write({path: (json.dumps(report.quantization, indent=2) + "\n").encode()})
-    output.show(repair_table(report), "accuracy", {**report.to_dict(), "file": str(path)}, as_json)
-    if not quiet:
+    has_file = bool(report.chosen) or report.is_reached
+    if has_file:
+        files.write({path: (json.dumps(report.quantization, indent=2) + "\n").encode()})
+    written = str(path) if has_file else None
+    output.show(repair_table(report), "accuracy", {**report.to_dict(), "file": written}, as_json)
+    if not quiet and has_file:
         output.note(f"{path} has the measures: openneutron compile {asked.source} --quantization {path}")
     if not report.complete:
         raise KeyboardInterrupt
+    if report.shortfall is not None:
+        raise InvalidOptionError(f"--repair: {report.shortfall}")
 
 
 def arguments(asked: GivenModel, data: str | None, steps: output.Steps) -> dict[str, Any]:

@@ -153,8 +153,9 @@ class Search:
             yield Measure(f"{name} in 16 bits", "layer_activations", (name, INT16), is_free=False)
 
     def _float(self) -> Iterator[Measure]:
-        names = dict.fromkeys(module_path(layer.lead) for layer in self._noisiest())
-        for name in [name for name in names if name]:
+        """Yield the noisiest layers in float: by their modules, without one by their operators."""
+        names = dict.fromkeys(module_path(layer.lead) or str(layer.lead.target) for layer in self._noisiest())
+        for name in names:
             yield Measure(f"{name} in float", "keep_float", name, is_free=False)
 
     def _noisiest(self) -> list[Layer]:

@@ -58,6 +58,21 @@ class RepairReport:
     def is_reached(self) -> bool:
         return self.after_db >= self.target_db
 
+    @property
+    def shortfall(self) -> str | None:
+        """Return what the search did not reach, and what it did; None where the target is reached."""
+        if self.is_reached:
+            return None
+        if not self.chosen:
+            return (
+                f"'{self.model}': its results have {self.before_db:.1f} dB, and no measure gains anything; the target is {self.target_db:g} "
+                "dB. Train the model with quantization simulated (train_fn), or leave more of it to the CPU."
+            )
+        return (
+            f"'{self.model}': its results have {self.after_db:.1f} dB with all measures that gain; the target is {self.target_db:g} dB. "
+            "Train the model with quantization simulated (train_fn), or accept what is reached."
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as data for JSON."""
         return {**asdict(self), "is_reached": self.is_reached}
@@ -74,7 +89,8 @@ def repair_table(report: RepairReport) -> RenderableType:
     from openneutron.report.units import size_text
 
     reached = "reached" if report.is_reached else "not reached"
-    title = f"{report.model}: {report.before_db:.1f} dB, with these measures {report.after_db:.1f} dB; target {report.target_db:g} dB {reached}"
+    measures = f"with these measures {report.after_db:.1f} dB" if report.chosen else "without a measure"
+    title = f"{report.model}: {report.before_db:.1f} dB, {measures}; target {report.target_db:g} dB {reached}"
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for number, heading in enumerate(("measure", "gain", "dB", "time", "SRAM", "CPU MACs")):
         table.add_column(heading, justify="right" if number else "left", no_wrap=True)
@@ -95,6 +111,8 @@ def repair_table(report: RepairReport) -> RenderableType:
         f"{size_text(after.sram_bytes)} of SRAM, file {size_text(before.file_bytes)} to {size_text(after.file_bytes)}, "
         f"{after.cpu_macs:,} MACs on the CPU."
     )
-    parts: list[RenderableType] = [Text(title, "bold"), *([table] if report.chosen else []), whole]
+    parts: list[RenderableType] = [Text(title, "bold")]
+    if report.chosen:
+        parts += [table, whole]
     parts.append(f"{report.tried} sets of measures were tried{'' if report.complete else ' until the interrupt'}.")
     return Group(*parts)
