@@ -135,7 +135,7 @@ def split_heads(module: GraphModule, samples: FirstSamples | None) -> bool:
         return False
     pieces = list(dict.fromkeys(piece for tree in trees.values() for piece in pieces_of(tree)))
     given = [] if samples is None else samples.first(SAMPLES)
-    seen = _measured(module, pieces, given) if given else {piece: _known(piece) for piece in pieces}
+    seen = measured(module, pieces, given) if given else {piece: _known(piece) for piece in pieces}
     changed = False
     for node, tree in trees.items():
         parts = _Parts(seen)
@@ -215,7 +215,8 @@ def _known(piece: Piece) -> Seen:
     return Seen(0.0, high, (high / 10) ** 2, 1)
 
 
-def _measured(module: GraphModule, pieces: Sequence[Piece], samples: Sequence[Any]) -> dict[Piece, Seen]:
+def measured(module: GraphModule, pieces: Sequence[Piece], samples: Sequence[Any]) -> dict[Piece, Seen]:
+    """Return the ranges of pieces in float runs on samples."""
     run = _Measuring(module, pieces)
     with torch.no_grad():
         for sample in samples:

@@ -33,11 +33,13 @@ from openneutron.pytorch.operators.annotations import (
 )
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import settings
+from openneutron.pytorch.quantizer.apart import split_layers
 from openneutron.pytorch.quantizer.heads import FirstSamples, split_heads
 from openneutron.pytorch.quantizer.observers import fixed_parameters
 from openneutron.pytorch.quantizer.passes import before_torchao  # noqa: F401  (a user's prepare_pt2e)
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.quantizer.passes.kept_states import annotate_results, share_states
+from openneutron.pytorch.quantizer.positions import leave_positions_float
 from openneutron.pytorch.quantizer.settings import Choice, Overrides, QuantizationConfig, Usual
 from openneutron.pytorch.quantizer.specs import (
     ChosenSpec,
@@ -113,6 +115,7 @@ class NeutronQuantizer(Quantizer):
         self.is_qat, self.observer, self.activations, self.converter = is_qat, observer, activations, converter
         self._overrides, self._names = Overrides(), settings.nothing()
         self.samples: FirstSamples | None = None
+        self._positions: Set[Node] = frozenset()
         self.splits_results = True
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
@@ -172,6 +175,7 @@ class NeutronQuantizer(Quantizer):
         model = NeutronAtenPassManager(self.neutron_target_spec, passes)(model).graph_module
         if self.splits_results:
             split_heads(model, self.samples)
+        split_layers(model, self.samples)
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
@@ -179,6 +183,7 @@ class NeutronQuantizer(Quantizer):
         self.begin(model)
         self._overrides.check(self._names)
         constants = constant_nodes(model)
+        self._positions = leave_positions_float(model, constants)
         for region in self._functions(model, constants):
             self._annotate_function(region)
         for node in model.graph.nodes:
@@ -201,6 +206,8 @@ class NeutronQuantizer(Quantizer):
 
     def _config(self, node: Node) -> QuantizationConfig | None:
         """Return how a node is to be quantized, with the type of its activations; None for not at all."""
+        if node in self._positions:
+            return None
         config = self._overrides.of(node)
         if config is None or config.activations is not None:
             return config

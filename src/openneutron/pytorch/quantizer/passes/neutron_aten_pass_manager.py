@@ -29,6 +29,7 @@ from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills
 from openneutron.pytorch.quantizer.passes.masks import BooleanMasks
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
 from openneutron.pytorch.quantizer.passes.norms import ComputedGains, WrittenNorms
+from openneutron.pytorch.quantizer.passes.powers import LogarithmsOfPowers
 from openneutron.pytorch.quantizer.passes.recompose import Recompose
 from openneutron.pytorch.quantizer.passes.recurrent import WholeLayers
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
@@ -80,6 +81,7 @@ def default_passes(
         FoldConstants(),
         DropUnitFactors(),
         SumsToMeans(keep),
+        LogarithmsOfPowers(keep),
         CastRows(),
         ScalarsToTensors(),
         ProductsToLinear(),
