@@ -71,9 +71,14 @@ class Flag:
         """Return whether the flag has no value."""
         return isinstance(self.default, bool)
 
+    @property
+    def values(self) -> dict[str, bool]:
+        """Return the flags of a switch, ``--name`` and ``--no-name``, with their values; empty for another option."""
+        return {self.name: True, f"--no-{self.name.removeprefix('--')}": False} if self.is_switch else {}
+
     def __str__(self) -> str:
         if self.is_switch:
-            return self.name
+            return next(name for name, value in self.values.items() if value != self.default)
         return f"{self.name}={'|'.join(self.declared.choices) or self.declared.metavar}"
 
     def read(self, text: str) -> Any:
@@ -145,8 +150,8 @@ def split_flags(flags: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return flags from one text, quoted as in a shell, or from a list. Raises InvalidOptionError for an unclosed
     quote.
 
-    >>> split_flags("--effort=high --check")
-    ('--effort=high', '--check')
+    >>> split_flags("--effort=high --no-check")
+    ('--effort=high', '--no-check')
     """
     if not isinstance(flags, str):
         return tuple(flags or ())
@@ -162,20 +167,21 @@ def with_flags(options: Options, given: Sequence[str]) -> Options:
     Raises InvalidOptionError for a flag that is unknown, has no value or an unusable one, is given twice with different
     values, or contradicts an option that has been set.
     """
-    flags = {flag.name: flag for flag in flags_of(type(options)).values() if flag.declared.in_text}
+    known = [flag for flag in flags_of(type(options)).values() if flag.declared.in_text]
+    flags = {name: flag for flag in known for name in flag.values or (flag.name,)}
     changes: dict[str, Any] = {}
     rest = list(given)
     while rest:
         name, equals, text = rest.pop(0).partition("=")
         flag = flags.get(name)
         if flag is None:
-            listed = ", ".join(str(flag) for flag in flags.values())
+            listed = ", ".join(map(str, known))
             raise InvalidOptionError(
                 f"extra_flags: '{name}' is not a flag of the compiler; its flags are {listed}.{did_you_mean(name, flags)}"
             )
         if not equals and not flag.is_switch and rest and not rest[0].startswith("--"):
             equals, text = "=", rest.pop(0)
-        value = _value(flag, text if equals else None)
+        value = _value(flag, name, text if equals else None)
         if changes.setdefault(flag.field, value) != value:
             raise InvalidOptionError(f"extra_flags: '{name}' is given twice with different values. Leave one out.")
         before = getattr(options, flag.field)
@@ -186,11 +192,11 @@ def with_flags(options: Options, given: Sequence[str]) -> Options:
     return dataclasses.replace(options, **changes)  # type: ignore[type-var]
 
 
-def _value(flag: Flag, text: str | None) -> Any:
+def _value(flag: Flag, name: str, text: str | None) -> Any:
     if flag.is_switch:
         if text is not None:
-            raise InvalidOptionError(f"extra_flags: '{flag.name}' takes no value; '{text}' is given.")
-        return True
+            raise InvalidOptionError(f"extra_flags: '{name}' takes no value; '{text}' is given.")
+        return flag.values[name]
     if not text:
         raise InvalidOptionError(f"extra_flags: '{flag.name}' has no value. Write {flag}.")
     return read_as(f"extra_flags: {flag.name}", flag.read, text)

@@ -112,8 +112,11 @@ class CompileOptions:
     )
     """The effort of the search for a schedule: ``default`` or ``high``."""
 
-    check: bool = option(False, "Audit each compiled program byte by byte: every read byte must be defined.", eiq=())
-    """True audits each program byte by byte before it is returned (compiler/emit/audit)."""
+    check: bool = option(
+        True, "Audit each compiled program byte by byte: every read byte must be the right one.", eiq=(False,)
+    )
+    """True audits each program byte by byte before it is returned (compiler/emit/audit). Where the audit finds a fault, the next best
+    schedule is compiled, and the report has the fault; where all are faulty, the compile ends with CompilerFaultError."""
 
     profile: bool = option(False, "Record an event for each kernel call of a run, which takes memory.")
     """True reserves memory for an event of each kernel call of a run."""
@@ -166,7 +169,7 @@ class CompileOptions:
     def to_dict(self) -> dict[str, Any]:
         """Return the options by name, for JSON; ``from_dict`` reads them.
 
-        >>> CompileOptions.from_dict(CompileOptions(check=True).to_dict()) == CompileOptions(check=True)
+        >>> CompileOptions.from_dict(CompileOptions(profile=True).to_dict()) == CompileOptions(profile=True)
         True
         """
         return dataclasses.asdict(self)

@@ -144,7 +144,7 @@ OTHERS: dict[str, Any] = {
     "io_place": "caller",
     "prefetch_constants": True,
     "effort": "high",
-    "check": True,
+    "check": False,
     "profile": True,
 }
 

@@ -13,7 +13,7 @@ from openneutron.flags import flags_of, size_in_bytes, with_flags
 
 FLAGS = flags_of(CompileOptions)
 THERE_ARE = (
-    "--sram-budget=KIB, --io-place=arena|caller, --prefetch-constants, --effort=default|high, --check, --profile"
+    "--sram-budget=KIB, --io-place=arena|caller, --prefetch-constants, --effort=default|high, --no-check, --profile"
 )
 
 
@@ -29,6 +29,8 @@ def test_every_option_has_one() -> None:
         (["--sram-budget", "1.5MiB", "--profile"], {"sram_budget": 1536 * 1024, "profile": True}),
         (["--io-place=arena", "--prefetch-constants"], {"io_place": "arena", "prefetch_constants": True}),
         (["--profile", "--profile"], {"profile": True}),
+        (["--no-check", "--no-profile"], {"check": False}),
+        (["--check"], {}),
     ],
 )
 def test_what_they_say(flags: list[str], changes: dict[str, object]) -> None:

@@ -56,9 +56,7 @@ def test_targets_are_known() -> None:
         CompileOptions(target="imx96")
 
 
-@pytest.mark.parametrize(
-    "given", [{"sram_budget": 4096}, {"io_place": "arena"}, {"effort": "high"}, {"check": True}], ids=str
-)
+@pytest.mark.parametrize("given", [{"sram_budget": 4096}, {"io_place": "arena"}, {"effort": "high"}], ids=str)
 def test_nxps_converter_has_fewer_options(given: dict[str, Any]) -> None:
     ((name, value),) = given.items()
     with pytest.raises(InvalidOptionError) as caught:

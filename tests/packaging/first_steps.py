@@ -47,7 +47,7 @@ def main() -> None:
     Path("model.tflite").write_bytes(model)
     image = np.random.default_rng(0).integers(-128, 128, (1, 8, 8, 3), np.int8)
     np.save("x.npy", image)
-    openneutron_command("compile", "model.tflite", "-o", "compiled.tflite", "--check")
+    openneutron_command("compile", "model.tflite", "-o", "compiled.tflite")
     openneutron_command("run", "compiled.tflite", "--input", "x.npy", "--output", "result")
     np.testing.assert_array_equal(np.load("result/output0.npy"), interpret(model, [image])[0])
     listed = json.loads(openneutron_command("export", "compiled.tflite", "--to", "bundle", "--json"))

@@ -47,7 +47,7 @@ def of_flags(options: type, varies: bool = False) -> dict[str, Parameter]:
 def _parameter(flag: Flag) -> Parameter:
     declared, default = flag.declared, flag.default
     kind: Any = bool if flag.is_switch else str
-    spelled = f"{flag.name}/--no-{flag.name.removeprefix('--')}" if flag.is_switch else flag.name
+    spelled = "/".join(flag.values) or flag.name
     made = typer.Option(spelled, help=declared.help, metavar=declared.metavar or None, show_default=not flag.is_switch)
     if declared.choices:
         choices = StrEnum("Choice", {choice.upper(): choice for choice in declared.choices})  # type: ignore[misc]

@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from openneutron import ops
+from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.emit.compiled import Compiled, Details
 from openneutron.compiler.emit.emit import emit
+from openneutron.compiler.emit.packing import Packed
 from openneutron.compiler.emit.report import report, sram_bytes
 from openneutron.compiler.graph.data_types import type_reason
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
+from openneutron.compiler.search.alternatives import alternatives
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.search.fit import Tasks, within_budget
+from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.search.shortfall import Shortfall, over_budget
 from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import Trial
@@ -58,24 +63,37 @@ def compile_prepared(graph: Prepared, target: Target, options: CompileOptions = 
 
     At another effort than the default one the program is the faster of two: the default effort's and that effort's. The report
     then holds the cycles gained. Raises BudgetError where no schedule is found within the SRAM budget.
+
+    With ``check`` each program is audited. Where the audit finds a fault, the next best schedule is compiled, and the report holds the
+    fault. Raises CompilerFaultError where the programs of all schedules have faults.
     """
     if options.effort == DEFAULT.name:
         return _compiled(graph, target, options)
     found: list[Compiled | None] = []
     infeasible: list[BudgetError] = []
+    faulty: list[CompilerFaultError] = []
     for effort in (DEFAULT.name, options.effort):
         try:
             found.append(_compiled(graph, target, replace(options, effort=effort)))
         except BudgetError as error:
             found.append(None)
             infeasible.append(error)
+        except CompilerFaultError as error:
+            found.append(None)
+            faulty.append(error)
     default, _ = found
     best = min((each for each in found if each is not None), key=_overlapped_cycles, default=None)
+    if best is None and faulty:
+        raise faulty[0]
     if best is None:
         least = min(infeasible, key=lambda error: error.least_bytes)
         raise over_budget(graph.graph.name, [least], 1, budget_bytes(options.sram_budget, target), target)
     gained = None if default is None else _overlapped_cycles(default) - _overlapped_cycles(best)
-    return replace(best, report=replace(best.report, effort=options.effort, gained_cycles=gained))
+    faults = dict.fromkeys(
+        (*map(str, faulty), *(fault for each in found if each is not None for fault in each.report.faults))
+    )
+    facts = replace(best.report, effort=options.effort, gained_cycles=gained, faults=tuple(faults))
+    return replace(best, report=facts)
 
 
 def _overlapped_cycles(compiled: Compiled) -> int:
@@ -88,9 +106,24 @@ def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compi
         reason = type_reason(given.graph, node, target)
         if reason is not None:
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
-    fitted = within_budget(given.graph, given.tasks, target, options)
-    compiled = finish(given.graph, given.legal, fitted.storages, fitted.schedule, target, options, fitted.layout)
-    return checked(compiled) if options.check else compiled
+    best = within_budget(given.graph, given.tasks, target, options)
+    if not options.check:
+        return _finished(given, best, target, options, {})
+    faults: list[CompilerFaultError] = []
+    for fitted in chain((best,), alternatives(given.graph, given.tasks, target, options, best)):
+        known: Packed = {}
+        compiled = _finished(given, fitted, target, options, known)
+        try:
+            made = checked(compiled, known)
+        except CompilerFaultError as error:
+            faults.append(error)
+        else:
+            return replace(made, report=replace(made.report, faults=tuple(map(str, faults))))
+    raise faults[0]
+
+
+def _finished(given: Prepared, fitted: Fitted, target: Target, options: CompileOptions, known: Packed) -> Compiled:
+    return finish(given.graph, given.legal, fitted.storages, fitted.schedule, target, options, fitted.layout, known)
 
 
 def _legalized(graph: Graph) -> Graph:
@@ -109,8 +142,9 @@ def finish(
     target: Target,
     options: CompileOptions,
     layout: Layout | None = None,
+    known: Packed | None = None,
 ) -> Compiled:
-    """Return the program and the report of a schedule; a schedule without ``layout`` is laid out here.
+    """Return the program and the report of a schedule; a schedule without ``layout`` is laid out here. ``known``: see ``packed``.
 
     Raises BudgetError where the schedule takes more than the SRAM budget.
     """
@@ -120,17 +154,15 @@ def finish(
     sram = sram_bytes(graph, schedule, layout, options)
     if sram > budget:
         raise over_budget(graph.name, [Shortfall(sram, {})], 1, budget, target)
-    program = emit(legal, schedule, storages, layout, target, options.profile)
-    facts = report(graph, schedule, storages, layout, program, target, options, budget)
+    known = {} if known is None else known
+    program = emit(legal, schedule, storages, layout, target, options.profile, known)
+    facts = report(graph, schedule, storages, layout, program, target, options, budget, known)
     return Compiled(program, graph, facts, Details(legal, schedule, storages, layout))
 
 
-def checked(compiled: Compiled) -> Compiled:
-    """Return the same with ``used_bytes`` in its report. Raises CompilerFaultError where the program reads undefined bytes."""
-    # Imported here, since most compiles do without it.
-    from openneutron.compiler.emit.audit import audit
-
-    found = audit(compiled.program, compiled.schedule, compiled.storages)
+def checked(compiled: Compiled, known: Packed | None = None) -> Compiled:
+    """Return the same with ``used_bytes`` in its report. Raises CompilerFaultError where the audit finds a fault. ``known``: see ``packed``."""
+    found = audit(compiled.program, compiled.schedule, compiled.storages, known)
     if found.findings:
         raise CompilerFaultError(
             f"'{compiled.graph.name}': the compiled program is wrong in {len(found.findings)} places; {found.findings[0]}. "

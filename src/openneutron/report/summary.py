@@ -286,6 +286,11 @@ class Summary:
         """Return the bytes of the microcode of all partitions."""
         return sum(part.report.microcode_bytes for part in self.partitions)
 
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Return the faults that the audit has found in programs that were not taken: mistakes in the compiler, to be reported."""
+        return tuple(fault for part in self.partitions for fault in part.report.faults)
+
     def _repr_html_(self) -> str:
         # Imported here: the texts are made of this class.
         from openneutron.report.notebook import summary_html
@@ -330,6 +335,7 @@ class Summary:
             "weights_bytes": self.weights_bytes,
             "microcode_bytes": self.microcode_bytes,
             "outputs": [item.to_dict() for item in self.outputs],
+            "faults": list(self.faults),
             "file": self.file,
             "file_bytes": self.file_bytes,
             "kernel_selection": self.kernel_selection,

@@ -129,11 +129,14 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
             ("State", _state_text(summary)),
             ("Stripes", _stripes_text(summary)),
             ("Effort", _effort_text(summary)),
-            ("Checked", _check_text(summary)),
             ("Weights", _weights_text(summary)),
             ("Microcode", size_text(summary.microcode_bytes)),
         ]
     rows += [("" if line else "Accuracy", said) for line, said in enumerate(output_lines(summary.outputs))]
+    rows += [
+        ("Warning", f"{fault} The program is another schedule's, in which the audit finds no fault.")
+        for fault in summary.faults
+    ]
     if summary.file is not None and summary.file_bytes is not None:
         rows.append(("File", f"{summary.file}, {size_text(summary.file_bytes)}"))
     if summary.kernel_selection is not None:
@@ -215,15 +218,6 @@ def _effort_text(summary: Summary) -> str:
     if any(report.gained_cycles is None for report in reports):
         said = "the default one finds nothing that fits"
     return f"{reports[0].effort}: {said}"
-
-
-def _check_text(summary: Summary) -> str:
-    """Return the result of the audit with the memory that the programs use; empty without an audit."""
-    reports = [part.report for part in summary.partitions]
-    if any(report.used_bytes is None for report in reports):
-        return ""
-    used = max(report.used_bytes or 0 for report in reports)
-    return f"every read byte is defined; {size_text(used)} of scratch memory used"
 
 
 def _total_sram_text(summary: Summary) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from openneutron.compiler.schedule.needs import Span, reads_along
+from openneutron.compiler.schedule.needs import Reads, Span, reads_along
 from openneutron.compiler.select.calls import KernelCall
 
 Window = tuple[Span, Span, Span, Span]
@@ -29,10 +29,10 @@ def whole_window(call: KernelCall, name: str) -> Window:
     return (0, batches), (0, rows), (0, cols), (0, channels)
 
 
-def _along(call: KernelCall, name: str, axis: int, span: Span) -> Span:
+def _along(call: KernelCall, name: str, axis: int) -> Reads:
     """Return the rows (axis 1) or columns (axis 2) of an input that those of the output need."""
-    reads = reads_along(call, name, axis)
-    return (0, call.views[name].extents[axis]) if reads is None else reads(*span)
+    whole = 0, call.views[name].extents[axis]
+    return reads_along(call, name, axis) or (lambda _first, _end: whole)
 
 
 def _channels(call: KernelCall, name: str) -> Span:
@@ -42,7 +42,7 @@ def _channels(call: KernelCall, name: str) -> Span:
 def _convolution(call: KernelCall, name: str, window: Window) -> Others:
     inputs, outputs = call.params["group_inputs"], call.params["group_outputs"]
     first, last = window[3][0] // outputs, (window[3][1] - 1) // outputs
-    return window[0], _along(call, name, 2, window[2]), (first * inputs, (last + 1) * inputs)
+    return window[0], _along(call, name, 2)(*window[2]), (first * inputs, (last + 1) * inputs)
 
 
 def _joined(call: KernelCall, name: str, window: Window) -> Others:
@@ -57,7 +57,7 @@ def _chained(call: KernelCall, name: str, window: Window) -> Others:
 
 def _sampled(call: KernelCall, name: str, window: Window) -> Others:
     """Return the same channels of the places under a sliding window or in a table."""
-    return window[0], _along(call, name, 2, window[2]), window[3]
+    return window[0], _along(call, name, 2)(*window[2]), window[3]
 
 
 def _same(_call: KernelCall, _name: str, window: Window) -> Others:
@@ -71,7 +71,7 @@ def _padded(call: KernelCall, name: str, window: Window) -> Others:
         before = call.params[f"pad_{side}"]
         return max(0, min(span[0] - before, extent)), max(0, min(span[1] - before, extent))
 
-    cols = _along(call, name, 2, window[2])
+    cols = _along(call, name, 2)(*window[2])
     return inside(window[0], "batch", batches), cols, inside(window[3], "channel", channels)
 
 
@@ -198,20 +198,29 @@ def block_scratch(kernel: str) -> str:
     return "between" if RULES[kernel] is _chained else ""
 
 
-def read_rows(call: KernelCall, name: str, rows: Span) -> Span:
+def rows_read(call: KernelCall, name: str) -> Reads:
     """Return the rows that a call reads of its input ``name`` to compute rows of its output."""
-    return _along(call, name, 1, rows)
+    return _along(call, name, 1)
 
 
 def read_window(call: KernelCall, name: str, window: Window) -> Window | None:
     """Return the window that a call reads of its input ``name`` to compute a window of its output; None: it reads nothing."""
     others = RULES[call.kernel](call, name, window)
-    return None if others is None else (others[0], read_rows(call, name, window[1]), others[1], others[2])
+    return None if others is None else (others[0], rows_read(call, name)(*window[1]), others[1], others[2])
 
 
 def written_window(call: KernelCall, name: str, window: Window) -> Window:
-    """Return the window that a call writes of a state or of its scratch to compute a window of its output."""
-    _, rows, cols, channels = call.views[name].extents
+    """Return the window that a call writes of its output, of a state or of its scratch to compute a window of its output."""
+    if name == "output":
+        return window
+    _, _, cols, channels = call.views[name].extents
+    rows = rows_written(call, name)(*window[1])
     if name.endswith("between"):
-        return window[0], window[1], window[2], (0, channels)
-    return (0, 1), (0, rows) if name in _SCRATCH else window[1], (0, cols), (0, channels)
+        return window[0], rows, window[2], (0, channels)
+    return (0, 1), rows, (0, cols), (0, channels)
+
+
+def rows_written(call: KernelCall, name: str) -> Reads:
+    """Return the rows that a call writes of a result to compute rows of its output."""
+    whole = 0, call.views[name].extents[1]
+    return (lambda _first, _end: whole) if name in _SCRATCH else (lambda first, end: (first, end))

@@ -18,19 +18,20 @@ import numpy.typing as npt
 
 from openneutron.compiler.emit.accesses import (
     COPIED_BY_KERNEL,
-    Others,
+    Window,
     block_scratch,
     is_element_by_element,
-    read_rows,
     read_window,
+    rows_read,
+    rows_written,
     whole_window,
     written_window,
 )
 from openneutron.compiler.emit.meanings import UNDEFINED, Memory, Shape
 from openneutron.compiler.emit.packing import Packed, packed
-from openneutron.compiler.schedule.needs import Span
+from openneutron.compiler.schedule.needs import Reads, Span
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.isa import Microcode, Program, Record, base_text, decode
 from openneutron.isa.rows import BASES, BUFFER, INSTRUCTION_BY_NAME, KERNELS
 
@@ -89,7 +90,7 @@ class _Transfer:
 class _Operand:
     """A buffer of an operator: ``start`` is the address of row 0 of the window's columns and channels, ``difference`` that between a byte's
     place in the storage and its address in the first pass of the ring. ``element_bytes``: 0 where nothing is accessed. ``shapes``: by the
-    number of rows. ``meanings``: by the pass of the ring."""
+    number of rows. ``meanings``: by the pass of the ring. ``rows``: those that rows of the output read or write of it."""
 
     name: str
     memory: Memory
@@ -100,7 +101,8 @@ class _Operand:
     pitch: int
     axes: tuple[tuple[int, int], ...]
     element_bytes: int
-    constant: bytes | None = None
+    constant: bytes | None
+    rows: Reads
     shapes: dict[int, Shape] = field(default_factory=dict)
     meanings: dict[int, int] = field(default_factory=dict)
 
@@ -115,6 +117,9 @@ class _Operand:
         """Yield the address, the number and the pass of rows that are behind one another in memory."""
         first, end = rows
         ring = self.ring
+        if end <= ring:
+            yield self.start + first * self.pitch, end - first, 0
+            return
         while first < end:
             turn = first // ring
             behind = min(end, (turn + 1) * ring)
@@ -124,15 +129,15 @@ class _Operand:
 
 @dataclass(slots=True)
 class _Operator:
-    """An operator of the program with its call. ``reads`` and ``writes``: its buffers, each with the rows of it that rows of the output
-    need (None: as many as the output's). ``constants``: address and bytes of those in a memory that is not the weights."""
+    """An operator of the program with its call. ``block_rows``: it computes so many rows of its output before it reads on. ``constants``:
+    address and bytes of those in a memory that is not the weights. ``overlaps``: results of ``_is_safe``."""
 
     call: KernelCall
     channel: int
     rows: int
     block_rows: int
     reads: list[_Operand] = field(default_factory=list)
-    writes: list[tuple[_Operand, Span | None]] = field(default_factory=list)
+    writes: list[_Operand] = field(default_factory=list)
     constants: list[tuple[str, Memory, int, bytes]] = field(default_factory=list)
     overlaps: dict[tuple[object, ...], bool] = field(default_factory=dict)
 
@@ -290,27 +295,30 @@ class _Run:
         for name in call.views:
             read = read_window(call, name, window) if call.reads(name) else None
             if read is not None:
-                made.reads.append(
-                    self._operand(who, call.views[name], name, operator[name], sizes[name], (read[0], read[2], read[3]))
-                )
+                buffer = operator[name], sizes[name]
+                made.reads.append(self._operand(who, call, name, buffer, read, rows_read(call, name)))
         for name in call.results:
-            own = window if name == "output" else written_window(call, name, window)
-            fixed = None if own[1] == window[1] else own[1]
-            operand = self._operand(who, call.views[name], name, operator[name], sizes[name], (own[0], own[2], own[3]))
-            operand.storage = _new(self.storages[call.views[name].tensor])
-            made.writes.append((operand, fixed))
+            own, buffer = written_window(call, name, window), (operator[name], sizes[name])
+            made.writes.append(self._operand(who, call, name, buffer, own, rows_written(call, name)))
+            made.writes[-1].storage = _new(self.storages[call.views[name].tensor])
         self._find_misplaced(who, made)
         return made if len(self.findings) == count else None
 
-    def _operand(self, who: str, view: View, name: str, index: int, element_bytes: int, others: Others) -> _Operand:
-        """Return a buffer of an operator. Notes where the buffer differs from the call's view."""
+    def _operand(
+        self, who: str, call: KernelCall, name: str, given: tuple[int, int], window: Window, rows: Reads
+    ) -> _Operand:
+        """Return a buffer of an operator, of which a call accesses at most a window. Notes where the buffer differs from the call's view.
+
+        ``given``: the number of the buffer, and the bytes of an element.
+        """
+        view, (index, element_bytes), (batches, _, cols, channels) = call.views[name], given, window
         buffer = dict(zip(_NAMES["buffer"], self.microcode.buffers[index].values, strict=True))
-        storage, (batches, cols, channels) = self.storages[view.tensor], others
-        for field_name, extent, pitch in zip(_AXES, view.extents, view.pitches, strict=True):
-            if buffer[field_name[0]] != extent:
-                self.findings.append(f"{who}: {name} has {buffer[field_name[0]]} {field_name[0]}, not {extent}")
-            if extent > 1 and buffer[field_name[1]] != pitch:
-                self.findings.append(f"{who}: {name} has {field_name[1]} {buffer[field_name[1]]}, not {pitch}")
+        storage = self.storages[view.tensor]
+        for (extent_name, pitch_name), extent, pitch in zip(_AXES, view.extents, view.pitches, strict=True):
+            if buffer[extent_name] != extent:
+                self.findings.append(f"{who}: {name} has {buffer[extent_name]} {extent_name}, not {extent}")
+            if extent > 1 and buffer[pitch_name] != pitch:
+                self.findings.append(f"{who}: {name} has {pitch_name} {buffer[pitch_name]}, not {pitch}")
         if buffer["ring"] < 1:
             self.findings.append(f"{who}: {name} has a ring of {buffer['ring']} rows")
         word = buffer["base"]
@@ -337,11 +345,12 @@ class _Run:
             axes,
             0 if empty else element_bytes,
             storage.constant,
+            rows,
         )
 
     def _find_misplaced(self, who: str, operator: _Operator) -> None:
         """Note the buffers in a memory that no call writes, or that kernels do not access, where tensors are copied to a memory of the NPU."""
-        for operand, _ in operator.writes:
+        for operand in operator.writes:
             if operand.memory.name == "WEIGHTS" or operand.memory.name.startswith("INPUT"):
                 self.findings.append(f"{who}: {operand.name} is in {operand.memory.name}, which nothing writes")
         if operator.call.is_transfer:
@@ -350,7 +359,7 @@ class _Run:
             is_copied = operand.name in COPIED_BY_KERNEL.get(operator.call.kernel, ())
             if self.schedule.is_tiled and operand.memory.name not in _OF_THE_NPU and not is_copied:
                 self.findings.append(f"{who}: {operand.name} is in {operand.memory.name}, where kernels do not read")
-        for operand, _ in operator.writes:
+        for operand in operator.writes:
             if self.schedule.is_tiled and operand.memory.name not in _OF_THE_NPU:
                 self.findings.append(f"{who}: {operand.name} is in {operand.memory.name}, where kernels do not write")
 
@@ -358,13 +367,10 @@ class _Run:
 
     def _block(self, operator: _Operator, rows: Span) -> None:
         """Note the faults of some rows of an operator: its reads, and then its writes."""
-        written = [
-            (operand, self._accesses(operator, rows, operand, rows if fixed is None else fixed))
-            for operand, fixed in operator.writes
-        ]
+        written = [(each, self._accesses(operator, rows, each, each.rows(*rows))) for each in operator.writes]
         read: list[_Access] = []
         for operand in operator.reads:
-            accesses = self._accesses(operator, rows, operand, read_rows(operator.call, operand.name, rows))
+            accesses = self._accesses(operator, rows, operand, operand.rows(*rows))
             for each in accesses:
                 if operand.constant is not None:
                     start = -self.pairs[each.meaning][1]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from openneutron.compiler.cost.cycles import fetch_cycles
-from openneutron.compiler.emit.packing import packed
+from openneutron.compiler.emit.packing import Packed, packed
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Loop,
@@ -90,10 +90,10 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
     )
 
 
-def least_traffic_bytes(schedule: Schedule, storages: Storages) -> int:
+def least_traffic_bytes(schedule: Schedule, storages: Storages, known: Packed | None = None) -> int:
     """Return a lower bound of the bytes that any schedule of the calls copies between external memory and the memory of the NPU.
 
-    The bound counts the largest part of each input that a call reads, each output once, and each constant once.
+    The bound counts the largest part of each input that a call reads, each output once, and each constant once. ``known``: see ``packed``.
     """
     total = sum(storage.size_bytes for storage in storages.storages.values() if storage.output is not None)
     read: dict[str, int] = {}
@@ -103,7 +103,7 @@ def least_traffic_bytes(schedule: Schedule, storages: Storages) -> int:
             storage = storages[view.tensor]
             if storage.input is not None and call.reads(name):
                 read[storage.name] = max(read.get(storage.name, 0), view.distinct_bytes)
-        for blob in (*packed(call).values(), *constant_operands(call, storages).values()):
+        for blob in (*packed(call, known).values(), *constant_operands(call, storages).values()):
             constants[blob] = len(blob)
     return total + sum(read.values()) + sum(constants.values())
 

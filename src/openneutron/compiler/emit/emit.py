@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 
 from openneutron.compiler.cost.cycles import fetch_cycles
-from openneutron.compiler.emit.packing import packed
+from openneutron.compiler.emit.packing import Packed, packed
 from openneutron.compiler.emit.weights import Weights, state_record
 from openneutron.compiler.memory.layout import Layout
 from openneutron.compiler.schedule.schedule import (
@@ -27,7 +27,6 @@ from openneutron.compiler.select.states import state_bytes
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
 from openneutron.isa.facts import OperatorFacts, with_facts
-from openneutron.isa.kernels.row import Packing
 from openneutron.isa.microcode import PROFILE_EVENT_BYTES
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
 from openneutron.targets import Target, checksum
@@ -52,13 +51,14 @@ def emit(
     layout: Layout,
     target: Target,
     profile: bool = False,
+    known: Packed | None = None,
 ) -> Program:
     """Return the program that runs the schedule, with a profile buffer and the operators' facts on demand. The same
-    arguments give the same bytes."""
+    arguments give the same bytes. ``known``: see ``packed``."""
     weights = Weights()
     buffers: dict[Record, int] = {}
     operators = []
-    known: dict[tuple[int, Packing], bytes] = {}
+    known = {} if known is None else known
     fetched = {}
     for step in schedule.steps:
         if isinstance(step, Fetch):

@@ -17,7 +17,7 @@ Meanings = npt.NDArray[np.int32]
 Axes = tuple[tuple[int, int], ...]
 """Counts and pitches in bytes, the smallest pitch first."""
 
-FEW_RUNS = 8
+FEW_RUNS = 4
 """A shape of at most so many runs is treated run by run; for others, the bytes between its ends become an array."""
 
 UNDEFINED = 0

@@ -10,6 +10,7 @@ from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.cost.losses import bottleneck, idle_reason
 from openneutron.compiler.emit.course import StepReport, least_traffic_bytes, rows_held, steps_of, traffic
 from openneutron.compiler.emit.emit import border
+from openneutron.compiler.emit.packing import Packed
 from openneutron.compiler.memory.layout import Layout, bytes_outside
 from openneutron.compiler.schedule.schedule import (
     Fetch,
@@ -79,7 +80,9 @@ class Report:
     lower bound of the arena for these buffers, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs, outputs and states,
     ``state_bytes`` the persistent area of ``states``,
     ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
-    highest byte (None where ``check`` was not asked for). ``gained_cycles``: the cycles that ``effort`` saved with a port that copies in the background (None at the default
+    highest byte (None without ``check``). ``faults``: what the audit has found in programs of faster schedules, which were not taken; a
+    fault is a mistake in the compiler.
+    ``gained_cycles``: the cycles that ``effort`` saved with a port that copies in the background (None at the default
     effort, and where the default effort finds no feasible schedule).
 
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
@@ -124,6 +127,7 @@ class Report:
     external_bytes: int = 0
     traffic_bound_bytes: int = 0
     kept_bytes: int = 0
+    faults: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the headline numbers."""
@@ -144,8 +148,10 @@ def report(
     target: Target,
     options: CompileOptions,
     budget: int,
+    known: Packed | None = None,
 ) -> Report:
-    """Return the facts of a program that was emitted from this schedule; ``budget`` is the SRAM it may take in bytes."""
+    """Return the facts of a program that was emitted from this schedule; ``budget`` is the SRAM it may take in bytes. ``known``: see
+    ``packed``."""
     operators = tuple(
         _operator_report(call, *spent, target, storages)
         for call, spent in zip(schedule.calls, spent_on_calls(schedule, target), strict=True)
@@ -192,7 +198,7 @@ def report(
             if call.is_transfer or (schedule.is_tiled and call.traits.copied_by_kernel)
         ),
         external_bytes=layout.external_bytes,
-        traffic_bound_bytes=least_traffic_bytes(schedule, storages) if schedule.is_tiled else 0,
+        traffic_bound_bytes=least_traffic_bytes(schedule, storages, known) if schedule.is_tiled else 0,
         kept_bytes=kept_bytes(schedule, storages),
     )
 
