@@ -9,6 +9,7 @@
 # make wheel   a wheel for this computer, with the ExecuTorch delegate, into dist
 # make dist    the sdist, and from it the wheels for this computer and, where its compiler is installed, for aarch64
 # make docs    the documentation site, into build/site; a warning is an error
+# make pages   the commands of README, tutorials and how-tos, in new environments with the packages that each page names
 # make lib     the host library into the source tree, for work with PYTHONPATH=src
 # make generate   writes every generated file anew
 # make clean   removes what was built; make distclean the virtual environment too
@@ -36,7 +37,7 @@ TOOLS := ca-certificates clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-linux-g
     libnewlib-arm-none-eabi nodejs qemu-system-arm qemu-user
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help demo check test soak tools lint warnings cortex_m33 bench docs wheel dist lib generate clean distclean
+.PHONY: help demo check test soak tools lint warnings cortex_m33 bench docs wheel dist lib pages generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -154,7 +155,7 @@ soak: $(VENV)/.suites
 	$(BIN)/python -m tests.fuzz.mutants $(COUNT) $(SEED)
 
 # tests/test_site.py builds the site, too. Material for MkDocs prints an advertisement unless told not to.
-docs: $(VENV)/.dev
+docs: lib
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/python -m mkdocs build --strict --quiet
 
 wheel: $(VENV)/.dev
@@ -162,6 +163,9 @@ wheel: $(VENV)/.dev
 
 dist: $(VENV)/.dev
 	$(ALONE) PYTHONPATH=src $(BIN)/python -m scripts.distribution dist --all
+
+pages:
+	$(ALONE) $(PYTHON) -m scripts.installed_pages build/installed_pages
 
 lib: $(VENV)/.dev
 	$(CMAKE) -S . -B build/develop -G Ninja -DOPENNEUTRON_WERROR=ON

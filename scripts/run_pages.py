@@ -9,7 +9,7 @@ once. Blocks of a page:
 * ```` ```sh ```` runs line by line. ``openneutron`` runs in this process, as on a terminal of ``COLUMNS`` columns.
 
 A comment above a block changes the run: ``<!-- run: exit=2 -->`` expects another exit code and shows stderr, ``lines=9`` shows
-the first lines, ``shows=a.svg`` inserts a drawing that the block wrote, ``needs=qemu-system-arm,cmake`` leaves the block out where a program is absent, ``no`` never runs the block.
+the first lines, ``says="2 of 3"`` fails without this text in the output (several times: all of them, in this order), ``shows=a.svg`` inserts a drawing that the block wrote, ``needs=qemu-system-arm,cmake`` leaves the block out where a program is absent, ``no`` never runs the block.
 """
 
 from __future__ import annotations
@@ -49,18 +49,20 @@ class Directive:
     exit_code: int = 0
     lines: int | None = None
     needs: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
     shows: str | None = None
     run: bool = True
 
     @classmethod
     def of(cls, words: str) -> Directive:
         """Return the directive of ``exit=2 lines=9 needs=cmake``, or of ``no``."""
-        given = dict(word.partition("=")[::2] for word in words.split())
-        unknown = given.keys() - {"exit", "lines", "needs", "shows", "no"}
+        pairs = [word.partition("=")[::2] for word in shlex.split(words)]
+        given, says = dict(pairs), tuple(value for key, value in pairs if key == "says")
+        unknown = given.keys() - {"exit", "lines", "needs", "says", "shows", "no"}
         assert not unknown, f"run: unknown words: {unknown}"
         lines = int(given["lines"]) if "lines" in given else None
         needs = tuple(filter(None, given.get("needs", "").split(",")))
-        return cls(int(given.get("exit", 0)), lines, needs, given.get("shows"), "no" not in given)
+        return cls(int(given.get("exit", 0)), lines, needs, says, given.get("shows"), "no" not in given)
 
     @property
     def absent(self) -> list[str]:
@@ -88,6 +90,11 @@ class Session:
             assert not os.environ.get("CI"), f"{self.page}: CI must have {directive.absent}"
             return f"{shown}\nNot run when this page was built: {', '.join(directive.absent)} was not installed.\n"
         output = self._python(block["code"]) if block["language"] == "python" else self._shell(block["code"], directive)
+        found = 0
+        for words in directive.says:
+            found = output.find(words, found) + 1
+            if not found:
+                raise self._failed(block["code"], f"{output}the output lacks '{words}'")
         if output.strip():
             shown += f"\n{_framed(output, directive.lines)}"
         if directive.shows is not None:

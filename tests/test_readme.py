@@ -20,6 +20,11 @@ def blocks(root: Path, language: str) -> list[str]:
     return [text for name, text in fenced if name == language]
 
 
+def text_before_python(root: Path) -> str:
+    """Return what a newcomer reads first."""
+    return (root / "README.md").read_text().partition("## In Python")[0]
+
+
 def test_the_example_runs(root: Path, tmp_path: Path) -> None:
     (example,) = blocks(root, "python")
     script = tmp_path / "example.py"
@@ -33,30 +38,52 @@ def test_the_example_runs(root: Path, tmp_path: Path) -> None:
 
 
 def test_every_command_it_names_exists(root: Path) -> None:
-    named = {
-        line.split()[1] for block in blocks(root, "") for line in block.split("\n") if line.startswith("openneutron ")
-    }
+    lines = [line for language in ("", "sh") for block in blocks(root, language) for line in block.split("\n")]
+    named = {line.split()[1] for line in lines if line.startswith("openneutron ")}
     assert {"compile", "run", "explain", "pareto", "export", "doctor"} <= named
     assert named <= set(typer.main.get_command(application()).commands)
 
 
 def test_its_pictures_show_the_commands_above_them(root: Path) -> None:
     """tests/test_generated.py runs the commands and compares the pictures."""
-    assert COMPILE in blocks(root, "")[0] and PARETO in blocks(root, "")[1]
+    assert COMPILE in blocks(root, "sh")[0] and PARETO in blocks(root, "sh")[1]
     text = (root / "README.md").read_text()
     for command, picture in ((COMPILE, "terminal.svg"), (PARETO, "memory.svg")):
         assert text.index(command) < text.index(f"docs/assets/{picture}")
         assert (root / "docs" / "assets" / picture).stat().st_size < 200_000
 
 
-def test_its_figures_are_those_of_the_picture(root: Path) -> None:
-    """The captions repeat what the picture of the terminal shows."""
+def test_its_figures_are_those_of_the_pictures(root: Path) -> None:
+    """The captions and the table repeat what the pictures show."""
+    text = (root / "README.md").read_text()
     shown = (root / "docs/assets/terminal.svg").read_text().replace("&#160;", " ")
-    assert "99 of 99 operators" in shown and "25.43 ms" in shown
+    operators, whole, npu = re.findall(
+        r"(\d+ of \d+ operators) on the NPU; ([\d.]+) ms .* ([\d.]+) ms on the NPU", text
+    )[0]
+    assert operators in shown
+    assert re.search(rf">{whole} ms at ", shown) and re.search(rf">NPU {npu} ms, host ", shown)
+    drawn = (root / "docs/assets/memory.svg").read_text()
+    curve = [
+        (f"{float(ms):.1f}", f"{int(budget):,}") for budget, ms in re.findall(r"budget: (\d+) KiB; ms: ([\d.]+)", drawn)
+    ]
+    named = re.findall(r"([\d.]+) ms in ([\d,]+) KiB", text)
+    assert len(named) == 3 and set(named) <= set(curve)
+    assert named[-1] == curve[0] and f"smallest SRAM | {curve[0][1]} KiB" in text
+
+
+def test_the_compiler_and_the_build_of_torch_are_named_before_the_first_command(root: Path) -> None:
+    text = (root / "README.md").read_text()
+    pinned = re.search(r"^torch==.*$", (root / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    first = text.index("```")
+    assert "C and C++ compiler" in text[:first] and "CPU build of PyTorch" in text[:first]
+    assert f"pip install {pinned[0]} --index-url" in blocks(root, "")[0]
+    for page in ("docs/how-to/install.md", "docs/tutorials/index.md"):
+        assert f"pip install {pinned[0]} --index-url" in (root / page).read_text()
 
 
 def test_both_make_targets_exist(root: Path) -> None:
-    assert "make demo\nmake test\n" in blocks(root, "")
+    assert "`make demo`" in text_before_python(root) and "`make test`" in text_before_python(root)
     makefile = (root / "Makefile").read_text()
     assert "\ndemo: " in makefile and "\ntest: " in makefile
 

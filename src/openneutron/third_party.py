@@ -16,6 +16,17 @@ DEMO_PACKAGES = (*PACKAGES, "sklearn")
 """sklearn is the module of the package scikit-learn."""
 
 
+EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
+    "pytorch": (("torch", "executorch", "torchao"), "PyTorch models, and running `.pte` files"),
+    "demo": (("scikit-learn",), "the handwritten digits of `openneutron demo` and of the tutorials"),
+    "sounds": (("scipy",), "WAV files of another sample rate than the model's"),
+    "cluster": (("distributed",), "`openneutron evaluate --scheduler`: evaluations on a Dask cluster"),
+    "model-explorer": (("ai-edge-model-explorer",), "Google's Model Explorer with this project's graphs"),
+}
+"""For each extra that users install: its packages, and what it gives. ``openneutron doctor`` and the page on the installation
+show them."""
+
+
 @contextmanager
 def suppressed() -> Iterator[None]:
     """Suppress warnings, and logs below an error, of torch, torchao and ExecuTorch: a user can't act on them.

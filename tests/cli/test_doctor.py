@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from openneutron.cli import doctor as checks
 from openneutron.cli.doctor import Check, Requirement, State
+from openneutron.third_party import EXTRAS
 from tests.cli.conftest import Command
 
 FINE = Check("C++ compiler", State.FINE, "c++")
@@ -54,6 +57,28 @@ def test_a_missing_package_and_a_wrong_version_say_what_to_do() -> None:
     assert missing.to_do == "pip install openneutron, or this alone: pip install 'no-such-package>=1'"
     assert wrong.state is State.BROKEN
     assert wrong.to_do == "pip install 'openneutron[pytorch]', or this alone: pip install 'numpy==1.0'"
+
+
+def test_each_extra_has_a_row_with_what_it_gives(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    assert checks.extra_check("pytorch") == Check(
+        "extra pytorch", State.FINE, "installed", "for PyTorch models, and running `.pte` files"
+    )
+    monkeypatch.setitem(EXTRAS, "sounds", (("numpy", "no-such-package"), "sounds"))
+    assert checks.extra_check("sounds") == Check(
+        "extra sounds", State.OPTIONAL, "not installed: pip install 'openneutron[sounds]'", "for sounds"
+    )
+
+
+def test_the_extras_are_those_of_the_package_and_of_the_page(root: Path) -> None:
+    declared = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (root / "docs/how-to/install.md").read_text()
+    assert EXTRAS.keys() <= declared.keys()
+    for extra, (packages, gives) in EXTRAS.items():
+        named = {re.split(r"[\[=<>]", line)[0] for line in declared[extra]}
+        assert set(packages) <= named, extra
+        assert f"| `{extra}` | {gives} |" in page
+    for extra in declared.keys() - EXTRAS.keys():
+        assert f"| `{extra}` | " in page, extra
 
 
 def test_a_missing_compiler_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def test_without_the_extra_the_message_names_it(refused: Callable[..., str], mon
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     converter.cache_clear()
     message = (
-        "Reports and pictures take the package vl-convert-python; it is not installed. In the checkout: "
-        "pip install '.[report]'. `openneutron explain` prints the same figures without."
+        "Reports and pictures take the package vl-convert-python; it is not installed: pip install vl-convert-python. "
+        "`openneutron explain` prints the same figures without."
     )
     assert refused("report", "mixed.tflite") == message
     assert refused("compile", "mixed.tflite", "--plot", "x.svg") == message

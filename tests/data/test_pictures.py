@@ -301,7 +301,4 @@ def test_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(MissingToolError) as caught:
         check(str(tmp_path), STEPS)
-    assert str(caught.value) == (
-        "Reading pictures takes Pillow, which is not installed. Install it with the extra 'images': pip install "
-        "'openneutron[images]'."
-    )
+    assert str(caught.value) == ("Reading pictures takes Pillow, which is not installed: pip install pillow.")

@@ -26,6 +26,7 @@ from openneutron.cli import output
 from openneutron.cli.ending import PART_MISSING
 from openneutron.errors import OpenNeutronError
 from openneutron.options import Progress
+from openneutron.third_party import EXTRAS
 
 LOAD_DELEGATE = "from openneutron.pytorch.run.delegate import load; print(load())"
 LONGEST_LOAD_SECONDS = 300
@@ -33,6 +34,8 @@ LONGEST_LOAD_SECONDS = 300
 
 class State(Enum):
     FINE = auto()
+    OPTIONAL = auto()
+    """An extra that is not installed."""
     LACKING = auto()
     """A part that compiling and running do not need does not work."""
     BROKEN = auto()
@@ -49,7 +52,12 @@ class Check:
     to_do: str = ""
 
 
-WORDS = {State.FINE: ("ok", "green"), State.LACKING: ("lacking", "yellow"), State.BROKEN: ("missing", "red")}
+WORDS = {
+    State.FINE: ("ok", "green"),
+    State.OPTIONAL: ("optional", "dim"),
+    State.LACKING: ("lacking", "yellow"),
+    State.BROKEN: ("missing", "red"),
+}
 
 
 def doctor(
@@ -103,6 +111,7 @@ def all_checks(progress: Progress) -> list[Check]:
         Check("Python", State.FINE, platform.python_version(), ">=3.11"),
         platform_check(),
         *map(package_check, requirements()),
+        *map(extra_check, EXTRAS),
     ]
     progress("Host library and compiler", 0, 1)
     checks += [host_library_check(), self_test()]
@@ -181,6 +190,21 @@ def package_check(requirement: Requirement) -> Check:
         return Check(requirement.name, State.BROKEN, "not installed", requirement.bounds, to_do)
     state = State.FINE if requirement.admits(found) else State.BROKEN
     return Check(requirement.name, state, found, requirement.bounds, "" if state is State.FINE else to_do)
+
+
+def extra_check(extra: str) -> Check:
+    """Return what an extra gives, and whether its packages are installed."""
+    packages, gives = EXTRAS[extra]
+    missing = []
+    for package in packages:
+        try:
+            importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(package)
+    if missing:
+        found = f"not installed: pip install 'openneutron[{extra}]'"
+        return Check(f"extra {extra}", State.OPTIONAL, found, f"for {gives}")
+    return Check(f"extra {extra}", State.FINE, "installed", f"for {gives}")
 
 
 def host_library_check() -> Check:

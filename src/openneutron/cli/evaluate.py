@@ -14,6 +14,7 @@ from openneutron.cli.compile import ON_EXAMPLES, compiled_with_model
 from openneutron.cli.model_source import CompiledFile, LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.errors import InvalidOptionError
+from openneutron.evaluation import cluster
 from openneutron.evaluation.metrics import check
 from openneutron.evaluation.samples import DataSet
 from openneutron.evaluation.tables import evaluation_table
@@ -71,6 +72,8 @@ def evaluate_model(
             "--data: it is missing; evaluate needs a data set. Give a folder, a .npz file or file.py:loader."
         )
     check(metric)
+    if scheduler is not None:
+        cluster.required()
     with output.Steps(quiet) as steps:
         program: CompiledModel | CompiledLiteRTModel | LoadedFile
         if isinstance(asked.source, CompiledFile):

@@ -33,10 +33,7 @@ def pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingToolError(
-            "Reading pictures takes Pillow, which is not installed. Install it with the extra 'images': "
-            "pip install 'openneutron[images]'."
-        ) from error
+        raise MissingToolError("Reading pictures takes Pillow, which is not installed: pip install pillow.") from error
     return Image
 
 

@@ -28,6 +28,17 @@ _RUNNING = threading.Lock()
 number of threads, belong to the process."""
 
 
+def required() -> Any:
+    """Return Dask's package ``distributed``. Raises MissingToolError where it is not installed."""
+    try:
+        return importlib.import_module("distributed")
+    except ModuleNotFoundError as error:
+        raise MissingToolError(
+            "scheduler: a Dask cluster takes the package 'distributed', which is not installed: "
+            "pip install 'openneutron[cluster]'."
+        ) from error
+
+
 def answers(job: bytes, shards: Sequence[Shard], address: str) -> Generator[tuple[int, Answer]]:
     """Yield the place of each shard with its answer, as they are finished by the workers of a scheduler.
 
@@ -37,13 +48,7 @@ def answers(job: bytes, shards: Sequence[Shard], address: str) -> Generator[tupl
     Raises MissingToolError where distributed is not installed, InvalidOptionError where the scheduler does not answer, has
     no workers, or its workers can't run this package.
     """
-    try:
-        distributed: Any = importlib.import_module("distributed")
-    except ModuleNotFoundError as error:
-        raise MissingToolError(
-            "scheduler: a Dask cluster takes the package 'distributed', which is not installed. In the checkout: "
-            "pip install '.[cluster]'."
-        ) from error
+    distributed = required()
     with _client(distributed, address) as client:
         common = client.submit(_itself, job, pure=False)
         futures = {

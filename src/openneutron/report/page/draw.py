@@ -77,8 +77,8 @@ def _fixed(spec: Spec) -> Spec:
 
 @cache
 def script() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script that sets ``vegaEmbed``. Raises MissingToolError without the extra
-    ``report``."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script that sets ``vegaEmbed``. Raises MissingToolError where
+    vl-convert is not installed."""
     return str(converter().javascript_bundle(vl_version=VEGA_LITE))
 
 
@@ -89,7 +89,7 @@ def converter() -> Any:
         import vl_convert
     except ModuleNotFoundError as error:
         raise MissingToolError(
-            "Reports and pictures take the package vl-convert-python; it is not installed. In the checkout: "
-            "pip install '.[report]'. `openneutron explain` prints the same figures without."
+            "Reports and pictures take the package vl-convert-python; it is not installed: pip install vl-convert-python. "
+            "`openneutron explain` prints the same figures without."
         ) from error
     return vl_convert
