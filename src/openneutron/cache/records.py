@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 import types
 import typing
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ UNREADABLE = (
     LookupError,
     RuntimeError,  # also RecursionError, of deeply nested JSON
     StopIteration,
+    struct.error,
     TypeError,
     ValueError,
 )

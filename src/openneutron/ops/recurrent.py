@@ -171,8 +171,9 @@ def filter_factors(graph: Graph, node: Node) -> tuple[float, float]:
     quant = graph[node.outputs[0]].quant
     assert quant is not None
     state = scale_of(graph, node, RESULTS)
-    first = float(scale_of(graph, node, 0) * scale_of(graph, node, FEATURES) / state)
-    return first, float(state * scale_of(graph, node, TIME) / np.float32(quant.scale))
+    with np.errstate(all="ignore"):  # a file may have any scales; the limits refuse what is too far apart
+        first = float(scale_of(graph, node, 0) * scale_of(graph, node, FEATURES) / state)
+        return first, float(state * scale_of(graph, node, TIME) / np.float32(quant.scale))
 
 
 def _svdf_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
