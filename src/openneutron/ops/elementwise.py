@@ -219,7 +219,8 @@ LOOKUP = Op(
     types=STORED,
     limits=(limit("a table of 256 int8 or 513 int16 values", _whole_table),),
     doc="Any function of one value, as a table: entry i is the result for stored value i - 128. Of int16, entry i is that of value "
-    "128 * i - 32768, with straight lines between these. LiteRT has no operator for it; files state it as CAST, ADD and GATHER.",
+    "128 * i - 32768, with straight lines between these. LiteRT has no operator for it; files state it as CAST, ADD and GATHER. Float operators between "
+    "int8 operators of a file that compute each value from one stored value become one (how-to/tflite.md).",
 )
 
 _RESCALED = rescales(of_one(ratio_in_float), wide=WIDE_EXPONENT)
