@@ -54,7 +54,7 @@ def test_two_are_shown_side_by_side(openneutron: Command, folder: Path) -> None:
     )
     assert change["b"] > change["a"]
     assert {item["cycles"] for item in said["layers"]} == {0}
-    assert "<title>mixed.tflite: A and B - OpenNeutron report</title>" in (folder / "both.html").read_text()
+    assert "<title>mixed.tflite: first and second - OpenNeutron report</title>" in (folder / "both.html").read_text()
 
 
 def test_accuracy_comes_from_the_json_of_its_command(

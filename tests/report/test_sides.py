@@ -50,5 +50,6 @@ def test_equal_compiles_have_no_notes_and_a_renamed_layer_is_only_there(sides: t
 def test_the_page_has_both_graphs_with_marked_rows(sides: tuple[ReportData, ReportData]) -> None:
     html = comparison_page(compared(*sides))
     assert html.count('<table class="graph">') == 2
-    assert 'aria-label="Graph of A"' in html and 'aria-label="Graph of B"' in html
+    names = compared(*sides).names
+    assert names[0] != names[1] and all(f'aria-label="Graph of {name}"' in html for name in names)
     assert html.count(" changed") == sum(len(notes(*pair)) for pair in (sides, sides[::-1]))

@@ -64,8 +64,17 @@ class Comparison:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Return names of the two that differ."""
-        return (self.a.model, self.b.model) if self.a.model != self.b.model else ("A", "B")
+        """Return names of the two that differ: the models, the chips, the SRAM budgets, or their order."""
+        both = (self.a, self.b)
+        budgets = [size_text(data.figures.sram_budget_bytes) for data in both]
+        for one, other in (
+            (self.a.model, self.b.model),
+            (self.a.target.name, self.b.target.name),
+            (f"budget {budgets[0]}", f"budget {budgets[1]}"),
+        ):
+            if one != other:
+                return one, other
+        return "first", "second"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as data, with both reports."""
@@ -79,25 +88,35 @@ class Comparison:
         }
 
 
-COMPARED: tuple[tuple[str, Callable[[float], str]], ...] = (
-    ("modelled_milliseconds", duration_text),
-    ("peak_sram_bytes", lambda size: size_text(int(size))),
-    ("weights_bytes", lambda size: size_text(int(size))),
-    ("microcode_bytes", lambda size: size_text(int(size))),
-    ("operators_on_npu", lambda count: f"{count:,.0f}"),
-    ("operators", lambda count: f"{count:,.0f}"),
-    ("macs", lambda count: f"{count:,.0f}"),
-    ("utilisation", lambda share: f"{100 * share:.1f} %"),
-    ("modelled_cycles", lambda count: f"{count:,.0f}"),
-    ("copy_cycles", lambda count: f"{count:,.0f}"),
+def _bytes_text(size: float) -> str:
+    return size_text(int(size))
+
+
+def _count_text(count: float) -> str:
+    return f"{count:,.0f}"
+
+
+COMPARED: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("modelled_milliseconds", "latency", duration_text),
+    ("npu_cycles", "cycles of the NPU", _count_text),
+    ("copy_cycles", "cycles of copies", _count_text),
+    ("host_cycles", "cycles of the host", _count_text),
+    ("total_sram_bytes", "SRAM with weights", _bytes_text),
+    ("peak_sram_bytes", "SRAM of a run", _bytes_text),
+    ("weights_bytes", "weights", _bytes_text),
+    ("microcode_bytes", "microcode", _bytes_text),
+    ("operators_on_npu", "operators on the NPU", _count_text),
+    ("operators", "operators", _count_text),
+    ("macs", "MACs on the NPU", _count_text),
+    ("utilisation", "multipliers used", lambda share: f"{100 * share:.1f} %"),
 )
-"""The figures to compare, and the text of each."""
+"""The figures to compare, with the words and the text of each."""
 
 
 def compared(a: ReportData, b: ReportData) -> Comparison:
     """Return two compiles side by side."""
     figures = []
-    for name, _ in COMPARED:
+    for name, _, _ in COMPARED:
         one, other = float(getattr(a.figures, name)), float(getattr(b.figures, name))
         figures.append(Change(name, one, other, (other - one) / one if one else None))
     spent = [cycles_by_key(data) for data in (a, b)]
@@ -123,12 +142,18 @@ def comparison_page(both: Comparison) -> str:
     parts += [(chart.key, chart.title, figure(chart)) for chart in drawn]
     rows = [(name, item) for name, items in ((one, both.only_a), (other, both.only_b)) for item in items]
     if rows:
-        parts.append(("cpu", "On the CPU in one of the two", table(Table(("only in", "operator"), tuple(rows)), "CPU")))
-    subtitle = f"{both.a.target.title}; {both.b.target.title}"
+        parts.append(
+            (
+                "cpu",
+                "On the CPU in one of the two",
+                table(Table(("only in", "operator"), tuple(rows)), "Operators on the CPU in one of the two"),
+            )
+        )
+    subtitle = "; ".join(dict.fromkeys(f"{data.target.name} ({data.target.title})" for data in (both.a, both.b)))
     head = tiles(
         (
             _tile("Latency", both, "modelled_milliseconds"),
-            _tile("Peak SRAM", both, "peak_sram_bytes"),
+            _tile("SRAM of a run", both, "peak_sram_bytes"),
             _tile("Weights", both, "weights_bytes"),
             _tile("On the NPU", both, "operators_on_npu"),
         )
@@ -148,18 +173,20 @@ def _change(item: Change) -> str:
 
 
 def _tile(label: str, both: Comparison, name: str) -> tuple[str, str, str]:
-    said = dict(COMPARED)[name]
+    said = next(text for key, _, text in COMPARED if key == name)
     item = next(item for item in both.figures if item.name == name)
-    return label, said(item.b), f"{said(item.a)} before, {_change(item)}" if item.a != item.b else f"{said(item.a)} too"
+    one, other = both.names
+    note = f"{other}; {one}: {said(item.a)}, {_change(item)}" if item.a != item.b else "in both"
+    return label, said(item.b), note
 
 
 def _figures(both: Comparison) -> str:
-    said = dict(COMPARED)
+    words = {name: (label, text) for name, label, text in COMPARED}
     rows = tuple(
-        (item.name.replace("_", " "), said[item.name](item.a), said[item.name](item.b), _change(item))
+        (words[item.name][0], words[item.name][1](item.a), words[item.name][1](item.b), _change(item))
         for item in both.figures
     )
-    return table(Table(("figure", *both.names, "change"), rows), "Figures")
+    return table(Table(("figure", *both.names, "change"), rows), f"{both.names[0]} and {both.names[1]}")
 
 
 def _layers(both: Comparison) -> Chart:

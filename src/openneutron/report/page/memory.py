@@ -77,7 +77,10 @@ def _peak_text(data: ReportData, peak: Peak) -> str:
     parts = ", ".join(f"{short_name(item.name)} {size_text(item.size_bytes)} ({item.kind})" for item in shown)
     more = f" and {len(peak.buffers) - len(shown)} smaller ones" if len(peak.buffers) > len(shown) else ""
     name = unit_name(peak.partition)
-    return f"{name}: the peak is step {peak.step}, with {size_text(peak.live_bytes)} live: {parts}{more}."
+    # Buffers of one address in one step are a result and the operand that it replaces.
+    shared = sum(data.buffers[index].size_bytes for index in peak.buffers) - peak.live_bytes
+    less = f", less {size_text(shared)} where a result is written over its operand" if shared else ""
+    return f"{name}: the peak is step {peak.step}, with {size_text(peak.live_bytes)} live: {parts}{more}{less}."
 
 
 def _memory(data: ReportData, part: int, steps: Sequence[Step], by_time: bool) -> Spec:
