@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -46,3 +47,27 @@ def test_each_run_sees_the_run_before(count: Callable[[torch.Tensor], object]) -
         wanted = whole(*EXAMPLE)
         assert torch.allclose(compiled.run(*EXAMPLE)[0], wanted, atol=0.05)
         assert torch.allclose(compiled.quantized(*EXAMPLE), wanted, atol=0.05)
+
+
+class Centered(nn.Module):
+    """A model that subtracts the mean of its inputs so far, and reads it before it writes it and after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+        self.register_buffer("mean", torch.zeros(1, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        new = 0.9 * self.mean + 0.1 * x
+        result = self.linear(x - self.mean)
+        self.mean.copy_(new)
+        return result
+
+
+def test_a_buffer_may_be_read_twice() -> None:
+    torch.manual_seed(0)
+    inputs = [(torch.randn(1, 8),) for _ in range(RUNS)]
+    whole = Centered().eval()
+    compiled = openneutron.compile(copy.deepcopy(whole), inputs[0], calibration=inputs)
+    for sample in inputs:
+        assert torch.allclose(compiled.run(*sample)[0], whole(*sample), atol=0.05)

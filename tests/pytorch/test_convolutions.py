@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -78,3 +80,17 @@ def test_padding_by_hand_costs_a_temporal_network_no_call() -> None:
     operators = [node.op for node in small.program.partitions[0].compiled.legalized.nodes]
     assert "pad" not in operators
     assert operators.count("transpose") == 2
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (lambda: nn.Conv1d(3, 4, 3), (3, 12)),
+        (lambda: nn.Conv2d(3, 4, 3, padding="same"), (3, 8, 8)),
+        (lambda: nn.ConvTranspose2d(3, 4, 3), (3, 6, 6)),
+    ],
+    ids=["conv1d", "conv2d", "conv_transpose2d"],
+)
+def test_an_input_without_a_batch(layer: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    assert_one_call(quantized(nn.Sequential(layer(), nn.ReLU()), shape))

@@ -48,7 +48,9 @@ def share_states(model: GraphModule) -> None:
         if not isinstance(state, Node) or state.op != "get_attr" or not isinstance(source, Node):
             continue
         value: Place = source if spec_at((source, write)) is None else (source, write)
-        reads: list[tuple[Node, Node]] = [(state, user) for user in state.users if spec_at((state, user)) is not None]
+        # In the order of the graph: torchao recurses without end where a read shares a spec that shares that of another read.
+        users = sorted(state.users, key=order.__getitem__)
+        reads: list[tuple[Node, Node]] = [(state, user) for user in users if spec_at((state, user)) is not None]
         if reads and root_spec(source)[1] is None and Q_ANNOTATION_KEY not in write.meta:
             write.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(
                 {value: SharedQuantizationSpec(reads[0])}, _annotated=True
