@@ -76,11 +76,11 @@ AROUND = ("conv_2d", "depthwise_conv_2d", "add", "mul", "concatenation", "pad", 
 
 
 def graph_of(seed: int) -> Graph:
-    """Return a tall image through 1 to 20 operators with branches; every third operator or so leaves few rows. Unread values are outputs."""
+    """Return a tall image through 1 to 20 operators with branches, few of them mostly; every third operator or so leaves few rows. Unread values are outputs."""
     b = Builder(seed)
     tall = b.input((1, 12 + b.up_to(36), b.up_to(24), int(b.choice(1, 4, 8, b.up_to(20)))))
     values = [tall]
-    count = int(b.choice(1, 1, 2, 1 + b.up_to(5), 12 + b.up_to(8)))
+    count = int(b.choice(1, 1, 2, 2, 3, 3, 1 + b.up_to(5), 12 + b.up_to(8)))
     while len(b.nodes) < count:
         is_last = len(b.nodes) == count - 1
         source = tall if b.random.random() < 0.3 else values[-1 - int(b.random.integers(min(3, len(values))))]
