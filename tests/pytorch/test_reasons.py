@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
+from openneutron.api.pytorch import analyse
 from tests.pytorch.small_models import compiled
 
 SHAPE = (1, 8, 12, 12)
@@ -76,3 +78,20 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
 def test_reason(name: str) -> None:
     function, reason = FUNCTIONS[name]
     assert reason in compiled(function, [SHAPE]).reasons
+
+
+def test_integers_are_named_as_the_reason() -> None:
+    """Ids that are divided, and the position of the largest id, have nothing to quantize."""
+
+    class Ids(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(10, 8)
+
+        def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.table(ids // 2), ids.to(torch.int32).argmax(-1)
+
+    ids = torch.arange(4)[None]
+    reasons = {item.operator: item.reason for item in analyse(Ids(), (ids,), calibration=[(ids,)]).delegation.on_cpu}
+    assert reasons["floordiv (aten.div)"] == "its result is int64; the NPU computes on int8 and int16"
+    assert reasons["aten.argmax"].endswith("is int32; the NPU computes on int8")

@@ -34,7 +34,8 @@ def int8_reason(tensor: Tensor, what: str, types: Sequence[DType] = (DType.INT8,
     if tensor.dtype is DType.INT16 and tensor.dtype not in types:
         return f"{what} '{tensor.name}' is int16; this operator computes on {' or '.join(map(str, types))}"
     if tensor.dtype not in types:
-        return f"{what} '{tensor.name}' is {tensor.dtype}; the NPU computes on int8. Quantize the model"
+        suggestion = ". Quantize the model" if str(tensor.dtype).startswith("float") else ""
+        return f"{what} '{tensor.name}' is {tensor.dtype}; the NPU computes on int8{suggestion}"
     if tensor.quant is None:
         return f"{what} '{tensor.name}' has no quantization parameters"
     if tensor.quant.per_channel:

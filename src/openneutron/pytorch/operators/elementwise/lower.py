@@ -13,7 +13,7 @@ from openneutron.ops import BY_NAME
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of
 from openneutron.pytorch.operators.rules.context import Context, broadcasting
 from openneutron.pytorch.operators.rules.results import Value, clamp_bounds, clamp_operator
-from openneutron.pytorch.operators.rules.tables import always, is_computed, lowers
+from openneutron.pytorch.operators.rules.tables import always, is_computed, lowers, of_integers
 
 
 def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
@@ -93,7 +93,10 @@ ROUNDS = Reject(
 
 
 def of_two(node: Node) -> Reject | None:
-    """Object to a rounded quotient of two computed tensors; with one computed tensor the quotient is a table."""
+    """Object to a quotient of integers, and to a rounded one of two computed tensors; with one computed tensor the quotient is a
+    table."""
+    if (integers := of_integers(node)) is not None:
+        return integers
     return ROUNDS if len([source for source in node.all_input_nodes if is_computed(source)]) > 1 else None
 
 

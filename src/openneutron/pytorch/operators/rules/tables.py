@@ -131,10 +131,17 @@ def _without_elements(node: Node) -> Reject | None:
     return None
 
 
-def _without_rule(node: Node) -> Reject | None:
+def of_integers(node: Node) -> Reject | None:
+    """Object to a result of integers."""
     dtype = _dtype(node)
-    if dtype in (torch.int32, torch.int64):
-        return Reject(f"its result is {DTYPE_OF_TORCH[dtype]}; the NPU computes on int8 and int16", WITH_INTEGERS)
+    if dtype not in (torch.int32, torch.int64):
+        return None
+    return Reject(f"its result is {DTYPE_OF_TORCH[dtype]}; the NPU computes on int8 and int16", WITH_INTEGERS)
+
+
+def _without_rule(node: Node) -> Reject | None:
+    if (integers := of_integers(node)) is not None:
+        return integers
     computed = [source for source in node.all_input_nodes if is_computed(source)]
     if is_pointwise(node) and len(computed) > 1:
         return Reject(
