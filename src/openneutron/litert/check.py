@@ -23,6 +23,9 @@ DTYPE_OF_LITERT: dict[int, DType] = {
 MOST_AXES = 64
 """NumPy's arrays have at most so many axes; LiteRT's operators have 8 or fewer."""
 
+UNKNOWN = -1
+"""An extent that a file leaves open, which no operator on the NPU may have."""
+
 ABSENT = -1
 """The index of an optional operand that is absent."""
 
@@ -159,8 +162,8 @@ def _check_tensor(model: Any, tensor: Any, subject: str) -> int:
     shape = _indices(tensor.shape)
     if len(shape) > MOST_AXES:
         raise DamagedError(f"{subject} has {len(shape)} axes; at most {MOST_AXES} are possible")
-    if min(shape, default=0) < 0:
-        raise DamagedError(f"{subject} has shape {shape}; an extent can't be negative")
+    if min(shape, default=0) < UNKNOWN:
+        raise DamagedError(f"{subject} has shape {shape}; an extent is 0 or more, or {UNKNOWN} where it is not known")
     taken = math.prod(shape) * DTYPE_OF_LITERT[tensor.type].size_bytes if tensor.type in DTYPE_OF_LITERT else 0
     content = model.buffers[tensor.buffer].data
     stored = 0 if content is None else len(content)
