@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.cli import main
+from openneutron.cli import main, output
 from tests.support.litert_files import float_file, mixed_file
 
 
@@ -37,8 +38,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def openneutron(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs a command in the folder, which gets no bytecode of the models in it."""
+    """Runs a command in the folder, which gets no bytecode of the models in it. No step is long enough for a line on stderr, however
+    busy the computer is."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(output, "WORTH_TELLING_SECONDS", math.inf)
 
     def run(*arguments: str) -> Ended:
         capsys.readouterr()
