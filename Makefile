@@ -144,6 +144,7 @@ soak: $(VENV)/.suites
 	$(BIN)/python -W ignore -m tests.suites.op_db --samples 8
 	$(BIN)/python -W ignore -m tests.suites.architectures
 	$(BIN)/python -W ignore -m tests.suites.targets
+	$(BIN)/python -m tests.fuzz.all 0 20000
 	$(BIN)/python -W ignore -m tests.suites.advice
 	$(BIN)/python -m tests.fuzz.budgets 0 1000
 	$(BIN)/python -m tests.fuzz.files

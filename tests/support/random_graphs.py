@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from openneutron.ir import DType, Graph, QuantParams, Tensor, per_tensor
@@ -282,8 +284,9 @@ def single(op: str, seed: int) -> Graph:
     raise AssertionError(f"no sample of {op} for seed {seed}")
 
 
-def several(seed: int, least: int = 3, most: int = 12) -> Graph:
-    """A graph of ``least`` to ``most`` nodes with branches; everything nobody reads is an output."""
+def several(seed: int, least: int = 3, most: int = 12, frequent: Sequence[str] = ()) -> Graph:
+    """A graph of ``least`` to ``most`` nodes with branches; everything nobody reads is an output. ``frequent``: operators that are drawn as
+    often as all others together."""
     b = Builder(seed)
     values = [_input(b) for _ in range(b.up_to(2))]
     others: list[Tensor] = []
@@ -291,7 +294,8 @@ def several(seed: int, least: int = 3, most: int = 12) -> Graph:
     names = sorted(SAMPLERS.keys() - ALONE - random_recurrent.SAMPLERS.keys() - normalized.SAMPLERS.keys())
     while len(b.nodes) < count:
         source = values[-1 - int(b.random.integers(min(3, len(values))))]
-        output = SAMPLERS[names[int(b.random.integers(len(names)))]](b, source)
+        drawn = frequent if frequent and b.random.random() < 0.5 else names
+        output = SAMPLERS[drawn[int(b.random.integers(len(drawn)))]](b, source)
         if output is None:
             continue
         if output.elements > MOST_ELEMENTS:
