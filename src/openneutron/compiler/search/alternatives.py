@@ -15,8 +15,8 @@ from openneutron.ir import Graph
 from openneutron.options import ARENA, CompileOptions, budget_bytes
 from openneutron.targets import Target
 
-SHARES = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2)
-"""Schedules for these fractions of the budget have smaller stripes, other cascades and other addresses."""
+SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+"""Schedules for these fractions of the memory that the best schedule takes have smaller stripes, other cascades and other addresses."""
 
 
 def alternatives(
@@ -25,19 +25,21 @@ def alternatives(
     """Yield schedules within the budget beside ``best``, each once: those of other lists of calls and of smaller budgets, those without
     constant prefetch, and at last one call after the other on whole tensors, without a result in the memory of an operand."""
     tried = [best]
-    for found in _candidates(graph, all_tasks, target, options):
+    for found in _candidates(graph, all_tasks, target, options, best.sram_bytes):
         if found not in tried:
             tried.append(found)
             yield found
 
 
-def _candidates(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Iterator[Fitted]:
+def _candidates(
+    graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions, taken: int
+) -> Iterator[Fitted]:
     budget = budget_bytes(options.sram_budget, target)
     budget -= bytes_outside(graph, ARENA if target.moves_tiles else options.place)
     for prefetch in dict.fromkeys((options.prefetch_constants, False)):
         tasks = all_tasks.of(target, replace(options, prefetch_constants=prefetch))
-        for share in SHARES:
-            all_found = (task.within(int(budget * share)) for task in tasks)
+        for size in (budget, *(int(taken * share) for share in SHARES)):
+            all_found = (task.within(size) for task in tasks)
             feasible = (each for each in all_found if isinstance(each, Fitted))
             yield from sorted(feasible, key=lambda each: each.cycles(target))
         for task in tasks if not prefetch else ():
