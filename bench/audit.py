@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Measure the audit's share of a compile's CPU time, from graph to program, for the shared and the built-in networks on three chips."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from bench import child
+from openneutron import litert, targets
+from openneutron.compiler import CompileOptions, compile_graph, driver
+from openneutron.errors import BudgetError
+from openneutron.ir import Graph
+
+TITLE = "The audit's share of a compile's CPU time"
+
+TARGETS = ("imxrt700", "mcxn94x", "imx95")
+REPEATS = 3
+TIGHT = 1.2
+"""The tight budget as a multiple of the least one."""
+
+
+def networks() -> Iterator[tuple[str, Graph]]:
+    """Yield the shared networks, and the partitions of the built-in ones."""
+    yield from ((model.stem, litert.read(model).graph) for model in child.shared_models())
+    import openneutron
+    from openneutron.pytorch.source import models
+
+    for name in models.names():
+        model, inputs = models.get(name)
+        made = openneutron.compile(model.eval(), inputs, calibration=[inputs], name=name)
+        for number, part in enumerate(made.partitions):
+            yield f"{name} {number}", part.graph
+
+
+def measure() -> list[dict[str, Any]]:
+    """Return the CPU seconds of compile and audit for each network and chip, without a budget and with a tight one."""
+    results = []
+    for name, graph in networks():
+        for chip in TARGETS:
+            for budget in (None, _tight(graph, chip)):
+                found = _measured(graph, chip, budget)
+                results.append({"network": name, "target": chip, "budget_bytes": budget, **found})
+                print(*rows(results[-1:])[1][0], file=sys.stderr, flush=True)
+    return results
+
+
+def _tight(graph: Graph, chip: str) -> int:
+    try:
+        compile_graph(graph, targets.get(chip), CompileOptions(sram_budget=1))
+    except BudgetError as error:
+        return int(error.least_bytes * TIGHT)
+    return 1
+
+
+def _measured(graph: Graph, chip: str, budget: int | None) -> dict[str, float]:
+    audit, spent = driver.audit, [0.0]
+
+    def timed(*given: Any) -> Any:
+        started = time.process_time()
+        try:
+            return audit(*given)
+        finally:
+            spent[0] += time.process_time() - started
+
+    with mock.patch.object(driver, "audit", timed):
+        started = time.process_time()
+        for _ in range(REPEATS):
+            compile_graph(graph, targets.get(chip), CompileOptions(sram_budget=budget))
+        whole = time.process_time() - started
+    return {"compile_seconds": whole / REPEATS, "audit_seconds": spent[0] / REPEATS, "share": spent[0] / whole}
+
+
+def rows(results: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and lines of the printed table."""
+    heads = ("network", "target", "budget", "compile s", "audit s", "share")
+    return heads, [
+        (
+            cell["network"],
+            cell["target"],
+            "none" if cell["budget_bytes"] is None else str(cell["budget_bytes"]),
+            f"{cell['compile_seconds']:.4f}",
+            f"{cell['audit_seconds']:.4f}",
+            f"{cell['share']:.1%}",
+        )
+        for cell in results
+    ]
