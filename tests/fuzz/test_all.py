@@ -15,6 +15,10 @@ def test_random_graphs_on_every_class_of_target(first: int) -> None:
     assert not any(faults for _, faults in made.values())
 
 
+def test_rows_that_see_padding_alone_read_nothing() -> None:
+    assert everywhere.check(329) == (1, 0)
+
+
 def test_the_graphs_are_of_all_kinds() -> None:
     graphs = [everywhere.graph_of(seed) for seed in range(120)]
     operators = {node.op for graph in graphs for node in graph.nodes}

@@ -118,7 +118,8 @@ class _Operand:
         first, end = rows
         ring = self.ring
         if end <= ring:
-            yield self.start + first * self.pitch, end - first, 0
+            if first < end:
+                yield self.start + first * self.pitch, end - first, 0
             return
         while first < end:
             turn = first // ring
