@@ -64,6 +64,7 @@ def check(seed: int) -> int:
         for result, wanted in zip(results, oracle.reference_outputs(graph, given), strict=True):
             np.testing.assert_array_equal(result, wanted, f"{graph.name} in {size} bytes")
         report = made.report
+        assert not report.faults, f"{graph.name} in {size} bytes: {report.faults}"
         assert report.sram_bytes <= size, f"{graph.name}: {report.sram_bytes} of {size} bytes"
         least = report.traffic_bound_bytes + reloaded[size]
         assert least <= report.moved_bytes + report.fetched_bytes, f"{graph.name} in {size} bytes"

@@ -132,6 +132,7 @@ def assert_bit_exact(
 ) -> Compiled:
     """Compiles the graph, with its check, and compares every output byte with LiteRT's, for one random input per seed."""
     compiled = compile_graph(graph, TARGET, dataclasses.replace(options, check=True))
+    assert not compiled.report.faults, compiled.report.faults
     model = graph if any(node.op in normalized.OPERATORS for node in graph.nodes) else litert.write(graph)
     for seed in seeds:
         inputs = random_inputs(graph, seed)
@@ -167,6 +168,7 @@ def assert_fits_and_is_exact(
 ) -> Compiled:
     """Compile the graph, and compare its SRAM with the budget and its outputs with ``want``."""
     compiled = compile_graph(graph, TARGET, options)
+    assert not compiled.report.faults, compiled.report.faults
     assert options.sram_budget is not None and compiled.report.sram_bytes <= options.sram_budget
     for name, got, expected in zip(graph.outputs, simulated_outputs(compiled, inputs), want, strict=True):
         np.testing.assert_array_equal(got, expected, f"{name}, {options}\n{graph}")
