@@ -9,6 +9,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import openneutron
 from openneutron import litert
+from openneutron.litert.read import unpack
+from openneutron.litert.write import pack
 from openneutron.mixed import FileSimulator, compile_file
 from tests.support.litert_files import BUILTIN
 from tests.support.stream_files import StreamBuilder, streaming_file
@@ -83,3 +85,12 @@ def test_a_variable_that_the_cpu_writes_stays_in_the_file() -> None:
     assert reasons["READ_VARIABLE"] == reasons["ASSIGN_VARIABLE"] == words
     names = [node.op for node in litert.read(compiled.to_bytes()).graph.nodes]
     assert names.count("READ_VARIABLE") == names.count("ASSIGN_VARIABLE") == names.count("CALL_ONCE") == 1
+
+
+@pytest.mark.parametrize("size", [0, 32])
+def test_a_first_value_of_another_size_than_its_buffer(size: int) -> None:
+    model = unpack(streaming_file(np.full((1, 2, 4, 2), -3, np.int8)), "stream")
+    (place,) = {tensor.buffer for tensor in model.subgraphs[1].tensors if tensor.name == b"first"}
+    model.buffers[place].data = np.full(size, 253, np.uint8)
+    compiled = compile_file(litert.read(pack(model)), "stream")
+    assert bool(compiled.parts[0].report.states) == (size > 0)

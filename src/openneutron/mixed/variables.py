@@ -9,6 +9,7 @@ computes the value that is written, keeps it in its program, and these operators
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -135,7 +136,10 @@ def _constant(model: Any, tensor: Any) -> np.ndarray | None:
     if data is None or dtype is DType.OPAQUE:
         return None
     shape = () if tensor.shape is None else tuple(int(extent) for extent in tensor.shape)
-    return np.frombuffer(np.asarray(data, np.uint8).tobytes(), dtype.numpy).reshape(shape)
+    content = np.asarray(data, np.uint8)
+    size = math.prod(shape) * dtype.size_bytes
+    # As in LiteRT, a buffer may be longer than its tensor.
+    return np.frombuffer(content[:size].tobytes(), dtype.numpy).reshape(shape) if 0 <= size <= content.size else None
 
 
 def _is_usable(model: LiteRTModel, variable: _Variable) -> bool:
