@@ -357,6 +357,7 @@ def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> 
         "modelled_milliseconds": summary.target.milliseconds(summary.part_cycles(part)),
         **{key: value for key, value in figures.items() if key not in NOT_SHOWN},
         "states": list(part.report.states),
+        "faults": list(part.report.faults),
     }
     if details:
         calls = [{**call, "module": part.module(call["name"])} for call in operators]
