@@ -139,6 +139,7 @@ SUMMARY: dict[str, Schema] = {
     "outputs": several(
         record(fields_of(OutputAccuracy, ("parts",)) | {"parts": several(record(fields_of(PartAccuracy)))})
     ),
+    "faults": several(TEXT),
     "file": or_null(TEXT),
     "file_bytes": or_null(WHOLE),
     "kernel_selection": or_null(TEXT),
