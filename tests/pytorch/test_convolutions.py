@@ -93,4 +93,4 @@ def test_padding_by_hand_costs_a_temporal_network_no_call() -> None:
 )
 def test_an_input_without_a_batch(layer: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    assert_one_call(quantized(nn.Sequential(layer(), nn.ReLU()), shape))
+    assert_one_call(quantized(nn.Sequential(layer(), nn.ReLU()), shape), "without a batch")
