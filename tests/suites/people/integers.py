@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Integers, booleans and casts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.suites.people.case import Call, case
+from tests.suites.people.vision import image, normal
+
+integers = partial(case, kind="integers")
+
+
+def camera() -> torch.Tensor:
+    return torch.randint(0, 256, (1, 16, 16, 3), dtype=torch.uint8)
+
+
+integers(
+    "camera_picture",
+    lambda: Call(lambda s, x: s.c((x.permute(0, 3, 1, 2).float() / 255 - 0.45) / 0.22).relu(), c=nn.Conv2d(3, 8, 3, 2)),
+    camera,
+)
+integers(
+    "camera_picture_planar",
+    lambda: Call(lambda s, x: s.c(x.float() / 255), c=nn.Conv2d(3, 8, 3)),
+    lambda: torch.randint(0, 256, (1, 3, 16, 16), dtype=torch.uint8),
+)
+integers(
+    "audio_of_int16",
+    lambda: Call(lambda s, x: s.c(x.float() / 32768), c=nn.Conv1d(1, 8, 9, 4)),
+    lambda: torch.randint(-20000, 20000, (1, 1, 64), dtype=torch.int16),
+)
+integers(
+    "audio_of_int8",
+    lambda: Call(lambda s, x: s.c(x.to(torch.float32) * 0.01), c=nn.Conv1d(1, 8, 9, 4)),
+    lambda: torch.randint(-128, 128, (1, 1, 64), dtype=torch.int8),
+)
+integers("arange_added", lambda: Call(lambda s, x: s.l(x) + torch.arange(8), l=nn.Linear(16, 8)), normal(1, 16))
+integers(
+    "boolean_constant_factor",
+    lambda: Call(lambda s, x: s.l(x) * (torch.arange(8) < 5), l=nn.Linear(16, 8)),
+    normal(1, 16),
+)
+integers(
+    "integer_buffer_in_division",
+    lambda: Call(lambda s, x: s.l(x) / s.n, l=nn.Linear(16, 8), n=nn.Buffer(torch.arange(1, 9))),
+    normal(1, 16),
+)
+integers(
+    "boolean_input_as_factor",
+    lambda: Call(lambda s, x, m: s.l(x * m[..., None]), l=nn.Linear(8, 4)),
+    lambda: (torch.randn(1, 6, 8), torch.rand(1, 6) > 0.3),
+)
+integers(
+    "integer_mask_as_factor",
+    lambda: Call(lambda s, x, m: s.l(x * m[..., None].float()), l=nn.Linear(8, 4)),
+    lambda: (torch.randn(1, 6, 8), torch.randint(0, 2, (1, 6))),
+)
+integers(
+    "where_of_boolean_input",
+    lambda: Call(lambda s, x, m: torch.where(m, s.l(x), 0.0), l=nn.Linear(8, 8)),
+    lambda: (torch.randn(1, 8), torch.rand(1, 8) > 0.5),
+)
+integers(
+    "one_hot_class",
+    lambda: Call(lambda s, i: s.l(F.one_hot(i, 6).float()), l=nn.Linear(6, 4)),
+    lambda: torch.randint(0, 6, (1,)),
+)
+integers(
+    "embedding_and_features",
+    lambda: Call(lambda s, i, x: s.l(torch.cat([s.e(i), x], 1)), e=nn.Embedding(20, 8), l=nn.Linear(12, 4)),
+    lambda: (torch.randint(0, 20, (1,)), torch.randn(1, 4)),
+)
+integers(
+    "several_embeddings",
+    lambda: Call(
+        lambda s, i: s.l(torch.cat([e(i[:, n]) for n, e in enumerate(s.e)], 1)),
+        e=nn.ModuleList(nn.Embedding(10, 4) for _ in range(3)),
+        l=nn.Linear(12, 2),
+    ),
+    lambda: torch.randint(0, 10, (1, 3)),
+)
+integers(
+    "embedding_bag_mean",
+    lambda: nn.Sequential(nn.EmbeddingBag(30, 8, mode="mean"), nn.Linear(8, 3)),
+    lambda: torch.randint(0, 30, (1, 6)),
+)
+integers(
+    "positions_by_arange",
+    lambda: Call(
+        lambda s, i: s.l(s.e(i) + s.p(torch.arange(6))), e=nn.Embedding(20, 8), p=nn.Embedding(6, 8), l=nn.Linear(8, 4)
+    ),
+    lambda: torch.randint(0, 20, (1, 6)),
+)
+integers(
+    "positions_of_unpadded",
+    lambda: Call(
+        lambda s, i: s.l(s.e(i) + s.p(torch.cumsum((i != 0).long(), 1) * (i != 0).long())),
+        e=nn.Embedding(20, 8),
+        p=nn.Embedding(8, 8),
+        l=nn.Linear(8, 4),
+    ),
+    lambda: torch.randint(0, 20, (1, 6)),
+)
+integers(
+    "segment_ids",
+    lambda: Call(lambda s, i, g: s.l(s.e(i) + s.g(g)), e=nn.Embedding(20, 8), g=nn.Embedding(2, 8), l=nn.Linear(8, 4)),
+    lambda: (torch.randint(0, 20, (1, 6)), torch.randint(0, 2, (1, 6))),
+)
+integers(
+    "last_token_by_index",
+    lambda: Call(lambda s, x, i: s.l(x[torch.arange(1), i]), l=nn.Linear(8, 4)),
+    lambda: (torch.randn(1, 6, 8), torch.randint(0, 6, (1,))),
+)
+integers(
+    "gathered_columns",
+    lambda: Call(lambda s, x: s.l(x[:, s.i]), l=nn.Linear(4, 4), i=nn.Buffer(torch.tensor([5, 0, 3, 3]))),
+    normal(1, 8),
+)
+integers(
+    "index_select_rows",
+    lambda: Call(
+        lambda s, x: torch.index_select(s.c(x), 1, s.i), c=nn.Conv2d(3, 6, 3), i=nn.Buffer(torch.tensor([4, 1, 2]))
+    ),
+    image(),
+)
+integers(
+    "threshold_to_boolean",
+    lambda: Call(lambda s, x: s.l(x) > 0, l=nn.Linear(8, 8)),
+    normal(1, 8),
+    agree=0.9,
+    reason="values near the threshold",
+)
+integers(
+    "threshold_to_float",
+    lambda: Call(lambda s, x: (x > 0).float() * s.l(x), l=nn.Linear(8, 8)),
+    normal(1, 8),
+    bar=20,
+    reason="values near the threshold",
+)
+integers(
+    "class_number",
+    lambda: Call(lambda s, x: s.l(x).argmax(-1), l=nn.Linear(8, 4)),
+    normal(1, 8),
+    agree=0.7,
+    reason="classes whose scores round to the same step",
+)
+integers(
+    "floor_of_an_index",
+    lambda: Call(lambda s, i: s.e(i // 2), e=nn.Embedding(10, 8)),
+    lambda: torch.randint(0, 20, (1, 4)),
+    calls=2,
+    reason="integer arithmetic is the CPU's",
+)
+integers(
+    "remainder_of_an_index",
+    lambda: Call(lambda s, i: s.e(i % 7), e=nn.Embedding(7, 8)),
+    lambda: torch.randint(0, 100, (1, 4)),
+    calls=2,
+    reason="integer arithmetic is the CPU's",
+)
+integers(
+    "offset_of_an_index",
+    lambda: Call(lambda s, i: s.e(i + 2), e=nn.Embedding(12, 8)),
+    lambda: torch.randint(0, 10, (1, 4)),
+    calls=2,
+    reason="integer arithmetic is the CPU's",
+)
+integers(
+    "integer_scores",
+    lambda: Call(lambda s, x: (s.l(x) * 10).round(), l=nn.Linear(8, 4)),
+    normal(1, 8),
+    bar=15,
+    reason="rounding to whole numbers",
+)
+integers(
+    "double_precision_model",
+    lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).double(),
+    lambda: torch.randn(1, 8, dtype=torch.float64),
+    calls=2,
+    reason="float64 is refused or converted",
+)
