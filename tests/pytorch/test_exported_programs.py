@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from executorch.exir import to_edge
 from torch import nn
 from torch.export import ExportedProgram
 from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
@@ -139,3 +140,14 @@ def test_what_only_a_run_knows_is_named(model: nn.Module, words: str) -> None:
     with pytest.raises(InvalidModelError) as caught:
         openneutron.compile(model, samples()[0], calibration=samples())
     assert words in str(caught.value)
+
+
+def test_a_program_of_the_edge_dialect_is_too_late() -> None:
+    given = samples()
+    exported = to_edge(torch.export.export(nn.ReLU().eval(), given[0])).exported_program()
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.compile(exported, calibration=given)
+    assert str(caught.value) == (
+        "'model' is a program of ExecuTorch's Edge dialect, which can't be quantized any more. Pass the program of "
+        "torch.export.export, as it is before to_edge."
+    )

@@ -127,6 +127,7 @@ def aten_graph(
     given = example(inputs, keywords, name).laid_out(channels_last)
     is_exported = isinstance(model, (ExportedProgram, GraphModule))
     if isinstance(model, ExportedProgram):
+        _check_dialect(model, name)
         program = _at_example_shapes(model, given, name)
     else:
         model = _unwrapped(model)
@@ -196,6 +197,16 @@ def _read_sources(module: GraphModule) -> None:
         if isinstance(source, Node) and node.users:
             node.replace_all_uses_with(source)
     module.recompile()
+
+
+def _check_dialect(program: ExportedProgram, name: str) -> None:
+    """Raise InvalidModelError for a program of ExecuTorch's Edge dialect, which no quantizer takes."""
+    # By name: importing the class takes most of ExecuTorch.
+    if any(type(node.target).__name__ == "EdgeOpOverload" for node in program.graph.nodes):
+        raise InvalidModelError(
+            f"'{name}' is a program of ExecuTorch's Edge dialect, which can't be quantized any more. Pass the program of "
+            "torch.export.export, as it is before to_edge."
+        )
 
 
 def _check_results(program: ExportedProgram, name: str) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import io
 import linecache
 import logging
@@ -15,13 +16,12 @@ from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from types import TracebackType
 
-import executorch
 import torch
-import torchao
 from torch import nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from openneutron.errors import InvalidModelError
+from openneutron.third_party import PACKAGES
 
 QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
 QAT = ("torch.ao.nn.qat", "torch.ao.nn.intrinsic.qat")
@@ -121,10 +121,7 @@ def _place(model: nn.Module, trace: TracebackType | None) -> str:
 @functools.cache
 def _libraries() -> tuple[str, ...]:
     """Return the folders of code that is not the model's."""
-    packages = (Path(str(package.__path__[0])) for package in (torch, torchao, executorch))
-    return (
-        *map(str, packages),
-        str(Path(__file__).parents[2]),
-        sysconfig.get_paths()["stdlib"] + "/",
-        sys.prefix + "/bin",
-    )
+    found = (importlib.util.find_spec(package) for package in PACKAGES)
+    packages = [place for spec in found if spec is not None for place in spec.submodule_search_locations or ()]
+    own = str(Path(__file__).parents[2])
+    return (*packages, own, sysconfig.get_paths()["stdlib"] + "/", sys.prefix + "/bin")
