@@ -22,8 +22,7 @@ from openneutron.pytorch import neutron_partitioner
 from openneutron.pytorch.graph.program import Reject
 from openneutron.pytorch.partition.before_decomposition import is_final
 from openneutron.pytorch.partition.gather import UNITS
-from openneutron.pytorch.source.exporting import ModelInputs, export
-from openneutron.pytorch.source.lifting import lifted
+from openneutron.pytorch.source.exporting import ModelInputs, export, lifted
 
 IMAGE = (torch.linspace(-1, 1, 3 * 16 * 16).reshape(1, 3, 16, 16),)
 

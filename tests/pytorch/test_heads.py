@@ -14,10 +14,10 @@ from torch.fx import GraphModule
 import openneutron
 from openneutron import QuantizationOptions
 from openneutron.errors import OpenNeutronWarning
-from openneutron.pytorch.graph.joins import joins_output
-from openneutron.pytorch.quantizer.heads import FirstSamples, split_heads
+from openneutron.pytorch.graph.program import joins_output
+from openneutron.pytorch.quantizer.heads import split_heads
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.source.exporting import aten_graph
+from openneutron.pytorch.source.exporting import FirstSamples, aten_graph
 
 _aten = torch.ops.aten
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from openneutron.errors import InvalidOptionError, OpenNeutronWarning
+from openneutron.pytorch.source.calibration_data import samples
 from openneutron.pytorch.source.exporting import ModelInputs
-from openneutron.pytorch.source.samples import samples
 
 ROWS = torch.arange(24.0).reshape(4, 2, 3)
 ONE = ModelInputs((torch.zeros(1, 2, 3),), {}, ("x",))

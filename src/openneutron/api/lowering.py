@@ -17,7 +17,7 @@ from openneutron.errors import InvalidModelError, OpenNeutronError
 from openneutron.pytorch.graph.program import depends_on_data, source_line, title
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list
-from openneutron.pytorch.source.refusals import first_line
+from openneutron.pytorch.source.exporting import first_line
 
 PACKAGE = Path(__file__).parents[2]
 

@@ -49,8 +49,7 @@ from openneutron.pytorch.partition.compiled import CompiledPartition, recompiled
 from openneutron.pytorch.partition.delegation import Delegation, check_kernels, check_operators
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.calibration_data import Calibrated
-from openneutron.pytorch.source.exporting import aten_graph, export
-from openneutron.pytorch.source.lifting import lifted
+from openneutron.pytorch.source.exporting import aten_graph, export, lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.host_operators import host_operators
 from openneutron.report.outputs import OutputAccuracy, accuracy_warning
@@ -373,7 +372,8 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
         if asked.options.io_dtype != FLOAT32:
             edge = edge.transform([RemoveIOQuantOpsPass(edge, asked.options.io_dtype)])
     with suppressed(), in_words(name, "write", program.graph), step("Writing"):
-        keep_state(edge.exported_program())
+        if edge.exported_program().graph_signature.buffers_to_mutate:
+            keep_state(edge.exported_program())
         executorch = edge.to_executorch(backend_config())
         frame, parts = Frame.of(executorch)
         return _Made(bytes(executorch.buffer), partitioner.delegations[-1], frame, parts, lambda: module, outputs)

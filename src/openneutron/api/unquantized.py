@@ -16,10 +16,9 @@ from openneutron.options import OPEN, DataOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
-from openneutron.pytorch.quantizer.heads import SAMPLES, FirstSamples
 from openneutron.pytorch.quantizer.measures import measures_in, quantized_with, quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
-from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, restore
+from openneutron.pytorch.source.exporting import SAMPLES, AtenGraph, FirstSamples, ModelInputs, restore
 from openneutron.report.outputs import OutputAccuracy
 from openneutron.timings import advance
 
@@ -112,13 +111,18 @@ class Unquantized:
         else:
             total = self.total
 
-            def report(done: int) -> None:
-                advance(done, total if done <= total else done + 1)
-
             samples = FirstSamples(self.samples)
-            real, module = quantized_with(module, quantizer, samples, self.options, report)
-            restore(real, self.source.state)
-            restore(module, self.source.state)
+            real, module = quantized_with(
+                module,
+                quantizer,
+                samples,
+                self.options,
+                lambda done: advance(done, total if done <= total else done + 1),
+            )
+            if self.source.state:
+                restore(real, self.source.state)
+                restore(module, self.source.state)
             return Quantized(module, real, samples.first(SAMPLES))
-        restore(module, self.source.state)
+        if self.source.state:
+            restore(module, self.source.state)
         return Quantized(module)

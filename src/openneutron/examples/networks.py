@@ -14,8 +14,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError, MissingToo
 from openneutron.options import DataOptions
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.calibration_data import CalibrationData
-from openneutron.pytorch.source.exporting import ModelInputs
-from openneutron.pytorch.source.refusals import first_line
+from openneutron.pytorch.source.exporting import ModelInputs, first_line
 from openneutron.third_party import suppressed
 
 Samples = Sequence[tuple[torch.Tensor, ...]]

@@ -24,8 +24,7 @@ from openneutron.pytorch.graph.program import CHANNELS_LAST, stored_type
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.operators.rules.results import Value
 from openneutron.pytorch.partition.compiled import CompiledPartition
-from openneutron.pytorch.source.exporting import ModelInputs
-from openneutron.pytorch.source.lifting import lifted
+from openneutron.pytorch.source.exporting import ModelInputs, lifted
 from openneutron.simulator import Simulator
 from openneutron.targets import Target
 

@@ -15,8 +15,8 @@ from openneutron.layer_accuracy.statistics import difference, power, usable
 from openneutron.pytorch.graph.joins import Join, Moved, Piece, Tree, exchanged, move_of, pieces_of, shape_of, tree_of
 from openneutron.pytorch.graph.program import module_path, title
 from openneutron.pytorch.partition.delegation import macs
-from openneutron.pytorch.quantizer.heads import SAMPLES, Run, Seen, is_alike
-from openneutron.pytorch.source.exporting import ModelInputs
+from openneutron.pytorch.quantizer.observers import Seen, is_alike
+from openneutron.pytorch.source.exporting import SAMPLES, ModelInputs, Run
 from openneutron.report.accuracy import decibels
 from openneutron.report.outputs import CHANNELS, OutputAccuracy, PartAccuracy
 from openneutron.timings import step
@@ -40,7 +40,9 @@ def measured(real: GraphModule, quantized: GraphModule, samples: Sequence[ModelI
     Empty without samples, and where the quantized module can't be run on one: an index that is computed from values may be outside
     of its table. Each sample begins with the state that the modules have, which stays as it is.
     """
-    count = max(1, min(SAMPLES, MOST_MACS // max(1, sum(macs(node) for node in real.graph.nodes))))
+    count = min(SAMPLES, len(samples))
+    if count > 1:
+        count = max(1, min(count, MOST_MACS // max(1, sum(macs(node) for node in real.graph.nodes))))
     runs = [(Run(real), Run(quantized)) for _ in samples[:count]]
     with step("Measuring the results"), torch.no_grad():
         try:
@@ -105,10 +107,12 @@ Pairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 def _parts_of(node: Node, pairs: Pairs) -> tuple[PartAccuracy, ...]:
     """Return the accuracy of each operand of the concatenation that a result is; without one, of channels of different ranges."""
-    tree = tree_of(node) if shape_of(node) is not None else None
-    if tree is None or tuple(pairs[0][0].shape) != tree.shape:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or list(pairs[0][0].shape) != list(value.shape):
         return ()
-    if isinstance(tree, Piece):
+    is_joined = bool(node.graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default))
+    tree = tree_of(node) if is_joined and shape_of(node) is not None else None
+    if tree is None or isinstance(tree, Piece):
         return tuple(_of_channels(pairs))
     names, labels = _labelled(tree)
     if len(names) > MOST_PARTS:

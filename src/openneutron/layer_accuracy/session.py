@@ -24,10 +24,8 @@ from openneutron.layer_accuracy.twins import Twins, is_quantized, of_quantized, 
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.measures import MEASURES, quantizer_for
-from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData
-from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export
-from openneutron.pytorch.source.lifting import lifted
-from openneutron.pytorch.source.samples import samples
+from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData, samples
+from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export, lifted
 from openneutron.report.accuracy import AccuracyReport
 from openneutron.report.repair import Cost, RepairReport
 from openneutron.third_party import suppressed

@@ -25,12 +25,12 @@ from openneutron.options import OPEN
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.graph.joins import joins_output
 from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import (
     NOT_DELEGATED,
     Constants,
     is_compute,
+    joins_output,
     op_name,
     overload_of,
     pass_contiguous,
@@ -161,7 +161,7 @@ class NeutronPartitioner(Partitioner):
         claim_name()
         graph = exported_program.graph_module.graph
         self._graphs_seen.append(graph)
-        if len(self._graphs_seen) >= len(self._programs):
+        if self._delegate.patterns and len(self._graphs_seen) >= len(self._programs):
             # The last method: what none of them has is a mistake.
             check_names(self._delegate.patterns, self._graphs_seen, self._named_before)
         found = self._partitioned(exported_program)
@@ -247,9 +247,11 @@ class NeutronPartitioner(Partitioner):
             self._named_before, self._before = set(), {}
         self._programs.append(exported_program)
         graph = exported_program.graph_module.graph
-        if has_shared_dequantize(graph) or any(HISTORY in node.meta for node in graph.nodes):
+        is_shared = has_shared_dequantize(graph)
+        if is_shared or any(HISTORY in node.meta for node in graph.nodes):
             module = copied(exported_program.graph_module)
-            duplicate_dequantize(module.graph)
+            if is_shared:
+                duplicate_dequantize(module.graph)
             module.recompile()
             exported_program = exported_program._update(module, exported_program.graph_signature)
         chosen = self._delegate.patterns or self.preserve_ops or self.check_op_support is not None
@@ -299,7 +301,8 @@ class NeutronPartitioner(Partitioner):
         calls = [node for node in calls if node.target in table]
         if not calls:
             return _Whole(ep, {}, frozenset(), frozenset())
-        self._mark_unwanted(calls)
+        if self._delegate.patterns:
+            self._mark_unwanted(calls)
         rejected = self._partitioned(ep).rejected
         fits = frozenset(
             node

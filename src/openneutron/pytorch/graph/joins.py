@@ -19,8 +19,6 @@ from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from openneutron.pytorch.graph.program import JOINS_OUTPUT
-
 _aten = torch.ops.aten
 
 MOST_PIECES = 64
@@ -75,11 +73,6 @@ class Moved:
 
 
 Tree: TypeAlias = Piece | Join | Moved
-
-
-def joins_output(node: Node) -> bool:
-    """Return whether a node joins parts of a result of the model behind their dequantize nodes."""
-    return JOINS_OUTPUT in node.meta.get("custom", {})
 
 
 def pieces_of(tree: Tree) -> Iterator[Piece]:

@@ -55,6 +55,10 @@ LEFT_FLOAT = "left_float"
 JOINS_OUTPUT = "joins_output"
 """True on nodes that join parts of a result of the model behind their dequantize nodes."""
 
+VMAP = "torch._functorch.predispatch"
+"""The module of the functions that torch.export leaves in a graph for ``torch.vmap``. They change the state of the process, and where
+one fails between them, every later operator of the process fails."""
+
 STAYS_WHOLE = "stays_whole"
 """The reason why a decomposable operator stayed whole, and a suggestion."""
 
@@ -94,6 +98,16 @@ def overload_of(node: Node) -> torch._ops.OpOverload | None:
     """Return the ATen overload a node calls, of the edge dialect's wrapper too; None where it calls something else."""
     target = node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "_op", None)
     return target if isinstance(target, torch._ops.OpOverload) else None
+
+
+def is_vmapped(node: Node) -> bool:
+    """Return whether a node is a part of ``torch.vmap`` in a graph that is not taken apart."""
+    return node.op == "call_function" and getattr(node.target, "__module__", "") == VMAP
+
+
+def joins_output(node: Node) -> bool:
+    """Return whether a node joins parts of a result of the model behind their dequantize nodes."""
+    return JOINS_OUTPUT in node.meta.get("custom", {})
 
 
 def is_functional(node: Node) -> bool:
@@ -403,9 +417,13 @@ def written(node: Node) -> str:
     """Return the function or method that the user, or the module the user wrote, called: ``silu`` of the sigmoid it was
     made of.
 
-    torch.export notes it (``torch_fn``), and keeps it through decompositions; empty where it does not.
+    torch.export notes it (``torch_fn``), and keeps it through decompositions; empty where it does not. A file may have anything in this
+    note.
     """
-    kind, _, name = _noted(node)[1].partition(".")
+    noted = node.meta.get("torch_fn")
+    if not isinstance(noted, (tuple, list)) or len(noted) != 2 or not isinstance(noted[1], str):
+        return ""
+    kind, _, name = noted[1].partition(".")
     if kind == "OpOverload":
         name = name.rpartition(".")[0]
     return "" if "quantize_per" in name else name.strip("_")
@@ -413,16 +431,7 @@ def written(node: Node) -> str:
 
 def call_of(node: Node) -> str:
     """Return a name that all nodes made of one call of the user's have in common; empty where it is not known."""
-    return _noted(node)[0] if written(node) else ""
-
-
-def _noted(node: Node) -> tuple[str, str]:
-    """Return the name of the user's call and its kind with the function; empty where they are not known. A file may have anything
-    in this note."""
-    noted = node.meta.get("torch_fn")
-    if not isinstance(noted, (tuple, list)) or len(noted) != 2 or not isinstance(noted[1], str):
-        return "", ""
-    return str(noted[0]), noted[1]
+    return str(node.meta["torch_fn"][0]) if written(node) else ""
 
 
 def base_name(node: Node) -> str:

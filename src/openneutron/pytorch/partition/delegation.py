@@ -289,7 +289,8 @@ def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
         for plan in program.execution_plan
         for operator in plan.operators
     }
-    _refuse([_in_words(operator, delegation) for operator in sorted(called - registered())], name)
+    if lacking := sorted(called - registered()):
+        _refuse([_in_words(operator, delegation) for operator in lacking], name)
 
 
 def check_operators(graph: Graph, name: str) -> None:
@@ -301,16 +302,17 @@ def check_operators(graph: Graph, name: str) -> None:
     lacking = {
         f"{short_name(node)} ('{module_path(node) or node.name}')": None
         for node in graph.nodes
-        if is_compute(node) and _stays_whole(node) and not has_cpu_kernel(node)
+        if is_compute(node) and op_name(node) not in LOWER_RULES and _stays_whole(node) and not has_cpu_kernel(node)
     }
-    _refuse(list(lacking), name)
+    if lacking:
+        _refuse(list(lacking), name)
 
 
 def _stays_whole(node: Node) -> bool:
-    """Return whether neither a lowering rule, nor a table, nor a decomposition or a copying form of ExecuTorch's takes the
+    """Return whether neither a table, nor a decomposition or a copying form of ExecuTorch's takes the
     operator's place."""
     overload = overload_of(node)
-    if overload is None or op_name(node) in LOWER_RULES or overload in decomposed():
+    if overload is None or overload in decomposed():
         return False
     if overload._schema.is_mutable or any(item.alias_info is not None for item in overload._schema.returns):
         return False
@@ -318,9 +320,7 @@ def _stays_whole(node: Node) -> bool:
 
 
 def _refuse(lacking: Sequence[str], name: str) -> None:
-    """Raise InvalidModelError where the runtime has no kernels for these operators; nothing where there are none of them."""
-    if not lacking:
-        return
+    """Raise InvalidModelError: the runtime has no kernels for these operators."""
     shown = lacking[:NAMES_SHOWN]
     more = f" and {len(lacking) - NAMES_SHOWN} more" if len(lacking) > NAMES_SHOWN else ""
     raise InvalidModelError(

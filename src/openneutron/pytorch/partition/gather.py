@@ -144,7 +144,7 @@ def partition(
     while True:
         partitions, refused = [], set()
         for plain in gather(graph, accepted, constants):
-            part = plain.with_states(states.found)
+            part = plain.with_states(states.found) if states.found else plain
             # All units in their order, as they are lowered already.
             whole = (
                 lowering
@@ -160,18 +160,18 @@ def partition(
             break
         accepted = [unit for unit in accepted if unit not in refused]
     delegated = {node for part in partitions for node in part.nodes}
-    _reject_circles(in_circles, constants, options, rejected)
+    if in_circles:
+        _reject_circles(in_circles, constants, options, rejected)
     # NeutronQuantizer saw what it left float: to quantize it is no advice.
     for node, reject in rejected.items():
         if reject.hint == QUANTIZE_FIRST and left_float(node):
             rejected[node] = replace(reject, hint="")
     assert all(node in delegated or node in rejected for node in graph.nodes if is_compute(node))
-    return Partitioning(tuple(partitions), rejected, dict(_states_on_cpu(partitions, states)))
+    has_states = partitions and (states.found or states.refused)
+    return Partitioning(tuple(partitions), rejected, dict(_states_on_cpu(partitions, states)) if has_states else {})
 
 
 def _states_on_cpu(partitions: Sequence[Partition], states: States) -> Iterator[tuple[Node, Reject]]:
-    if not partitions:
-        return
     yield from states.refused
     kept = {state.target for part in partitions for state in part.states}
     for state in states.found:
@@ -254,7 +254,7 @@ def _unwanted(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
 def _unwanted_node(node: Node, patterns: Sequence[str]) -> Reject | None:
     if (kept := kept_float(node)) is not None:
         return replace(kept, rule="keep_float")
-    found = node.meta.get("custom", {}).get(NOT_DELEGATED) or matching(node, patterns)
+    found = node.meta.get("custom", {}).get(NOT_DELEGATED) or (matching(node, patterns) if patterns else None)
     return None if found is None else Reject(f"{OPTION} names it: '{found}'", rule=OPTION)
 
 

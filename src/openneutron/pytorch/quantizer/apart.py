@@ -16,7 +16,9 @@ from torch.fx import GraphModule, Node
 
 from openneutron.pytorch.graph.joins import Piece
 from openneutron.pytorch.graph.rewriting import add_call, add_constant, constant_of
-from openneutron.pytorch.quantizer.heads import SAMPLES, FirstSamples, Seen, is_alike, measured
+from openneutron.pytorch.quantizer.heads import measured
+from openneutron.pytorch.quantizer.observers import Seen, is_alike
+from openneutron.pytorch.source.exporting import SAMPLES, FirstSamples
 
 _aten = torch.ops.aten
 

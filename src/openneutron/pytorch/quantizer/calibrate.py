@@ -22,7 +22,6 @@ from openneutron.errors import InvalidOptionError, OpenNeutronError, warn
 from openneutron.pytorch.graph.program import arguments_of, quantized_dtype
 from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of
 from openneutron.pytorch.quantizer import cached_ranges
-from openneutron.pytorch.quantizer.heads import FirstSamples
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.batch_norm import (
     BATCH_NORM,
@@ -35,8 +34,7 @@ from openneutron.pytorch.quantizer.passes.batch_norm import (
 )
 from openneutron.pytorch.quantizer.passes.before_torchao import fold_batch_norms
 from openneutron.pytorch.quantizer.passes.constants import FoldConstants
-from openneutron.pytorch.source.exporting import ModelInputs
-from openneutron.pytorch.source.refusals import first_line
+from openneutron.pytorch.source.exporting import FirstSamples, ModelInputs, first_line
 from openneutron.timings import step
 
 
@@ -147,7 +145,8 @@ def calibrate(
                     f"calibration: the model can't be run on sample {done}: {first_line(error)} ({type(error).__name__}). "
                     "Pass inputs that the float model takes."
                 ) from error
-            if undefined is None and any(map(_has_nan, tree_leaves(results))):
+            floats = [value for value in tree_leaves(results) if isinstance(value, torch.Tensor)]
+            if undefined is None and any(bool(value.isnan().any()) for value in floats if value.is_floating_point()):
                 undefined = done
             done += 1
             if after_sample is not None:
@@ -162,10 +161,6 @@ def calibrate(
             "calibration: there are no samples; int8 scales come from at least one. "
             "Pass some typical inputs, each a tuple of the model's arguments."
         )
-
-
-def _has_nan(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(value.isnan().any())
 
 
 _aten = torch.ops.aten

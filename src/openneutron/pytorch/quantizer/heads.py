@@ -7,16 +7,12 @@ own scale, and joined in float behind their dequantize nodes. Parts of similar r
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from operator import length_hint
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Interpreter, Node
-from torch.utils import _pytree as pytree
+from torch.fx import GraphModule, Node
 
 from openneutron.pytorch.graph.joins import (
     Join,
@@ -31,95 +27,12 @@ from openneutron.pytorch.graph.joins import (
     tree_of,
 )
 from openneutron.pytorch.graph.program import JOINS_OUTPUT
-from openneutron.pytorch.graph.rewriting import is_state
 from openneutron.pytorch.operators.annotations import SOFTMAX
-from openneutron.pytorch.source.exporting import ModelInputs
-
-SAMPLES = 4
-"""Calibration samples that the float model runs on to find the ranges of parts."""
-
-LARGEST_LOSS_DB = 6.0
-"""A part stays in one tensor with others where this costs it at most one bit ..."""
-
-ENOUGH_DB = 35.0
-"""... or where it has this ratio of signal to noise nevertheless."""
+from openneutron.pytorch.quantizer.observers import Seen, is_alike
+from openneutron.pytorch.source.exporting import SAMPLES, FirstSamples, Run
 
 MOST_PARTS = 16
 """Results of more parts keep one scale: each part is an output of a delegate call."""
-
-STEPS = 255
-
-
-@dataclass(slots=True, eq=False)
-class FirstSamples:
-    """Calibration samples whose first ones can be read before the others, from iterators too."""
-
-    given: Iterable[Any]
-    _read: list[Any] = field(default_factory=list)
-    _rest: Iterator[Any] | None = None
-
-    def first(self, count: int) -> list[Any]:
-        """Return this many samples, or all if there are fewer."""
-        if self._rest is None:
-            self._rest = iter(self.given)
-        self._read += islice(self._rest, max(0, count - len(self._read)))
-        return self._read[:count]
-
-    def all(self) -> list[Any]:
-        """Return all samples, which stay in memory."""
-        self.first(1)
-        assert self._rest is not None
-        self._read += self._rest
-        return self._read
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield all samples. Those behind the first ``SAMPLES`` can be read only once, unless all are in memory."""
-        self.first(SAMPLES)
-        yield from self._read
-        assert self._rest is not None
-        yield from self._rest
-
-    def __length_hint__(self) -> int:
-        return length_hint(self.given)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """The range of a part's values, their mean square, and whether both are known."""
-
-    low: float = 0.0
-    high: float = 0.0
-    square: float = 0.0
-    count: int = 0
-
-    def with_values(self, tensor: torch.Tensor) -> Seen:
-        """Return the range with the values of a tensor."""
-        finite = tensor[tensor.isfinite()].double()
-        if not finite.numel():
-            return self
-        return Seen(
-            min(self.low, float(finite.min())),
-            max(self.high, float(finite.max())),
-            self.square + float(finite.square().sum()),
-            self.count + finite.numel(),
-        )
-
-    @property
-    def step(self) -> float:
-        return (self.high - self.low) / STEPS
-
-
-def is_alike(parts: Sequence[Seen]) -> bool:
-    """Return whether one scale serves all parts."""
-    step = (max(part.high for part in parts) - min(part.low for part in parts)) / STEPS
-    for part in parts:
-        if not part.square:
-            continue
-        loss = 20 * math.log10(step / part.step)
-        ratio = 10 * math.log10(12 * part.square / part.count / step**2)
-        if loss > LARGEST_LOSS_DB and ratio < ENOUGH_DB:
-            return False
-    return True
 
 
 def split_heads(module: GraphModule, samples: FirstSamples | None) -> bool:
@@ -222,23 +135,6 @@ def measured(module: GraphModule, pieces: Sequence[Piece], samples: Sequence[Any
         for sample in samples:
             run.of(sample)
     return run.seen
-
-
-class Run(Interpreter):
-    """Runs of a module that leave the module's state as it is."""
-
-    def of(self, sample: Any) -> Any:
-        """Return the results of a calibration sample."""
-        if isinstance(sample, ModelInputs):
-            leaves = sample.leaves
-        else:
-            leaves = pytree.tree_leaves(sample if isinstance(sample, (tuple, list)) else (sample,))
-        given = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        return self.run(*given, enable_io_processing=False)
-
-    def run_node(self, n: Node) -> Any:
-        result = super().run_node(n)
-        return result.clone() if n.op == "get_attr" and is_state(n) else result
 
 
 class _Measuring(Run):

@@ -17,13 +17,12 @@ from openneutron.pytorch.quantizer.corrections.biases import correct_bias
 from openneutron.pytorch.quantizer.corrections.layer_by_layer import layer_by_layer
 from openneutron.pytorch.quantizer.corrections.rounding import round_weights
 from openneutron.pytorch.quantizer.equalize import equalize
-from openneutron.pytorch.quantizer.heads import FirstSamples
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
 from openneutron.pytorch.quantizer.passes.before_torchao import fold_batch_norms
 from openneutron.pytorch.quantizer.range_observers import OBSERVER
 from openneutron.pytorch.quantizer.settings import USUAL, QuantizationConfig, Usual
-from openneutron.pytorch.source.exporting import ModelInputs
+from openneutron.pytorch.source.exporting import FirstSamples, ModelInputs
 from openneutron.timings import step
 
 MEASURES = ("observer", "layer_observers", "equalize", "smooth", "adaptive_rounding", "correct_biases")
@@ -53,7 +52,7 @@ def quantizer_for(
     for name, observer in options.layer_observers:
         chosen = Usual(OBSERVER[observer] or HistogramRangeObserver)
         quantizer.set_module_name(name, QuantizationConfig(USUAL, chosen))
-    return quantizer.keep_float(*options.keep_float)
+    return quantizer.keep_float(*options.keep_float) if options.keep_float else quantizer
 
 
 def quantized_with(

@@ -4,22 +4,24 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, Self
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, Quantizer, SharedQuantizationSpec
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
+from openneutron.errors import InvalidModelError
 from openneutron.flags import check_choice
 from openneutron.options import ACTIVATIONS as TYPES
 from openneutron.options import CONVERTERS, INT8, INT16, OPEN
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.graph.checks import check_graph
-from openneutron.pytorch.graph.joins import joins_output
 from openneutron.pytorch.graph.pointwise import Region, find_regions, jumps
-from openneutron.pytorch.graph.rewriting import constant_nodes, constant_of
+from openneutron.pytorch.graph.program import JOINS_OUTPUT, is_vmapped, source_line
+from openneutron.pytorch.graph.rewriting import constant_nodes, constant_of, held_by
 from openneutron.pytorch.operators.annotations import (
     BYTES_AND_WORDS,
     FILL,
@@ -34,12 +36,12 @@ from openneutron.pytorch.operators.annotations import (
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import settings
 from openneutron.pytorch.quantizer.apart import split_layers
-from openneutron.pytorch.quantizer.heads import FirstSamples, split_heads
+from openneutron.pytorch.quantizer.heads import split_heads
 from openneutron.pytorch.quantizer.observers import fixed_parameters
 from openneutron.pytorch.quantizer.passes import before_torchao  # noqa: F401  (a user's prepare_pt2e)
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.quantizer.passes.kept_states import annotate_results, share_states
-from openneutron.pytorch.quantizer.positions import leave_positions_float
+from openneutron.pytorch.quantizer.positions import READERS, leave_positions_float
 from openneutron.pytorch.quantizer.settings import Choice, Overrides, QuantizationConfig, Usual
 from openneutron.pytorch.quantizer.specs import (
     ChosenSpec,
@@ -69,6 +71,7 @@ from openneutron.pytorch.quantizer.specs import (
     wgt_qspec,
     wide_fixed_spec,
 )
+from openneutron.pytorch.source.exporting import FirstSamples
 
 __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
 
@@ -113,9 +116,10 @@ class NeutronQuantizer(Quantizer):
         check_choice("converter", converter, CONVERTERS)
         self.neutron_target_spec = neutron_target_spec or NeutronTargetSpec()
         self.is_qat, self.observer, self.activations, self.converter = is_qat, observer, activations, converter
-        self._overrides, self._names = Overrides(), settings.nothing()
+        self._overrides, self._names = Overrides(), settings.NO_NAMES
         self.samples: FirstSamples | None = None
         self._positions: Set[Node] = frozenset()
+        self._joins: Set[Node] = frozenset()
         self.splits_results = True
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
@@ -154,8 +158,9 @@ class NeutronQuantizer(Quantizer):
         Raises InvalidModelError as ``check_graph`` does.
         """
         check_graph(model)
-        self._names |= settings.names_in(model)
-        self._overrides.mark(model)
+        if self._overrides:
+            self._names |= settings.names_in(model)
+            self._overrides.mark(model)
 
     def keeps_float(self, node: Node) -> bool:
         """Return whether the user wants the node not quantized."""
@@ -173,21 +178,25 @@ class NeutronQuantizer(Quantizer):
         keep = self._overrides.keeps_float if self._overrides else None
         passes = default_passes(self.is_qat, keep, litert_only=self.converter != OPEN)
         model = NeutronAtenPassManager(self.neutron_target_spec, passes)(model).graph_module
-        if self.splits_results:
-            split_heads(model, self.samples)
-        split_layers(model, self.samples)
+        if model.graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
+            if self.splits_results:
+                split_heads(model, self.samples)
+            split_layers(model, self.samples)
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Return the model with the quantization of each node noted, in place; torchao calls this method."""
         self.begin(model)
-        self._overrides.check(self._names)
+        if self._overrides:
+            self._overrides.check(self._names)
         constants = constant_nodes(model)
-        self._positions = leave_positions_float(model, constants)
+        is_read = any(str(node.target) in READERS for node in model.graph.nodes)
+        self._positions = leave_positions_float(model, constants) if is_read else frozenset()
+        self._joins = {node for node in model.graph.nodes if JOINS_OUTPUT in node.meta.get("custom", {})}
         for region in self._functions(model, constants):
             self._annotate_function(region)
         for node in model.graph.nodes:
-            if node.op != "call_function" or Q_ANNOTATION_KEY in node.meta or joins_output(node):
+            if node.op != "call_function" or Q_ANNOTATION_KEY in node.meta or node in self._joins:
                 continue
             rule = annotation_rules().get(str(node.target))
             config = self._config(node)
@@ -195,10 +204,12 @@ class NeutronQuantizer(Quantizer):
                 continue
             if is_float(node) or rule.result is Result.NONE or rule.kept is not None:
                 self._annotate_node(node, rule, config, constants)
-        share_states(model)
+        if model.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+            share_states(model)
         settings.mark_left_float(model, constants)
-        settings.unmark(model)
-        self._names = settings.nothing()
+        if self._overrides:
+            settings.unmark(model)
+        self._names = settings.NO_NAMES
         return model
 
     def validate(self, model: GraphModule) -> None:
@@ -242,7 +253,7 @@ class NeutronQuantizer(Quantizer):
         quantized in different ways are no function together."""
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in model.graph.nodes:
-            free = Q_ANNOTATION_KEY not in node.meta and node not in constants and not joins_output(node)
+            free = Q_ANNOTATION_KEY not in node.meta and node not in constants and node not in self._joins
             config = self._config(node) if free else None
             if config is not None and (config.activations == INT8 or not jumps(node)):
                 alike = next((nodes for known, nodes in ways if known == config), None)
@@ -310,7 +321,8 @@ class NeutronQuantizer(Quantizer):
         output = self._output_spec(node, rule, first, inputs, config)
         last = self._tail(node) if rule.fuses else node
         node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(inputs, output, _annotated=True)
-        annotate_results(node, rule.kept)
+        if rule.kept is not None:
+            annotate_results(node, rule.kept)
         if last is not node:
             node.meta[Q_ANNOTATION_KEY].output_qspec = None
             inner = _only_user(node)
@@ -425,7 +437,7 @@ class NeutronQuantizer(Quantizer):
                 return last
             last = norm
         user = _only_user(last)
-        if user is None or not is_fused_clamp(user) or self._overrides.keeps_float(user):
+        if user is None or not is_fused_clamp(user) or (self._overrides and self._overrides.keeps_float(user)):
             return last
         return user
 
@@ -438,3 +450,48 @@ def _has_row(node: Node) -> bool:
 
 def _only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+LOOPS = ("while_loop", "scan", "associative_scan")
+"""Higher-order operators that ExecuTorch can't lower beside quantized values."""
+
+
+def check_graph(module: GraphModule) -> None:
+    """Raise InvalidModelError for loops, ``torch.vmap``, and a parameter with NaN or infinite values, or a buffer with NaN.
+
+    A buffer may be a mask with infinite values.
+    """
+    for node in module.graph.nodes:
+        if is_vmapped(node) or (isinstance(node.target, HigherOrderOperator) and node.target.name() in LOOPS):
+            _refuse(node)
+    for node in module.graph.find_nodes(op="get_attr"):
+        held = held_by(module, node)
+        if not isinstance(held, torch.Tensor) or not held.is_floating_point() or not held.numel():
+            continue
+        if held.is_meta or isinstance(held, torch._subclasses.FakeTensor):
+            continue
+        low, high = (float(end) for end in held.detach().aminmax())
+        is_finite = -math.inf < low and high < math.inf
+        if is_finite or (not isinstance(held, torch.nn.Parameter) and not math.isnan(low)):
+            continue
+        kind = "a buffer" if not isinstance(held, torch.nn.Parameter) else "a parameter"
+        count = int((~held.isfinite()).sum())
+        raise InvalidModelError(
+            f"'{node.target}': {kind} of the model with {count} of {held.numel()} values that are NaN or infinite; int8 takes "
+            "finite ones. Load weights of a training that converged."
+        )
+
+
+def _refuse(node: Node) -> None:
+    line = source_line(node)
+    where = f"'{node.name}'" + (f" ({line})" if line else "")
+    if is_vmapped(node):
+        raise InvalidModelError(
+            f"{where}: torch.vmap is still in the exported graph. Take it apart first: "
+            "torch.export.export(...).run_decompositions({})."
+        )
+    assert isinstance(node.target, HigherOrderOperator)
+    raise InvalidModelError(
+        f"{where}: {node.target.name()} is a loop at run time, which ExecuTorch can't lower beside quantized operators. Write a "
+        "Python loop with a fixed number of steps, or end the model before it."
+    )

@@ -9,6 +9,8 @@ and Kollár, "Quantization Noise", 2008, chapter 4), so prefix sums over the his
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -358,3 +360,48 @@ class MaskRangeObserver(MinMaxObserver):
         if x.numel() and x.is_floating_point():
             super().forward(x.clamp(min=MASKED))
         return x_orig
+
+
+LARGEST_LOSS_DB = 6.0
+"""A part stays in one tensor with others where this costs it at most one bit ..."""
+
+ENOUGH_DB = 35.0
+"""... or where it has this ratio of signal to noise nevertheless."""
+
+STEPS = 255
+"""The steps of an int8 range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The range of a part's values, their mean square, and whether both are known."""
+
+    low: float = 0.0
+    high: float = 0.0
+    square: float = 0.0
+    count: int = 0
+
+    def with_values(self, tensor: torch.Tensor) -> Seen:
+        """Return the range with the values of a tensor."""
+        finite = tensor[tensor.isfinite()].double()
+        if not finite.numel():
+            return self
+        return Seen(
+            min(self.low, float(finite.min())),
+            max(self.high, float(finite.max())),
+            self.square + float(finite.square().sum()),
+            self.count + finite.numel(),
+        )
+
+
+def is_alike(parts: Sequence[Seen]) -> bool:
+    """Return whether one scale serves all parts."""
+    step = (max(part.high for part in parts) - min(part.low for part in parts)) / STEPS
+    for part in parts:
+        if not part.square:
+            continue
+        loss = 20 * math.log10(step / ((part.high - part.low) / STEPS))
+        ratio = 10 * math.log10(12 * part.square / part.count / step**2)
+        if loss > LARGEST_LOSS_DB and ratio < ENOUGH_DB:
+            return False
+    return True

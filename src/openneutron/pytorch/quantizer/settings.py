@@ -88,6 +88,9 @@ class Names:
         return Names({by: self.known[by] | other.known[by] for by in By})
 
 
+NO_NAMES = Names(dict.fromkeys(By, frozenset()))
+
+
 @dataclass(frozen=True, slots=True)
 class Override:
     """``config`` (None: float) for what ``pattern`` matches; ``said`` is the user's own call, for messages."""
@@ -148,8 +151,6 @@ class Overrides:
     def mark(self, module: GraphModule) -> None:
         """Note on each node what was said of its operator, so that it holds for what passes make of the node, and on
         float nodes who keeps them so."""
-        if not self:
-            return
         for node in module.graph.nodes:
             if node.op != "call_function":
                 continue
@@ -218,10 +219,6 @@ def unmark(module: GraphModule) -> None:
     """Remove the notes that only passes and annotation need."""
     for node in module.graph.nodes:
         node.meta.pop(_CHOSEN, None)
-
-
-def nothing() -> Names:
-    return Names(dict.fromkeys(By, frozenset()))
 
 
 def _names_of(node: Node, by: By) -> Iterable[str]:

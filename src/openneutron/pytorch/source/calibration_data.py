@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calibration samples from files, loaders and datasets, as calls of a model."""
+"""Calibration samples, in the forms in which people have them, as calls of a model: in memory, or from files, loaders and datasets."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import length_hint
 from typing import Any
@@ -14,11 +15,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from openneutron.data import ModelInput, Source, source
-from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.errors import InvalidModelError, InvalidOptionError, warn
 from openneutron.options import DataOptions, changed
 from openneutron.pte import PREPROCESSING
 from openneutron.pytorch.source.exporting import ModelInputs
-from openneutron.pytorch.source.samples import samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,3 +125,245 @@ def _numpy_type(tensor: torch.Tensor) -> np.dtype[Any]:
         return found
     except TypeError as error:
         raise InvalidModelError(f"the model takes {tensor.dtype}, which NumPy has no type for; use float32.") from error
+
+
+ARRAYS = (torch.Tensor, np.ndarray, np.generic)
+FORMS = "Pass a list of samples, each a tuple of the model's arguments"
+
+
+def samples(calibration: Any, wanted: ModelInputs, is_typical: bool = True) -> Iterator[ModelInputs]:
+    """Yield the calibration samples in the shapes and layouts of the example inputs; larger batches are taken apart.
+
+    Each is a tuple of arguments, a tensor where there is but one argument, a dict where there are keywords alone, or both in
+    ``(tuple, dict)``. An array is as good as a tensor, the batch axis may be absent where the model takes one row, and a label may
+    follow the arguments. One array of all samples is taken apart too. Raises InvalidOptionError for a sample that the example inputs
+    don't fit, or that has NaN or infinite values. Issues a warning at the end for inputs that have one value alone, or one sample far outside
+    the range of all others, where the samples are to be typical.
+    """
+    ranges = _Ranges(wanted)
+    for index, item in enumerate(_items(calibration, wanted)):
+        call = _call(item, wanted)
+        if len(call.args) == len(wanted.args) + 1 and not call.kwargs and not wanted.kwargs:
+            call = _without_label(call, wanted)
+        sample = _fitted(index, call, wanted)
+        ranges.add(index, sample)
+        yield from _batches(index, sample, wanted)
+    if is_typical:
+        ranges.warn()
+
+
+def _items(calibration: Any, wanted: ModelInputs) -> Iterable[Any]:
+    """Return the samples of what was given as the calibration data."""
+    if isinstance(calibration, ARRAYS):
+        array: Any = calibration
+        tensors = wanted.tensors
+        # Another axis in front of the batch's counts the samples.
+        return array if len(tensors) == 1 and array.ndim > tensors[0].ndim else [array]
+    if isinstance(calibration, Mapping):
+        if wanted.kwargs and not wanted.args:
+            return [calibration]
+        raise InvalidOptionError(f"calibration: it is a {type(calibration).__name__}, one sample by names. {FORMS}.")
+    if len(wanted.leaves) > 1 and _are_inputs(calibration, wanted):
+        return [wanted.rebuilt(calibration).as_sample()]
+    if not isinstance(calibration, Iterable):
+        kind = "a function; pass what it returns" if callable(calibration) else "no iterable"
+        raise InvalidOptionError(f"calibration: a {type(calibration).__name__} is {kind}. {FORMS}.")
+    return calibration
+
+
+def _are_inputs(given: Any, wanted: ModelInputs) -> bool:
+    """Return whether there is an array for each input, with the values of all samples."""
+    if (
+        not isinstance(given, (tuple, list))
+        or len(given) != len(wanted.leaves)
+        or not all(isinstance(item, ARRAYS) for item in given)
+    ):
+        return False
+    return all(_fits(_as_tensor(part, model), model) for part, model in zip(given, wanted.leaves, strict=True))
+
+
+def _call(item: Any, wanted: ModelInputs) -> ModelInputs:
+    if wanted.kwargs:
+        if isinstance(item, Mapping) and not wanted.args:
+            return ModelInputs((), dict(item))
+        if isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[1], Mapping):
+            return ModelInputs(tuple(item[0]), dict(item[1]))
+    return ModelInputs(tuple(item) if isinstance(item, (tuple, list)) else (item,), {})
+
+
+def _without_label(sample: ModelInputs, wanted: ModelInputs) -> ModelInputs:
+    """Return the sample without what follows the arguments, where the arguments fit."""
+    short = ModelInputs(sample.args[:-1], {})
+    if short.structure != wanted.structure:
+        return sample
+    pairs = zip(short.leaves, wanted.leaves, strict=True)
+    return short if all(_fits(_as_tensor(part, model), model) for part, model in pairs) else sample
+
+
+def _fitted(index: int, sample: ModelInputs, wanted: ModelInputs) -> ModelInputs:
+    """Return the sample as tensors of the example's types and ranks. Raises InvalidOptionError where that can't be."""
+    there, here = wanted.leaves, sample.leaves
+    if sample.structure != wanted.structure:
+        arrays = all(isinstance(leaf, ARRAYS) for leaf in here) and all(
+            isinstance(leaf, torch.Tensor) for leaf in there
+        )
+        plain = arrays and not wanted.kwargs and len(here) != len(there)
+        raise InvalidOptionError(
+            f"calibration: sample {index} has {len(here)} parts; the model has {len(there)} tensor inputs."
+            if plain
+            else f"calibration: sample {index} is {_outline(sample)}; the example inputs are {_outline(wanted)}."
+        )
+    parts = [part if _fits(part, model) else _as_tensor(part, model) for part, model in zip(here, there, strict=True)]
+    for place, (part, model) in enumerate(zip(parts, there, strict=True)):
+        if _fits(part, model):
+            continue
+        raise InvalidOptionError(
+            f"calibration: sample {index} has {_described(part)} for input {place}; the example input is "
+            f"{_described(model)}."
+        )
+    return wanted.rebuilt(parts)
+
+
+def _as_tensor(part: Any, model: Any) -> Any:
+    """Return an array as a tensor of the example's type where NumPy's default differs, and with its batch axis."""
+    if not isinstance(model, torch.Tensor):
+        return part
+    if isinstance(part, (np.ndarray, np.generic)):
+        try:
+            part = torch.from_numpy(np.array(part))
+        except TypeError:  # texts and objects
+            return part
+        if part.dtype in (torch.float64, torch.int64) and part.is_floating_point() == model.is_floating_point():
+            cast = part.to(model.dtype)
+            part = cast if part.is_floating_point() or torch.equal(cast.to(part.dtype), part) else part
+    if isinstance(part, torch.Tensor) and model.dim() == part.dim() + 1 and part.shape == model.shape[1:]:
+        return part[None] if len(model) == 1 else part
+    return part
+
+
+def _outline(call: ModelInputs) -> str:
+    words = [type(item).__name__ for item in call.args]
+    return f"({', '.join([*words, *(f'{key}={type(item).__name__}' for key, item in call.kwargs.items())])})"
+
+
+def _fits(part: Any, wanted: Any) -> bool:
+    if isinstance(part, torch.Tensor) and isinstance(wanted, torch.Tensor):
+        return part.shape[1:] == wanted.shape[1:] and part.dim() == wanted.dim() and part.dtype == wanted.dtype
+    return not isinstance(part, ARRAYS) and type(part) is type(wanted) and bool(part == wanted)
+
+
+def _described(part: Any) -> str:
+    if isinstance(part, np.ndarray):
+        return f"an array of {part.dtype} {list(part.shape)}"
+    return f"{part.dtype} {list(part.shape)}" if isinstance(part, torch.Tensor) else reprlib.repr(part)
+
+
+def _batches(index: int, sample: ModelInputs, wanted: ModelInputs) -> Iterator[ModelInputs]:
+    pairs = [
+        (part, model)
+        for part, model in zip(sample.leaves, wanted.leaves, strict=True)
+        if isinstance(model, torch.Tensor)
+    ]
+    if all(part.shape == model.shape for part, model in pairs):
+        yield sample.rebuilt([_like(part, model) for part, model in zip(sample.leaves, wanted.leaves, strict=True)])
+        return
+    counts = {_times(part, model) for part, model in pairs}
+    if len(counts) != 1 or 0 in counts:
+        raise InvalidOptionError(
+            f"calibration: sample {index} has batches of {[_batch(part) for part, _ in pairs]}; the model takes "
+            f"{[_batch(model) for _, model in pairs]}. Pass whole multiples."
+        )
+    for number in range(counts.pop()):
+        yield sample.rebuilt(
+            [
+                _like(_piece(part, model, number), model)
+                for part, model in zip(sample.leaves, wanted.leaves, strict=True)
+            ]
+        )
+
+
+def _times(part: torch.Tensor, model: torch.Tensor) -> int:
+    """Return how many of the model's batches are in the sample's; 0 where it is no whole number."""
+    if part.shape == model.shape:
+        return 1
+    extent = _batch(model)
+    return _batch(part) // extent if extent and _batch(part) % extent == 0 else 0
+
+
+def _batch(tensor: torch.Tensor) -> int:
+    return int(tensor.shape[0]) if tensor.dim() else 1
+
+
+def _piece(part: Any, model: Any, number: int) -> Any:
+    if not isinstance(part, torch.Tensor) or not part.dim():
+        return part
+    return part[number * len(model) : (number + 1) * len(model)]
+
+
+def _like(part: Any, model: Any) -> Any:
+    """Return the tensor in the example's memory layout: the exported graph has it built in."""
+    if not isinstance(part, torch.Tensor):
+        return part
+    if model.dim() == 4 and model.is_contiguous(memory_format=torch.channels_last):
+        return part.contiguous(memory_format=torch.channels_last)
+    return part.contiguous()
+
+
+FAR = 1000.0
+"""The ratio of a sample's largest value to that of all others from which on the sample is named."""
+
+
+@dataclass(slots=True, eq=False)
+class _Ranges:
+    """The ranges of the float inputs in all samples, to find samples that poison a calibration."""
+
+    wanted: ModelInputs
+    _largest: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
+    """The two largest magnitudes of each input, each with the sample's number, the larger one first."""
+    _ends: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _elements: dict[int, int] = field(default_factory=dict)
+
+    def add(self, index: int, sample: ModelInputs) -> None:
+        """Add a sample. Raises InvalidOptionError for one with NaN or infinite values."""
+        for place, value in enumerate(sample.leaves):
+            if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+                continue
+            low, high = (float(end) for end in value.detach().aminmax())
+            if not low > -np.inf or not high < np.inf:
+                if _is_mask(value):
+                    continue
+                kind = "NaN" if bool(value.isnan().any()) else "an infinite value"
+                raise InvalidOptionError(
+                    f"calibration: sample {index} has {kind} in {self._name(place)}; int8 scales come from finite "
+                    "values. Repair the sample, or leave it out."
+                )
+            magnitudes = [*self._largest.get(place, []), (max(-low, high), index)]
+            self._largest[place] = sorted(magnitudes, key=lambda each: -each[0])[:2]
+            before = self._ends.get(place, (low, high))
+            self._ends[place] = min(low, before[0]), max(high, before[1])
+            self._elements[place] = self._elements.get(place, 0) + value.numel()
+
+    def warn(self) -> None:
+        """Warn of inputs with one value alone, and of samples far outside the range of all others."""
+        for place, (low, high) in self._ends.items():
+            if low == high and self._elements[place] > 1:
+                warn(
+                    f"calibration: every value of {self._name(place)} is {low:g} in all samples, so that its int8 range is that of "
+                    f"{low:g}. Pass typical inputs."
+                )
+            if len(self._largest[place]) == 2:
+                (largest, index), (second, _) = self._largest[place]
+                if 0 < FAR * second <= largest:
+                    warn(
+                        f"calibration: {self._name(place)} reaches {largest:g} in sample {index} and at most {second:g} in all others, "
+                        "which leaves them few of the 256 steps of int8. Leave the sample out if it is not typical."
+                    )
+
+    def _name(self, place: int) -> str:
+        name = self.wanted.names[place] if place < len(self.wanted.names) else ""
+        return f"input {place} ('{name}')" if name else f"input {place}"
+
+
+def _is_mask(value: torch.Tensor) -> bool:
+    """Return whether a tensor is an additive mask: 0, and minus infinity where nothing is to be seen."""
+    return bool(((value == 0) | (value == -np.inf)).all())

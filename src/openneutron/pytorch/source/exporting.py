@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Models through torch.export, as ATen graphs and as programs, and their example inputs.
+"""Models through torch.export, as ATen graphs and as programs, and their example inputs; refusals of the models that it can't take.
 
 Inputs are tensors, numbers, None and strings, in tuples, lists and dicts as a model takes them.
 """
@@ -7,27 +7,54 @@ Inputs are tensors, numbers, None and strings, in tuples, lists and dicts as a m
 from __future__ import annotations
 
 import copy
+import functools
+import importlib.util
+import io
+import linecache
+import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from operator import attrgetter, length_hint
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch._export.verifier import TrainingIRVerifier
+from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError, warn
-from openneutron.pytorch.graph.checks import is_vmapped
 from openneutron.pytorch.graph.inference import to_inference
+from openneutron.pytorch.graph.program import is_functional, is_getitem, is_vmapped, overload_of
 from openneutron.pytorch.graph.rewriting import is_state, writes_views
-from openneutron.pytorch.source.refusals import check_float, refusal, silenced
+from openneutron.third_party import PACKAGES
 
 CONSTANTS = (int, float, bool, str, type(None))
 """What an input may be beside a tensor: torch.export builds its value into the program."""
+
+NUMERIC = "biufc"
+"""The kinds of NumPy's types that are those of tensors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +112,12 @@ def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> Model
         inputs, keywords = (), {**inputs, **(keywords or {})}
     args = tuple(inputs) if isinstance(inputs, (tuple, list)) else () if inputs is None else (inputs,)
     found = ModelInputs(args, dict(keywords or {}))
-    found = found.rebuilt([torch.from_numpy(leaf.copy()) if _is_numeric(leaf) else leaf for leaf in found.leaves])
+    found = found.rebuilt(
+        [
+            torch.from_numpy(leaf.copy()) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in NUMERIC else leaf
+            for leaf in found.leaves
+        ]
+    )
     for place, leaf in enumerate(found.leaves):
         if not isinstance(leaf, (torch.Tensor, *CONSTANTS)):
             raise InvalidOptionError(
@@ -93,10 +125,6 @@ def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> Model
                 "can be passed to a program, alone or in tuples, lists and dicts."
             )
     return found
-
-
-def _is_numeric(leaf: object) -> bool:
-    return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,12 +184,13 @@ def aten_graph(
         )
         program = export(graph_module, given, name)
         graph_module = program.module(check_guards=False)
-    if _states(graph_module) or writes_views(graph_module.graph):
+    is_changing = not all(node.op == "get_attr" or is_functional(node) for node in graph_module.graph.nodes)
+    if is_changing and (_states(graph_module) or writes_views(graph_module.graph)):
         graph_module = program.run_decompositions({}).module(check_guards=False)
         _read_sources(graph_module)
     assert isinstance(graph_module, GraphModule)
     _flatten_unknown_containers(graph_module)
-    names = _states(graph_module)
+    names = _states(graph_module) if is_changing else []
     state = {target: graph_module.get_buffer(target).detach().clone() for target in names}
     for target in names:
         _set_buffer(graph_module, target, state[target].clone())
@@ -235,6 +264,60 @@ def _set_buffer(module: nn.Module, target: str, value: torch.Tensor) -> None:
     setattr(module.get_submodule(path), name, value)
 
 
+SAMPLES = 4
+"""Calibration samples that the float model runs on to find the ranges of parts."""
+
+
+@dataclass(slots=True, eq=False)
+class FirstSamples:
+    """Calibration samples whose first ones can be read before the others, from iterators too."""
+
+    given: Iterable[Any]
+    _read: list[Any] = field(default_factory=list)
+    _rest: Iterator[Any] | None = None
+
+    def first(self, count: int) -> list[Any]:
+        """Return this many samples, or all if there are fewer."""
+        if self._rest is None:
+            self._rest = iter(self.given)
+        self._read += islice(self._rest, max(0, count - len(self._read)))
+        return self._read[:count]
+
+    def all(self) -> list[Any]:
+        """Return all samples, which stay in memory."""
+        self.first(1)
+        assert self._rest is not None
+        self._read += self._rest
+        return self._read
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield all samples. Those behind the first ``SAMPLES`` can be read only once, unless all are in memory."""
+        self.first(SAMPLES)
+        yield from self._read
+        assert self._rest is not None
+        yield from self._rest
+
+    def __length_hint__(self) -> int:
+        return length_hint(self.given)
+
+
+class Run(Interpreter):
+    """Runs of a module that leave the module's state as it is."""
+
+    def of(self, sample: Any) -> Any:
+        """Return the results of a calibration sample."""
+        if isinstance(sample, ModelInputs):
+            leaves = sample.leaves
+        else:
+            leaves = pytree.tree_leaves(sample if isinstance(sample, (tuple, list)) else (sample,))
+        given = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        return self.run(*given, enable_io_processing=False)
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        return result.clone() if n.op == "get_attr" and is_state(n) else result
+
+
 def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram:
     """Return the program of a module. The inputs themselves stay as they are, whatever the module does to them.
 
@@ -247,10 +330,9 @@ def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram
             for leaf in inputs.leaves
         ]
     )
-    with silenced() as printed:
+    with _exporting() as printed:
         try:
-            with _without_looking_at_masks():
-                program = torch.export.export(module, given.args, dict(given.kwargs), strict=False)
+            program = torch.export.export(module, given.args, dict(given.kwargs), strict=False)
         except (OpenNeutronError, KeyboardInterrupt):
             raise
         # torch.export raises whatever the model's own code raises, and a good many types of its own.
@@ -261,19 +343,6 @@ def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram
             raise found from error
     sys.stderr.write(printed.getvalue())  # the model's own output
     return program
-
-
-@contextmanager
-def _without_looking_at_masks() -> Iterator[None]:
-    """Let PyTorch's transformers take a mask as it is. They would look at its values for a causal mask, which has a faster way
-    and the same result; while a model is exported there are no values."""
-    transformer = torch.nn.modules.transformer
-    looking = transformer._detect_is_causal_mask
-    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
-    try:
-        yield
-    finally:
-        transformer._detect_is_causal_mask = looking
 
 
 def _at_example_shapes(program: ExportedProgram, given: ModelInputs, name: str) -> ExportedProgram:
@@ -311,3 +380,224 @@ def _flatten_unknown_containers(module: GraphModule) -> None:
         module.graph._codegen.pytree_info = info._replace(out_spec=plain)
         module._out_spec = plain
         module.recompile()
+
+
+QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
+QAT = ("torch.ao.nn.qat", "torch.ao.nn.intrinsic.qat")
+PREPARED = ("torch.ao.quantization.", "torchao.quantization.")
+"""The packages of modules that are quantized, trained with quantization, and that observe or quantize values."""
+
+FLOAT_MODEL = "Pass the float model with calibration=[...], or an ExportedProgram that NeutronQuantizer and convert_pt2e quantized"
+
+
+def check_float(model: nn.Module, name: str) -> None:
+    """Raise InvalidModelError for a model that PyTorch's eager or FX quantization has quantized or prepared, wholly or in part."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InvalidModelError(
+            f"'{name}' is a TorchScript module, which torch.export can't trace. Pass the Python module that it was made from."
+        )
+    for path, module in model.named_modules():
+        place, kind = path or type(model).__name__, f"{type(module).__module__}.{type(module).__qualname__}"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise InvalidModelError(
+                f"'{name}': its module '{place}' is a TorchScript module, which torch.export can't trace. Pass the Python module "
+                "that it was made from."
+            )
+        observes = kind.startswith(PREPARED) and hasattr(module, "calculate_qparams")
+        if kind.startswith(QUANTIZED) or kind.startswith(QAT) or observes:
+            state = "is quantized already" if kind.startswith(QUANTIZED) else "is prepared for another quantization"
+            raise InvalidModelError(f"'{name}' {state}: '{place}' is a {kind}. {FLOAT_MODEL}.")
+        for own, parameter in module.named_parameters(recurse=False):
+            if type(parameter.data).__module__.startswith("torchao."):
+                where = f"{path}.{own}" if path else own
+                raise InvalidModelError(
+                    f"'{name}' is quantized already: '{where}' is a {type(parameter.data).__name__}. {FLOAT_MODEL}."
+                )
+
+
+@contextmanager
+def _exporting() -> Iterator[io.StringIO]:
+    """Keep what torch logs and prints about an exception, which has the same in it, away from stderr, and yield what was printed.
+
+    PyTorch's transformers take a mask as it is. They would look at its values for a causal mask, which has a faster way and the same
+    result; while a model is exported there are no values.
+    """
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.ERROR))
+    transformer = torch.nn.modules.transformer
+    looking = transformer._detect_is_causal_mask
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    printed = io.StringIO()
+    try:
+        with redirect_stderr(printed):
+            yield printed
+    finally:
+        transformer._detect_is_causal_mask = looking
+        logging.disable(before)
+
+
+def refusal(name: str, model: nn.Module, error: BaseException) -> InvalidModelError:
+    """Return the error for an exception of torch.export or of the model's own code."""
+    place = _place(model, error.__traceback__)
+    if isinstance(error, SystemExit):
+        return InvalidModelError(
+            f"'{name}' can't be exported: its code calls sys.exit({error.code!r}) when it runs. A model must return."
+        )
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return InvalidModelError(
+            f"'{name}' can't be exported: its code decides on a value that only a run computes{place}. Write that with "
+            "operators on tensors, such as torch.where, or end the model before it."
+        )
+    while type(error).__module__ == "torch._dynamo.exc" and error.__cause__ is not None:
+        error = error.__cause__
+    return InvalidModelError(
+        f"'{name}' can't be exported: {first_line(error)} ({type(error).__name__}){place}. "
+        "Does it run on the example inputs, and do without data-dependent Python?"
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's text, without a full stop at its end."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return line.rstrip(".")
+
+
+LONGEST_CODE = 80
+"""The number of characters of a line of source that messages show."""
+
+
+def _place(model: nn.Module, trace: TracebackType | None) -> str:
+    """Return the line of source where the exception comes from; where none is the user's, the module of the model."""
+    names: Mapping[int, str] = {id(module): path for path, module in model.named_modules() if path}
+    line, inside = "", ""
+    for frame, number in traceback.walk_tb(trace):
+        file = frame.f_code.co_filename
+        module = frame.f_locals.get("self")
+        if isinstance(module, nn.Module) and id(module) in names:
+            inside = f", in its module '{names[id(module)]}' ({type(module).__name__})"
+        if not file.startswith("<") and not file.startswith(_libraries()):
+            code = linecache.getline(file, number).strip()
+            shown = code if len(code) <= LONGEST_CODE else f"{code[:LONGEST_CODE]}..."
+            line = f", at {Path(file).name}, line {number}" + (f": {shown}" if shown else "")
+    return line or inside
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    """Return the folders of code that is not the model's."""
+    found = (importlib.util.find_spec(package) for package in PACKAGES)
+    packages = [place for spec in found if spec is not None for place in spec.submodule_search_locations or ()]
+    own = str(Path(__file__).parents[2])
+    return (*packages, own, sysconfig.get_paths()["stdlib"] + "/", sys.prefix + "/bin")
+
+
+def lifted(module: GraphModule, inputs: ModelInputs) -> ExportedProgram | None:
+    """Return the program of a quantized graph module; None where only a trace can tell what it is.
+
+    torchao returns a GraphModule whose operators carry the shapes of the first export. ``torch.export.export`` runs each of them again to
+    find the same. Here the module's tensors become inputs of the program, as torch.export lifts them.
+
+    A trace is needed for operators that change a tensor in place, control flow, extents that are no numbers, and arguments or
+    results that are no tensors.
+    """
+    graph = module.graph
+    results = graph.output_node().args[0]
+    mode = detect_fake_mode([node.meta.get("val") for node in graph.find_nodes(op="placeholder")])
+    if (
+        mode is None
+        or not isinstance(results, (list, tuple))
+        or not all(_is_plain(node, module) for node in graph.nodes)
+    ):
+        return None
+    if not all(isinstance(item, Node) and item.op == "call_function" for item in results):
+        return None
+    tensors = {str(node.target): attrgetter(str(node.target))(module) for node in graph.find_nodes(op="get_attr")}
+    new, made, specs = _inputs(graph, tensors, mode)
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        overload = overload_of(node)
+        # The stem of the name that a trace gives to the node.
+        name = "getitem" if overload is None else overload.overloadpacket.__name__
+        args, kwargs = map_arg((node.args, node.kwargs), made.__getitem__)
+        copied = new.create_node("call_function", node.target, args, kwargs, name)
+        copied.meta = dict(node.meta)
+        sources = [source.meta["val"] for source in copied.all_input_nodes]
+        # Quantize nodes change memory formats, and with them those of later results.
+        if _is_view(overload) or not _is_contiguous([copied.meta.get("val"), *sources]):
+            args, kwargs = map_arg((args, kwargs), lambda source: source.meta["val"])
+            with mode, torch.no_grad():
+                copied.meta["val"] = node.target(*args, **kwargs)
+        made[node] = copied
+    new.output(tuple(made[item] for item in results))
+    results_specs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(made[item].name), None) for item in results]
+    info = graph._codegen.pytree_info
+    call = ModuleCallSignature(
+        inputs=[], outputs=[], in_spec=info.in_spec, out_spec=info.out_spec, forward_arg_names=info.orig_args
+    )
+    return ExportedProgram(
+        root=GraphModule({}, new),
+        graph=new,
+        graph_signature=ExportGraphSignature(specs, results_specs),
+        state_dict=tensors,
+        range_constraints={},
+        module_call_graph=[ModuleCallEntry("", call)],
+        example_inputs=(inputs.args, dict(inputs.kwargs)),
+        constants={},
+        verifiers=[TrainingIRVerifier],
+    )
+
+
+def _is_plain(node: Node, module: GraphModule) -> bool:
+    """Return whether a node can be taken over as it is."""
+    value = node.meta.get("val")
+    for item in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(item, torch.Tensor):
+            if not all(isinstance(extent, int) for extent in item.shape):
+                return False
+        elif item is not None:
+            return False
+    if node.op == "placeholder":
+        return isinstance(value, torch.Tensor)
+    if node.op == "get_attr":
+        return isinstance(attrgetter(str(node.target))(module), torch.Tensor)
+    if is_getitem(node) and not isinstance(node.args[0], Node):
+        return False
+    return is_functional(node)
+
+
+def _is_view(overload: torch._ops.OpOverload | None) -> bool:
+    """Return whether an operator's result may be a view of its argument, whose strides decide those of the result."""
+    return overload is not None and any(item.alias_info is not None for item in overload._schema.returns)
+
+
+def _is_contiguous(values: Iterable[Any]) -> bool:
+    """Return whether all of the values are known, and their tensors are contiguous."""
+    return all(
+        value is not None
+        and all(item.is_contiguous() for item in pytree.tree_leaves(value) if isinstance(item, torch.Tensor))
+        for value in values
+    )
+
+
+def _inputs(
+    graph: Graph, tensors: Mapping[str, torch.Tensor], mode: Any
+) -> tuple[Graph, dict[Node, Node], list[InputSpec]]:
+    """Return a graph with the module's tensors and the model's inputs, the nodes they stand for, and their signature."""
+    new, specs = Graph(), []
+    held: dict[str, Node] = {}
+    # A signature has the parameters before the buffers.
+    for target in sorted(tensors, key=lambda target: not isinstance(tensors[target], nn.Parameter)):
+        is_parameter = isinstance(tensors[target], nn.Parameter)
+        node = new.placeholder(f"{'p' if is_parameter else 'b'}_{target.replace('.', '_')}")
+        node.meta["val"] = mode.from_tensor(tensors[target], static_shapes=True)
+        kind, persistent = (InputKind.PARAMETER, None) if is_parameter else (InputKind.BUFFER, True)
+        specs.append(InputSpec(kind, TensorArgument(node.name), target, persistent))
+        held[target] = node
+    made = {node: held[str(node.target)] for node in graph.find_nodes(op="get_attr")}
+    for old in graph.find_nodes(op="placeholder"):
+        node = new.placeholder(str(old.target))
+        node.meta["val"] = old.meta["val"]
+        specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
+        made[old] = node
+    return new, made, specs

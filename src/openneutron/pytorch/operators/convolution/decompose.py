@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions of volumes as convolutions of images: the taps along the depth become channels. Convolutions without an axis of batches."""
+"""Convolutions of volumes as convolutions of images: the taps along the depth become channels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.tables import decomposes
 
 _aten = torch.ops.aten
 
@@ -133,28 +132,3 @@ def _taps_of(weight: Tensor, taps: list[int], groups: int) -> Tensor:
     split = weight.reshape(groups, -1, *weight.shape[1:])
     chosen = [split[:, :, :, k] for k in taps] or [torch.zeros_like(split[:, :, :, 0])]
     return _aten.cat.default(chosen, 1).reshape(-1, weight.shape[1], *weight.shape[3:])
-
-
-def _of_a_batch(overload: torch._ops.OpOverload, axes: int) -> Callable[..., Tensor | Keep]:
-    """Return the decomposition of a convolution or pool of ``axes`` axes whose input has no axis of batches."""
-
-    def rule(**given: Any) -> Tensor | Keep:
-        data = next(iter(given))
-        if given[data].dim() != axes + 1:
-            return KEPT
-        given[data] = given[data].unsqueeze(0)
-        result: Tensor = overload(**given)
-        return result.squeeze(0)
-
-    return rule
-
-
-for _overload, _axes in (
-    (_aten.conv1d.default, 1),
-    (_aten.conv1d.padding, 1),
-    (_aten.conv2d.default, 2),
-    (_aten.conv2d.padding, 2),
-    (_aten.conv_transpose1d.default, 1),
-    (_aten.conv_transpose2d.input, 2),
-):
-    decomposes(str(_overload))(_of_a_batch(_overload, _axes))

@@ -10,16 +10,18 @@ operators are taken apart already, have the usual form behind them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
+from typing import ClassVar
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 from torchao.quantization.pt2e import quantize_pt2e
 
-from openneutron.pytorch.graph.inference import to_inference
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.graph.inference import NORMS, to_inference
 from openneutron.pytorch.graph.program import arguments_of
 from openneutron.pytorch.graph.rewriting import NodePass, add_call
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, FoldBatchNorm
@@ -39,6 +41,8 @@ _aten = torch.ops.aten
 @dataclass(frozen=True, slots=True)
 class Inference:
     """Let batch normalizations of graphs that were exported in training mode use their running statistics."""
+
+    targets: ClassVar[Collection[object]] = (*NORMS, BATCH_NORM)
 
     def __call__(self, module: GraphModule) -> PassResult:
         return PassResult(module, to_inference(module, with_dropout=False))
@@ -88,18 +92,19 @@ FIRST = (
 
 def fold_batch_norms(module: GraphModule) -> None:
     """Fold the batch normalizations of a module, in place."""
-    for one in FIRST:
-        one(module)
+    # The passes load the files of all decompositions and lowering rules.
+    from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import NeutronAtenPassManager
+
+    NeutronAtenPassManager(NeutronTargetSpec(), FIRST)(module)
+
+
+_FOLDED = (BATCH_NORM, _aten._native_batch_norm_legit_no_training.default)
+"""The batch normalizations that torchao folds."""
 
 
 def _raises(norm: Node) -> bool:
     """Return whether torchao raises for a batch normalization: it has no running statistics, or follows a layer with a weight or a bias
     that is computed."""
-    if norm.op != "call_function" or norm.target not in (
-        BATCH_NORM,
-        _aten._native_batch_norm_legit_no_training.default,
-    ):
-        return False
     layer = norm.args[0]
     assert isinstance(layer, Node)
     is_computed = any(isinstance(item, Node) and item.op != "get_attr" for item in layer.args[1:3])
@@ -109,7 +114,7 @@ def _raises(norm: Node) -> bool:
 def _folding_first(fold: Callable[[GraphModule], None]) -> Callable[[GraphModule], None]:
     @wraps(fold)
     def folded(module: GraphModule) -> None:
-        if any(map(_raises, module.graph.nodes)):
+        if any(_raises(node) for node in module.graph.nodes if node.target in _FOLDED):
             fold_batch_norms(module)
         fold(module)
 

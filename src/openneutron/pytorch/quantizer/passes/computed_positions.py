@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch.fx import GraphModule, Node
@@ -39,6 +41,8 @@ _CHECKS = (_aten._assert_scalar.default, _aten.sym_constrain_range.default, _ate
 class ComputedPositions:
     """Rewrite ``x[i]``, where ``i`` is an element of a tensor, from a selection by a number, whose bounds no program can be made for
     ahead of the run, to a lookup. A lookup takes positions from 0 on alone: others count from the end first."""
+
+    targets: ClassVar[Collection[object]] = (_aten.item.default,)
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False

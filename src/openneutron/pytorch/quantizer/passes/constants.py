@@ -47,7 +47,11 @@ class FoldConstants:
         known: dict[Node, Value] = {}
         sizes: dict[Node, Mapping[str, int]] = {}
         for node in module.graph.nodes:
-            value = constant_of(module, node) if node.op == "get_attr" else _value_of(node, known)
+            value = constant_of(module, node) if node.op == "get_attr" else None
+            if node.op == "call_function" and (
+                node.target in _FILLED_ALIKE or known.keys() >= set(node.all_input_nodes)
+            ):
+                value = _value_of(node, known)
             if value is None:
                 continue
             known[node] = value
@@ -74,14 +78,9 @@ class FoldConstants:
 
 
 def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
-    """Return the result of a call whose tensors are all known; None where one is unknown, or the call is no plain
-    function of them."""
-    if node.op != "call_function":
-        return None
+    """Return the result of a call whose tensors are all known; None where the call is no plain function of them."""
     if node.target in _FILLED_ALIKE:
         return _filled_alike(node)
-    if any(source not in known for source in node.all_input_nodes):
-        return None
     args, kwargs = (map_arg(item, known.__getitem__) for item in (node.args, node.kwargs))
     if node.target is operator.getitem:
         return args[0][args[1]]

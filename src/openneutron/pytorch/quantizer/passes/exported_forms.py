@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.program import arguments_of
+from openneutron.pytorch.graph.program import WRITTEN_AS, arguments_of, is_functional
 from openneutron.pytorch.graph.rewriting import (
     NodePass,
     add_call,
@@ -56,7 +56,8 @@ class InlineWrappers:
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
-        waiting = [node for node in module.graph.nodes if self._is_inlined(module, node)]
+        wrappers = [node for node in module.graph.nodes if isinstance(node.target, torch._ops.HigherOrderOperator)]
+        waiting = [node for node in wrappers if self._is_inlined(module, node)]
         while waiting:
             copies = _inline(module, waiting.pop())
             waiting += [node for node in copies if self._is_inlined(module, node)]
@@ -131,7 +132,8 @@ class MakeFunctional:
     """
 
     def __call__(self, module: GraphModule) -> PassResult:
-        return PassResult(module, _make_functional(module))
+        calls = [node for node in module.graph.nodes if node.op == "call_function"]
+        return PassResult(module, not all(map(is_functional, calls)) and _make_functional(module))
 
 
 def _make_functional(module: GraphModule) -> bool:
@@ -343,6 +345,40 @@ class PlainMoves(NodePass):
             one, other = node.args[1:] if len(node.args) == 3 else (0, -1)
             order[one], order[other] = order[other], order[one]
         node.target, node.args = _aten.permute.default, (node.args[0], order)
+        return True
+
+
+_AXES: dict[object, int] = {
+    _aten.conv1d.default: 1,
+    _aten.conv1d.padding: 1,
+    _aten.conv2d.default: 2,
+    _aten.conv2d.padding: 2,
+    _aten.conv_transpose1d.default: 1,
+    _aten.conv_transpose2d.input: 2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Batches(NodePass):
+    """Rewrite a convolution whose input has no axis of batches to that of a batch of one. keep: calls to leave alone."""
+
+    keep: Callable[[Node], bool] | None = None
+
+    targets = _AXES
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        data, *others = arguments_of(node).values()
+        if data.meta["val"].dim() != _AXES[node.target] + 1 or (self.keep is not None and self.keep(node)):
+            return False
+        assert isinstance(node.target, torch._ops.OpOverload)
+        batch = add_call(module, node, _aten.unsqueeze.default, data, 0)
+        layer = add_call(module, node, node.target, batch, *others)
+        result = add_call(module, node, _aten.squeeze.dim, layer, 0)
+        for made in (batch, layer, result):
+            notes = node.meta.get("custom", {})
+            made.meta["custom"] = {**notes, WRITTEN_AS: notes.get(WRITTEN_AS, str(node.target))}
+        node.replace_all_uses_with(result)
+        module.graph.erase_node(node)
         return True
 
 

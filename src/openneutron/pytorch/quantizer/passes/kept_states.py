@@ -19,11 +19,9 @@ from openneutron.pytorch.operators.annotations import Kept, argument
 from openneutron.pytorch.quantizer.specs import Place, fixed_spec, owner_of, root_spec, spec_at
 
 
-def annotate_results(node: Node, kept: Kept | None) -> None:
+def annotate_results(node: Node, kept: Kept) -> None:
     """Give the results of a call that keeps a state their quantization. The first result that is read has the call's quantization, the
-    other results share it, and the state is int16. Other calls have one result."""
-    if kept is None:
-        return
+    other results share it, and the state is int16."""
     annotation = node.meta[Q_ANNOTATION_KEY]
     output, annotation.output_qspec = annotation.output_qspec, None
     wide = fixed_spec(kept.scale(node), 0, torch.int16) if output is not None else None

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
@@ -71,6 +71,8 @@ class BooleanMasks:
     """
 
     keep: Callable[[Node], bool] | None = None
+
+    targets: ClassVar[Collection[object]] = (_aten.softmax.int, _aten._softmax.default, _aten.amax.default)
 
     def __call__(self, module: GraphModule) -> PassResult:
         made = _Made(module)

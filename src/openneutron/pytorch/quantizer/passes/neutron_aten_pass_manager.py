@@ -15,6 +15,7 @@ from openneutron.pytorch.quantizer.passes.cell_loops import CellLoops
 from openneutron.pytorch.quantizer.passes.constants import DropUnitFactors, FoldConstants, ScalarsToTensors, SumsToMeans
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.exported_forms import (
+    Batches,
     CastRows,
     DropExpands,
     EarlyConversions,
@@ -54,6 +55,7 @@ def default_passes(
             WholeLayers(keep, training=True),
             ComputedGains(keep),
             PutsToJoins(),
+            Batches(keep),
             Decompose(keep, litert_only),
             PlainCasts(),
             DropExpands(),
@@ -69,6 +71,7 @@ def default_passes(
         WrittenNorms(keep),
         ComputedGains(keep),
         PutsToJoins(),
+        Batches(keep),
         Decompose(keep, litert_only),
         PlainCasts(),
         StatedConversions(),
