@@ -65,7 +65,7 @@ def test_a_compiled_file_is_evaluated_alone(openneutron: Command, refused: Calla
     ended = openneutron("evaluate", "made.pte", "--data", "labelled.npz", "--workers", "1", "--json")
     said = json.loads(ended.out)
     assert ([side["side"] for side in said["sides"]], said["pairs"], said["samples"]) == (["npu"], [], 12)
-    assert refused("evaluate", "made.pte", "--data", "labelled.npz", "--sram-budget", "9000") == (
+    assert refused("evaluate", "made.pte", "--data", "labelled.npz", "--sram-budget", "90") == (
         "--sram-budget: it is for a compile; 'made.pte' is compiled already. Leave it out."
     )
 

@@ -50,7 +50,7 @@ CASES = (
         lambda m, x: (lambda a, b: torch.cat([torch.cat([a, b], 1), F.max_pool2d(torch.cat([b, x], 1), 3, 1, 1)], 1))(
             F.relu(m.conv(x)), m.point(x)
         ),
-        "conv_2d conv_2d concatenation concatenation max_pool_2d concatenation",
+        "conv_2d conv_2d concatenation concatenation max_pool_2d",
     ),
     Case("cat of twice the same", lambda m, x: (lambda y: torch.cat([y, y], 2))(m.conv(x)), "conv_2d concatenation"),
     Case("repeat", lambda m, x: m.conv(x).repeat(2, 1, 3, 1), None),
