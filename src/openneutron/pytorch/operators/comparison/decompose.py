@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Choices by booleans, extrema with their positions, and running sums."""
+"""Choices by booleans, extrema with their positions, running sums, and values in order."""
 
 from __future__ import annotations
 
