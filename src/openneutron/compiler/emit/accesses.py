@@ -122,8 +122,9 @@ def _looked_up(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _sequence(call: KernelCall, name: str, _window: Window) -> Others | None:
-    """Return all steps; a state where it is not set at the start; nothing of the scratch."""
-    if name == "gates" or (name != "input" and call.params["starts"] == 1):
+    """Return all steps; a state where it is not set at the start, to its first value or by the hidden state; nothing of the scratch."""
+    starts = call.params["starts"]
+    if name == "gates" or (name != "input" and starts == 1) or (name == "cell" and starts == 2):
         return None
     return (0, 1), (0, call.views[name].extents[2]), _channels(call, name)
 
