@@ -133,10 +133,16 @@ def test_rows_are_told_apart() -> None:
 
 @pytest.mark.parametrize(
     ("field", "size", "most"),
-    [("profile_size", 2**31, 48), ("profile_size", 49, 48), ("debug_size", 1, 0), ("state_size", 2**31, 65536)],
+    [
+        ("profile_size", 2**31, 65584),
+        ("profile_size", 65585, 65584),
+        ("debug_size", 1, 0),
+        ("state_size", 2**31, 65536),
+    ],
 )
 def test_a_buffer_that_a_run_does_not_fill_is_refused(field: str, size: int, most: int) -> None:
-    """A header of a few bytes may ask for gigabytes of events. The three calls of a run here leave 16 bytes each."""
+    """A header of a few bytes may ask for gigabytes of events. The three calls of a run here leave 16 bytes each, beside 64 KiB of
+    room."""
     program = with_header(small_program(), **{field: size})
     name = field.removesuffix("_size")
     with pytest.raises(InvalidProgramError) as caught:

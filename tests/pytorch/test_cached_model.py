@@ -33,7 +33,7 @@ class TwoParts(nn.Module):
         self.second = nn.Conv2d(8, 4, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(torch.sort(self.first(x), dim=-1).values)
+        return self.second(torch.cumprod(self.first(x), -1))
 
 
 class Counting(nn.Module):
@@ -51,11 +51,11 @@ class Counting(nn.Module):
         return {"sum": self.total + other, "image": self.layer(x)}
 
 
-class Sorted(nn.Module):
+class Product(nn.Module):
     """A network without an operator for the NPU."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.sort(x, dim=-1).values
+        return torch.cumprod(x, -1)
 
 
 def seeded(kind: Callable[[], nn.Module]) -> nn.Module:
@@ -88,7 +88,7 @@ CASES = {
     ),
     "a quantized program": Case(quantized, {"calibration": None}),
     "nothing for the NPU": Case(
-        lambda: seeded(Sorted), {"delegation": DelegationOptions(must_delegate=False, any_runtime=True)}
+        lambda: seeded(Product), {"delegation": DelegationOptions(must_delegate=False, any_runtime=True)}
     ),
 }
 
@@ -203,11 +203,11 @@ def test_the_quantized_module_is_made_when_it_is_read(tmp_path: Path) -> None:
 
 def test_errors_are_those_of_a_compile_without_a_cache(tmp_path: Path, flows: list[str]) -> None:
     compiled(tmp_path)
-    compiled(tmp_path, Sorted(), delegation=DelegationOptions(must_delegate=False, any_runtime=True))
+    compiled(tmp_path, Product(), delegation=DelegationOptions(must_delegate=False, any_runtime=True))
     for kind, arguments in (
         (BudgetError, {"options": CompileOptions(sram_budget=1000)}),
         (InvalidModelError, {"delegation": DelegationOptions(any_runtime=False)}),
-        (InvalidModelError, {"delegation": DelegationOptions(any_runtime=True), "model": Sorted()}),
+        (InvalidModelError, {"delegation": DelegationOptions(any_runtime=True), "model": Product()}),
     ):
         with pytest.raises(kind) as fresh:
             compiled(None, **arguments)

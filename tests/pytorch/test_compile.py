@@ -118,13 +118,13 @@ def test_progress_names_each_step() -> None:
         "Preparing",
         "Calibrating",
         "Converting",
+        "Checking kernels",
         "Measuring the results",
         "Exporting the quantized model",
         "Running ExecuTorch's passes",
         "Partitioning",
         "Compiling",
         "Writing",
-        "Checking kernels",
     ]
     assert [done for step, done, total in told if step == "Calibrating" and total == 3] == [1, 2, 3]
 

@@ -33,7 +33,7 @@ def net():
 """
 
 MESSAGE = (
-    "ExecuTorch's runtime has no kernel for aten.cumprod ('cumprod'), on the CPU, and would not load the program. Write "
+    "ExecuTorch's runtime has no kernel for aten.cumprod ('aten_cumprod_default'), on the CPU, and would not load the program. Write "
     "that part of the model with other operators; or pass DelegationOptions(any_runtime=True) (--any-runtime) for a .pte that runs "
     "where these kernels are."
 )

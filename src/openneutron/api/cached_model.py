@@ -136,7 +136,7 @@ def save(
     outputs: Sequence[OutputAccuracy] = (),
 ) -> None:
     """Write the entry of a model, where it gives the compiled file ``buffer`` again, byte for byte."""
-    lowered = [LoweredPartition(part.name, part.graph, part.interface) for part in parts]
+    lowered = [LoweredPartition(part.name, part.graph, part.interface, part.layers) for part in parts]
     try:
         data = written(CachedModel(tuple(lowered), delegation, frame, tuple(outputs)))
     except TypeError:  # a graph that has no form as data
@@ -154,7 +154,13 @@ def written(model: CachedModel) -> bytes:
         graph, constants = stored.written(part.graph)
         blobs += constants
         partitions.append(
-            {"name": part.name, "graph": graph, "constants": len(constants), "interface": asdict(part.interface)}
+            {
+                "name": part.name,
+                "graph": graph,
+                "constants": len(constants),
+                "interface": asdict(part.interface),
+                "layers": dict(part.layers),
+            }
         )
     facts = {
         "partitions": partitions,
@@ -182,7 +188,8 @@ def read(data: bytes) -> CachedModel | None:
             constants, blobs = blobs[: part["constants"]], blobs[part["constants"] :]
             graph = stored.read(part["graph"], constants)
             graph.verify()
-            partitions.append(LoweredPartition(part["name"], graph, _interface(part["interface"])))
+            layers = {str(name): str(words) for name, words in part["layers"].items()}
+            partitions.append(LoweredPartition(part["name"], graph, _interface(part["interface"]), layers))
         outputs = tuple(record(OutputAccuracy, item) for item in facts["outputs"])
         return CachedModel(tuple(partitions), record(Delegation, facts["delegation"]), frame, outputs)
     except (*UNREADABLE, OpenNeutronError):

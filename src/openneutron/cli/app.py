@@ -56,7 +56,7 @@ COMMANDS = {
         "sweep.sweep",
         "Compile with every combination of options, and measure the accuracy of each where --data is given.",
     ),
-    "pareto": Command("pareto.show_pareto", "Show the modelled time for each amount of SRAM."),
+    "pareto": Command("pareto.show_pareto", "Show the modelled latency for each amount of SRAM."),
     "disasm": Command("disasm.disasm", "List the programs in a compiled file."),
     "kernels": Command("kernels.app", "Kernels that compiled models call."),
     "targets": Command("targets.show_targets", "List the chips, or the facts about one chip with their sources."),

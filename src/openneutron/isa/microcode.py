@@ -22,7 +22,8 @@ from openneutron.isa.rows import ALIGNMENT
 NAMES_TITLE = "openneutron names 1"
 
 MOST_UNCOVERED_BYTES = 1 << 16
-"""The bytes of the persistent area that no state covers, at most; a number of our own choice, as the compiler leaves none."""
+"""The bytes of the persistent area that no state covers, and of the profile buffer that no event takes, at most; a number of our own
+choice, as the compiler leaves none."""
 
 PROFILE_EVENT_BYTES = 16
 """NeutronEvent of NeutronDriver.h: what the driver writes to the profile buffer for a kernel call."""
@@ -139,7 +140,7 @@ class Program:
                 inside, count = at + 1 + len(instruction.values) + instruction["body_words"], instruction["count"]
             calls += count * ("operator" in {item.name for item in instruction.row.fields})
         kept = max((aligned(state["offset"] + state["size"]) for state in states), default=0) + MOST_UNCOVERED_BYTES
-        for name, most in (("profile", calls * PROFILE_EVENT_BYTES), ("debug", 0), ("state", kept)):
+        for name, most in (("profile", calls * PROFILE_EVENT_BYTES + MOST_UNCOVERED_BYTES), ("debug", 0), ("state", kept)):
             stated = header[f"{name}_size"]
             if stated > most:
                 raise InvalidProgramError(

@@ -32,6 +32,7 @@ from openneutron.pytorch.partition.compiled import (
     all_compiled,
     graph_name,
     in_modules,
+    layers_of,
     user_inputs,
 )
 from openneutron.pytorch.partition.gather import HANDOVER, Handover
@@ -188,7 +189,7 @@ class NeutronBackend(BackendDetails):
         folder = None if delegate.intermediates_dir is None else intermediates_folder(delegate.intermediates_dir)
         name = _tag(edge_program)
         converter = converters.get(delegate.options.converter)
-        with in_modules(origins):
+        with in_modules(lambda: layers_of(origins())):
             conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code, trial)
         interface = Interface.of(edge_program, lowered)
         made = CompiledPartition(name, lowered.graph, conversion, interface, trial, origins, lowered)

@@ -73,17 +73,20 @@ class Interface:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredPartition:
-    """A partition before its compile: its name, its graph, and the interface of its delegate call."""
+    """A partition before its compile: its name, its graph, the interface of its delegate call, and the words for the graph's nodes in
+    messages."""
 
     name: str
     graph: Graph = field(repr=False)
     interface: Interface = field(repr=False)
+    layers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def recompiled(self, delegate: DelegateOptions) -> CompiledPartition:
         """Return the partition compiled with these options. Raises as ``Converter.convert`` does."""
         graph = replace(self.graph, name=graph_name(delegate, self.name))
-        conversion = converters.get(delegate.options.converter).convert(graph, delegate.options)
-        return CompiledPartition(self.name, graph, conversion, self.interface, None)
+        with in_modules(lambda: self.layers):
+            conversion = converters.get(delegate.options.converter).convert(graph, delegate.options)
+        return CompiledPartition(self.name, graph, conversion, self.interface, None, known_layers=self.layers)
 
 
 def graph_name(delegate: DelegateOptions, partition: str) -> str:
@@ -96,7 +99,7 @@ class CompiledPartition:
     """A compiled partition; it travels with the lowered module as ``_delegate_info_meta``.
 
     All but ``conversion`` are the same for all options of the compiler. ``origins`` returns those of the graph's nodes in the model,
-    and ``lowered`` has the program's nodes of its tensors; a model from a cache has neither.
+    and ``lowered`` has the program's nodes of its tensors; a model from a cache has neither, but the words of ``known_layers``.
     """
 
     name: str
@@ -106,6 +109,7 @@ class CompiledPartition:
     first_stages: Trial | Prepared | None = field(repr=False)
     origins: Origins = field(default=dict, repr=False)
     lowered: Lowered | None = field(default=None, repr=False)
+    known_layers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledPartition:
         # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.
@@ -126,6 +130,11 @@ class CompiledPartition:
     def _origins(self) -> Mapping[str, Origin]:
         return self.origins()
 
+    @property
+    def layers(self) -> dict[str, str]:
+        """Return the words for each node of the graph in messages; see ``layers_of``."""
+        return layers_of(self._origins) or dict(self.known_layers)
+
     def profiled(self) -> tuple[CompiledPartition, dict[int | str, tuple[int, ...]]]:
         """Return the partition with the origins of its kernel calls in the program, and the debug handles of the events that a
         run logs; itself and nothing where it was compiled without profiling."""
@@ -143,7 +152,7 @@ class CompiledPartition:
     def recompiled(self, delegate: DelegateOptions) -> CompiledPartition:
         """Return the partition compiled with other options of the compiler. Raises as ``Converter.convert`` does."""
         converter = converters.get(delegate.options.converter)
-        with in_modules(lambda: self._origins):
+        with in_modules(lambda: self.layers):
             conversion = converter.convert(self.graph, delegate.options, trial=self._prepared)
         return replace(self, conversion=conversion, first_stages=self._prepared).profiled()[0]
 
@@ -168,16 +177,19 @@ def recompiled(
 
 
 @contextmanager
-def in_modules(origins: Origins) -> Iterator[None]:
-    """Name the layers of a BudgetError by their modules, or by their operators and source lines where they have none."""
+def in_modules(layers: Callable[[], Mapping[str, str]]) -> Iterator[None]:
+    """Name the layers of a BudgetError by their words, as ``layers_of`` returns them."""
     try:
         yield
     except BudgetError as error:
-        known = origins()
-        layers = tuple(
-            dict.fromkeys(_in_words(known[name]) or name if name in known else name for name in error.layers)
-        )
-        raise BudgetError(str(error), error.least_bytes, error.suggestions, layers) from error
+        known = layers()
+        named = tuple(dict.fromkeys(known.get(name) or name for name in error.layers))
+        raise BudgetError(str(error), error.least_bytes, error.suggestions, named) from error
+
+
+def layers_of(origins: Mapping[str, Origin]) -> dict[str, str]:
+    """Return the words for nodes of a graph: their modules, or their operators and source lines where they have none."""
+    return {name: _in_words(origin) for name, origin in origins.items()}
 
 
 def _in_words(origin: Origin) -> str:

@@ -300,7 +300,7 @@ def check_operators(graph: Graph, name: str) -> None:
     Raises InvalidModelError as ``check_kernels`` does, before anything is compiled.
     """
     lacking = {
-        f"{short_name(node)} ('{module_path(node) or node.name}')": None
+        f"{short_name(node)} ('{module_path(node) or op_name(node).replace('.', '_')}')": None  # the Edge program's name
         for node in graph.nodes
         if is_compute(node) and op_name(node) not in LOWER_RULES and _stays_whole(node) and not has_cpu_kernel(node)
     }
