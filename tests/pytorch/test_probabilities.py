@@ -34,7 +34,8 @@ FUNCTIONS = {
     ),
     "soft-argmax by products": lambda m, x: expected_column(x) + 0.5,
     "beside other values": lambda m, x: torch.cat([flat(x), x], 1),
-    "beside other probabilities": lambda m, x: torch.cat([flat(x), torch.softmax(x, -1)], 1),
+    # Behind a function: the parts of a result would have a scale each.
+    "beside other probabilities": lambda m, x: torch.relu(torch.cat([flat(x), torch.softmax(x, -1)], 1)),
     "moved": lambda m, x: flat(x).transpose(1, 2).reshape(1, 8, 32, 32),
     "along the first of two": lambda m, x: torch.softmax(x[0, :, :16], 0),
 }
