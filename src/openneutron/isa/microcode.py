@@ -140,7 +140,11 @@ class Program:
                 inside, count = at + 1 + len(instruction.values) + instruction["body_words"], instruction["count"]
             calls += count * ("operator" in {item.name for item in instruction.row.fields})
         kept = max((aligned(state["offset"] + state["size"]) for state in states), default=0) + MOST_UNCOVERED_BYTES
-        for name, most in (("profile", calls * PROFILE_EVENT_BYTES + MOST_UNCOVERED_BYTES), ("debug", 0), ("state", kept)):
+        for name, most in (
+            ("profile", calls * PROFILE_EVENT_BYTES + MOST_UNCOVERED_BYTES),
+            ("debug", 0),
+            ("state", kept),
+        ):
             stated = header[f"{name}_size"]
             if stated > most:
                 raise InvalidProgramError(
