@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import cache
 
@@ -80,8 +81,15 @@ def samples(model: nn.Module, count: int) -> list[tuple[torch.Tensor, ...]]:
     return found
 
 
-@cache
 def compiled(kind: type[nn.Module], *on_cpu: str) -> tuple[CompiledModel, list[tuple[torch.Tensor, ...]]]:
+    """Return a model in its first state, and inputs."""
+    model, given = once(kind, *on_cpu)
+    model.reset()
+    return model, given
+
+
+@cache
+def once(kind: type[nn.Module], *on_cpu: str) -> tuple[CompiledModel, list[tuple[torch.Tensor, ...]]]:
     torch.manual_seed(0)
     model = kind().eval()
     given = samples(model, 10)
@@ -92,7 +100,8 @@ def compiled(kind: type[nn.Module], *on_cpu: str) -> tuple[CompiledModel, list[t
 
 def assert_same_runs(model: CompiledModel, given: Sequence[tuple[torch.Tensor, ...]]) -> None:
     """Compare ExecuTorch's runtime, twice from the first state on, with the quantized module."""
-    wanted = [model.quantized(*each) for each in given]
+    quantized = copy.deepcopy(model.quantized)  # a run changes the module's state
+    wanted = [quantized(*each) for each in given]
     for _ in range(2):
         for each, expected in zip(given, wanted, strict=True):
             torch.testing.assert_close(model.run(*each)[0], expected, rtol=0, atol=0.02)
