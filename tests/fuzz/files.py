@@ -44,7 +44,7 @@ from tests.support.uint8_files import network
 MOST_BYTES = 1 << 30
 WORD = 4
 VALUES = (0, 1, 2, 3, 255, 2**15, 2**24, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1)
-"""What a word becomes, beside its neighbours, its negative and the size of the file."""
+"""Values that replace a word, beside its neighbours, its negative and the size of the file."""
 
 
 def _compiled() -> bytes:

@@ -73,7 +73,7 @@ THREE = "fully_connected fully_connected fully_connected"
 CASES = (
     Case("attention", lambda: Called(attention), 3 * (HEADS,), 27, f"lookup batch_matmul {DIVIDED_LAST}"),
     Case("causal", lambda: Called(lambda q, k, v: attention(q, k, v, is_causal=True)), 3 * (HEADS,), 28, MASKED_SHORT),
-    Case("truth values as mask", lambda: Masked(MASK), 3 * (HEADS,), 27, MASKED_LONG),
+    Case("booleans as mask", lambda: Masked(MASK), 3 * (HEADS,), 27, MASKED_LONG),
     Case("infinities in a mask", lambda: Masked(torch.where(MASK, 0.5, -torch.inf)), 3 * (HEADS,), 27, MASKED_LONG),
     Case("scale of 1", lambda: Called(lambda q, k, v: attention(q, k, v, scale=1.0)), 3 * ((2, 8, 16),), 27, SHORT),
     Case(

@@ -134,7 +134,7 @@ def _origin(
 
 
 def _common(sources: Sequence[str], before: Mapping[str, _Origin]) -> _Origin | None:
-    """Return the nearest stored tensor that determines all of these; None where there is none. Softsign is such a case: the quotient, in
+    """Return the nearest stored tensor that determines all of these; None where no such tensor exists. Softsign is such a case: the quotient, in
     float, of an int8 tensor and of its magnitude plus 1, which is int8 too."""
     lines = []
     for name in sources:

@@ -112,7 +112,7 @@ AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
     "torchao.utils": _registering_later,
     _DECOMPOSITION: _registering_now,
 }
-"""What each of these modules is executed in."""
+"""The context in which each of these modules is executed."""
 
 
 class ShortImports(MetaPathFinder):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a report says about other options, against a compile with these options."""
+"""The advice of a report is compared with a compile that follows the advice."""
 
 from __future__ import annotations
 

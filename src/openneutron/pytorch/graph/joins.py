@@ -116,7 +116,7 @@ def exchanged(tree: Tree) -> Tree | None:
 
 
 def tree_of(node: Node) -> Tree:
-    """Return the concatenations, behind shape operators, that a node's result is made of; one piece where it is none."""
+    """Return the concatenations, behind shape operators, that a node's result is made of; one piece where the result is no concatenation."""
     shape = shape_of(node)
     assert shape is not None
     whole = Piece(node, (), shape)

@@ -271,7 +271,7 @@ class EarlyConversions(NodePass):
 
 
 def _move_behind(module: GraphModule, node: Node) -> Node | None:
-    """Return the operator that moves the integers which a node converts to float32; None where there is none."""
+    """Return the operator that moves the integers which a node converts to float32; None where no operator moves them."""
     move = node.args[0]
     if not isinstance(move, Node) or move.op != "call_function" or node.meta["val"].dtype != torch.float32:
         return None

@@ -119,7 +119,7 @@ class _Made:
     module: GraphModule
     nodes: dict[Any, Node] = field(default_factory=dict)
     hidden: list[Node | Tensor] = field(default_factory=list)
-    """What hides the scores at hand: booleans, computed or constant."""
+    """The booleans that hide scores, computed or constant."""
 
     def rewrite(self, scores: Node) -> bool:
         """Rewrite the masks of scores; return False where there are none."""
