@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.nn.quantizable.modules.rnn import LSTM as QuantizableLSTM
 
+import openneutron
 from openneutron.api.pytorch import analyse
 from openneutron.pytorch.operators.recurrent.decompose import MOST_STEPS
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
@@ -200,3 +201,25 @@ def test_slices_of_what_is_itself_merged_share_their_functions() -> None:
     names = [str(node.target) for node in module.graph.nodes]
     assert (names.count("aten.sigmoid.default"), names.count("aten.tanh.default")) == (1, 1)
     torch.testing.assert_close(module(x), Model()(x))
+
+
+def test_a_gru_cell_that_begins_with_zeros_reads_no_state() -> None:
+    """The hidden state of zeros is not in memory, so that the state is not made of it."""
+
+    class Feedback(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.out = torch.nn.GRUCell(6, 8), torch.nn.Linear(8, 6)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = x.new_zeros(1, 8)
+            for _ in range(3):
+                h = self.cell(x, h)
+                x = self.out(h)
+            return x
+
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 6),) for _ in range(4)]
+    made = openneutron.compile(Feedback().eval(), samples[0], calibration=samples)
+    for sample in samples:
+        assert torch.allclose(torch.as_tensor(made.run(*sample)[0]), made.quantized(*sample), atol=0.03)

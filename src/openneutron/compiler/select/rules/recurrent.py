@@ -209,7 +209,8 @@ def gated(graph: Graph, node: Node) -> list[KernelCall]:
         "cells": cells,
         "outputs": cells,
         "backwards": int(node.attrs.get("backwards", False)),
-        "starts": 2 if node.attrs.get("from_hidden") else int(starts),
+        # A hidden state of first values alone is not in memory; the units' state that follows from it is 0.
+        "starts": 1 if starts else 2 * bool(node.attrs.get("from_hidden")),
         "first_hidden": zero,
         "kind": KINDS[node.attrs.get("activation", node.op)],
         "state_bits": layer.state_bits(graph, node),
