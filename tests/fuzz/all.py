@@ -3,10 +3,10 @@
 
 Seeds go round the targets: i.MX RT700, MCX N94x, i.MX 95, i.MX 943, and random chips of both classes. Of the graphs of a target, every
 fourth has int16 activations, where the target computes on them, and every fourth has states from one run to the next. The graphs have 2 to
-8 operators of the whole alphabet; resizes, transposed convolutions, slices, pads, broadcasts and recurrent layers are drawn more often. Each
-graph is compiled, with the audit, for a random budget; where the graph does not fit, for the least budget that the error names; and for
-the memory of the target. Each program is run and compared with LiteRT byte by byte. Several processes may go through ranges of seeds beside
-one another.
+8 operators of the whole alphabet; resizes, transposed convolutions, slices, pads, broadcasts and recurrent layers are drawn more often.
+Each graph is compiled, with the audit, for a random budget; where the graph does not fit, for the least budget that the error names; and
+for the memory of the target. Each program is run and compared with LiteRT byte by byte; a layer that LiteRT lacks is computed by a program
+of its own. Several processes may go through ranges of seeds beside one another.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelErro
 from openneutron.ir import Graph
 from openneutron.simulator import Simulator
 from openneutron.targets import Target
+from tests.suites.targets import reference
 from tests.support import oracle, random_chips, random_graphs, random_wide, stateful_graphs
 
 TARGETS = ("imxrt700", "imx95", "mcxn94x", "imx943", "drawn C", "drawn S")
@@ -46,6 +47,9 @@ FREQUENT = (
     "mul",
     "broadcast_to",
     "unidirectional_sequence_lstm",
+    "bidirectional_sequence_lstm",
+    "gru",
+    "rnn",
     "svdf",
     "conv_2d",
     "depthwise_conv_2d",
@@ -103,12 +107,16 @@ def graph_of(seed: int) -> Graph:
 
 
 def check(seed: int) -> tuple[int, int]:
-    """Compile and compare the graph of a seed at its budgets; return the numbers of programs, and of programs whose first schedule was faulty.
+    """Compile and compare the graph of a seed, as ``check_graph`` does."""
+    return check_graph(graph_of(seed), target_of(seed), seed)
+
+
+def check_graph(graph: Graph, target: Target, seed: int) -> tuple[int, int]:
+    """Compile and compare a graph at budgets drawn from a seed; return the numbers of programs, and of programs whose first schedule was faulty.
 
     No program is made where the graph is no valid model (a scale that LiteRT refuses) or has no schedule. Raises AssertionError for any
     difference.
     """
-    graph, target = graph_of(seed), target_of(seed)
     random = np.random.default_rng(seed)
     options = CompileOptions(prefetch_constants=bool(random.integers(2)), io_place=("arena", "caller")[seed // 24 % 2])
     try:
@@ -152,22 +160,15 @@ def _at_budgets(
 
 def _compare(graph: Graph, made: list[Compiled], seed: int) -> None:
     """Raise AssertionError where a program gives other bytes than LiteRT in one of its runs."""
-    plain = stateful_graphs.without_states(graph) if graph.states else graph
-    simulators = [Simulator(each.program) for each in made]
     random = np.random.default_rng(seed)
-    held = [
-        np.zeros(graph[state.tensor].shape, graph[state.tensor].dtype.numpy) if state.initial is None else state.initial
-        for state in graph.states
-    ]
-    for run in range(RUNS if graph.states else 1):
-        inputs = oracle.random_inputs(graph, random)
-        wanted = dict(zip(plain.outputs, oracle.reference_outputs(plain, [*inputs, *held]), strict=True))
-        held = [wanted[state.update] for state in graph.states]
+    runs = [oracle.random_inputs(graph, random) for _ in range(RUNS if graph.states else 1)]
+    simulators = [Simulator(each.program) for each in made]
+    for run, (inputs, wanted) in enumerate(zip(runs, reference.outputs_of(graph, runs), strict=True)):
         for each, simulator in zip(made, simulators, strict=True):
             results = simulator.run([np.ascontiguousarray(value) for value in inputs])
-            for name, got in zip(graph.outputs, results, strict=True):
+            for name, got, right in zip(graph.outputs, results, wanted, strict=True):
                 where = f"{name}, run {run}, {each.report.sram_bytes} bytes on {each.report.target}"
-                assert got.tobytes() == np.ascontiguousarray(wanted[name]).tobytes(), where
+                assert got.tobytes() == np.ascontiguousarray(right).tobytes(), where
 
 
 def _batch(first: int, end: int, writes: int) -> None:
@@ -206,8 +207,7 @@ def _reference_ends(seed: int) -> bool:
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         graph = graph_of(seed)
-        plain = stateful_graphs.without_states(graph) if graph.states else graph
-        oracle.reference_outputs(plain, oracle.random_inputs(plain, seed))
+        reference.outputs_of(graph, [oracle.random_inputs(graph, seed)])
         os._exit(0)
     return os.waitpid(child, 0)[1] != 0
 
