@@ -141,7 +141,7 @@ OF_CHIPS := tests/compiler tests/cortex_m33/test_instructions.py tests/driver te
 
 soak: $(VENV)/.suites
 	$(BIN)/python -W ignore -m tests.suites.executorch_operators --page build/executorch-operators.md
-	$(BIN)/python -W ignore -m tests.suites.op_db --samples 8
+	$(BIN)/python -W ignore -m tests.suites.op_db --samples 8 --target imxrt700 --target imx95
 	$(BIN)/python -W ignore -m tests.suites.people
 	$(BIN)/python -W ignore -m tests.suites.architectures
 	$(BIN)/python -W ignore -m tests.suites.targets

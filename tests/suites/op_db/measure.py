@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import resource
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,18 +16,18 @@ from torch import Tensor
 import openneutron
 from openneutron.api.pytorch import CompiledModel
 from openneutron.errors import OpenNeutronError
-from openneutron.options import DelegationOptions
+from openneutron.options import CompileOptions, DelegationOptions
 from openneutron.pytorch.partition.delegation import check_kernels
 from openneutron.pytorch.quantizer.specs import activation_spec
 from openneutron.third_party import suppressed
 from tests.suites.op_db.samples import Sample, Samples, results_of
 
 WHOLE, PART, CPU = "whole", "in part", "on the CPU"
-NOTHING = "computes nothing"
+NOTHING, EMPTY = "computes nothing", "without elements"
 NOT_RUN, REFUSED, FAILED, WRONG = "not run", "refused", "failed", "wrong"
 COARSE = "coarse"
-"""The kinds of outcomes of a sample. NOTHING: a view, a result without elements, or one that does not
-depend on the input. NOT_RUN: it is compiled, and ends in the message that ExecuTorch's runtime has no kernel for an operator on the
+"""The kinds of outcomes of a sample. NOTHING: a view, or a result that does not
+depend on the input. EMPTY: an operator on the CPU, where a tensor of the sample has no elements. NOT_RUN: it is compiled, and ends in the message that ExecuTorch's runtime has no kernel for an operator on the
 CPU, or would not run the program. REFUSED: a message before anything is compiled, for example where a shape depends on the data, or
 the runtime has no kernel for an operator that is certain to stay on the CPU. FAILED: an exception that is no message. COARSE: results further from float than the
 rounding of inputs and outputs explains, but those of the quantized module in PyTorch's own arithmetic: the scale of an
@@ -47,7 +48,10 @@ SMALL = 1 / 256
 """The largest difference that counts as right for every operator: a step of LiteRT's fixed scale of sigmoid and softmax."""
 
 MOST_SECONDS = 240
-"""Seconds after which samples count as failed."""
+"""Seconds of CPU time after which samples count as failed."""
+
+MOST_WAITED = 3600
+"""Seconds of waiting after which samples count as failed."""
 
 WRONG_IN_EXECUTORCH = {
     "aten.max_pool2d_with_indices_backward.default": "ExecuTorch's kernel adds gradients to memory that it does not clear"
@@ -72,55 +76,69 @@ class Outcome:
     exact: float | None = None
 
 
-def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
-    """Return the samples' outcomes: several compiled as one model, or fewer where that fails or is wrong, down to one.
+def outcomes(samples: Sequence[Sample], targets: Sequence[str]) -> list[tuple[Outcome, ...]]:
+    """Return the samples' outcomes, one for each target: several samples compiled as one model, or fewer where that fails or is
+    wrong, down to one.
 
     Each model is compiled and run in a process of its own, so that a crash is an outcome.
     """
     groups = [samples[first : first + TOGETHER] for first in range(0, len(samples), TOGETHER)]
-    return [outcome for group in groups for outcome in _of_group(group)]
+    return [outcome for group in groups for outcome in _of_group(group, targets)]
 
 
-def _of_group(samples: Sequence[Sample]) -> list[Outcome]:
-    together = _apart(samples)
-    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOTHING, COARSE) for item in together):
+def _of_group(samples: Sequence[Sample], targets: Sequence[str]) -> list[tuple[Outcome, ...]]:
+    together = _apart(samples, targets)
+    if len(samples) == 1 or all(item.kind in _GOOD for items in together for item in items):
         return together
     half = len(samples) // 2
-    return [*_of_group(samples[:half]), *_of_group(samples[half:])]
+    return [*_of_group(samples[:half], targets), *_of_group(samples[half:], targets)]
 
 
-def _apart(samples: Sequence[Sample]) -> list[Outcome]:
+_GOOD = (WHOLE, PART, CPU, NOTHING, EMPTY, COARSE)
+
+
+def _apart(samples: Sequence[Sample], targets: Sequence[str]) -> list[tuple[Outcome, ...]]:
     """Return the outcomes from a child process, or the same failure for each sample where it crashes or takes too
     long."""
     here, there = multiprocessing.get_context("fork").Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_send, args=(there, samples))
+    child = multiprocessing.get_context("fork").Process(target=_send, args=(there, samples, targets))
     child.start()
     there.close()
     try:
-        if not here.poll(MOST_SECONDS):
-            return [Outcome(FAILED, (f"it takes more than {MOST_SECONDS} s",))] * len(samples)
-        found: list[Outcome] = here.recv()
+        if not here.poll(MOST_WAITED):
+            return _alike(Outcome(FAILED, (f"it takes more than {MOST_WAITED} s",)), samples, targets)
+        found: list[tuple[Outcome, ...]] = here.recv()
         return found
     except EOFError:
         child.join()
-        return [Outcome(FAILED, (f"the process ends with exit code {child.exitcode}",))] * len(samples)
+        return _alike(Outcome(FAILED, (f"the process ends with exit code {child.exitcode}",)), samples, targets)
     finally:
         child.kill()
         child.join()
         here.close()
 
 
-def _send(there: Connection, samples: Sequence[Sample]) -> None:
+def _alike(outcome: Outcome, samples: Sequence[Sample], targets: Sequence[str]) -> list[tuple[Outcome, ...]]:
+    return [(outcome,) * len(targets)] * len(samples)
+
+
+def _send(there: Connection, samples: Sequence[Sample], targets: Sequence[str]) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
     torch.set_num_threads(1)  # a pool of threads does not survive the fork
-    there.send(_outcomes(samples))
+    there.send(outcomes_here(samples, targets))
 
 
-def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
-    """Return the outcomes of samples that are compiled as one model; an error of that compile counts for each
-    sample."""
+def outcomes_here(samples: Sequence[Sample], targets: Sequence[str]) -> list[tuple[Outcome, ...]]:
+    """Return the outcomes of samples that are compiled as one model, in this process; an error of that compile counts for
+    each sample.
+
+    The model is quantized and partitioned once, since both are the same for chips that compute the same types. Its programs are
+    compiled and run for each target.
+    """
     torch.manual_seed(0)
     module = Samples(list(samples)).eval()
     tensors = module.tensors
+    first, *others = targets
     try:
         with torch.no_grad(), suppressed():
             real = module(*(tensor.clone() for tensor in tensors))
@@ -128,42 +146,58 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
                 module,
                 tensors,
                 calibration=[tensors],
+                options=CompileOptions(target=first),
                 name="sample",
                 delegation=DelegationOptions(must_delegate=False),
             )
-            mine, message = _run(program, tensors)
+            runs = [_run(program, tensors)]
+            runs += [_run(program.recompile(target=other), tensors) for other in others]
             # The reference takes the inputs rounded to int8, as any int8 kernel does.
             rounded = module(*(_rounded(tensor) for tensor in tensors))
     except OpenNeutronError as error:
         is_late = any(frame.name == check_kernels.__name__ for frame in traceback.extract_tb(error.__traceback__))
-        return [Outcome(NOT_RUN if is_late else REFUSED, (str(error),)) for _ in samples]
+        return _alike(Outcome(NOT_RUN if is_late else REFUSED, (str(error),)), samples, targets)
     except Exception as error:
-        return [Outcome(FAILED, (_in_short(error),)) for _ in samples]
+        return _alike(Outcome(FAILED, (_in_short(error),)), samples, targets)
+    columns = [_judged(samples, program, results, message, real, rounded) for results, message in runs]
+    return list(zip(*columns, strict=True))
+
+
+def _judged(
+    samples: Sequence[Sample],
+    program: CompiledModel,
+    results: Sequence[Tensor],
+    message: str,
+    real: Sequence[object],
+    rounded: Sequence[object],
+) -> list[Outcome]:
+    """Return the outcomes of one run of a model of samples: of its results, or of the message where ExecuTorch refused it."""
+    tensors = [tensor for sample in samples for tensor in sample.tensors]
     found, taken = [], 0
     for place, (expected, exact) in enumerate(zip(real, rounded, strict=True)):
         wanted, best = list(results_of(expected)), list(results_of(exact))
-        got, taken = mine[taken : taken + len(wanted)], taken + len(wanted)
+        which = slice(taken, taken + len(wanted))
+        got, taken = list(results[which]), which.stop
         path = f"parts.{place}"
         on_cpu = [item for item in program.delegation.on_cpu if item.module == path and item.computes]
         reasons = tuple(f"{item.overload}: {item.reason}" for item in on_cpu)
         on_npu = any(item.name == path for item in program.delegation.on_npu)
-        empty = not any(tensor.numel() for tensor in wanted)
-        kind = (
-            NOTHING if empty or not (reasons or on_npu) else PART if reasons and on_npu else CPU if reasons else WHOLE
-        )
+        kind = (PART if reasons else WHOLE) if on_npu else CPU if reasons else NOTHING
+        if reasons and not all(tensor.numel() for tensor in (*samples[place].tensors, *wanted)):
+            kind = EMPTY
         wrong = tuple(WRONG_IN_EXECUTORCH[item.overload] for item in on_cpu if item.overload in WRONG_IN_EXECUTORCH)
         if any(tensor.is_floating_point() and not tensor.isfinite().all() for tensor in samples[place].tensors):
             wrong = (*wrong, NOT_FINITE)
         is_comparable = samples[place].is_defined and not wrong
-        if not message and (not is_comparable or any(_is_random(item.overload) for item in on_cpu)):
+        if message:
+            found.append(Outcome(NOT_RUN if reasons else REFUSED, (*reasons, message)))
+        elif not is_comparable or any(_is_random(item.overload) for item in on_cpu):
             found.append(Outcome(kind, (*reasons, *wrong)))
-        elif not message:
+        else:
             outcome = _compared(kind, reasons, wanted, got, best)
-            if outcome.kind == WRONG and _is_as_quantized(program, tensors, slice(taken - len(wanted), taken), got):
+            if outcome.kind == WRONG and _is_as_quantized(program, tensors, which, got):
                 outcome = replace(outcome, kind=COARSE)
             found.append(outcome)
-        else:
-            found.append(Outcome(NOT_RUN if reasons else REFUSED, (*reasons, message)))
     return found
 
 

@@ -7,11 +7,20 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import openneutron.pytorch  # noqa: F401  # isort: skip  (before torch and ExecuTorch, whose warnings on import it turns off)
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from openneutron.pytorch.graph.pointwise import is_pointwise_operator
+from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.partition.delegation import decomposed, has_kernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +86,38 @@ def _runs(sample: Sample) -> bool:
     except (RuntimeError, AssertionError):  # operators of other devices raise AssertionError
         return False
     return True
+
+
+def lacks_kernel(sample: Sample) -> bool:
+    """Return whether PyTorch computes the call with an operator that the toolchain neither has a rule for nor a kernel on the CPU: a
+    guess at whether the call is refused."""
+    with torch.no_grad(), _Overloads() as seen:
+        sample.call(*(tensor.clone() for tensor in sample.tensors))
+    return not all(map(_is_known, seen.overloads))
+
+
+class _Overloads(TorchDispatchMode):
+    """The ATen operators that are called inside a with statement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overloads: set[OpOverload] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.overloads.add(func)
+        return func(*args, **(kwargs or {}))
+
+
+@cache
+def _is_known(overload: OpOverload) -> bool:
+    return (
+        any(str(overload) in rules for rules in (LOWER_RULES, DECOMPOSITIONS))
+        or overload in decomposed()
+        or is_pointwise_operator(overload)
+        or overload._schema.is_mutable
+        or any(item.alias_info is not None for item in overload._schema.returns)
+        or has_kernel(overload)
+    )
 
 
 class _Called(nn.Module):

@@ -245,11 +245,12 @@ def has_cpu_kernel(node: Node) -> bool:
     """Return whether a call can run on the CPU. Calls that are no operators of a library (getitem, control flow, sizes)
     can."""
     overload = overload_of(node)
-    return overload is None or str(overload) in _VIEWS or _has_kernel(overload)
+    return overload is None or str(overload) in _VIEWS or has_kernel(overload)
 
 
 @cache
-def _has_kernel(overload: torch._ops.OpOverload) -> bool:
+def has_kernel(overload: torch._ops.OpOverload) -> bool:
+    """Return whether ExecuTorch's runtime has a kernel for an operator."""
     if not any(isinstance(item.type, torch.TensorType) for item in overload._schema.returns):
         # Lists of tensors and numbers are told apart by the emitter; it says itself what it can't do.
         return True
