@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from openneutron.errors import InvalidOptionError
 from openneutron.evaluation import cluster
 from tests.evaluation.conftest import SAMPLES
 
-distributed = pytest.importorskip("distributed")
+if find_spec("distributed") is None:
+    pytest.skip("distributed is not installed", allow_module_level=True)
 
 PATIENCE_SECONDS = 60
 
@@ -50,7 +52,9 @@ def two_workers(tmp_path: Path) -> Iterator[Cluster]:
         workers = [started("worker", "--nthreads", "1", "--no-nanny", "--no-dashboard") for _ in range(2)]
         processes += workers
         address = json.loads(file.read_text())["address"]
-        with distributed.Client(address, set_as_default=False) as client:
+        from distributed import Client
+
+        with Client(address, set_as_default=False) as client:
             client.wait_for_workers(2, timeout=PATIENCE_SECONDS)
         yield Cluster(address, workers)
     finally:

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from openneutron.isa import Program, base, decode
+from openneutron.isa import base, decode
 from openneutron.isa.steps import CallStep, CopyStep, WaitStep, calls, steps
 from openneutron.simulator import Simulator
 from tests.support import programs
@@ -27,10 +26,10 @@ def test_copies_and_waits_are_steps() -> None:
     ]
 
 
-@pytest.mark.parametrize("program", seeds())
-def test_the_calls_are_those_of_the_driver(program: Program) -> None:
-    made: list[tuple[int, int]] = []
-    with Simulator(program) as simulator:
-        inputs = [np.zeros(item["size"], np.uint8) for item in simulator.microcode.inputs]
-        simulator.run(inputs, lambda moment: made.append((moment.operator, moment.cycles)))
-    assert [(step.operator, step.cycles) for step in calls(decode(program))] == made
+def test_the_calls_are_those_of_the_driver() -> None:
+    for number, program in enumerate(seeds()):
+        made: list[tuple[int, int]] = []
+        with Simulator(program) as simulator:
+            inputs = [np.zeros(item["size"], np.uint8) for item in simulator.microcode.inputs]
+            simulator.run(inputs, lambda moment, made=made: made.append((moment.operator, moment.cycles)))  # type: ignore[misc]
+        assert [(step.operator, step.cycles) for step in calls(decode(program))] == made, number

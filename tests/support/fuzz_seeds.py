@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
@@ -14,6 +16,7 @@ from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode, encode
 from tests.support import programs, random_graphs, random_wide, token_blocks
 from tests.support.attention_graphs import attention, block
+from tests.support.built_once import built_once
 from tests.support.embedding_tables import table
 from tests.support.excitation_graphs import ACTIVATIONS, squeeze_excite
 from tests.support.hand_made_cascade import compiled_with, three_operators
@@ -66,7 +69,16 @@ def in_tiles() -> list[Program]:
 
 @functools.cache
 def seeds() -> tuple[Program, ...]:
-    """Hand-made programs and compiled ones, which call every kernel between them."""
+    """Hand-made programs and compiled ones, which call every kernel between them. One process of a run compiles them."""
+
+    def build(folder: Path) -> None:
+        (folder / "programs").write_bytes(pickle.dumps(_compiled()))
+
+    made: tuple[Program, ...] = pickle.loads((built_once("fuzz-seeds", build) / "programs").read_bytes())
+    return made
+
+
+def _compiled() -> tuple[Program, ...]:
     made = [
         programs.inverted_twice(),
         programs.inverted_twice(profile_size=32),
