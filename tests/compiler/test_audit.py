@@ -13,6 +13,7 @@ from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import checked
 from openneutron.compiler.emit.accesses import RULES, is_element_by_element, read_window, whole_window
 from openneutron.compiler.emit.audit import audit
+from openneutron.compiler.emit.meanings import Memory, Shape
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.errors import CompilerFaultError
@@ -235,3 +236,24 @@ def test_what_a_window_reads_is_what_its_taps_touch(kernel: str) -> None:
 def _taps(outputs: range, stride: int, pad: int, size: int, dilation: int, extent: int) -> Sequence[int]:
     every = (place * stride - pad + tap * dilation for place in outputs for tap in range(size))
     return [tap for tap in every if 0 <= tap < extent]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_meanings_of_a_memory_are_those_of_an_array(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    size = int(random.integers(1, 200))
+    memory, plain = Memory("SCRATCH", size), np.zeros(size, np.int32)
+    for _ in range(60):
+        axes = [(int(random.integers(1, 5)), int(random.integers(0, 20))) for _ in range(random.integers(0, 3))]
+        shape = Shape.of(axes, int(random.integers(1, 9)))
+        if shape.reach > size:
+            continue
+        at, meaning = int(random.integers(0, size - shape.reach + 1)), int(random.integers(-3, 4))
+        places = shape.of_array(np.arange(size, dtype=np.int32), at)
+        assert np.array_equal(memory.meanings(at, shape), plain[places])
+        assert memory.at(at) == plain[at]
+        for other in {int(plain[at]), meaning}:
+            assert memory.holds(at, shape, other) == bool((plain[places] == other).all())
+        memory.write(at, shape, meaning)
+        plain[places] = meaning
+    assert np.array_equal(memory.meanings(0, Shape(size)), plain)

@@ -38,8 +38,10 @@ class Record:
 
     def __post_init__(self) -> None:
         assert len(self.values) == len(self.row.fields), f"{self.row.name} takes {len(self.row.fields)} words"
-        for column, value in zip(self.row.fields, self.values, strict=True):
-            column.check(value)
+        # A value in this range fits any word.
+        if self.values and (min(self.values) < 0 or max(self.values) >= 2**31):
+            for column, value in zip(self.row.fields, self.values, strict=True):
+                column.check(value)
 
     def __getitem__(self, name: str) -> int:
         return self.values[self.row.index(name)]
@@ -52,9 +54,8 @@ class Record:
 
 def record(row: Row, **values: int) -> Record:
     """Return a record of ``row``; every field must be given, by name."""
-    names = tuple(column.name for column in row.fields)
-    assert set(names) == set(values), f"{row.name}: {sorted(set(names) ^ set(values))} missing or unknown"
-    return Record(row, tuple(int(values[name]) for name in names))
+    assert values.keys() == set(row.names), f"{row.name}: {sorted(set(row.names) ^ values.keys())} missing or unknown"
+    return Record(row, tuple(int(values[name]) for name in row.names))
 
 
 def base(kind: str, index: int = 0) -> int:
@@ -113,6 +114,10 @@ class Program:
 
     def verify(self) -> None:
         """Raise InvalidProgramError where sizes or checksums do not fit the header."""
+        self.verified_header()
+
+    def verified_header(self) -> Record:
+        """Return the header's words; raises InvalidProgramError as ``verify`` does."""
         header = self.header
         for name, blob in (("microcode", self.microcode), ("weights", self.weights), ("kernels", self.kernels)):
             stated = header[f"{name}_size"]
@@ -126,6 +131,7 @@ class Program:
             raise InvalidProgramError("program: the weights' checksum is wrong. The file is corrupt.")
         if header["profile_size"] or header["debug_size"] or header["state_size"]:
             self._verify_filled(header)
+        return header
 
     def _verify_filled(self, header: Record) -> None:
         """Raise InvalidProgramError where a memory that the driver fills is larger than what the program has for it: the profile buffer
@@ -258,7 +264,7 @@ def _read_header(blob: bytes) -> Record:
     count = len(rows.HEADER.fields)
     if len(blob) < 4 * count:
         raise InvalidProgramError(f"microcode: it is {len(blob)} bytes; its header alone has {4 * count}.")
-    header = Record(rows.HEADER, tuple(int(word) for word in np.frombuffer(blob, "<u4", count)))
+    header = Record(rows.HEADER, tuple(np.frombuffer(blob, "<u4", count).tolist()))
     if header["magic"] != rows.MAGIC:
         raise InvalidProgramError(
             f"microcode: its first word is 0x{header['magic']:08x}; microcode starts with 0x{rows.MAGIC:08x}."
@@ -276,28 +282,37 @@ class _Words:
     """The words of a microcode blob. Raises InvalidProgramError for records that it does not hold."""
 
     def __init__(self, microcode: bytes) -> None:
-        self.unsigned: list[int] = np.frombuffer(microcode, "<u4", len(microcode) // 4).tolist()
         self.signed: list[int] = np.frombuffer(microcode, "<i4", len(microcode) // 4).tolist()
 
+    def unsigned(self, at: int) -> int:
+        return self.signed[at] & 0xFFFFFFFF
+
     def read(self, row: Row, at: int) -> Record:
-        if at + len(row.fields) > len(self.unsigned):
+        values = self.signed[at : at + len(row.names)]
+        if len(values) < len(row.names):
             raise InvalidProgramError(f"microcode: a {row.name} at word {at} runs past its end.")
-        return Record(
-            row, tuple((self.signed if field.signed else self.unsigned)[i] for i, field in enumerate(row.fields, at))
-        )
+        if values and min(values) < 0:
+            for place in row.unsigned:
+                values[place] &= 0xFFFFFFFF
+        # Words need no check of their range.
+        made = object.__new__(Record)
+        object.__setattr__(made, "row", row)
+        object.__setattr__(made, "values", tuple(values))
+        return made
 
     def read_many(self, row: Row, at: int, count: int) -> tuple[Record, ...]:
         width = len(row.fields)
-        if at + count * width > len(self.unsigned):
+        if at + count * width > len(self.signed):
             raise InvalidProgramError(f"microcode: {count} {row.name} records at word {at} run past its end.")
         return tuple(self.read(row, at + i * width) for i in range(count))
 
     def read_coded(self, table: Mapping[int, Row], what: str, at: int) -> Record:
-        if at >= len(self.unsigned):
+        if at >= len(self.signed):
             raise InvalidProgramError(f"microcode: an {what} at word {at} runs past its end.")
-        code, length = self.unsigned[at] & 0xFFFF, self.unsigned[at] >> 16
+        word = self.unsigned(at)
+        code, length = word & 0xFFFF, word >> 16
         row = table.get(code)
-        if row is None or length != len(row.fields):
+        if row is None or length != len(row.names):
             raise InvalidProgramError(f"microcode: unknown {what} {code} of {length} words at word {at}.")
         return self.read(row, at + 1)
 
@@ -312,16 +327,15 @@ class _Words:
 
 def decode(program: Program) -> Microcode:
     """Return the program's records; raises InvalidProgramError where the blobs do not hold them."""
-    program.verify()
-    header = program.header
+    header = program.verified_header()
     words = _Words(program.microcode)
     inputs, outputs = header["input_count"], header["output_count"]
     bindings = words.read_many(rows.BINDING, header["bindings_offset"], inputs + outputs)
     buffers = words.read_many(rows.BUFFER, header["buffers_offset"], header["buffer_count"])
     table, count = header["operators_offset"], header["operator_count"]
-    if table + count > len(words.unsigned):
+    if table + count > len(words.signed):
         raise InvalidProgramError(f"microcode: {count} operators at word {table} run past its end.")
-    places = [words.unsigned[table + i] for i in range(count)]
+    places = [words.unsigned(table + i) for i in range(count)]
     operators = tuple(words.read_coded(rows.KERNEL_BY_CODE, "operator", place) for place in places)
     names = _decode_names(program.kernels)
     if names and len(names) != count:

@@ -204,21 +204,25 @@ def rows_read(call: KernelCall, name: str) -> Reads:
     return _along(call, name, 1)
 
 
+def read_beside_rows(call: KernelCall, name: str, window: Window) -> Others | None:
+    """Return what a call reads of its input ``name`` to compute a window of its output, without the rows; None: it reads nothing."""
+    return RULES[call.kernel](call, name, window)
+
+
 def read_window(call: KernelCall, name: str, window: Window) -> Window | None:
     """Return the window that a call reads of its input ``name`` to compute a window of its output; None: it reads nothing."""
-    others = RULES[call.kernel](call, name, window)
+    others = read_beside_rows(call, name, window)
     return None if others is None else (others[0], rows_read(call, name)(*window[1]), others[1], others[2])
 
 
-def written_window(call: KernelCall, name: str, window: Window) -> Window:
-    """Return the window that a call writes of its output, of a state or of its scratch to compute a window of its output."""
+def written_beside_rows(call: KernelCall, name: str, window: Window) -> Others:
+    """Return what a call writes of its output, of a state or of its scratch to compute a window of its output, without the rows."""
     if name == "output":
-        return window
+        return window[0], window[2], window[3]
     _, _, cols, channels = call.views[name].extents
-    rows = rows_written(call, name)(*window[1])
     if name.endswith("between"):
-        return window[0], rows, window[2], (0, channels)
-    return (0, 1), rows, (0, cols), (0, channels)
+        return window[0], window[2], (0, channels)
+    return (0, 1), (0, cols), (0, channels)
 
 
 def rows_written(call: KernelCall, name: str) -> Reads:

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.emit.accesses import (
     COPIED_BY_KERNEL,
-    Window,
+    Others,
     block_scratch,
     is_element_by_element,
-    read_window,
+    read_beside_rows,
     rows_read,
     rows_written,
     whole_window,
-    written_window,
+    written_beside_rows,
 )
 from openneutron.compiler.emit.meanings import UNDEFINED, Memory, Shape
 from openneutron.compiler.emit.packing import Packed, packed
@@ -33,7 +35,7 @@ from openneutron.compiler.schedule.needs import Reads, Span
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.isa import Microcode, Program, Record, base_text, decode
-from openneutron.isa.rows import BASES, BUFFER, INSTRUCTION_BY_NAME, KERNELS
+from openneutron.isa.rows import BASES, BUFFER, INSTRUCTION_BY_NAME
 
 Addresses = npt.NDArray[np.int64]
 
@@ -68,8 +70,7 @@ class _Faulty(Exception):
     """A call accesses bytes outside of a memory: its other accesses are not followed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Access:
+class _Access(NamedTuple):
     """Bytes of a memory that a call reads or writes, and the meaning that they have or get."""
 
     memory: Memory
@@ -78,19 +79,22 @@ class _Access:
     meaning: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Transfer:
-    """A copy under way: the bytes that it writes, and those that it reads."""
+class _Transfer(NamedTuple):
+    """A copy under way: the bytes that it writes, and those that it reads. ``written_at``, ``read_at``: of the memory of each access, the
+    number of writes with the copy's own ones and without them."""
 
     written: Sequence[_Access]
+    written_at: Sequence[int]
     read: Sequence[_Access] = ()
+    read_at: Sequence[int] = ()
 
 
 @dataclass(slots=True)
 class _Operand:
     """A buffer of an operator: ``start`` is the address of row 0 of the window's columns and channels, ``difference`` that between a byte's
-    place in the storage and its address in the first pass of the ring. ``element_bytes``: 0 where nothing is accessed. ``shapes``: by the
-    number of rows. ``meanings``: by the pass of the ring. ``rows``: those that rows of the output read or write of it."""
+    place in the storage and its address in the first pass of the ring. ``element_bytes``: 0 where nothing is accessed. ``rows``: those that
+    rows of the output read or write of it. ``shapes``: by the number of rows. ``meanings``: by the pass of the ring. ``beside``: the places
+    among the operator's writes of the other buffers in the same memory."""
 
     name: str
     memory: Memory
@@ -105,41 +109,35 @@ class _Operand:
     rows: Reads
     shapes: dict[int, Shape] = field(default_factory=dict)
     meanings: dict[int, int] = field(default_factory=dict)
+    beside: tuple[int, ...] = ()
 
-    def shape(self, rows: int) -> Shape:
-        """Return the shape of so many rows in a row."""
-        shape = self.shapes.get(rows)
-        if shape is None:
-            shape = self.shapes[rows] = Shape.of((*self.axes, (rows, self.pitch)), self.element_bytes)
-        return shape
-
-    def parts(self, rows: Span) -> Iterator[tuple[int, int, int]]:
-        """Yield the address, the number and the pass of rows that are behind one another in memory."""
+    def parts(self, rows: Span) -> Sequence[tuple[int, int, int]]:
+        """Return the address, the number and the pass of rows that are behind one another in memory."""
         first, end = rows
         ring = self.ring
         if end <= ring:
-            if first < end:
-                yield self.start + first * self.pitch, end - first, 0
-            return
+            return ((self.start + first * self.pitch, end - first, 0),) if first < end else ()
+        found = []
         while first < end:
             turn = first // ring
             behind = min(end, (turn + 1) * ring)
-            yield self.start + (first - turn * ring) * self.pitch, behind - first, turn
+            found.append((self.start + (first - turn * ring) * self.pitch, behind - first, turn))
             first = behind
+        return found
 
 
 @dataclass(slots=True)
 class _Operator:
-    """An operator of the program with its call. ``block_rows``: it computes so many rows of its output before it reads on. ``constants``:
-    address and bytes of those in a memory that is not the weights. ``overlaps``: results of ``_is_safe``."""
+    """An operator of the program with its call. ``channel``: that of a transfer, else None. ``block_rows``: it computes so many rows of its output before it reads on. ``constants``:
+    address, shape and bytes of those in a memory that is not the weights. ``overlaps``: results of ``_is_safe``."""
 
     call: KernelCall
-    channel: int
+    channel: int | None
     rows: int
     block_rows: int
     reads: list[_Operand] = field(default_factory=list)
     writes: list[_Operand] = field(default_factory=list)
-    constants: list[tuple[str, Memory, int, bytes]] = field(default_factory=list)
+    constants: list[tuple[str, Memory, int, Shape, bytes]] = field(default_factory=list)
     overlaps: dict[tuple[object, ...], bool] = field(default_factory=dict)
 
 
@@ -157,6 +155,7 @@ class _Run:
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
     pairs: list[tuple[str, int]] = field(default_factory=lambda: [("", 0)])
     operators: dict[int, _Operator | None] = field(default_factory=dict)
+    shapes: dict[tuple[object, ...], Shape] = field(default_factory=dict)
     equal: dict[tuple[int, int], bool] = field(default_factory=dict)
     arriving: dict[int, list[_Transfer]] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
@@ -217,33 +216,32 @@ class _Run:
         return number
 
     def _fetch(self, source: int, word: int, destination: int, size: int, channel: int) -> None:
-        memory, shape, who = self.memories.get(word), Shape(size), f"a copy on channel {channel}"
-        if self._is_outside(who, memory, word, destination, size):
-            return
-        if source + size > len(self.weights):
-            self.findings.append(f"{who}: it ends at byte {source + size} of WEIGHTS, which has {len(self.weights)}")
-            return
-        assert memory is not None
+        memory, shape, who = self._memory(word), Shape(size), f"a copy on channel {channel}"
+        for each, at in ((memory, destination), (self._memory(BASES.index("WEIGHTS")), source)):
+            if at + size > each.size:
+                self._note_outside(who, each, at + size)
+                return
         copy = _Access(memory, destination, shape, self._number(_WEIGHTS, source - destination))
         memory.write(destination, shape, -copy.meaning)
         memory.touched = max(memory.touched, destination + size)
-        self.arriving.setdefault(channel, []).append(_Transfer((copy,)))
+        self.arriving.setdefault(channel, []).append(_Transfer((copy,), (memory.writes,)))
 
     def _arrive(self, channel: int) -> None:
+        """Note bytes of the channel's copies that another call has changed; a memory without another write needs no comparison."""
         for copy in self.arriving.pop(channel, ()):
-            for each in copy.written:
-                if not each.memory.holds(each.at, each.shape, -each.meaning):
-                    others = int((each.memory.meanings(each.at, each.shape) != -each.meaning).sum())
-                    self.findings.append(
-                        f"a copy on channel {channel}: {others} of {each.shape.size} bytes are used before it is there"
-                    )
+            for each, writes in zip(copy.written, copy.written_at, strict=True):
+                if each.memory.writes != writes:
+                    self._find_changed(channel, each, -each.meaning, "used before it is there")
                 each.memory.write(each.at, each.shape, each.meaning)
-            for each in copy.read:
-                if not each.memory.holds(each.at, each.shape, each.meaning):
-                    others = int((each.memory.meanings(each.at, each.shape) != each.meaning).sum())
-                    self.findings.append(
-                        f"a copy on channel {channel}: {others} of {each.shape.size} bytes are overwritten before they are copied"
-                    )
+            for each, writes in zip(copy.read, copy.read_at, strict=True):
+                if each.memory.writes != writes:
+                    self._find_changed(channel, each, each.meaning, "overwritten before they are copied")
+
+    def _find_changed(self, channel: int, access: _Access, wanted: int, what: str) -> None:
+        memory, at, shape, _ = access
+        if not memory.holds(at, shape, wanted):
+            others = int((memory.meanings(at, shape) != wanted).sum())
+            self.findings.append(f"a copy on channel {channel}: {others} of {shape.size} bytes are {what}")
 
     def _call(self, values: tuple[int, ...], iteration: int) -> None:
         index = values[0]
@@ -258,8 +256,8 @@ class _Run:
             first, end = max(row0 + step * iteration, 0), min(row1 + step * iteration, end)
             if first >= end:
                 return
-        for key, memory, at, blob in operator.constants:
-            self._constant((operator, (first, end), key), memory, at, Shape(len(blob)), at, blob)
+        for key, memory, at, shape, blob in operator.constants:
+            self._constant((operator, (first, end), key), memory, at, shape, at, blob)
         try:
             for row in range(first, end, operator.block_rows):
                 self._block(operator, (row, min(row + operator.block_rows, end)))
@@ -270,147 +268,166 @@ class _Run:
 
     def _operator(self, index: int) -> _Operator | None:
         """Return an operator with its buffers; None where it has a fault that every call of it would repeat."""
-        call, row = self.schedule.calls[index], self.microcode.operators[index].row
-        window, count = whole_window(call, "output"), len(self.findings)
-        who = _who(call)
+        call, record = self.schedule.calls[index], self.microcode.operators[index]
+        row, window, count = record.row, whole_window(call, "output"), len(self.findings)
         if row.name != call.kernel:
-            self.findings.append(f"{who}: it is the kernel {row.name}")
+            self.findings.append(f"{_who(call)}: it is the kernel {row.name}")
             return None
-        operator = dict(zip(_NAMES[row.name], self.microcode.operators[index].values, strict=True))
-        for name, value in call.params.items():
-            if operator[name] != value:
-                self.findings.append(f"{who}: {name} is {operator[name]}, not {value}")
+        words = dict(zip(row.names, record.values, strict=True))
+        if not call.params.items() <= words.items():
+            for name, value in call.params.items():
+                if words[name] != value:
+                    self.findings.append(f"{_who(call)}: {name} is {words[name]}, not {value}")
         rows, scratch = window[1][1], block_scratch(call.kernel)
-        block_rows = self.microcode.buffers[operator[scratch]]["ring"] if scratch else rows
-        sizes = _ELEMENT_BYTES[row.name]
-        made = _Operator(call, operator["channel"] if call.is_transfer else 0, rows, max(block_rows, 1))
+        block_rows = self.microcode.buffers[words[scratch]]["ring"] if scratch else rows
+        made = _Operator(call, words["channel"] if row.is_transfer else None, rows, max(block_rows, 1))
         for key, blob in packed(call, self.known).items():
-            word, at = operator[f"{key}_base"], operator[f"{key}_offset"]
-            memory = self.memories.get(word)
-            if self._is_outside(f"{who}: {key}", memory, word, at, len(blob)) or memory is None:
-                continue
-            if memory.name != "WEIGHTS" and blob:
-                made.constants.append((key, memory, at, blob))
-            elif blob and self.weights[at : at + len(blob)] != blob:
-                self.findings.append(f"{who}: {key}: other constants lie there")
-        for name in call.views:
-            read = read_window(call, name, window) if call.reads(name) else None
-            if read is not None:
-                buffer = operator[name], sizes[name]
-                made.reads.append(self._operand(who, call, name, buffer, read, rows_read(call, name)))
-        for name in call.results:
-            own, buffer = written_window(call, name, window), (operator[name], sizes[name])
-            made.writes.append(self._operand(who, call, name, buffer, own, rows_written(call, name)))
+            memory, at = self._memory(words[f"{key}_base"]), words[f"{key}_offset"]
+            if at + len(blob) > memory.size:
+                self._note_outside(f"{_who(call)}: {key}", memory, at + len(blob))
+            elif memory.name != "WEIGHTS" and blob:
+                made.constants.append((key, memory, at, Shape(len(blob)), blob))
+            elif not self.weights.startswith(blob, at):
+                self.findings.append(f"{_who(call)}: {key}: other constants lie there")
+        for name in row.results:
+            buffer, own = (words[name], row.element_bytes(name)), written_beside_rows(call, name, window)
+            made.writes.append(self._operand(call, name, buffer, own, rows_written(call, name)))
             made.writes[-1].storage = _new(self.storages[call.views[name].tensor])
-        self._find_misplaced(who, made)
+        for name in row.read:
+            read = read_beside_rows(call, name, window)
+            if read is None:
+                continue
+            buffer = words[name], row.element_bytes(name)
+            operand = self._operand(call, name, buffer, read, rows_read(call, name))
+            others = enumerate(made.writes)
+            operand.beside = tuple(at for at, each in others if each.memory is operand.memory and each.name != name)
+            made.reads.append(operand)
+        self._find_misplaced(made)
         return made if len(self.findings) == count else None
 
-    def _operand(
-        self, who: str, call: KernelCall, name: str, given: tuple[int, int], window: Window, rows: Reads
-    ) -> _Operand:
+    def _operand(self, call: KernelCall, name: str, given: tuple[int, int], window: Others, rows: Reads) -> _Operand:
         """Return a buffer of an operator, of which a call accesses at most a window. Notes where the buffer differs from the call's view.
 
         ``given``: the number of the buffer, and the bytes of an element.
         """
-        view, (index, element_bytes), (batches, _, cols, channels) = call.views[name], given, window
-        buffer = dict(zip(_NAMES["buffer"], self.microcode.buffers[index].values, strict=True))
+        view, (index, element_bytes), (batches, cols, channels) = call.views[name], given, window
+        values = self.microcode.buffers[index].values
         storage = self.storages[view.tensor]
-        for (extent_name, pitch_name), extent, pitch in zip(_AXES, view.extents, view.pitches, strict=True):
-            if buffer[extent_name] != extent:
-                self.findings.append(f"{who}: {name} has {buffer[extent_name]} {extent_name}, not {extent}")
-            if extent > 1 and buffer[pitch_name] != pitch:
-                self.findings.append(f"{who}: {name} has {pitch_name} {buffer[pitch_name]}, not {pitch}")
-        if buffer["ring"] < 1:
-            self.findings.append(f"{who}: {name} has a ring of {buffer['ring']} rows")
-        word = buffer["base"]
-        memory = self.memories.get(word) or Memory(base_text(word), 0)
+        sides = zip(_AXES, view.extents, view.pitches, _EXTENTS(values), _PITCHES(values), strict=True)
+        for axis, extent, pitch, own_extent, own_pitch in sides:
+            if own_extent != extent:
+                self.findings.append(f"{_who(call)}: {name} has {own_extent} {axis[0]}, not {extent}")
+            if own_pitch != pitch and extent > 1:
+                self.findings.append(f"{_who(call)}: {name} has {axis[1]} {own_pitch}, not {pitch}")
+        word, offset, ring, col0, channel0 = _PLACE(values)
+        if ring < 1:
+            self.findings.append(f"{_who(call)}: {name} has a ring of {ring} rows")
         batch_pitch, row_pitch, col_pitch, channel_pitch = view.pitches
         inside = batches[0] * batch_pitch + cols[0] * col_pitch + channels[0] * channel_pitch
-        held = buffer["offset"] - buffer["col0"] * col_pitch - buffer["channel0"] * channel_pitch
+        held = offset - col0 * col_pitch - channel0 * channel_pitch
         axes = (
             (batches[1] - batches[0], batch_pitch),
             (cols[1] - cols[0], col_pitch),
             (channels[1] - channels[0], channel_pitch),
         )
-        ring = min(max(buffer["ring"], 1), view.extents[1])
-        difference = view.offset - held
-        empty = any(count < 1 for count, _ in axes)
+        is_empty = axes[0][0] < 1 or axes[1][0] < 1 or axes[2][0] < 1
         return _Operand(
             name,
-            memory,
+            self._memory(word),
             storage.name,
             held + inside,
-            difference,
-            ring,
+            view.offset - held,
+            min(max(ring, 1), view.extents[1]),
             row_pitch,
             axes,
-            0 if empty else element_bytes,
+            0 if is_empty else element_bytes,
             storage.constant,
             rows,
         )
 
-    def _find_misplaced(self, who: str, operator: _Operator) -> None:
+    def _memory(self, word: int) -> Memory:
+        """Return the memory of a base; an empty one where the program has no such memory."""
+        memory = self.memories.get(word)
+        if memory is None:
+            memory = self.memories[word] = Memory(base_text(word), 0)
+        return memory
+
+    def _find_misplaced(self, operator: _Operator) -> None:
         """Note the buffers in a memory that no call writes, or that kernels do not access, where tensors are copied to a memory of the NPU."""
+        call = operator.call
         for operand in operator.writes:
             if operand.memory.name == "WEIGHTS" or operand.memory.name.startswith("INPUT"):
-                self.findings.append(f"{who}: {operand.name} is in {operand.memory.name}, which nothing writes")
-        if operator.call.is_transfer:
+                self.findings.append(f"{_who(call)}: {operand.name} is in {operand.memory.name}, which nothing writes")
+        if operator.channel is not None or not self.schedule.is_tiled:
             return
-        for operand in operator.reads:
-            is_copied = operand.name in COPIED_BY_KERNEL.get(operator.call.kernel, ())
-            if self.schedule.is_tiled and operand.memory.name not in _OF_THE_NPU and not is_copied:
-                self.findings.append(f"{who}: {operand.name} is in {operand.memory.name}, where kernels do not read")
-        for operand in operator.writes:
-            if self.schedule.is_tiled and operand.memory.name not in _OF_THE_NPU:
-                self.findings.append(f"{who}: {operand.name} is in {operand.memory.name}, where kernels do not write")
+        copied = COPIED_BY_KERNEL.get(call.kernel, ())
+        for operands, what in ((operator.reads, "read"), (operator.writes, "write")):
+            for operand in operands:
+                if operand.memory.name not in _OF_THE_NPU and not (what == "read" and operand.name in copied):
+                    where = f"{operand.name} is in {operand.memory.name}, where kernels do not {what}"
+                    self.findings.append(f"{_who(call)}: {where}")
 
     # -- calls ----------------------------------------------------------------------------------------------------------
 
     def _block(self, operator: _Operator, rows: Span) -> None:
         """Note the faults of some rows of an operator: its reads, and then its writes."""
-        written = [(each, self._accesses(operator, rows, each, each.rows(*rows))) for each in operator.writes]
+        written = [(each, self._accesses(operator, rows, each)) for each in operator.writes]
         read: list[_Access] = []
         for operand in operator.reads:
-            accesses = self._accesses(operator, rows, operand, operand.rows(*rows))
-            for each in accesses:
+            accesses = self._accesses(operator, rows, operand)
+            for memory, at, shape, meaning in accesses:
                 if operand.constant is not None:
-                    start = -self.pairs[each.meaning][1]
-                    self._constant(
-                        (operator, rows, operand.name), each.memory, each.at, each.shape, start, operand.constant
-                    )
-                elif not each.memory.holds(each.at, each.shape, each.meaning):
-                    who = f"{_who(operator.call, rows)}: {operand.name}"
-                    self._differs(who, each.memory, each.at, each.shape, each.meaning)
+                    start = -self.pairs[meaning][1]
+                    self._constant((operator, rows, operand.name), memory, at, shape, start, operand.constant)
+                elif not memory.holds(at, shape, meaning):
+                    self._differs(f"{_who(operator.call, rows)}: {operand.name}", memory, at, shape, meaning)
             read += accesses
-            for result, places in written:
-                if result.memory is operand.memory and result.name != operand.name:
-                    self._find_overwritten(operator, rows, (operand, accesses), (result, places))
-        is_transfer = operator.call.is_transfer
-        for _, places in written:
-            for each in places:
-                each.memory.write(each.at, each.shape, -each.meaning if is_transfer else each.meaning)
-        if is_transfer:
-            (_, places), *_ = written
-            self.arriving.setdefault(operator.channel, []).append(_Transfer(places, read))
+            for place in operand.beside:
+                if _meet(accesses, written[place][1]):
+                    self._find_overwritten(operator, rows, (operand, accesses), written[place])
+        if operator.channel is None:
+            for _, places in written:
+                for memory, at, shape, meaning in places:
+                    memory.write(at, shape, meaning)
+            return
+        ((_, places),) = written
+        read_at = [each.memory.writes for each in read]
+        for memory, at, shape, meaning in places:
+            memory.write(at, shape, -meaning)
+        copy = _Transfer(places, [each.memory.writes for each in places], read, read_at)
+        self.arriving.setdefault(operator.channel, []).append(copy)
 
-    def _accesses(self, operator: _Operator, rows: Span, operand: _Operand, own: Span) -> list[_Access]:
-        """Return the bytes of some rows of a buffer, with their meanings. Raises _Faulty where they are outside of the memory."""
-        found = []
+    def _accesses(self, operator: _Operator, rows: Span, operand: _Operand) -> list[_Access]:
+        """Return the bytes that rows of the output access of a buffer, with their meanings. Raises _Faulty where they are outside of the
+        memory."""
+        found: list[_Access] = []
+        if not operand.element_bytes:
+            return found
         memory = operand.memory
-        for at, count, turn in operand.parts(own) if operand.element_bytes else ():
-            shape = operand.shape(count)
+        for at, count, turn in operand.parts(operand.rows(*rows)):
+            shape = operand.shapes.get(count)
+            if shape is None:
+                shape = operand.shapes[count] = self._shape(operand, count)
             end = at + shape.reach
             if at < 0 or end > memory.size:
-                who = f"{_who(operator.call, rows)}: {operand.name}"
-                self.findings.append(f"{who}: it ends at byte {end} of {memory.name}, which has {memory.size}")
+                self._note_outside(f"{_who(operator.call, rows)}: {operand.name}", memory, end)
                 raise _Faulty
-            memory.touched = max(memory.touched, end)
+            if end > memory.touched:
+                memory.touched = end
             meaning = operand.meanings.get(turn)
             if meaning is None:
                 difference = operand.difference + turn * operand.ring * operand.pitch
                 meaning = operand.meanings[turn] = self._number(operand.storage, difference)
             found.append(_Access(memory, at, shape, meaning))
         return found
+
+    def _shape(self, operand: _Operand, rows: int) -> Shape:
+        """Return the shape of so many rows in a row; equal ones are one object."""
+        axes, size = (*operand.axes, (rows, operand.pitch)), operand.element_bytes
+        shape = self.shapes.get((axes, size))
+        if shape is None:
+            shape = self.shapes[axes, size] = Shape.of(axes, size)
+        return shape
 
     def _find_overwritten(
         self,
@@ -421,8 +438,6 @@ class _Run:
     ) -> None:
         """Note a result that the call writes over an operand it has still to read. A state is read and written in place."""
         (operand, reads), (result, writes) = read, written
-        if not any(a.at < b.at + b.shape.reach and b.at < a.at + a.shape.reach for a in reads for b in writes):
-            return
         # The result depends on distances alone, which repeat in a loop.
         of = reads[0].at
         key = operand.name, result.name, *((each.at - of, id(each.shape)) for each in (*reads, *writes))
@@ -433,12 +448,8 @@ class _Run:
             who = _who(operator.call, rows)
             self.findings.append(f"{who}: it writes {what} over what it has still to read of {operand.name}")
 
-    def _is_outside(self, who: str, memory: Memory | None, word: int, at: int, size: int) -> bool:
-        there = 0 if memory is None else memory.size
-        outside = at < 0 or at + size > there
-        if outside:
-            self.findings.append(f"{who}: it ends at byte {at + size} of {base_text(word)}, which has {there}")
-        return outside
+    def _note_outside(self, who: str, memory: Memory, end: int) -> None:
+        self.findings.append(f"{who}: it ends at byte {end} of {memory.name}, which has {memory.size}")
 
     def _differs(self, who: str, memory: Memory, at: int, shape: Shape, wanted: int) -> None:
         """Note the bytes that do not have a meaning."""
@@ -469,13 +480,14 @@ class _Run:
         wanted: bytes,
     ) -> None:
         """Note where bytes are not those of a constant that begins at ``start``."""
-        memory.touched = max(memory.touched, at + shape.reach)
+        if at + shape.reach > memory.touched:
+            memory.touched = at + shape.reach
         number = memory.at(at)
         name, difference = self.pairs[abs(number)]
         if number > 0 and name == _WEIGHTS and memory.holds(at, shape, number):
             key = start + difference, id(wanted)
             if key not in self.equal:
-                self.equal[key] = self.weights[key[0] : key[0] + len(wanted)] == wanted
+                self.equal[key] = key[0] >= 0 and self.weights.startswith(wanted, key[0])
             if self.equal[key]:
                 return
         operator, rows, what = of
@@ -491,14 +503,14 @@ class _Run:
         self.findings.append(f"{who}: {why}")
 
 
-_NAMES = {row.name: tuple(column.name for column in row.fields) for row in (*KERNELS, BUFFER)}
-"""The names of the words of each kernel's parameter block, and of a buffer's."""
-
-_ELEMENT_BYTES = {row.name: {column.name: column.element_bytes for column in row.fields} for row in KERNELS}
-"""The bytes of an element of each buffer of each kernel."""
-
 _AXES = (("batches", "batch_pitch"), ("rows", "row_pitch"), ("cols", "col_pitch"), ("channels", "channel_pitch"))
 """The extent and the pitch of each axis of a buffer."""
+
+_EXTENTS, _PITCHES, _PLACE = (
+    itemgetter(*map(BUFFER.index, names))
+    for names in (*zip(*_AXES, strict=True), ("base", "offset", "ring", "col0", "channel0"))
+)
+"""Of the words of a buffer the extents, the pitches, and those that place the buffer in a memory."""
 
 
 def _new(storage: Storage) -> str:
@@ -515,7 +527,7 @@ def _is_updated(storage: Storage, schedule: Schedule, storages: Storages) -> boo
     return any(storages.of[call.views[name].tensor] == storage.name for call in schedule.calls for name in call.results)
 
 
-_PLACES = {
+_FIELDS = {
     name: tuple(map(INSTRUCTION_BY_NAME[name].index, fields))
     for name, fields in (
         ("CALL", ("operator",)),
@@ -534,7 +546,8 @@ def _unrolled(code: tuple[Record, ...]) -> Iterator[tuple[int, str, tuple[int, .
         instruction = code[place]
         place += 1
         if instruction.row.name != "LOOP":
-            yield 0, *_read(instruction)
+            name, values = _read(instruction)
+            yield 0, name, values
             continue
         first, words = place, instruction["body_words"]
         while words > 0:
@@ -542,12 +555,13 @@ def _unrolled(code: tuple[Record, ...]) -> Iterator[tuple[int, str, tuple[int, .
             place += 1
         body = [_read(inner) for inner in code[first:place]]
         for iteration in range(instruction["count"]):
-            yield from ((iteration, *inner) for inner in body)
+            for name, values in body:
+                yield iteration, name, values
 
 
 def _read(instruction: Record) -> tuple[str, tuple[int, ...]]:
-    name = instruction.row.name
-    return name, tuple(instruction.values[place] for place in _PLACES[name])
+    name, values = instruction.row.name, instruction.values
+    return name, tuple([values[place] for place in _FIELDS[name]])
 
 
 def _addresses(at: int, shape: Shape) -> Addresses:
@@ -556,6 +570,15 @@ def _addresses(at: int, shape: Shape) -> Addresses:
     for count, pitch in shape.axes:
         found = found + (np.arange(count) * pitch).reshape(-1, *(1,) * found.ndim)
     return found
+
+
+def _meet(reads: Sequence[_Access], writes: Sequence[_Access]) -> bool:
+    """Return whether bytes between the ends of a read and of a write are the same."""
+    for _, at, shape, _ in reads:
+        for _, to, written, _ in writes:
+            if at < to + written.reach and to < at + shape.reach:
+                return True
+    return False
 
 
 def _is_safe(
@@ -571,6 +594,8 @@ def _is_safe(
     alike = operand.axes == result.axes and operand.element_bytes == result.element_bytes
     if not is_element_by_element(call.kernel, operand.name) or not alike:
         return False
+    if (operand.start, operand.ring, operand.pitch) == (result.start, result.ring, result.pitch):
+        return True
     read_from, written_to = (_elements(each, rows) for each in (operand, result))
     if (written_to == read_from).all():
         return True

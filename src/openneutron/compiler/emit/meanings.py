@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -33,10 +33,17 @@ class Shape:
     reach: int = field(init=False)
     """The bytes from the first one to the end of the last one."""
     runs: int = field(init=False)
+    few: tuple[int, ...] = field(init=False)
+    """The places of the runs where they are few, else empty."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reach", self.run + sum((count - 1) * pitch for count, pitch in self.axes))
-        object.__setattr__(self, "runs", math.prod(count for count, _ in self.axes))
+        reach, runs = self.run, 1
+        for count, pitch in self.axes:
+            reach += (count - 1) * pitch
+            runs *= count
+        object.__setattr__(self, "reach", reach)
+        object.__setattr__(self, "runs", runs)
+        object.__setattr__(self, "few", self._starts() if runs <= FEW_RUNS else ())
 
     @staticmethod
     def of(axes: Iterable[tuple[int, int]], element_bytes: int) -> Shape:
@@ -56,10 +63,8 @@ class Shape:
         """Return the number of bytes; those that two runs share count twice."""
         return self.run * self.runs
 
-    def starts(self, at: int) -> Iterator[int]:
-        """Yield the address of each run."""
-        for steps in product(*(range(0, count * pitch, pitch) for count, pitch in reversed(self.axes))):
-            yield at + sum(steps)
+    def _starts(self) -> tuple[int, ...]:
+        return tuple(map(sum, product(*(range(0, count * pitch, pitch) for count, pitch in reversed(self.axes)))))
 
     def of_array(self, array: Meanings, at: int) -> Meanings:
         """Return the elements of an array that the shape covers from ``at`` on, as a view of the array."""
@@ -73,11 +78,12 @@ class Shape:
 @dataclass(slots=True)
 class Memory:
     """The meanings of a memory's bytes, a number for each; negative while a copy writes them. Runs of bytes with one meaning are one entry
-    of ``values``, from ``starts`` on. ``touched``: the end of the bytes that were accessed."""
+    of ``values``, from ``starts`` on. ``touched``: the end of the bytes that were accessed. ``writes``: the number of writes so far."""
 
     name: str
     size: int
     touched: int = 0
+    writes: int = 0
     starts: list[int] = field(default_factory=lambda: [0])
     values: list[int | Meanings] = field(default_factory=lambda: [UNDEFINED])
 
@@ -89,24 +95,21 @@ class Memory:
 
     def write(self, at: int, shape: Shape, meaning: int) -> None:
         """Give bytes a meaning."""
-        if not shape.axes:
-            self._fill(at, at + shape.run, meaning)
-        elif shape.runs <= FEW_RUNS:
-            for start in shape.starts(at):
-                self._fill(start, start + shape.run, meaning)
-        else:
+        self.writes += 1
+        for start in shape.few:
+            self._put(at + start, at + start + shape.run, meaning)
+        if not shape.few:
             shape.of_array(self._one_array(at, at + shape.reach), 0)[...] = meaning
 
     def holds(self, at: int, shape: Shape, meaning: int) -> bool:
         """Return whether all of these bytes have this meaning."""
-        if not shape.axes:
-            return self._run_holds(at, at + shape.run, meaning)
-        if shape.runs <= FEW_RUNS:
-            return all(self._run_holds(start, start + shape.run, meaning) for start in shape.starts(at))
+        # Where the run that has the first byte goes on to the last one, its meaning is the answer.
         index = bisect_right(self.starts, at) - 1
         value = self.values[index]
         if isinstance(value, int) and (index + 1 == len(self.starts) or self.starts[index + 1] >= at + shape.reach):
             return value == meaning
+        if shape.few:
+            return all(self._run_holds(at + start, at + start + shape.run, meaning) for start in shape.few)
         return bool((self.meanings(at, shape) == meaning).all())
 
     def meanings(self, at: int, shape: Shape) -> Meanings:
@@ -115,7 +118,7 @@ class Memory:
 
     def _run_holds(self, first: int, end: int, meaning: int) -> bool:
         starts, values = self.starts, self.values
-        index = bisect_right(starts, first) - 1
+        index = begin = bisect_right(starts, first) - 1
         while index < len(starts) and starts[index] < end:
             value = values[index]
             if isinstance(value, int):
@@ -124,37 +127,37 @@ class Memory:
             elif not (value[max(first - starts[index], 0) : end - starts[index]] == meaning).all():
                 return False
             index += 1
+        if index > begin + 1:
+            # The next read finds one entry.
+            self._put(first, end, meaning)
         return True
 
-    def _boundary(self, at: int) -> int:
-        """Return the number of the entry that starts at an address, which is made where there is no such entry."""
-        index = bisect_left(self.starts, at)
-        if at == self.size or (index < len(self.starts) and self.starts[index] == at):
-            return index
-        value = self.values[index - 1]
-        if isinstance(value, int):
-            self.values.insert(index, value)
-        else:
-            offset = at - self.starts[index - 1]
-            self.values[index - 1 : index] = [value[:offset], value[offset:]]
-        self.starts.insert(index, at)
-        return index
-
-    def _fill(self, first: int, end: int, meaning: int) -> None:
+    def _put(self, first: int, end: int, meaning: int | Meanings) -> None:
+        """Make a range one entry, or a part of those beside it that have the same meaning."""
         if first == end:
             return
-        begin, behind = self._boundary(first), self._boundary(end)
-        if begin and self._is(begin - 1, meaning):
-            begin -= 1
-            first = self.starts[begin]
-        if behind < len(self.starts) and self._is(behind, meaning):
+        starts, values = self.starts, self.values
+        begin, behind = bisect_left(starts, first), bisect_left(starts, end)
+        rest: int | Meanings | None = None
+        if end != self.size and (behind == len(starts) or starts[behind] != end):
+            # The last entry goes on behind the range.
+            value = values[behind - 1]
+            rest = value if isinstance(value, int) else value[end - starts[behind - 1] :]
+            if _are_one(rest, meaning):
+                rest = None
+        elif behind < len(starts) and _are_one(values[behind], meaning):
             behind += 1
-        self.starts[begin:behind] = [first]
-        self.values[begin:behind] = [meaning]
-
-    def _is(self, index: int, meaning: int) -> bool:
-        value = self.values[index]
-        return isinstance(value, int) and value == meaning
+        if begin == len(starts) or starts[begin] != first:
+            value = values[begin - 1]
+            if not isinstance(value, int):
+                values[begin - 1] = value[: first - starts[begin - 1]]
+        if begin and _are_one(values[begin - 1], meaning):
+            begin -= 1
+            first = starts[begin]
+        if rest is None:
+            starts[begin:behind], values[begin:behind] = [first], [meaning]
+        else:
+            starts[begin:behind], values[begin:behind] = [first, end], [meaning, rest]
 
     def _joined(self, first: int, end: int) -> Meanings:
         """Return the meanings of a range as one array, which may be part of the memory or a copy."""
@@ -178,7 +181,9 @@ class Memory:
         if not isinstance(value, int) and start + len(value) >= end:
             return value[first - start : end - start]
         joined = self._joined(first, end)
-        begin, behind = self._boundary(first), self._boundary(end)
-        self.starts[begin:behind] = [first]
-        self.values[begin:behind] = [joined]
+        self._put(first, end, joined)
         return joined
+
+
+def _are_one(one: int | Meanings, other: int | Meanings) -> bool:
+    return isinstance(one, int) and isinstance(other, int) and one == other

@@ -8,7 +8,7 @@ cost. Names in traits are those of the row's parameters; pairs are of rows and o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from openneutron.isa.kernels.several import Part, Passes
@@ -218,7 +218,10 @@ class Traits:
 
     def access(self, name: str) -> Access:
         """Return the access pattern of an operand."""
-        return next((operand.access for operand in self.operands if operand.name == name), EVERYTHING)
+        for operand in self.operands:
+            if operand.name == name:
+                return operand.access
+        return EVERYTHING
 
 
 NOTHING_DECLARED = Traits()
@@ -313,32 +316,52 @@ class Row:
     variants: tuple[Variant, ...] = ()
     traits: Traits = NOTHING_DECLARED
     packings: tuple[tuple[str, Packing], ...] = ()
+    names: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    """The names of the fields."""
+    results: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    """The buffers that the kernel writes, the output first."""
+    read: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    """The buffers that the kernel may read before it has written them: all but the output and scratch."""
+    scratch: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    """The buffers that are scratch of a call."""
+    unsigned: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    """The places of the fields without a sign."""
+    _places: dict[str, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        buffers = [each for each in self.fields if each.refers == "buffer"]
+        for name, value in (
+            ("names", tuple(each.name for each in self.fields)),
+            ("results", ("output", *(each.name for each in self.fields if each.written))),
+            ("read", tuple(each.name for each in buffers if each.name != "output" and not each.scratch)),
+            ("scratch", tuple(each.name for each in self.fields if each.scratch)),
+            ("unsigned", tuple(place for place, each in enumerate(self.fields) if not each.signed)),
+            ("_places", {each.name: place for place, each in enumerate(self.fields)}),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def packing(self, key: str) -> Packing:
         """Return the layout of a constant."""
-        return next((packing for name, packing in self.packings if name == key), Packing.AS_IT_IS)
+        for name, packing in self.packings:
+            if name == key:
+                return packing
+        return Packing.AS_IT_IS
 
     def element_bytes(self, buffer: str) -> int:
         """Return the bytes of an element of a buffer field."""
-        return self.fields[self.index(buffer)].element_bytes
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        """Return the buffers that the kernel writes, the output first."""
-        return ("output", *(field.name for field in self.fields if field.written))
-
-    @property
-    def scratch(self) -> tuple[str, ...]:
-        """Return the buffers that are scratch of a call."""
-        return tuple(field.name for field in self.fields if field.scratch)
+        return self.fields[self._places[buffer]].element_bytes
 
     @property
     def is_transfer(self) -> bool:
         """Return whether the copy engine does the kernel's work: a call starts the work on a channel, and WAIT ends it."""
         return self.traits.cost.kind is CostClass.TRANSFERRED
 
-    def index(self, field: str) -> int:
-        return next(i for i, candidate in enumerate(self.fields) if candidate.name == field)
+    def index(self, name: str) -> int:
+        """Return the place of a field."""
+        return self._places[name]
 
 
 def unsigned(name: str, doc: str) -> Field:
