@@ -149,6 +149,7 @@ soak: $(VENV)/.suites
 	$(BIN)/python -W ignore -m tests.suites.advice
 	$(BIN)/python -m tests.fuzz.budgets 0 1000
 	$(BIN)/python -m tests.fuzz.files
+	$(BIN)/python -W ignore -m tests.fuzz.exported_files
 	$(BIN)/python -m tests.fuzz.budgets 0 2000 wide
 	$(BIN)/python -m tests.fuzz.targets 0 4000
 	$(BIN)/python -m tests.fuzz.tiles 0 2000

@@ -16,8 +16,8 @@ import struct
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -93,19 +93,29 @@ def mutants_of_json(name: str) -> Iterator[tuple[str, bytes]]:
     data = seed(name)
     end = programs.LENGTH_BYTES + int.from_bytes(data[: programs.LENGTH_BYTES], "little")
     facts = json.loads(data[programs.LENGTH_BYTES : end])
+    for words, changed in changed_values(facts):
+        header = json.dumps(changed()).encode()
+        yield f"{name}: {words}", len(header).to_bytes(programs.LENGTH_BYTES, "little") + header + data[end:]
+
+
+OTHER_VALUES = (None, -1, 2**70, 1.5, "x", [], {}, [[[]]], True)
+"""Values that replace one of JSON."""
+
+
+def changed_values(facts: object) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield functions that return a copy of what JSON holds with another value at one place, each with its description."""
     for path in _paths(facts):
-        for value in (None, -1, 2**70, 1.5, "x", [], {}, [[[]]], True):
-            changed = json.loads(json.dumps(facts))
-            *steps, last = path
-            found = changed
-            for step in steps:
-                found = found[step]
-            found[last] = value
-            header = json.dumps(changed).encode()
-            yield (
-                f"{name}: {path} is {value!r}",
-                len(header).to_bytes(programs.LENGTH_BYTES, "little") + header + data[end:],
-            )
+        for value in OTHER_VALUES:
+            yield f"{path} is {value!r}", partial(_changed, facts, path, value)
+
+
+def _changed(facts: object, path: tuple[str | int, ...], value: object) -> object:
+    found = changed = json.loads(json.dumps(facts))
+    *steps, last = path
+    for step in steps:
+        found = found[step]
+    found[last] = value
+    return changed
 
 
 def _paths(facts: object) -> Iterator[tuple[str | int, ...]]:
@@ -174,8 +184,13 @@ def _refused_or_not(attempt: Callable[[], object]) -> None:
 
 def fault(name: str, data: bytes, running: bool = False) -> str:
     """Return what is wrong with the way in which a mutant ends; empty for a good one."""
+    return fault_of(lambda: use(name, data, running))
+
+
+def fault_of(attempt: Callable[[], object]) -> str:
+    """Return what is wrong with the way in which a use of a mutant ends; empty for a good one."""
     try:
-        use(name, data, running)
+        attempt()
     except OpenNeutronError as error:
         return "" if str(error).strip() else "an empty message"
     except BaseException as error:
@@ -211,14 +226,22 @@ def main(first: int = 0, end: int | None = None) -> int:
     """Go through these mutants; print each kind of fault once, and the counts. Return 1 where there were faults."""
     chosen = every()[first:end]
     limit_memory()
+    return report(
+        (words, fault(name, data, place % RUN_EVERY == 0)) for place, (name, words, data) in enumerate(chosen)
+    )
+
+
+def report(ended: Iterable[tuple[str, str]]) -> int:
+    """Print each kind of fault once, with the first mutant that has it, and the counts. Return 1 where there were faults."""
     faults: dict[str, int] = {}
-    for place, (name, words, data) in enumerate(chosen):
-        found = fault(name, data, place % RUN_EVERY == 0)
+    count = 0
+    for words, found in ended:
+        count += 1
         if found:
             if found not in faults:
                 print(f"{words}: {found}", flush=True)
             faults[found] = faults.get(found, 0) + 1
-    print(f"{len(chosen)} mutants, {sum(faults.values())} faults of {len(faults)} kinds")
+    print(f"{count} mutants, {sum(faults.values())} faults of {len(faults)} kinds")
     return int(bool(faults))
 
 
