@@ -101,12 +101,16 @@ def test_resampling_without_scipy(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     write16(tmp_path / "a.wav", 1, 2, 3, 4)
     monkeypatch.setitem(sys.modules, "scipy.signal", None)
     assert len(source(tmp_path, [FOUR], sample_rate=16000)) == 1
-    with pytest.raises(MissingToolError) as caught:
-        source(tmp_path, [FOUR], sample_rate=8000)
-    assert str(caught.value) == (
-        "Resampling WAV files takes SciPy, which is not installed. Install it with the extra 'sounds': pip install "
-        "'openneutron[sounds]'. Files that have the sample rate already need none."
-    )
+    for attempt in (
+        lambda: source(tmp_path, [FOUR], sample_rate=8000),
+        lambda: check(tmp_path, sample_rate=8000),  # before the model is loaded
+    ):
+        with pytest.raises(MissingToolError) as caught:
+            attempt()
+        assert str(caught.value) == (
+            "Resampling WAV files takes SciPy, which is not installed. Install it with the extra 'sounds': pip install "
+            "'openneutron[sounds]'. Files that have the sample rate already need none."
+        )
 
 
 def test_unreadable_and_damaged_files(tmp_path: Path) -> None:

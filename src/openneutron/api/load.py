@@ -103,7 +103,7 @@ class LoadedFile(Copied):
         Raises:
             InvalidModelError: The file was saved without the facts of its compile.
             InvalidOptionError: The page can't be written.
-            MissingToolError: The extra ``report`` is not installed.
+            MissingToolError: The package vl-convert-python is not installed.
         """
         from openneutron.api.reporting import check_report, write_report
         from openneutron.report.page.stored import facts_of

@@ -30,8 +30,8 @@ SUFFIXES = (".html", ".htm")
 
 
 def check_report(path: Path) -> Path:
-    """Return the path of a page. Raises InvalidOptionError early where it can't be one, MissingToolError without the extra
-    ``report``."""
+    """Return the path of a page. Raises InvalidOptionError early where it can't be one, MissingToolError without
+    vl-convert-python."""
     if path.is_dir():
         raise InvalidOptionError(
             f"'{path}' is a folder; a report is one file. Name it, such as {path / 'report.html'}."

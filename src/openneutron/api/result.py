@@ -106,7 +106,7 @@ class CompiledResult(Copied, ShownModel):
 
         Raises:
             InvalidOptionError: The file can't be written.
-            MissingToolError: The extra ``report`` is not installed.
+            MissingToolError: The package vl-convert-python is not installed.
         """
         from openneutron.api.reporting import check_report, write_report
 

@@ -140,6 +140,14 @@ def _integers(data: bytes, width: int) -> np.ndarray:
     return np.frombuffer(data, f"<i{width}")
 
 
+def resamples(path: Path, rate: int) -> bool:
+    """Return whether a file is a WAV file of another sample rate."""
+    try:
+        return header(path).rate != rate
+    except UnusableError:
+        return False
+
+
 def resampler() -> Any:
     """Return SciPy's ``resample_poly``. Raises MissingToolError where SciPy is not installed."""
     try:

@@ -19,7 +19,7 @@ from openneutron.data.pictures import ImageInput, PictureSteps, check_channels, 
 from openneutron.data.preprocessing import FOR_PICTURES, FOR_SOUNDS, Preprocess
 from openneutron.data.readers import FileReader, ItemReader, StreamReader
 from openneutron.data.samples import ModelInput, Reader, Source
-from openneutron.data.sounds import SoundSteps, header, read
+from openneutron.data.sounds import SoundSteps, header, read, resampler, resamples
 from openneutron.data.unusable import Complaint
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import FOLDER, existing, obstacle
@@ -74,7 +74,8 @@ def check(
     limit: int | None = None,
     option: str = "--calibration",
 ) -> None:
-    """Check what is known of a source before the model's inputs are: the text, the files' names, and Pillow.
+    """Check what is known of a source before the model's inputs are: the text, the files' names, and the packages that read the first
+    file.
 
     Raises InvalidOptionError and MissingToolError as ``source`` does.
     """
@@ -141,6 +142,8 @@ class Asked:
         elif found.kind == PICTURES:
             pillow()
             self._refuse_rate("pictures")
+        elif self.rate is not None and resamples(found.files[0][0], self.rate):
+            resampler()
         if isinstance(self.steps, Preprocess):
             of_others = FOR_SOUNDS if found.kind == PICTURES else FOR_PICTURES
             self.steps.refuse(of_others, found.kind, _spelled(self.option, "preprocess"))

@@ -131,7 +131,7 @@ def compared(a: ReportData, b: ReportData) -> Comparison:
 
 
 def comparison_page(both: Comparison) -> str:
-    """Return the page of a comparison. Raises MissingToolError without the extra ``report``."""
+    """Return the page of a comparison. Raises MissingToolError without vl-convert-python."""
     one, other = both.names
     parts = [("figures", "Figures", _figures(both)), ("graph", "Graphs", graphs((both.a, both.b), both.names))]
     drawn = []

@@ -54,7 +54,7 @@ def check_format(path: Path, option: str) -> None:
 
 
 def picture(charts: list[tuple[str, Spec]], suffix: str) -> bytes:
-    """Return titled charts, one below the other, as PNG or SVG. Raises MissingToolError without the extra ``report``."""
+    """Return titled charts, one below the other, as PNG or SVG. Raises MissingToolError without vl-convert-python."""
     drawn: Spec = {
         "$schema": charts[0][1]["$schema"],
         "vconcat": [{**_fixed(spec), "title": title} for title, spec in charts],

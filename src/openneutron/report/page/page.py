@@ -47,7 +47,7 @@ def pictures(data: ReportData, suffix: str) -> bytes:
 
 
 def page(data: ReportData) -> str:
-    """Return the page of a report. Raises MissingToolError without the extra ``report``."""
+    """Return the page of a report. Raises MissingToolError without vl-convert-python."""
     drawn = charts_of(data)
     parts = [("summary", "Summary", _facts(data)), ("graph", "Graph", _graph(data))]
     parts += [(chart.key, chart.title, figure(chart)) for chart in drawn]
