@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from openneutron.layer_accuracy.statistics import difference, power, usable
 from openneutron.pytorch.graph.joins import Join, Moved, Piece, Tree, exchanged, move_of, pieces_of, shape_of, tree_of
-from openneutron.pytorch.graph.program import module_path, title
+from openneutron.pytorch.graph.program import depends_on_data, module_path, title
 from openneutron.pytorch.partition.delegation import macs
 from openneutron.pytorch.quantizer.observers import Seen, is_alike
 from openneutron.pytorch.source.exporting import SAMPLES, ModelInputs, Run
@@ -61,7 +61,7 @@ def _measured(nodes: Sequence[Any], both: Sequence[tuple[list[Any], ...]]) -> It
         pairs = [(real[index], other[index]) for real, other in both]
         if not pairs or not all(isinstance(item, torch.Tensor) and item.is_floating_point() for item in pairs[0]):
             continue
-        if any(wanted.shape != got.shape for wanted, got in pairs):
+        if depends_on_data(node) or any(wanted.shape != got.shape for wanted, got in pairs):
             continue  # values decide on the number of results
         whole = _Sums()
         for wanted, got in pairs:
