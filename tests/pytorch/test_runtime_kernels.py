@@ -55,6 +55,41 @@ def test_an_operator_without_a_kernel_is_named() -> None:
     assert str(caught.value) == f"'model': {MESSAGE}"
 
 
+@torch.library.custom_op("openneutron_test::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    """An operator of a user without an out variant, which ExecuTorch can't write to a program."""
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Custom(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.layer(twice(self.layer(x))))
+
+
+def test_a_custom_operator_is_explained_and_not_compiled() -> None:
+    x = torch.linspace(-1, 1, 8).reshape(1, 8)
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.compile(Custom(), (x,), calibration=[x])
+    assert str(caught.value) == (
+        "'model': ExecuTorch's runtime has no kernel for openneutron_test.twice ('openneutron_test_twice_default'), on the CPU, "
+        "and would not load the program. Write that part of the model with other operators."
+    )
+    (left,) = api.analyse(Custom(), (x,), calibration=[x]).delegation.on_cpu
+    assert (left.operator, left.reason) == (
+        "openneutron_test.twice",
+        "there is no kernel for openneutron_test.twice",
+    )
+
+
 class InOrder(nn.Module):
     """Operators that put values in order, as ExecuTorch's runtime has them."""
 

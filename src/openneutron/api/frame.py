@@ -15,6 +15,7 @@ from executorch.exir._serialize._program import PTEFile, deserialize_pte_binary,
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import LoweredBackendModule
+from executorch.exir.passes import ToOutVarPass
 from executorch.exir.schema import BackendDelegateDataReference, BackendDelegateInlineData, DataLocation, Program
 from torch import nn
 from torch.fx import GraphModule, Node
@@ -25,9 +26,17 @@ INFO = "_delegate_info_meta"
 """The key under which ExecuTorch keeps what a backend returns beside its payload."""
 
 
-def backend_config() -> ExecutorchBackendConfig:
-    """Return the settings of ``to_executorch``: payloads stay inside the program, aligned for the driver."""
-    return ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16)
+def backend_config(is_analysis: bool = False) -> ExecutorchBackendConfig:
+    """Return the settings of ``to_executorch``: payloads stay inside the program, aligned for the driver.
+
+    ``is_analysis``: operators that write to no given tensor, as custom ones without an out variant, are in the program as they are.
+    Nothing runs such a program.
+    """
+    return ExecutorchBackendConfig(
+        extract_delegate_segments=False,
+        delegate_alignment=16,
+        to_out_var_pass=ToOutVarPass(ignore_to_out_var_failure=is_analysis),
+    )
 
 
 def delegate_calls(module: nn.Module) -> Iterator[tuple[LoweredBackendModule, CompiledPartition]]:

@@ -374,7 +374,7 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
     with suppressed(), in_words(name, "write", program.graph), step("Writing"):
         if edge.exported_program().graph_signature.buffers_to_mutate:
             keep_state(edge.exported_program())
-        executorch = edge.to_executorch(backend_config())
+        executorch = edge.to_executorch(backend_config(delegation.any_runtime and not delegation.must_delegate))
         frame, parts = Frame.of(executorch)
         return _Made(bytes(executorch.buffer), partitioner.delegations[-1], frame, parts, lambda: module, outputs)
 

@@ -254,13 +254,22 @@ def has_kernel(overload: torch._ops.OpOverload) -> bool:
     if not any(isinstance(item.type, torch.TensorType) for item in overload._schema.returns):
         # Lists of tensors and numbers are told apart by the emitter; it says itself what it can't do.
         return True
-    try:
-        schema = to_out_variant(overload)[0]._schema
-    # ExecuTorch raises RuntimeErrors of several kinds for operators without an out variant.
-    except Exception:
+    schema = _out_schema(overload)
+    if schema is None:
         return False
     name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
     return name in registered()
+
+
+@cache
+def _out_schema(overload: torch._ops.OpOverload) -> torch.FunctionSchema | None:
+    """Return the schema of the operator's form that writes to given tensors, the one that ExecuTorch calls; None where none is
+    registered."""
+    try:
+        return to_out_variant(overload)[0]._schema
+    # ExecuTorch raises RuntimeErrors of several kinds for operators without an out variant.
+    except Exception:
+        return None
 
 
 @cache
@@ -301,12 +310,13 @@ def check_operators(graph: Graph, name: str) -> None:
     Raises InvalidModelError as ``check_kernels`` does, before anything is compiled.
     """
     lacking = {
-        f"{short_name(node)} ('{module_path(node) or op_name(node).replace('.', '_')}')": None  # the Edge program's name
+        f"{short_name(node)} ('{module_path(node) or op_name(node).replace('.', '_')}')": node  # the Edge program's name
         for node in graph.nodes
         if is_compute(node) and op_name(node) not in LOWER_RULES and _stays_whole(node) and not has_cpu_kernel(node)
     }
     if lacking:
-        _refuse(list(lacking), name)
+        overloads = filter(None, map(overload_of, lacking.values()))
+        _refuse(list(lacking), name, can_be_written=all(_out_schema(overload) is not None for overload in overloads))
 
 
 def _stays_whole(node: Node) -> bool:
@@ -320,15 +330,20 @@ def _stays_whole(node: Node) -> bool:
     return not is_pointwise(node) or len(node.all_input_nodes) > 1
 
 
-def _refuse(lacking: Sequence[str], name: str) -> None:
-    """Raise InvalidModelError: the runtime has no kernels for these operators."""
+def _refuse(lacking: Sequence[str], name: str, can_be_written: bool = True) -> None:
+    """Raise InvalidModelError: the runtime has no kernels for these operators. ``can_be_written``: ExecuTorch can write a program that
+    calls them."""
     shown = lacking[:NAMES_SHOWN]
     more = f" and {len(lacking) - NAMES_SHOWN} more" if len(lacking) > NAMES_SHOWN else ""
     raise InvalidModelError(
         f"'{name}': ExecuTorch's runtime has no kernel for {', '.join(shown)}{more}, on the CPU, and would not load the "
-        "program. Write that part of the model with other operators; or pass "
-        "DelegationOptions(any_runtime=True) (--any-runtime) for a .pte that runs where these kernels are."
+        f"program. Write that part of the model with other operators{ANY_RUNTIME if can_be_written else ''}."
     )
+
+
+ANY_RUNTIME = (
+    "; or pass DelegationOptions(any_runtime=True) (--any-runtime) for a .pte that runs where these kernels are"
+)
 
 
 def _in_words(operator: str, delegation: Delegation) -> str:
