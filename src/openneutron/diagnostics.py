@@ -24,7 +24,7 @@ class OnCpu:
     question. ``reason`` states fact and bound, ``suggestion`` what the user can do, if anything.
     ``line`` is the line of the model's source, where that is known, ``fallback`` what it costs. ``written`` is what the
     user's call that the operator is a part of, ``call`` the name of that call. ``converts``: the operator does not
-    compute, but quantizes the model's float inputs or dequantizes its results. ``macs`` are the operator's
+    compute, but converts the model's inputs to what the NPU takes, or its results back. ``macs`` are the operator's
     multiply-accumulates. ``computes`` is false for an operator that changes no value: a view, an identity, a dropout in
     eval mode.
     """

@@ -185,17 +185,17 @@ STAYS = (
     ),
     (
         "comparisons of integers",
-        lambda m, i: m.words(i).masked_fill((i < 1).unsqueeze(-1), 0.0),
+        lambda m, i: m.words(i).masked_fill((i < 254).unsqueeze(-1), 0.0),
         (words,),
-        "aten.lt 'aten_lt_scalar' stays on the CPU: its input 'inputs_0' is int64; the NPU computes on int8 and int16. "
-        f"{WHAT_THERE_IS}",
+        "aten.lt 'aten_lt_scalar' stays on the CPU: it orders integers and constants from 254 to 254; these must be at least 0 "
+        f"and below 254. {WHAT_THERE_IS}",
     ),
     (
         "two lists of indices",
         lambda m, x, i: m.conv(x)[:, i, i],
         (image, below(5, 3)),
-        "getitem (aten.index) 'aten_index_tensor' stays on the CPU: it has 2 index tensors; 1 is what there is. "
-        "Index one dimension after the other.",
+        "getitem (aten.index) 'aten_index_tensor' stays on the CPU: 2 of its 2 index tensors are computed; the last one "
+        "alone may be. Index one dimension after the other.",
     ),
     (
         "topk",

@@ -85,10 +85,10 @@ def test_channels_last_bytes_are_read_as_they_are() -> None:
     assert torch.allclose(torch.as_tensor(made.run(*samples[1])[0]), made.quantized(*samples[1]), atol=0.05)
 
 
-def test_words_stay_on_the_cpu_where_the_npu_computes_on_int8_alone() -> None:
+def test_words_are_converted_on_the_cpu_where_the_npu_computes_on_int8_alone() -> None:
     torch.manual_seed(0)
     made = compiled(Reads(lambda x: x.float() / 32768, 1), whole_range(torch.int16, 1, 1, 8, 9), "mcxn94x")
-    (left,) = [item for item in made.delegation.on_cpu if item.computes and not item.converts]
+    (left,) = [item for item in made.delegation.on_cpu if item.converts]
     assert left.reason == "its activations are int16; mcxn94x computes on int8 activations"
 
 
@@ -109,3 +109,74 @@ def test_constants_of_integers_are_folded(join: Callable[[Tensor], Tensor]) -> N
     made = compiled(Joins(join), samples)
     assert made.report.whole
     assert torch.allclose(torch.as_tensor(made.run(*samples[1])[0]), made.quantized(*samples[1]), atol=0.05)
+
+
+class Orders(nn.Module):
+    """Comparisons of integers with constants, integers as numbers, and a choice in each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+        self.register_buffer("pairs", torch.triu_indices(6, 6, 1))
+
+    def forward(self, x: Tensor, n: Tensor, k: Tensor, j: Tensor) -> tuple[Tensor, ...]:
+        y = self.linear(x)
+        grid = y[:, :, None] * torch.ones(4)
+        return (
+            torch.arange(6) < n[:, None],
+            n >= 253,
+            n == 0,
+            n.float(),
+            k[:, None].float(),
+            y[torch.arange(9), j],
+            grid[:, self.pairs[0, :3], self.pairs[1, :3]],
+            grid[:, 2, j],
+        )
+
+
+def test_integers_are_ordered_and_converted_whatever_their_size() -> None:
+    torch.manual_seed(0)
+    far = torch.tensor([-(2**40), -256, -1, 0, 3, 6, 253, 256, 2**40])
+    x, j, k = torch.randn(9, 6), torch.arange(9) % 4, torch.arange(-4, 5, dtype=torch.int32) * 31
+    made = compiled(Orders(), [(x, torch.arange(9) * 25, k, j), (x, torch.zeros(9, dtype=torch.int64), k, j)])
+    assert not [item for item in made.delegation.on_cpu if item.computes]
+    k = torch.where(k == 0, torch.tensor(-(2**31)), k).int()
+    before, reached, zero, number, signed, *taken = made.run(x, far, k, j)
+    assert torch.equal(before, torch.arange(6) < far[:, None])
+    assert torch.equal(reached, far >= 253)
+    assert torch.equal(zero, far == 0)
+    # Calibration saw 0 to 200 and -124 to 124; numbers outside saturate, as quantized numbers do.
+    assert torch.allclose(number, far.clamp(0, 200).float(), atol=0.5)
+    assert torch.allclose(signed, k.clamp(-124, 124)[:, None].float(), atol=1.0)
+    for found, wanted in zip(taken, made.quantized(x, far, k, j)[5:], strict=True):
+        assert torch.allclose(found, wanted, atol=0.05)
+
+
+TOKENS = 135
+
+
+class Positions(nn.Module):
+    """Positions of the tokens that are no padding, as RoBERTa has them, and other integers that follow from booleans."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, TOKENS)
+
+    def forward(self, x: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
+        mask = ids.ne(1).int()
+        score = self.linear(x).sigmoid()
+        positions = (torch.cumsum(mask, 1).type_as(mask) * mask).long() + 1
+        lengths = (ids != 1).sum(1, keepdim=True)
+        return positions, lengths, torch.arange(TOKENS) < lengths, score * mask, (score * 10).long(), lengths - 200
+
+
+def test_sums_of_booleans_are_exact_on_the_npu() -> None:
+    torch.manual_seed(0)
+    places = torch.arange(TOKENS)
+    samples = [(torch.randn(1, 8), torch.where(places < count, 5, 1)[None]) for count in (1, 100, TOKENS)]
+    made = compiled(Positions(), samples)
+    assert [item.operator for item in made.delegation.on_cpu if item.computes] == ["aten.sub"]
+    for sample in samples:
+        found, expected = made.run(*sample), made.quantized(*sample)
+        for place in (0, 1, 2, 4, 5):
+            assert torch.equal(found[place], expected[place]), place

@@ -55,6 +55,9 @@ LEFT_FLOAT = "left_float"
 JOINS_OUTPUT = "joins_output"
 """True on nodes that join parts of a result of the model behind their dequantize nodes."""
 
+WHOLE_NUMBERS = "whole_numbers"
+"""The least and the largest value of a float that stands for integers, each of which int8 represents exactly."""
+
 VMAP = "torch._functorch.predispatch"
 """The module of the functions that torch.export leaves in a graph for ``torch.vmap``. They change the state of the process, and where
 one fails between them, every later operator of the process fails."""

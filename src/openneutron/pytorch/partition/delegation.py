@@ -28,12 +28,13 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.pytorch.graph.pointwise import is_pointwise
+from openneutron.pytorch.graph.pointwise import CASTS, is_pointwise
 from openneutron.pytorch.graph.program import (
     GETITEM,
     Reject,
     call_of,
     is_compute,
+    is_quantize,
     module_path,
     op_name,
     overload_of,
@@ -134,7 +135,17 @@ def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> Node
         rule=reject.rule,
         macs=macs(node),
         computes=computes(node),
+        converts=_converts_input(node),
     )
+
+
+def _converts_input(node: Node) -> bool:
+    """Return whether the node converts an input of the model to float, which is quantized behind it."""
+    overload = overload_of(node)
+    source = node.args[0] if node.args else None
+    if overload is None or overload._schema.name not in CASTS or node.meta["val"].dtype != torch.float32:
+        return False
+    return isinstance(source, Node) and source.op == "placeholder" and all(map(is_quantize, node.users))
 
 
 def on_cpu_state(buffer: Node, reject: Reject) -> NodeOnCpu:

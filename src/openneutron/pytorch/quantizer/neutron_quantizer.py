@@ -20,7 +20,7 @@ from openneutron.options import ACTIVATIONS as TYPES
 from openneutron.options import CONVERTERS, INT8, INT16, OPEN
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.pointwise import Region, find_regions, jumps
-from openneutron.pytorch.graph.program import JOINS_OUTPUT, is_vmapped, source_line
+from openneutron.pytorch.graph.program import JOINS_OUTPUT, WHOLE_NUMBERS, is_vmapped, source_line
 from openneutron.pytorch.graph.rewriting import constant_nodes, constant_of, held_by
 from openneutron.pytorch.operators.annotations import (
     BYTES_AND_WORDS,
@@ -69,6 +69,7 @@ from openneutron.pytorch.quantizer.specs import (
     weight_spec,
     wgt_fc_qspec,
     wgt_qspec,
+    whole_spec,
     wide_fixed_spec,
 )
 from openneutron.pytorch.source.exporting import FirstSamples
@@ -295,7 +296,7 @@ class NeutronQuantizer(Quantizer):
             return
         data = list(rule.operands(node))
         if not rule.data:
-            self._annotate_truths(node, rule, config)
+            self._annotate_truths(node, rule, config, constants)
         if not data or not all(is_float(item) for item in data):
             return
         if rule.is_shared(node):
@@ -334,11 +335,17 @@ class NeutronQuantizer(Quantizer):
             spec = self._output_activation(last, dataclasses.replace(config_of_last, activations=config.activations))
             last.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, spec, _annotated=True)
 
-    def _annotate_truths(self, node: Node, rule: AnnotationRule, config: QuantizationConfig) -> None:
+    def _annotate_truths(
+        self, node: Node, rule: AnnotationRule, config: QuantizationConfig, constants: Set[Node]
+    ) -> None:
         (source,) = node.all_input_nodes
         if config.output_activation is None or node.meta["val"].dtype != torch.float32:
             return
         dtype = source.meta["val"].dtype
+        if dtype in (torch.int32, torch.int64) and config.activations == INT8 and source not in constants:
+            node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(
+                {}, self._output_activation(node, config), _annotated=True
+            )
         fixed = rule.fixed if dtype == torch.bool else BYTES_AND_WORDS.get(dtype)
         is_computed = dtype != torch.int16 or INT16 in self.neutron_target_spec.neutron_target.npu.data_types.value
         if fixed is not None and is_computed:
@@ -376,6 +383,9 @@ class NeutronQuantizer(Quantizer):
     def _activation(self, choice: Choice, node: Node, activations: str) -> QuantizationSpecBase | None:
         """Return the spec of a tensor whose scale comes from calibration: the user's choice, or the one that suits its
         readers."""
+        bounds = node.meta.get("custom", {}).get(WHOLE_NUMBERS)
+        if bounds is not None and activations == INT8:
+            return whole_spec(bounds)
         if not isinstance(choice, Usual):
             return choice
         if str(node.target) == FILL:

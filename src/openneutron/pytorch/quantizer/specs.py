@@ -266,6 +266,14 @@ def fixed_spec(scale: float, zero_point: int, dtype: torch.dtype = torch.int8) -
     )
 
 
+def whole_spec(bounds: tuple[int, int]) -> FixedQParamsQuantizationSpec | None:
+    """Return the int8 spec that represents each integer of a range exactly; None where there is none."""
+    low, high = bounds
+    if low >= -128 and high <= 127:
+        return fixed_spec(1.0, 0)
+    return fixed_spec(1.0, -128) if low >= 0 and high <= 255 else None
+
+
 def wide_fixed_spec() -> FixedQParamsQuantizationSpec:
     """Return the int16 spec that LiteRT fixes for results in [-1, 1]: sigmoid, tanh and softmax have steps of 1/32768."""
     return fixed_spec(WIDE_FIXED_SCALE, 0, torch.int16)

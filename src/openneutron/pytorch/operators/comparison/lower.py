@@ -11,9 +11,18 @@ import torch
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_tensor
-from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, op_name, shape_of, short_name
+from openneutron.pytorch.graph.program import (
+    DTYPE_OF_TORCH,
+    WITH_INTEGERS,
+    Reject,
+    Rejected,
+    arguments_of,
+    op_name,
+    shape_of,
+    short_name,
+)
 from openneutron.pytorch.operators.rules.context import Context, broadcasting
-from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of
+from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of, plain
 from openneutron.pytorch.operators.rules.tables import Layout, always, lowers
 
 LEAST_SCALE = 1 / 256
@@ -64,6 +73,10 @@ def _comparison(name: str) -> Callable[[Node, Context], Value | Reject]:
             return _of_truths(node, context, op)
         if context.dtype(a) in INTEGERS and name in ("eq", "ne"):
             return of_integers(node, context, a, other, op)
+        if context.dtype(a) in INTEGERS or (
+            isinstance(other, Node) and context.dtype(context.value(other)) in INTEGERS
+        ):
+            return _ordered_integers(node, context, a, other, op)
         if not isinstance(other, Node):
             assert isinstance(other, (int, float))
             (a,) = _comparable(node, context, (a,), name)
@@ -128,6 +141,131 @@ def _all_bytes(node: Node, context: Context, op: str, operands: Sequence[str], s
     axes = context.add_integers(f"{node.name}_axes", [len(shape) - 1])
     over = "reduce_all" if op == "equal" else "reduce_any"
     return context.emit(over, (same, axes), shape[:-1], None, node.name, DType.BOOL, keep_dims=False)
+
+
+MOST_ORDERED = 254
+"""Integers from 0 up to here, without it, are ordered as bytes: two values are left for all integers below and above."""
+
+_LOWEST = per_tensor(0.5, -MOST_ORDERED // 2)
+"""The parameters at which 0 is stored one above the least int8 value; EQUAL and LESS distinguish any two stored values."""
+
+
+def _ordered_integers(node: Node, context: Context, a: Value, other: object, op: str) -> Value | Reject:
+    """Compare integers with constants, or constants with integers, in int8: what is outside the constants' range saturates."""
+    values = [a, context.value(other) if isinstance(other, Node) else _whole_number(node, context, other)]
+    held = [context.tensors[value.tensor].data for value in values]
+    known = [item for item in held if item is not None]
+    if len(known) != 1:
+        return Reject("it orders two computed tensors of integers; one of them must be constant", WITH_INTEGERS)
+    if any(not 0 <= number < MOST_ORDERED for number in (int(known[0].min()), int(known[0].max()))):
+        return Reject(
+            f"it orders integers and constants from {known[0].min()} to {known[0].max()}; these must be at least 0 and below "
+            f"{MOST_ORDERED}",
+            WITH_INTEGERS,
+        )
+    stored = [
+        _saturated(context, value, _LOWEST, f"{node.name}_{place}", scale=1.0) for place, value in enumerate(values)
+    ]
+    if any(item is None for item in stored):
+        return Reject(f"it compares {' and '.join(str(context.dtype(value)) for value in values)}", WITH_INTEGERS)
+    return broadcasting(node, context, op, [item for item in stored if item is not None], None, DType.BOOL)
+
+
+def _whole_number(node: Node, context: Context, number: object) -> Value:
+    """Return a number as a constant that stands for it in a comparison with integers."""
+    assert isinstance(number, (int, float))
+    if number != int(number):
+        raise Rejected(f"it compares integers with {number}; a whole number is needed")
+    return plain(context.add_constant(f"{node.name}_number", np.array(int(number), np.int64)), ())
+
+
+def numbers_of_integers(node: Node, context: Context, value: Value) -> Value | Reject:
+    """Return int32 or int64 integers as the numbers that they are, in the result's quantization: saturated at its range."""
+    quant = context.result_quant(node)
+    if context.results.dtype(node) is not DType.INT8:
+        return Reject(f"it converts {context.dtype(value)} to {context.results.dtype(node)}; int8 is what there is")
+    found = _saturated(context, value, quant, node.name)
+    if found is None:
+        ends = [(end - quant.zero_point) * quant.scale for end in (-128, 127)]
+        return Reject(
+            f"it converts integers from {ends[0]:.6g} to {ends[1]:.6g}, by their low byte; [-128, 127] or [0, 255] must hold them"
+        )
+    return found
+
+
+def integers_of_numbers(node: Node, context: Context, value: Value) -> Value | Reject:
+    """Return int8 numbers as int32 or int64, without their fractions. Their low bytes come from a table."""
+    numbers = np.trunc(_reals(context.quant(value), DType.INT8)).astype(np.int64)
+    dtype = DTYPE_OF_TORCH[node.meta["val"].dtype]
+    is_signed = numbers[0] >= -128 and numbers[-1] <= 127
+    if not is_signed and not (numbers[0] >= 0 and numbers[-1] <= 255):
+        return Reject(
+            f"it converts numbers from {numbers[0]} to {numbers[-1]} to {dtype}; [-128, 127] or [0, 255] must hold them"
+        )
+    shape = context.tensors[value.tensor].shape
+    entries = context.add_constant(f"{node.name}_table", numbers.astype(np.uint8).view(np.int8), _BYTES)
+    low = context.emit("lookup", (value.tensor, entries), shape, _BYTES, f"{node.name}_low")
+    if is_signed:
+        name = context.emit("cast", (low,), shape, None, node.name, dtype)
+    else:
+        count = math.prod(shape)
+        rest = context.add_constant(f"{node.name}_rest", np.zeros((count, dtype.size_bytes - 1), np.int8), _BYTES)
+        operands, whole = (context.reshaped(low, (count, 1)), rest), (count, dtype.size_bytes)
+        joined = context.emit("concatenation", operands, whole, _BYTES, f"{node.name}_bytes", axis=1)
+        name = context.reshaped(context.emit("bitcast", (joined,), (count,), None, node.name, dtype), shape)
+    return Value(name, value.shape, value.order, value.base)
+
+
+def _saturated(
+    context: Context, value: Value, quant: QuantParams, stem: str, scale: float | None = None
+) -> Value | None:
+    """Return integers at a scale and zero point, as PyTorch quantizes their numbers; None where a range of more than a byte
+    matters. ``scale``: that of the integers where it is not the one stored.
+
+    The low byte finds the result in a table, where the others only extend its sign; the sign alone decides elsewhere.
+    """
+    here = context.tensors[value.tensor]
+
+    def stored(numbers: np.ndarray) -> np.ndarray:
+        steps = np.rint(numbers.astype(np.float32) * np.float32(1.0 / (scale or quant.scale))) + quant.zero_point
+        return np.clip(steps, -128, 127).astype(np.int8)
+
+    if here.data is not None:
+        name = context.add_constant(f"{stem}_stored", stored(here.data), quant)
+        return Value(name, value.shape, value.order, value.base)
+    bytes_as_stored = np.arange(-128, 128)
+    for lowest in (0, -128):
+        below, above = stored(np.array([lowest - 1, lowest + 256]))
+        if (below, above) == (-128, 127):
+            break
+    else:
+        return None
+    numbers = np.where(bytes_as_stored < lowest, bytes_as_stored + 256, bytes_as_stored)
+    count, size = math.prod(here.shape), here.dtype.size_bytes
+    parts = _bytes(context, here.name, (count,))
+
+    def cut(first: int, last: int, what: str) -> str:
+        begin, extent = (
+            context.add_integers(f"{stem}_{what}_{word}", pair)
+            for word, pair in (("begin", [0, first]), ("size", [count, last - first]))
+        )
+        return context.emit("slice", (parts, begin, extent), (count, last - first), _BYTES, f"{stem}_{what}")
+
+    def table(source: str, entries: np.ndarray, kind: QuantParams, what: str) -> str:
+        held = context.add_constant(f"{stem}_{what}_table", entries.astype(np.int8), kind)
+        return context.emit("lookup", (source, held), (count, 1), kind, f"{stem}_{what}")
+
+    low, rest = cut(0, 1, "low"), cut(1, size, "rest")
+    inside = table(low, stored(numbers), quant, "inside")
+    sign = context.add_constant(f"{stem}_zero", np.zeros((1, 1), np.int8), _BYTES)
+    if lowest:
+        sign = table(low, np.where(bytes_as_stored < 0, -1, 0), _BYTES, "sign")
+    same = context.emit("equal", (rest, sign), (count, size - 1), None, f"{stem}_same", DType.BOOL)
+    axes = context.add_integers(f"{stem}_axes", [1])
+    fits = context.emit("reduce_all", (same, axes), (count, 1), None, f"{stem}_fits", DType.BOOL, keep_dims=True)
+    outside = table(cut(size - 1, size, "last"), np.where(bytes_as_stored < 0, -128, 127), quant, "outside")
+    name = context.emit("select_v2", (fits, inside, outside), (count, 1), quant, f"{stem}_number")
+    return Value(context.reshaped(name, here.shape), value.shape, value.order, value.base)
 
 
 for _name in _COMPARISONS:

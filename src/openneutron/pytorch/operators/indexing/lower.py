@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch.fx import Node
 
 from openneutron.ir import DType
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
-from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.context import Context, take
 from openneutron.pytorch.operators.rules.results import Shape, Value
 from openneutron.pytorch.operators.rules.tables import Layout, lowers
 
@@ -34,12 +35,60 @@ def index_select(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.index.Tensor", moves=True, layout=Layout.OWN)
 def index(node: Node, context: Context) -> Value | Reject:
-    """Return one list of indices, for one dimension; those below 0 count from the end."""
+    """Indices below 0 count from the end. Of several index tensors, for neighbouring dimensions, all but the last are constant."""
     given = arguments_of(node)
     places = [place for place, item in enumerate(given["indices"]) if item is not None]
-    if len(places) != 1:
-        return Reject(f"it has {len(places)} index tensors; 1 is what there is", "Index one dimension after the other.")
-    return _taken(node, context, context.value(given["self"]), places[0], given["indices"][places[0]])
+    if len(places) == 1:
+        return _taken(node, context, context.value(given["self"]), places[0], given["indices"][places[0]])
+    if not places or places != list(range(places[0], places[-1] + 1)):
+        return Reject(
+            f"it has {len(places)} index tensors, with dimensions between them", "Index one dimension after the other."
+        )
+    return _taken_by_several(node, context, places, [given["indices"][place] for place in places])
+
+
+def _taken_by_several(node: Node, context: Context, places: list[int], which: Sequence[Any]) -> Value | Reject:
+    data, shape = context.settled(context.value(node.args[0])), shape_of(node)
+    first, extents = places[0], [data.shape[place] for place in places]
+    if context.tensors[data.tensor].quant is None:
+        return Reject(f"it has {len(places)} index tensors, and its input is {context.dtype(data)}")
+    indices = [_indices(context, item, extent) for item, extent in zip(which, extents, strict=True)]
+    held = [context.tensors[item.tensor].data for item in indices]
+    known = [item for item in held if item is not None]
+    rank = len(shape) - (len(data.shape) - len(places))
+    taken = shape[first : first + rank]
+    source = context.arranged(data, tuple(range(len(data.shape))))
+    plain_order = tuple(range(len(shape)))
+    if len(known) == len(held):
+        flat = np.ravel_multi_index(tuple(np.broadcast_arrays(*known)), tuple(extents)).astype(np.int32)
+        merged = (*data.shape[:first], math.prod(extents), *data.shape[places[-1] + 1 :])
+        operands = (context.reshaped(source, merged), context.add_constant(f"{node.name}_positions", flat))
+        return _gathered(node, context, data, operands, first, 0, plain_order)
+    last = indices[-1]
+    if held[-1] is not None or len(known) < len(held) - 1:
+        return Reject(
+            f"{len(held) - len(known)} of its {len(held)} index tensors are computed; the last one alone may be",
+            "Index one dimension after the other.",
+        )
+    if math.prod(last.shape) != math.prod(taken):
+        return Reject(f"its computed indices are {list(last.shape)} and broadcast to {list(taken)}")
+    if any(item.size > 1 and not any(item.strides) for item in known):
+        return Reject("the values of its constant index tensors are not known")
+    if all((item == item.reshape(-1)[:1]).all() for item in known):
+        for place, item in zip(places, known, strict=False):
+            source = take(context, source, place, [int(item.reshape(-1)[0])], f"{node.name}_{place}")
+        source = context.reshaped(source, (*data.shape[:first], *data.shape[places[-1] :]))
+        operands = (source, context.arranged(context.viewed(last, taken), tuple(range(rank))))
+        return _gathered(node, context, data, operands, first, 0, plain_order)
+    rows = np.broadcast_to(known[0], taken).reshape(len(taken) and taken[0], -1)
+    if places != [0, 1] or rows.shape[0] != extents[0] or (rows != np.arange(extents[0])[:, None]).any():
+        return Reject(
+            "its first index tensors are neither one position nor all rows in order",
+            "Index one dimension after the other.",
+        )
+    # Each row has its own index: rows are GATHER's batches.
+    operands = (source, context.arranged(context.viewed(last, taken), tuple(range(rank))))
+    return _gathered(node, context, data, operands, 1, 1, plain_order)
 
 
 @lowers("aten.gather.default", moves=True, layout=Layout.OWN)

@@ -8,8 +8,16 @@ import math
 import torch
 from torch.fx import Node
 
+from openneutron.ir import DType
 from openneutron.pytorch.graph.program import ACTIVATIONS, GETITEM, Reject, arguments_of, is_number, op_name, shape_of
-from openneutron.pytorch.operators.comparison.lower import INTEGERS, is_truth, of_integers, truths_as_numbers
+from openneutron.pytorch.operators.comparison.lower import (
+    INTEGERS,
+    integers_of_numbers,
+    is_truth,
+    numbers_of_integers,
+    of_integers,
+    truths_as_numbers,
+)
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.results import Shape, Value, permuted
 from openneutron.pytorch.operators.rules.tables import DROPS, Layout, lowers
@@ -59,6 +67,10 @@ def copy(node: Node, context: Context) -> Value | Reject:
         value = context.value(source)
         if node.meta["val"].dtype == torch.bool and context.dtype(value) in INTEGERS:
             return of_integers(node, context, value, 0, "not_equal")
+        if node.meta["val"].dtype == torch.float32 and context.dtype(value) in INTEGERS:
+            return numbers_of_integers(node, context, value)
+        if node.meta["val"].dtype in (torch.int32, torch.int64) and context.dtype(value) is DType.INT8:
+            return integers_of_numbers(node, context, value)
         return Reject(f"it converts {source.meta['val'].dtype} to {node.meta['val'].dtype}")
     return _moved(node, context, context.value(source))
 

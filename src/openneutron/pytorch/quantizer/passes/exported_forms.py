@@ -176,12 +176,12 @@ _ASSERTIONS = (_aten._assert_tensor_metadata.default, _aten._assert_async.defaul
 """Assertions on types and layouts, and on values; ExecuTorch's runtime has no kernels for them."""
 
 
-_CONVERSIONS = (_aten.to.dtype, _aten.to.dtype_layout, _aten.to.device)
+_CONVERSIONS = (_aten.to.dtype, _aten.to.dtype_layout, _aten.to.device, _aten.type_as.default)
 
 
 @dataclass(frozen=True, slots=True)
 class PlainCasts(NodePass):
-    """Rewrite ``x.to(dtype)``, with a device or layout too, to the operator that only casts, or to ``x`` where that has the type
+    """Rewrite ``x.to(dtype)``, with a device or layout too, and ``x.type_as(y)`` to the operator that only casts, or to ``x`` where that has the type
     already, and remove assertions.
 
     Export adds assertions on types and layouts beside the other form; they are true in any graph with fixed types.
@@ -200,7 +200,7 @@ class PlainCasts(NodePass):
             node.kwargs = {"dtype": node.meta["val"].dtype}
             return True
         given = arguments_of(node)
-        if given["copy"] or given["memory_format"] is not None:
+        if given.get("copy") or given.get("memory_format") is not None:
             return False
         node.replace_all_uses_with(source)
         module.graph.erase_node(node)
@@ -253,8 +253,8 @@ def _as_float(module: GraphModule, before: Node, source: Node) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class EarlyConversions(NodePass):
-    """Convert an input of bytes or words to float before its elements are moved: ``x.permute(...).float()`` becomes
-    ``x.float().permute(...)``. The moves then have quantized values, which the NPU moves."""
+    """Convert integers to float before their elements are moved: ``x.permute(...).float()`` becomes ``x.float().permute(...)``. The
+    moves then have quantized values, which the NPU moves."""
 
     targets = (_aten._to_copy.default,)
 
@@ -275,7 +275,11 @@ def _move_behind(module: GraphModule, node: Node) -> Node | None:
     move = node.args[0]
     if not isinstance(move, Node) or move.op != "call_function" or node.meta["val"].dtype != torch.float32:
         return None
-    if move.meta["val"].dtype not in BYTES_AND_WORDS or move.kwargs or len(move.all_input_nodes) != 1:
+    if (
+        move.meta["val"].dtype not in (*BYTES_AND_WORDS, torch.int32, torch.int64)
+        or move.kwargs
+        or len(move.all_input_nodes) != 1
+    ):
         return None
     rule = annotation_rules().get(str(move.target))
     is_move = rule is not None and rule.is_shared(move) and rule.data == (0,) and isinstance(move.args[0], Node)

@@ -33,6 +33,7 @@ from openneutron.pytorch.quantizer.passes.norms import ComputedGains, WrittenNor
 from openneutron.pytorch.quantizer.passes.powers import LogarithmsOfPowers
 from openneutron.pytorch.quantizer.passes.recompose import Recompose
 from openneutron.pytorch.quantizer.passes.recurrent import WholeLayers
+from openneutron.pytorch.quantizer.passes.whole_numbers import WholeNumbers
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
 
 AtenPass = Callable[[GraphModule], PassResult | None]
@@ -66,6 +67,7 @@ def default_passes(
         )
     return (
         *FIRST,
+        WholeNumbers(),
         CellLoops(keep),
         WholeLayers(keep),
         WrittenNorms(keep),
