@@ -44,19 +44,6 @@ class Layers(nn.Module):
         return self.function(self, *args, **kwargs)
 
 
-class Half(nn.Module):
-    """A float16 or bfloat16 layer between two float32 ones."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
-        self.scale = nn.Parameter(torch.full((8,), 0.5, dtype=dtype))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.relu(self.first(x)).to(self.scale.dtype) * self.scale
-        return self.last(y.to(torch.float32))
-
-
 class Counter(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -121,15 +108,6 @@ def whole(*shape: int) -> torch.Tensor:
 
 
 ODD: tuple[Odd, ...] = (
-    Odd("float16 in the middle", lambda: Half(torch.float16), (row(),)),
-    Odd("float16 input", layers(lambda m, x: F.relu(m.linear(x.float()))), (row().half(),)),
-    Odd(
-        "bfloat16 all through",
-        lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU()).bfloat16(),
-        (row().bfloat16(),),
-        delegated=False,
-    ),
-    Odd("float64 all through", lambda: nn.Sequential(nn.Linear(8, 8)).double(), (row().double(),), delegated=False),
     Odd(
         "integers beside floats",
         layers(lambda m, x, n: (F.relu(m.linear(x)), n * 2 + 1, n // 3, m.linear(n.float()))),

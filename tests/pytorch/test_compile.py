@@ -427,3 +427,40 @@ def test_nothing_of_third_parties_is_said() -> None:
     command = [sys.executable, "-W", "default", "-c", script]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+class Widened(nn.Module):
+    """A linear layer of what a float64 constant of NumPy, no buffer, makes of the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.mean = nn.Linear(8, 4), torch.from_numpy(np.full(8, 0.3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear((x - self.mean).to(self.linear.weight.dtype))
+
+
+class Half(nn.Module):
+    """A float16 factor between two float32 layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.scale = nn.Parameter(torch.full((8,), 0.5, dtype=torch.float16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last((F.relu(self.first(x)).to(self.scale.dtype) * self.scale).to(torch.float32))
+
+
+def test_other_floats_become_float32_with_a_warning() -> None:
+    torch.manual_seed(5)
+    x = torch.randn(1, 8)
+    for model, dtype, where in ((Widened(), torch.float64, "mean"), (Half(), torch.float16, "scale")):
+        with pytest.warns(OpenNeutronWarning) as caught:
+            program = openneutron.compile(model, (x.to(dtype),), calibration=[x.double().numpy()], name="widened")
+        assert [str(item.message) for item in caught] == [
+            f"'widened' has values of {dtype} ('{where}'); it is compiled in float32, and takes float32 inputs. Call .float() on "
+            "the model for the same without this warning."
+        ]
+        assert program.report.whole
+        assert torch.allclose(program.run(x.double())[0], model(x), atol=0.05)

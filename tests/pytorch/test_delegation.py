@@ -226,8 +226,12 @@ def test_nobody_is_told_to_quantize_what_compile_quantized() -> None:
     program = analyse(Integers(), inputs, calibration=[inputs])
     for item in program.delegation.on_cpu:
         assert "NeutronQuantizer" not in str(item)
-    half = (IMAGE[0].half(),)
-    (item,) = analyse(nn.ReLU(), half, calibration=[half]).delegation.on_cpu
+
+    class Halves(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.relu(x.half())
+
+    item = analyse(Halves(), IMAGE, calibration=[IMAGE]).delegation.on_cpu[-1]
     assert str(item) == (
         "aten.relu 'aten_relu_default' stays on the CPU: its result is torch.float16; what can be quantized is "
         "torch.float32. Convert model and inputs with .float()."

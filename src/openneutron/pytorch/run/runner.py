@@ -105,8 +105,8 @@ class Runner:
         return [value for value in self._inputs if isinstance(value, TensorSchema)]
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the outputs. NumPy arrays among the inputs are converted to tensors. Numbers and None among the inputs
-        are part of the program and may be left out, all together.
+        """Return the outputs. NumPy arrays among the inputs are converted to tensors, other floats to float32. Numbers and None
+        among the inputs are part of the program and may be left out, all together.
 
         Raises InvalidOptionError where the inputs are not the program's, InvalidModelError where ExecuTorch refuses to
         compute one of its operators.
@@ -134,6 +134,8 @@ class Runner:
         if not isinstance(wanted, TensorSchema):
             return self._checked(place, item, _number(wanted))
         dtype, shape = enum_to_scalar_map.get(wanted.scalar_type), tuple(wanted.sizes)
+        if dtype == torch.float32 and isinstance(item, torch.Tensor) and item.is_floating_point():
+            item = item.float()
         free = wanted.shape_dynamism != TensorShapeDynamism.STATIC
         if not isinstance(item, torch.Tensor) or not _has_shape(item, shape, free) or item.dtype != dtype:
             is_what = f"{item.dtype} {list(item.shape)}" if isinstance(item, torch.Tensor) else type(item).__name__

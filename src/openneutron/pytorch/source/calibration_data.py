@@ -225,7 +225,8 @@ def _fitted(index: int, sample: ModelInputs, wanted: ModelInputs) -> ModelInputs
 
 
 def _as_tensor(part: Any, model: Any) -> Any:
-    """Return an array as a tensor of the example's type where NumPy's default differs, and with its batch axis."""
+    """Return an array as a tensor of the example's type where that is another float or NumPy's default differs, and with its batch
+    axis."""
     if not isinstance(model, torch.Tensor):
         return part
     if isinstance(part, (np.ndarray, np.generic)):
@@ -233,9 +234,11 @@ def _as_tensor(part: Any, model: Any) -> Any:
             part = torch.from_numpy(np.array(part))
         except TypeError:  # texts and objects
             return part
-        if part.dtype in (torch.float64, torch.int64) and part.is_floating_point() == model.is_floating_point():
+        if part.dtype == torch.int64 and not model.is_floating_point():
             cast = part.to(model.dtype)
-            part = cast if part.is_floating_point() or torch.equal(cast.to(part.dtype), part) else part
+            part = cast if torch.equal(cast.to(part.dtype), part) else part
+    if isinstance(part, torch.Tensor) and part.is_floating_point() and model.is_floating_point():
+        part = part.to(model.dtype)
     if isinstance(part, torch.Tensor) and model.dim() == part.dim() + 1 and part.shape == model.shape[1:]:
         return part[None] if len(model) == 1 else part
     return part

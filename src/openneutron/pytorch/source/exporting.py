@@ -7,6 +7,7 @@ Inputs are tensors, numbers, None and strings, in tuples, lists and dicts as a m
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import importlib.util
 import io
@@ -160,6 +161,7 @@ def aten_graph(
     else:
         model = _unwrapped(model)
         check_float(model, name)
+        model, given = _in_float32(model, given, name)
         if channels_last:
             # A copy: the layout is changed in place, and the model is the caller's.
             model = copy.deepcopy(model).to(memory_format=torch.channels_last)
@@ -207,6 +209,41 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         if not isinstance(inner, nn.Module):
             return model
         model = inner
+
+
+def _in_float32(model: nn.Module, given: ModelInputs, name: str) -> tuple[nn.Module, ModelInputs]:
+    """Return the model and its example inputs with float32 in the place of other floats, which no kernel of the NPU takes.
+
+    The model is a copy where it has such a tensor: a parameter, a buffer, or a plain attribute such as a constant from NumPy.
+    """
+    found = (
+        (tensor.dtype, f"{path}.{own}" if path else own)
+        for path, module in model.named_modules()
+        for own, tensor in _tensors_of(module)
+        if _is_other_float(tensor)
+    )
+    if first := next(found, None):
+        dtype, where = first
+        warn(
+            f"'{name}' has values of {dtype} ('{where}'); it is compiled in float32, and takes float32 inputs. Call .float() on the "
+            "model for the same without this warning."
+        )
+        model = copy.deepcopy(model).float()
+        for module in model.modules():
+            for own, tensor in _tensors_of(module):
+                if _is_other_float(tensor):
+                    setattr(module, own, tensor.float())
+    return model, given.rebuilt([leaf.float() if _is_other_float(leaf) else leaf for leaf in given.leaves])
+
+
+def _tensors_of(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Return the module's own tensors by name: parameters, buffers and plain attributes."""
+    named = (module._parameters, module._buffers, vars(module))
+    return [(own, value) for part in named for own, value in part.items() if isinstance(value, torch.Tensor)]
+
+
+def _is_other_float(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float32
 
 
 def _states(module: GraphModule) -> list[str]:
@@ -330,7 +367,7 @@ def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram
             for leaf in inputs.leaves
         ]
     )
-    with _exporting() as printed:
+    with _exporting() as printed, _plain_results(module):
         try:
             program = torch.export.export(module, given.args, dict(given.kwargs), strict=False)
         except (OpenNeutronError, KeyboardInterrupt):
@@ -343,6 +380,30 @@ def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram
             raise found from error
     sys.stderr.write(printed.getvalue())  # the model's own output
     return program
+
+
+@contextmanager
+def _plain_results(module: nn.Module) -> Iterator[None]:
+    """Let a module return the fields of its dataclasses as dicts, which torch.export knows; it refuses a class that is not
+    registered."""
+
+    def fields_of(result: Any) -> Any:
+        is_unknown = dataclasses.is_dataclass(result) and not isinstance(result, type)
+        if not is_unknown or type(result) in pytree.SUPPORTED_NODES:
+            return result
+        return {item.name: plain(getattr(result, item.name)) for item in dataclasses.fields(result)}
+
+    def plain(result: Any) -> Any:
+        return pytree.tree_map(fields_of, result)
+
+    if isinstance(module, GraphModule):
+        yield  # its results are registered
+        return
+    handle = module.register_forward_hook(lambda module, given, result: plain(result))
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _at_example_shapes(program: ExportedProgram, given: ModelInputs, name: str) -> ExportedProgram:
