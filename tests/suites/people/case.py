@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,8 @@ def _agreement(wanted: Sequence[Tensor], got: Sequence[Tensor]) -> float:
 
 
 def _leaves(value: Any) -> list[Tensor]:
+    if is_dataclass(value):
+        value = [getattr(value, item.name) for item in dataclass_fields(value)]
     return [torch.as_tensor(leaf).clone() for leaf in pytree.tree_leaves(value) if leaf is not None]
 
 

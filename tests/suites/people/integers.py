@@ -181,6 +181,67 @@ integers(
     "double_precision_model",
     lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).double(),
     lambda: torch.randn(1, 8, dtype=torch.float64),
-    calls=2,
-    reason="float64 is refused or converted",
+)
+integers(
+    "mask_of_lengths",
+    lambda: Call(lambda s, x, n: s.l(x) * (torch.arange(6) < n[:, None])[..., None], l=nn.Linear(8, 4)),
+    lambda: (torch.randn(2, 6, 8), torch.randint(0, 9, (2,))),
+)
+integers(
+    "mean_over_lengths",
+    lambda: Call(lambda s, x, m: s.l((x * m[..., None]).sum(1) / m.sum(1, keepdim=True)), l=nn.Linear(8, 4)),
+    lambda: (torch.randn(1, 6, 8), torch.arange(6)[None] < torch.randint(1, 7, (1, 1))),
+)
+integers(
+    "last_token_by_mask",
+    lambda: Call(lambda s, x, m: s.l(x[torch.arange(1), m.sum(1) - 1]), l=nn.Linear(8, 4)),
+    lambda: (torch.randn(1, 6, 8), torch.arange(6)[None] < torch.randint(1, 7, (1, 1))),
+)
+integers(
+    "token_of_each_row",
+    lambda: Call(lambda s, x, i: s.l(x[torch.arange(3), i]), l=nn.Linear(8, 4)),
+    lambda: (torch.randn(3, 6, 8), torch.randint(0, 6, (3,))),
+)
+integers(
+    "pairs_of_a_matrix",
+    lambda: Call(
+        lambda s, x: s.l((x @ x.transpose(1, 2))[:, s.i[0], s.i[1]]),
+        l=nn.Linear(10, 4),
+        i=nn.Buffer(torch.triu_indices(5, 5, 1)),
+    ),
+    normal(1, 5, 4),
+)
+integers(
+    "ages_and_features",
+    lambda: Call(lambda s, x, a: s.l(torch.cat([x, a.float() / 100], 1)), l=nn.Linear(10, 4)),
+    lambda: (torch.randn(1, 8), torch.randint(0, 100, (1, 2))),
+)
+integers(
+    "large_integers_and_features",
+    lambda: Call(lambda s, x, a: s.l(torch.cat([x, a.float() / 1000], 1)), l=nn.Linear(10, 4)),
+    lambda: (torch.randn(1, 8), torch.randint(-1000, 1000, (1, 2))),
+)
+integers(
+    "embedding_of_a_bucket",
+    lambda: Call(lambda s, x: s.e((x.sigmoid() * 10).long()), e=nn.Embedding(11, 8)),
+    normal(1, 6),
+    bar=20,
+    reason="values near the edge of a bucket",
+)
+
+
+def _ids() -> torch.Tensor:
+    """Return token numbers of a text and the padding 1 behind it."""
+    return torch.where(torch.arange(135) < torch.randint(1, 136, ()), torch.randint(2, 20, (1, 135)), 1)
+
+
+integers(
+    "roberta_positions",
+    lambda: Call(
+        lambda s, i: (lambda m: s.l(s.e(i) + s.p((torch.cumsum(m, 1).type_as(m) * m).long() + 1)))(i.ne(1).int()),
+        e=nn.Embedding(20, 8),
+        p=nn.Embedding(140, 8),
+        l=nn.Linear(8, 4),
+    ),
+    _ids,
 )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -13,6 +14,15 @@ from tests.suites.people.case import Call, case
 from tests.suites.people.vision import image, normal
 
 several = partial(case, kind="several")
+
+
+@dataclass
+class Detections:
+    """The results of a detector."""
+
+    boxes: torch.Tensor
+    scores: torch.Tensor
+
 
 several(
     "image_and_numbers",
@@ -189,4 +199,14 @@ several(
     normal(1, 8),
     bar=22,
     reason="a difference of two sums of squares",
+)
+several(
+    "dataclass_of_heads",
+    lambda: Call(
+        lambda s, x: (lambda y: Detections(s.b(y).flatten(2) * 16, s.c(y).flatten(2).sigmoid()))(s.a(x).relu()),
+        a=nn.Conv2d(3, 8, 3),
+        b=nn.Conv2d(8, 4, 1),
+        c=nn.Conv2d(8, 2, 1),
+    ),
+    image(),
 )
