@@ -51,11 +51,11 @@ def _run(command: list[str | Path], folder: Path) -> str:
 
 
 @functools.cache
-def library(flags: tuple[str, ...] = SIZE, compiler: str = "gcc") -> Path:
-    """Return a static library of driver and kernels, without a heap; its objects are beside it. ``flags``: a level of
-    optimization, and what is added to the flags of the published library."""
+def library(flags: tuple[str, ...] = SIZE, compiler: str = "gcc", only: tuple[Path, ...] = ()) -> Path:
+    """Return a static library of driver and kernels, or of some sources ``only``, without a heap; its objects are beside it.
+    ``flags``: a level of optimization, and what is added to the flags of the published library."""
     folder = new_folder()
-    sources = [*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c"))]
+    sources = only or (*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c")))
     required(COMMANDS["gcc"])  # links, and brings the C library along
     level, *added = flags
     published = flags_of(Build(compiler, level))

@@ -46,7 +46,7 @@ def wanted(name: str) -> npt.NDArray[np.uint32]:
 @pytest.mark.parametrize("form", ["", "_16"])
 @pytest.mark.parametrize("build", BUILDS)
 def test_random_calls_give_the_portable_kernels_bytes(build: str, form: str) -> None:
-    archive = library(*BUILDS[build])  # first: skips where the compiler is absent
+    archive = library(*BUILDS[build], SOURCES)  # first: skips where the compiler is absent
     want = wanted(f"fuzz_convolution{form}")
     firmware = image(archive, (HERE / f"convolutions{form}.c", HERE / "board.c"), includes=(CALLS,))
     done = execute(firmware.elf, {"seed": struct.pack("<2I", SEED, CASES)})
