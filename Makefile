@@ -70,8 +70,9 @@ $(TRACE_PROCESSOR):
 # What needs no torch and is soon done; `make test` runs it too.
 PARTS := tests/compiler tests/isa tests/litert tests/mixed tests/ops tests/simulator tests/test_docstrings.py \
     tests/test_golden_schedules.py tests/test_repository.py
-LONG := tests/compiler/test_cascade_search.py tests/compiler/test_copies_as_views.py tests/compiler/test_pareto.py \
-    tests/compiler/test_sequences.py tests/compiler/test_views.py
+LONG := tests/compiler/test_bound.py tests/compiler/test_cascade_search.py tests/compiler/test_copies_as_views.py \
+    tests/compiler/test_pareto.py tests/compiler/test_sequences.py tests/compiler/test_tile_searches.py \
+    tests/compiler/test_views.py
 NETWORK := tests/pytorch/test_kernel_selection.py
 
 check: lint
