@@ -264,7 +264,7 @@ def _read_header(blob: bytes) -> Record:
     count = len(rows.HEADER.fields)
     if len(blob) < 4 * count:
         raise InvalidProgramError(f"microcode: it is {len(blob)} bytes; its header alone has {4 * count}.")
-    header = Record(rows.HEADER, tuple(np.frombuffer(blob, "<u4", count).tolist()))
+    header = _of_words(rows.HEADER, np.frombuffer(blob, "<u4", count).tolist())
     if header["magic"] != rows.MAGIC:
         raise InvalidProgramError(
             f"microcode: its first word is 0x{header['magic']:08x}; microcode starts with 0x{rows.MAGIC:08x}."
@@ -276,6 +276,14 @@ def _read_header(blob: bytes) -> Record:
             "alone. Compile the model again."
         )
     return header
+
+
+def _of_words(row: Row, values: list[int]) -> Record:
+    """Return a record of as many words as the row has, without the check that each value fits a word."""
+    made = object.__new__(Record)
+    object.__setattr__(made, "row", row)
+    object.__setattr__(made, "values", tuple(values))
+    return made
 
 
 class _Words:
@@ -294,11 +302,7 @@ class _Words:
         if values and min(values) < 0:
             for place in row.unsigned:
                 values[place] &= 0xFFFFFFFF
-        # Words need no check of their range.
-        made = object.__new__(Record)
-        object.__setattr__(made, "row", row)
-        object.__setattr__(made, "values", tuple(values))
-        return made
+        return _of_words(row, values)
 
     def read_many(self, row: Row, at: int, count: int) -> tuple[Record, ...]:
         width = len(row.fields)

@@ -291,16 +291,18 @@ class _Run:
                 self.findings.append(f"{_who(call)}: {key}: other constants lie there")
         for name in row.results:
             buffer, own = (words[name], row.element_bytes(name)), written_beside_rows(call, name, window)
-            made.writes.append(self._operand(call, name, buffer, own, rows_written(call, name)))
-            made.writes[-1].storage = _new(self.storages[call.views[name].tensor])
+            operand = self._operand(call, name, buffer, own, rows_written(call, name))
+            operand.storage = _new(self.storages[call.views[name].tensor])
+            made.writes.append(operand)
         for name in row.read:
             read = read_beside_rows(call, name, window)
             if read is None:
                 continue
             buffer = words[name], row.element_bytes(name)
             operand = self._operand(call, name, buffer, read, rows_read(call, name))
-            others = enumerate(made.writes)
-            operand.beside = tuple(at for at, each in others if each.memory is operand.memory and each.name != name)
+            for at, each in enumerate(made.writes):
+                if each.memory is operand.memory and each.name != name:
+                    operand.beside += (at,)
             made.reads.append(operand)
         self._find_misplaced(made)
         return made if len(self.findings) == count else None
@@ -356,7 +358,7 @@ class _Run:
         """Note the buffers in a memory that no call writes, or that kernels do not access, where tensors are copied to a memory of the NPU."""
         call = operator.call
         for operand in operator.writes:
-            if operand.memory.name == "WEIGHTS" or operand.memory.name.startswith("INPUT"):
+            if operand.memory.name.startswith(("WEIGHTS", "INPUT")):
                 self.findings.append(f"{_who(call)}: {operand.name} is in {operand.memory.name}, which nothing writes")
         if operator.channel is not None or not self.schedule.is_tiled:
             return

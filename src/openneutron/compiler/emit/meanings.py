@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -20,6 +21,14 @@ Axes = tuple[tuple[int, int], ...]
 FEW_RUNS = 4
 """A shape of at most so many runs is treated run by run; for others, the bytes between its ends become an array."""
 
+SOME_RUNS = 64
+"""Up to so many runs of an array are copied and compared as bytes: what NumPy takes for a small array is more."""
+
+NUMBER_BYTES = 4
+
+PIECE = 4096
+"""So many meanings of an array are compared at a time: a copy of them takes no new memory of the system."""
+
 UNDEFINED = 0
 """The meaning of bytes that were never written."""
 
@@ -33,8 +42,8 @@ class Shape:
     reach: int = field(init=False)
     """The bytes from the first one to the end of the last one."""
     runs: int = field(init=False)
-    few: tuple[int, ...] = field(init=False)
-    """The places of the runs where they are few, else empty."""
+    places: Sequence[int] = field(init=False, compare=False)
+    """The places of the runs where they are some, else empty."""
 
     def __post_init__(self) -> None:
         reach, runs = self.run, 1
@@ -43,7 +52,7 @@ class Shape:
             runs *= count
         object.__setattr__(self, "reach", reach)
         object.__setattr__(self, "runs", runs)
-        object.__setattr__(self, "few", self._starts() if runs <= FEW_RUNS else ())
+        object.__setattr__(self, "places", _places(self.axes) if runs <= SOME_RUNS else ())
 
     @staticmethod
     def of(axes: Iterable[tuple[int, int]], element_bytes: int) -> Shape:
@@ -63,9 +72,6 @@ class Shape:
         """Return the number of bytes; those that two runs share count twice."""
         return self.run * self.runs
 
-    def _starts(self) -> tuple[int, ...]:
-        return tuple(map(sum, product(*(range(0, count * pitch, pitch) for count, pitch in reversed(self.axes)))))
-
     def of_array(self, array: Meanings, at: int) -> Meanings:
         """Return the elements of an array that the shape covers from ``at`` on, as a view of the array."""
         outer = self.axes[::-1]
@@ -75,115 +81,133 @@ class Shape:
         return np.ndarray(shape, array.dtype, array, at * item, strides)
 
 
+def _places(axes: Axes) -> Sequence[int]:
+    if not axes:
+        return (0,)
+    if len(axes) == 1:
+        ((count, pitch),) = axes
+        return range(0, count * pitch, pitch)
+    return tuple(map(sum, product(*(range(0, count * pitch, pitch) for count, pitch in reversed(axes)))))
+
+
 @dataclass(slots=True)
 class Memory:
     """The meanings of a memory's bytes, a number for each; negative while a copy writes them. Runs of bytes with one meaning are one entry
-    of ``values``, from ``starts`` on. ``touched``: the end of the bytes that were accessed. ``writes``: the number of writes so far."""
+    of ``values``, from ``starts`` on; None where the meanings are in ``array``, at the same addresses. ``touched``: the end of the bytes
+    that were accessed. ``writes``: the number of writes so far."""
 
     name: str
     size: int
     touched: int = 0
     writes: int = 0
     starts: list[int] = field(default_factory=lambda: [0])
-    values: list[int | Meanings] = field(default_factory=lambda: [UNDEFINED])
+    values: list[int | None] = field(default_factory=lambda: [UNDEFINED])
+    array: Meanings = field(default_factory=lambda: np.empty(0, np.int32))
 
     def at(self, address: int) -> int:
         """Return the meaning of a byte."""
-        index = bisect_right(self.starts, address) - 1
-        value = self.values[index]
-        return value if isinstance(value, int) else int(value[address - self.starts[index]])
+        value = self.values[bisect_right(self.starts, address) - 1]
+        return int(self.meanings(address, Shape(1))[0]) if value is None else value
 
     def write(self, at: int, shape: Shape, meaning: int) -> None:
         """Give bytes a meaning."""
         self.writes += 1
-        for start in shape.few:
-            self._put(at + start, at + start + shape.run, meaning)
-        if not shape.few:
-            shape.of_array(self._one_array(at, at + shape.reach), 0)[...] = meaning
+        if shape.runs <= FEW_RUNS:
+            for start in shape.places:
+                self._put(at + start, at + start + shape.run, meaning)
+            return
+        if shape.places:
+            self._fill_array(at, at + shape.reach)
+            array, numbers = self.array.data.cast("B"), _numbers(meaning, shape.run)
+            for start in shape.places:
+                place = (at + start) * NUMBER_BYTES
+                array[place : place + len(numbers)] = numbers
+        else:
+            self.meanings(at, shape)[...] = meaning
+        self._put(at, at + shape.reach, None)
 
     def holds(self, at: int, shape: Shape, meaning: int) -> bool:
         """Return whether all of these bytes have this meaning."""
         # Where the run that has the first byte goes on to the last one, its meaning is the answer.
         index = bisect_right(self.starts, at) - 1
         value = self.values[index]
-        if isinstance(value, int) and (index + 1 == len(self.starts) or self.starts[index + 1] >= at + shape.reach):
+        if value is not None and (index + 1 == len(self.starts) or self.starts[index + 1] >= at + shape.reach):
             return value == meaning
-        if shape.few:
-            return all(self._run_holds(at + start, at + start + shape.run, meaning) for start in shape.few)
+        if shape.runs <= FEW_RUNS:
+            return all(self._run_holds(at + start, at + start + shape.run, meaning) for start in shape.places)
+        if shape.places:
+            self._fill_array(at, at + shape.reach)
+            return self._array_holds(meaning, shape.run, [at + start for start in shape.places])
         return bool((self.meanings(at, shape) == meaning).all())
 
     def meanings(self, at: int, shape: Shape) -> Meanings:
-        """Return the meanings of these bytes."""
-        return shape.of_array(self._joined(at, at + shape.reach), 0)
+        """Return the meanings of these bytes: a view of the array, up to the next write."""
+        self._fill_array(at, at + shape.reach)
+        return shape.of_array(self.array, at)
+
+    def _fill_array(self, first: int, end: int) -> None:
+        """Let the array have the meanings of a range."""
+        starts, values = self.starts, self.values
+        if not self.array.size:
+            # The system gives memory to the pages of an array that are used, not to all.
+            self.array = np.empty(self.size, np.int32)
+        index = bisect_right(starts, first) - 1
+        while index < len(starts) and starts[index] < end:
+            value = values[index]
+            if value is not None:
+                low = max(first, starts[index])
+                high = min(end, starts[index + 1]) if index + 1 < len(starts) else end
+                self.array[low:high] = value
+            index += 1
+
+    def _array_holds(self, meaning: int, run: int, starts: Iterable[int]) -> bool:
+        array, numbers = self.array.data.cast("B"), _numbers(meaning, min(run, PIECE))
+        for start in starts:
+            for first in range(start, start + run, PIECE):
+                size = min(PIECE, start + run - first) * NUMBER_BYTES
+                place = first * NUMBER_BYTES
+                if array[place : place + size].tobytes() != numbers[:size]:
+                    return False
+        return True
 
     def _run_holds(self, first: int, end: int, meaning: int) -> bool:
         starts, values = self.starts, self.values
         index = begin = bisect_right(starts, first) - 1
         while index < len(starts) and starts[index] < end:
             value = values[index]
-            if isinstance(value, int):
-                if value != meaning:
+            if value is None:
+                low = max(first, starts[index])
+                high = min(end, starts[index + 1]) if index + 1 < len(starts) else end
+                if not self._array_holds(meaning, high - low, (low,)):
                     return False
-            elif not (value[max(first - starts[index], 0) : end - starts[index]] == meaning).all():
+            elif value != meaning:
                 return False
             index += 1
-        if index > begin + 1:
+        if index > begin + 1 or values[begin] is None:
             # The next read finds one entry.
             self._put(first, end, meaning)
         return True
 
-    def _put(self, first: int, end: int, meaning: int | Meanings) -> None:
-        """Make a range one entry, or a part of those beside it that have the same meaning."""
+    def _put(self, first: int, end: int, meaning: int | None) -> None:
+        """Make a range one entry, or a part of those beside it of the same value."""
         if first == end:
             return
         starts, values = self.starts, self.values
         begin, behind = bisect_left(starts, first), bisect_left(starts, end)
-        rest: int | Meanings | None = None
+        new_starts, new_values = [first], [meaning]
         if end != self.size and (behind == len(starts) or starts[behind] != end):
             # The last entry goes on behind the range.
-            value = values[behind - 1]
-            rest = value if isinstance(value, int) else value[end - starts[behind - 1] :]
-            if _are_one(rest, meaning):
-                rest = None
-        elif behind < len(starts) and _are_one(values[behind], meaning):
+            if values[behind - 1] != meaning:
+                new_starts.append(end)
+                new_values.append(values[behind - 1])
+        elif behind < len(starts) and values[behind] == meaning:
             behind += 1
-        if begin == len(starts) or starts[begin] != first:
-            value = values[begin - 1]
-            if not isinstance(value, int):
-                values[begin - 1] = value[: first - starts[begin - 1]]
-        if begin and _are_one(values[begin - 1], meaning):
+        if begin and values[begin - 1] == meaning:
             begin -= 1
-            first = starts[begin]
-        if rest is None:
-            starts[begin:behind], values[begin:behind] = [first], [meaning]
-        else:
-            starts[begin:behind], values[begin:behind] = [first, end], [meaning, rest]
-
-    def _joined(self, first: int, end: int) -> Meanings:
-        """Return the meanings of a range as one array, which may be part of the memory or a copy."""
-        index = bisect_right(self.starts, first) - 1
-        value = self.values[index]
-        if not isinstance(value, int) and self.starts[index] + len(value) >= end:
-            return value[first - self.starts[index] : end - self.starts[index]]
-        joined = np.empty(end - first, np.int32)
-        while index < len(self.starts) and self.starts[index] < end:
-            value, start = self.values[index], self.starts[index]
-            behind = self.starts[index + 1] if index + 1 < len(self.starts) else self.size
-            low, high = max(first, start), min(end, behind)
-            joined[low - first : high - first] = value if isinstance(value, int) else value[low - start : high - start]
-            index += 1
-        return joined
-
-    def _one_array(self, first: int, end: int) -> Meanings:
-        """Make a range one array of the memory, and return the array."""
-        index = bisect_right(self.starts, first) - 1
-        value, start = self.values[index], self.starts[index]
-        if not isinstance(value, int) and start + len(value) >= end:
-            return value[first - start : end - start]
-        joined = self._joined(first, end)
-        self._put(first, end, joined)
-        return joined
+            new_starts[0] = starts[begin]
+        starts[begin:behind], values[begin:behind] = new_starts, new_values
 
 
-def _are_one(one: int | Meanings, other: int | Meanings) -> bool:
-    return isinstance(one, int) and isinstance(other, int) and one == other
+def _numbers(meaning: int, count: int) -> bytes:
+    """Return the bytes of an array of one meaning."""
+    return meaning.to_bytes(NUMBER_BYTES, sys.byteorder, signed=True) * count
