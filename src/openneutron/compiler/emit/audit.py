@@ -287,7 +287,7 @@ class _Run:
                 self._note_outside(f"{_who(call)}: {key}", memory, at + len(blob))
             elif memory.name != "WEIGHTS" and blob:
                 made.constants.append((key, memory, at, Shape(len(blob)), blob))
-            elif not self.weights.startswith(blob, at):
+            elif blob and not self.weights.startswith(blob, at):
                 self.findings.append(f"{_who(call)}: {key}: other constants lie there")
         for name in row.results:
             buffer, own = (words[name], row.element_bytes(name)), written_beside_rows(call, name, window)
