@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import checked
 from openneutron.compiler.emit.accesses import RULES, is_element_by_element, read_window, whole_window
@@ -73,6 +74,14 @@ def test_right_programs_have_no_findings(op: str) -> None:
         assert report.used_bytes is not None
         # The last buffer's size is rounded up to 16 bytes, which nobody touches.
         assert 0 <= report.arena_bytes + report.prefetch_bytes - report.used_bytes < 32
+
+
+def test_a_constant_of_no_bytes_may_be_at_any_address() -> None:
+    """An LSTM without a projection, with its constants copied behind the end of the weights."""
+    compiled = compile_graph(random_graphs.single("bidirectional_sequence_lstm", 0), targets.get("imx95"), CHECK)
+    operator = decode(compiled.program).operators[kernel_numbers(decode(compiled.program))[0]]
+    assert operator["projection_offset"] > len(compiled.program.weights)
+    assert not compiled.report.faults
 
 
 def test_stripes_through_rolling_buffers_have_none_either() -> None:
