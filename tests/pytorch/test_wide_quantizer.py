@@ -247,3 +247,26 @@ def test_an_unknown_type_is_an_error(make: Callable[[], object], message: str) -
     with pytest.raises(InvalidOptionError) as raised:
         make()
     assert str(raised.value) == message
+
+
+class Norms(nn.Module):
+    """A power-average pool of a convolution, whose results a layer reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8 * 16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(F.lp_pool2d(F.relu(self.stem(x)), 2.0, 2).flatten(1))
+
+
+def test_powers_in_front_of_a_root_are_wide_where_the_target_computes_on_int16() -> None:
+    found = operands(quantized(NeutronQuantizer(), Norms()))
+    assert found["avg_pool2d"] == ["int16", "int16"]
+    assert found["relu"][-1] == found["linear"][0] == "int8"
+    narrow = [
+        NeutronQuantizer(NeutronTargetSpec("mcxn94x")),
+        NeutronQuantizer().set_operator("aten.avg_pool2d.default", NARROW),
+    ]
+    for quantizer in narrow:
+        assert operands(quantized(quantizer, Norms()))["avg_pool2d"] == ["int8", "int8"]

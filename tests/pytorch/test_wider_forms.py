@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Values that one int8 scale does not hold keep their accuracy: small results of sigmoid and tanh, inputs of different ranges,
-powers in front of logarithms, positions."""
+powers in front of logarithms and roots, positions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,18 @@ from openneutron.api.pytorch import CompiledModel, analyse
 STEPS = 32
 
 
+def squash(s: Tensor) -> Tensor:
+    """Return the vectors of a capsule network with lengths below 1."""
+    squares = (s * s).sum(-1, keepdim=True)
+    return squares / (1 + squares) * s / torch.sqrt(squares + 1e-8)
+
+
 class Parts(nn.Module):
     """Small models beside each other: from features, pressures, images and sounds."""
 
     basis: Tensor
     closed: Tensor
+    levels: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,6 +42,7 @@ class Parts(nn.Module):
             self.both.weight[:, 16:] /= 100
             self.filters.weight[:, 4:] /= 100
         self.register_buffer("closed", torch.tensor([0.0] * 8 + [-4.0] * 8))
+        self.register_buffer("levels", torch.tensor([1, 0.5, 0.25, 0.125])[:, None, None])
         angles = torch.arange(STEPS // 2)[:, None] * torch.arange(STEPS) * 2 * math.pi / STEPS
         waves = torch.stack([angles.cos(), angles.sin()]).view(-1, 1, STEPS)
         self.register_buffer("basis", waves * torch.hann_window(STEPS))
@@ -45,6 +53,7 @@ class Parts(nn.Module):
 
     def forward(self, x: Tensor, pressure: Tensor, image: Tensor, sound: Tensor) -> dict[str, Tensor]:
         real, imaginary = self.spectrum(sound)
+        channels = image * self.levels
         return {
             "rare events": self.rare(x).sigmoid(),
             "small tanh": self.small(x).tanh(),
@@ -54,6 +63,10 @@ class Parts(nn.Module):
             "logarithm of a power": torch.log(real**2 + imaginary**2 + 1e-6),
             "decibels": 10 * torch.log10((real * real + imaginary.square()).clamp(min=1e-5)),
             "magnitude": torch.sqrt(real.pow(2) + imaginary.pow(2)),
+            "power-average pool": F.lp_pool2d(image.relu(), 2.0, 2),
+            "generalized mean": F.avg_pool2d(channels.relu().clamp(min=0.01).pow(3), 8).pow(1 / 3),
+            "norms of rows": channels.norm(dim=-1),
+            "squash": squash(channels.view(1, 16, 16)),
         }
 
 
@@ -66,6 +79,10 @@ LEAST_DB = {
     "logarithm of a power": 28,
     "decibels": 28,
     "magnitude": 30,
+    "power-average pool": 36,
+    "generalized mean": 24,
+    "norms of rows": 36,
+    "squash": 31,
 }
 
 

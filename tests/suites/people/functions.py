@@ -123,8 +123,7 @@ functions(
     "norm_of_rows",
     lambda: Call(lambda s, x: s.l(x).view(1, 4, 8).norm(dim=-1), l=nn.Linear(16, 32)),
     x16,
-    bar=27,
-    reason="the root of a sum of squares in int8",
+    bar=36,
 )
 functions(
     "distance_to_prototypes",

@@ -17,6 +17,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "several": "Several inputs and outputs",
         "integers": "Integers and booleans",
         "functions": "Functions and ranges",
+        "architectures": "Architectures of papers",
         "forms": "Models as they come",
         "files": "Files",
     }

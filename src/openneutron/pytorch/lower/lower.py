@@ -120,7 +120,11 @@ class Lowering:
     def lower_unit(self, unit: Unit) -> Refusal | None:
         """Add the unit's nodes to the graph, or nothing at all. Return the reason in the second case."""
         functions = functions_of(unit.nodes, self.constants)
-        tables = {node: function for node, function in functions.items() if not function.has_operator}
+        tables = {
+            node: function
+            for node, function in functions.items()
+            if not function.has_operator or stored_type(node) is not stored_type(function.source)
+        }
         while True:
             refusal = self._lower_unit(unit, tables)
             refused = refusal.node if refusal is not None else None
@@ -152,12 +156,17 @@ class Lowering:
         context.begin(function.nodes[-1])
         quant, dtype = activation_params(node, self.constants), stored_type(node)
         data = context.value(function.source)
-        if context.dtype(data) is not dtype:
-            return _two_types(context.dtype(data), dtype)
-        entries = context.add_constant(f"{node.name}_table", table_of(function, node, self.constants), quant)
-        stored = context.tensors[data.tensor].shape
-        name = context.emit("lookup", (data.tensor, entries), stored, quant, function.nodes[-1].name)
-        context.values[node] = Value(name, data.shape, data.order, data.base)
+        here = context.dtype(data)
+        if here is DType.INT8 and dtype is DType.INT16:
+            return _two_types(here, dtype)
+        looked_up = _widened(quant) if here is not dtype else quant
+        entries = context.add_constant(
+            f"{node.name}_table", table_of(function, node, looked_up, self.constants), looked_up
+        )
+        stored, name = context.tensors[data.tensor].shape, function.nodes[-1].name
+        result = context.emit("lookup", (data.tensor, entries), stored, looked_up, name)
+        value = Value(result, data.shape, data.order, data.base)
+        context.values[node] = context.requantized(value, quant, f"{name}_int8", dtype)
         return None
 
     def why_not(self, node: Node) -> Reject | None:
@@ -340,6 +349,11 @@ def _two_types(source: DType, result: DType) -> Reject:
         f"its inputs are {source} and its result is quantized to {result}; they must have one type",
         "NeutronQuantizer quantizes an operator in one type, and converts in front of it.",
     )
+
+
+def _widened(quant: QuantParams) -> QuantParams:
+    """Return parameters of int16 for the range of an int8 tensor."""
+    return per_tensor(quant.scale * max(128 + quant.zero_point, 127 - quant.zero_point) / 32767, 0)
 
 
 def _rule_of(node: Node) -> str:

@@ -179,14 +179,14 @@ def _is_number(node: Node, constants: Constants) -> bool:
     return node in constants or (node.op == "call_function" and not node.all_input_nodes)
 
 
-def table_of(function: Function, quantize: Node, constants: Constants) -> np.ndarray:
+def table_of(function: Function, quantize: Node, result: QuantParams, constants: Constants) -> np.ndarray:
     """Return the table of a function: PyTorch's own float32 results. Of int8 it is int8 [256], every stored value as ``quantize``
-    stores it; of int16 it is int16 [513], between whose entries LiteRT's lookups interpolate.
+    stores it; of int16 it is int16 [513], between whose entries LiteRT's lookups interpolate. ``result``: the parameters of the entries.
 
     Where there is no result (the root of a negative number), it is the one nearest to it.
     """
-    source, result = quant_params(function.source, constants), quant_params(quantize, constants)
-    if stored_type(quantize) is DType.INT16:
+    source = quant_params(function.source, constants)
+    if stored_type(function.source) is DType.INT16:
         return _interpolated(_results(function, constants, np.arange(-32768, 32769, 64), source), result)
     values = _results(function, constants, np.arange(-128, 128), source)
     return quantized(values, quantize, result)

@@ -58,6 +58,7 @@ from openneutron.pytorch.quantizer.specs import (
     leader,
     log_probability_spec,
     mask_spec,
+    powers_spec,
     probability_spec,
     product_specs,
     reached_spec,
@@ -72,6 +73,7 @@ from openneutron.pytorch.quantizer.specs import (
     whole_spec,
     wide_fixed_spec,
 )
+from openneutron.pytorch.quantizer.wide_powers import NOTHING_WIDE, find_wide_powers
 from openneutron.pytorch.source.exporting import FirstSamples
 
 __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
@@ -121,6 +123,7 @@ class NeutronQuantizer(Quantizer):
         self.samples: FirstSamples | None = None
         self._positions: Set[Node] = frozenset()
         self._joins: Set[Node] = frozenset()
+        self._wide = NOTHING_WIDE
         self.splits_results = True
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
@@ -194,6 +197,10 @@ class NeutronQuantizer(Quantizer):
         is_read = any(str(node.target) in READERS for node in model.graph.nodes)
         self._positions = leave_positions_float(model, constants) if is_read else frozenset()
         self._joins = {node for node in model.graph.nodes if JOINS_OUTPUT in node.meta.get("custom", {})}
+        self._wide = NOTHING_WIDE
+        if self._widens():
+            free = [node for node in model.graph.nodes if self._is_free(node, constants) and self._is_usual(node)]
+            self._wide = find_wide_powers(model, free, self._host)
         for region in self._functions(model, constants):
             self._annotate_function(region)
         for node in model.graph.nodes:
@@ -223,7 +230,22 @@ class NeutronQuantizer(Quantizer):
         config = self._overrides.of(node)
         if config is None or config.activations is not None:
             return config
-        return dataclasses.replace(config, activations=INT8 if is_int8_alone(node) else self.activations)
+        activations = INT16 if node in self._wide.nodes else self.activations
+        return dataclasses.replace(config, activations=INT8 if is_int8_alone(node) else activations)
+
+    def _is_free(self, node: Node, constants: Set[Node]) -> bool:
+        """Return whether nothing has decided the quantization of a node yet."""
+        return Q_ANNOTATION_KEY not in node.meta and node not in constants and node not in self._joins
+
+    def _is_usual(self, node: Node) -> bool:
+        """Return whether a node is quantized, and no setting states the type of its activations."""
+        config = self._overrides.of(node)
+        return config is not None and config.activations is None and node not in self._positions
+
+    def _widens(self) -> bool:
+        """Return whether parts of a model of int8 may be int16: not in training, nor for NXP's converter."""
+        types = self.neutron_target_spec.neutron_target.npu.data_types.value
+        return not self.is_qat and self.converter == OPEN and self.activations == INT8 and INT16 in types
 
     def _type_moved(self, node: Node, data: Iterable[Node], config: QuantizationConfig) -> str | None:
         """Return the type of what an operator moves: that of its operands where they have one, unless they are converted to
@@ -254,8 +276,7 @@ class NeutronQuantizer(Quantizer):
         quantized in different ways are no function together."""
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in model.graph.nodes:
-            free = Q_ANNOTATION_KEY not in node.meta and node not in constants and node not in self._joins
-            config = self._config(node) if free else None
+            config = self._config(node) if self._is_free(node, constants) else None
             if config is not None and (config.activations == INT8 or not jumps(node)):
                 alike = next((nodes for known, nodes in ways if known == config), None)
                 if alike is None:
@@ -299,7 +320,8 @@ class NeutronQuantizer(Quantizer):
             self._annotate_truths(node, rule, config, constants)
         if not data or not all(is_float(item) for item in data):
             return
-        if rule.is_shared(node):
+        is_shared = rule.is_shared(node) and not self._wide.rescales(node)
+        if is_shared:
             config = dataclasses.replace(config, activations=self._type_moved(node, data, config))
         assert config.activations is not None
         inputs: dict[Node, QuantizationSpecBase | None] = {item: self._input_spec(item, config) for item in data}
@@ -315,7 +337,7 @@ class NeutronQuantizer(Quantizer):
             spec = weight_spec(None, self.is_qat) if isinstance(config.weight, Usual) else config.weight
             inputs |= product_specs(node, rule.products(node), data[0], spec, is_counted)
         first = leader(data, config.activations)
-        if rule.is_shared(node) and first is not None and inputs[first] is not None:
+        if is_shared and first is not None and inputs[first] is not None:
             for item in data:
                 if item is not first and shares(item, first, config.activations):
                     inputs[item] = SharedQuantizationSpec((first, node))
@@ -370,7 +392,8 @@ class NeutronQuantizer(Quantizer):
                 return wide_fixed_spec()
             # LiteRT's own operator has its fixed parameters, and so has training, whose values change.
             return fixed_spec(*rule.fixed) if self.is_qat or self.converter != OPEN else reached_spec(*rule.fixed)
-        if rule.is_shared(node) and first is not None and inputs[first] is not None:
+        is_shared = rule.is_shared(node) and not self._wide.rescales(node)
+        if is_shared and first is not None and inputs[first] is not None:
             return SharedQuantizationSpec((first, node))
         state = argument(node, rule.state)
         if isinstance(state, Node) and inputs.get(state) is not None:
@@ -378,7 +401,8 @@ class NeutronQuantizer(Quantizer):
         return self._output_activation(node if rule.kept is None else rule.kept.beside(node), config)
 
     def _output_activation(self, node: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
-        return self._activation(config.output_activation, node, config.activations or self.activations)
+        activations = INT8 if node in self._wide.ends else config.activations or self.activations
+        return self._activation(config.output_activation, node, activations)
 
     def _activation(self, choice: Choice, node: Node, activations: str) -> QuantizationSpecBase | None:
         """Return the spec of a tensor whose scale comes from calibration: the user's choice, or the one that suits its
@@ -398,6 +422,8 @@ class NeutronQuantizer(Quantizer):
             return log_probability_spec(self.is_qat)
         if is_mask(node):
             return mask_spec(self.is_qat, activations)
+        if node in self._wide.sums and activations == INT16 and choice.observer is None:
+            return powers_spec()
         dim = None if self.is_qat else row_dimension(node)
         if dim is not None:
             return row_spec(dim, activations)

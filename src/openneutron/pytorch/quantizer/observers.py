@@ -198,15 +198,21 @@ HEADROOM = 2.0
 noise than steps of twice the size: the built-in speech_enhancement on noise has 81 dB, and 53 without headroom."""
 
 
-class _WithHeadroom(UniformQuantizationObserverBase):
-    """Gives a range that is ``HEADROOM`` times as wide as the one that was seen."""
+ROOT_HEADROOM = 1.25
+"""The headroom of sums of powers that a root or a logarithm reads: a table of int16 has 513 entries over the whole range, and roots are
+steep at its lower end."""
 
+
+class _WithHeadroom(UniformQuantizationObserverBase):
+    """Gives a range that is ``headroom`` times as wide as the one that was seen."""
+
+    headroom = HEADROOM
     min_val: torch.Tensor
     max_val: torch.Tensor
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (scale, zero point)."""
-        return self._calculate_qparams(self.min_val * HEADROOM, self.max_val * HEADROOM)
+        return self._calculate_qparams(self.min_val * self.headroom, self.max_val * self.headroom)
 
 
 class MovingRangeObserver(_WithHeadroom, MovingAverageMinMaxObserver):
@@ -228,6 +234,12 @@ class WholeRangeObserver(_WithHeadroom, MinMaxObserver):
             if x.numel():
                 super().forward(x)
         return x_orig
+
+
+class RootRangeObserver(WholeRangeObserver):
+    """Observes the range of a sum of powers that a root or a logarithm reads."""
+
+    headroom = ROOT_HEADROOM
 
 
 class LatestWeightObserver(MovingAveragePerChannelMinMaxObserver):

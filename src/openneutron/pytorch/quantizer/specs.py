@@ -38,6 +38,7 @@ from openneutron.pytorch.quantizer.observers import (
     ProbabilityObserver,
     ReachableRangeObserver,
     ReachedRangeObserver,
+    RootRangeObserver,
     RowRangeObserver,
     WeightObserver,
     WholeRangeObserver,
@@ -115,6 +116,12 @@ def row_spec(dim: int, activations: str = INT8) -> QuantizationSpec:
     """Return the spec of ``activation_spec`` with the range that matters to a softmax over ``dim``."""
     observer: Any = RowRangeObserver.with_args(dim=dim, eps=STORED[activations].least_scale)
     return _spec(activations, observer)
+
+
+@functools.cache
+def powers_spec() -> QuantizationSpec:
+    """Return the spec of int16 of a sum of powers that a root or a logarithm reads."""
+    return _spec(INT16, RootRangeObserver.with_args(eps=STORED[INT16].least_scale))
 
 
 @functools.cache

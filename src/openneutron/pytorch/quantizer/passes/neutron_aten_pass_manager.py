@@ -25,12 +25,13 @@ from openneutron.pytorch.quantizer.passes.exported_forms import (
     PlainMoves,
     StatedConversions,
 )
+from openneutron.pytorch.quantizer.passes.factors import JoinFactors
 from openneutron.pytorch.quantizer.passes.joins import PutsToJoins, SlicesOfJoins
 from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills, ProductsToLinear, SplitProjections
 from openneutron.pytorch.quantizer.passes.masks import BooleanMasks
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
 from openneutron.pytorch.quantizer.passes.norms import ComputedGains, WrittenNorms
-from openneutron.pytorch.quantizer.passes.powers import LogarithmsOfPowers
+from openneutron.pytorch.quantizer.passes.powers import LogarithmsOfPowers, SignedSizes
 from openneutron.pytorch.quantizer.passes.recompose import Recompose
 from openneutron.pytorch.quantizer.passes.recurrent import WholeLayers
 from openneutron.pytorch.quantizer.passes.whole_numbers import WholeNumbers
@@ -86,9 +87,11 @@ def default_passes(
         FoldConstants(),
         DropUnitFactors(),
         SumsToMeans(keep),
+        SignedSizes(),
         LogarithmsOfPowers(keep),
         CastRows(),
         ScalarsToTensors(),
+        JoinFactors(keep),
         ProductsToLinear(),
         SplitProjections(keep),
         FoldFactors(keep),

@@ -65,6 +65,23 @@ class LogarithmsOfPowers(NodePass):
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class SignedSizes(NodePass):
+    """Rewrite ``sign(x) * relu(abs(x))``, as PyTorch's power-average pools have it, as x."""
+
+    targets = (_aten.mul.Tensor,)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        for sign, size in (node.args, node.args[::-1]):
+            if not isinstance(sign, Node) or not isinstance(size, Node) or sign.target is not _aten.sign.default:
+                continue
+            inner = size.args[0] if size.target is _aten.relu.default else size
+            if isinstance(inner, Node) and inner.target is _aten.abs.default and inner.args == sign.args:
+                node.replace_all_uses_with(sign.args[0])
+                return True
+        return False
+
+
 def _squares_behind(module: GraphModule, node: object) -> tuple[list[Node], float, float] | None:
     """Return what is squared in a sum of two squares, the number that is added to it, and its lower end; None for other nodes."""
     added, least = 0.0, 0.0
