@@ -14,6 +14,7 @@ import pytest
 
 from openneutron.cli import doctor as checks
 from openneutron.cli.doctor import Check, Requirement, State
+from openneutron.report.text import plain
 from openneutron.third_party import EXTRAS
 from tests.cli.conftest import Command
 
@@ -64,9 +65,11 @@ def test_each_extra_has_a_row_with_what_it_gives(monkeypatch: pytest.MonkeyPatch
         "extra pytorch", State.FINE, "installed", "for PyTorch models, and running `.pte` files"
     )
     monkeypatch.setitem(EXTRAS, "sounds", (("numpy", "no-such-package"), "sounds"))
-    assert checks.extra_check("sounds") == Check(
+    found = checks.extra_check("sounds")
+    assert found == Check(
         "extra sounds", State.OPTIONAL, "not installed: pip install 'openneutron[sounds]'", "for sounds"
     )
+    assert " pip install 'openneutron[sounds]' " in plain(checks._findings([found]))
 
 
 def test_the_extras_are_those_of_the_package_and_of_the_page(root: Path) -> None:

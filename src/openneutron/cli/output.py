@@ -56,7 +56,7 @@ def show(renderable: RenderableType, command: str, data: Mapping[str, Any], as_j
     from openneutron.report.text import plain
 
     if sys.stdout.isatty():
-        Console(highlight=False).print(renderable)
+        Console(highlight=False, markup=False, emoji=False).print(renderable)
     else:
         sys.stdout.write(plain(renderable, WIDE))
 

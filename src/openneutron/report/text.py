@@ -41,8 +41,10 @@ PLAIN_WIDTH = 120
 
 
 def plain(renderable: RenderableType, width: int = PLAIN_WIDTH) -> str:
-    """Return a table as text, without colours, and without blanks at the ends of lines."""
-    console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False, legacy_windows=False)
+    """Return a table as text, without colours, and without blanks at the ends of lines. Brackets and colons of names stay."""
+    console = Console(
+        file=io.StringIO(), width=width, no_color=True, highlight=False, markup=False, emoji=False, legacy_windows=False
+    )
     with console.capture() as capture:
         console.print(renderable)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
