@@ -26,15 +26,15 @@ TYPER = {"annotated_doc", "click", "openneutron", "shellingham", "typer"}
 """The modules that typer imports, by its release, before it converts a value."""
 
 
-def imported(tmp_path: Path, *arguments: str) -> tuple[set[str], set[str]]:
-    """Return the packages beside Python's own, and all modules, after a command in a process of its own."""
+def imported(tmp_path: Path, *arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
+    """Return the packages beside Python's own, and all modules, after a command in a process of its own that ends with ``code``."""
     report = tmp_path / "report.json"
     done = subprocess.run(
         [sys.executable, "-c", REPORTING, str(report), *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(report.read_text())
-    assert found["code"] == 0, done.stderr
+    assert found["code"] == code, done.stderr
     return set(found["packages"]), set(found["modules"])
 
 
@@ -82,6 +82,27 @@ def test_a_compile_of_a_module_imports_no_code_generator(tmp_path: Path) -> None
     unused = {"lowering", "pattern_matcher", "decomposition", "fx_passes.post_grad", "scheduler"}
     assert {f"torch._inductor.{name}" for name in unused} & modules == set()
     assert "executorch.backends.nxp" not in modules
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compile", "net.py:net", "--sram-budget", "100000"),
+        ("compile", "net.py:nett"),
+        ("compile", "absent.pt2"),
+        ("accuracy", "made.pte"),
+        ("evaluate", "net.py:net", "--data", "absent.npz"),
+    ],
+    ids=" ".join,
+)
+def test_what_the_command_line_shows_to_be_wrong_is_refused_before_pytorch_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "made.pte").write_bytes(b"")
+    packages, _ = imported(tmp_path, *arguments, code=2)
+    assert {"executorch", "torch", "torchao"} & packages == set()
 
 
 LATER = """
