@@ -295,12 +295,19 @@ def test_classes_of_outputs_come_from_a_module_that_is_named(tmp_path: Path, mon
     assert program.module()(torch.ones(2)).b.tolist() == [2, 2]
 
 
+def _name_the_program(data: Any) -> None:
+    """The first module of a program has no name. The loader takes any."""
+    data["graph_module"]["module_call_graph"][0]["fqn"] = "x"
+
+
 def test_a_damaged_archive(records: Records, tmp_path: Path) -> None:
     (tmp_path / "net.pt2").write_bytes(b"PK\3\4 and no more")
     cut = written(tmp_path / "cut.pt2", records | {PROGRAM: records[PROGRAM][:100]})
+    named = written(tmp_path / "named.pt2", edited(records, PROGRAM, _name_the_program))
     for path, what in (
         (tmp_path / "net.pt2", "is no file of PyTorch's, or damaged"),
         (cut, "is damaged, or of another version of PyTorch"),
+        (named, "is damaged, or of another version of PyTorch"),
     ):
         with pytest.raises(InvalidModelError) as caught:
             load_exported(path)

@@ -58,9 +58,12 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
     try:
         if not trust:
             _check(data)
-            return load_pt2(io.BytesIO(data)).exported_programs[MODEL]
-        with suppressed():  # torch's own warning of this fails to be formatted
-            return torch.export.load(io.BytesIO(data))
+            program = load_pt2(io.BytesIO(data)).exported_programs[MODEL]
+        else:
+            with suppressed():  # torch's own warning of this fails to be formatted
+                program = torch.export.load(io.BytesIO(data))
+        program.module(check_guards=False)  # checks what the loader does not, such as the list of modules
+        return program
     except NeedsTrust as reason:
         raise InvalidModelError(
             f"'{path.name}' is not loaded: {reason}, so that loading it may run code of whoever made it. {TRUST}, or export the "
