@@ -89,6 +89,8 @@ def test_the_texts_are_still_texts(program: CompiledLiteRTModel) -> None:
     assert program.summary().splitlines()[0].startswith("mixed.tflite  for imxrt700")
     assert program.explain().startswith("mixed.tflite  for imxrt700")
     assert "On the CPU" in program.explain()
+    assert str(program).startswith("mixed.tflite for imxrt700: ")
+    assert "\n" not in str(program) and repr(program) == "CompiledLiteRTModel()"
 
 
 def test_a_loaded_file_has_html(program: CompiledLiteRTModel, tmp_path: Path) -> None:
