@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -90,20 +91,7 @@ class CompiledLiteRTModel(CompiledResult):
                 made = CompiledLiteRTModel(compiled, compiled.to_bytes())
         return dataclasses.replace(made, timings=clock.timings)
 
-    def figures(self, **changes: Any) -> Summary:
-        """Return the figures of the same model, compiled with other options of the compiler. No file is written.
-
-        Args:
-            changes: Fields of CompileOptions, with their new values.
-
-        Returns:
-            The figures that ``recompile`` with these options reports, without the size of a file.
-
-        Raises:
-            InvalidOptionError: An option is unusable.
-            BudgetError: The SRAM budget is too small.
-            TypeError: A keyword is unknown.
-        """
+    def _figures(self, changes: Mapping[str, Any]) -> Summary:
         return of_compiled_file(self._recompiled(with_changes(self.compiled.options, changes, "figures")))
 
     def _recompiled(self, options: CompileOptions) -> CompiledFile:

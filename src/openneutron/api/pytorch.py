@@ -140,20 +140,7 @@ class CompiledModel(CompiledResult):
                 buffer = self.frame.to_bytes([part.payload for part in made.parts], specs)
         return dataclasses.replace(made, buffer=buffer, timings=clock.timings)
 
-    def figures(self, **changes: Any) -> Summary:
-        """Return the figures of the same model, compiled with other options of the compiler. No file is written.
-
-        Args:
-            changes: Fields of CompileOptions, with their new values.
-
-        Returns:
-            The figures that ``recompile`` with these options reports, without the size of a file.
-
-        Raises:
-            InvalidOptionError: An option is unusable.
-            BudgetError: The SRAM budget is too small.
-            TypeError: A keyword is unknown.
-        """
+    def _figures(self, changes: Mapping[str, Any]) -> Summary:
         with suppressed(), older_objects_kept():
             made, _ = self._recompiled(with_changes(self.options, changes, "figures"))
         return dataclasses.replace(made.report, file_bytes=None)  # options of the compiler change nothing on the CPU

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,9 @@ class CompiledResult(Copied, ShownModel):
             BudgetError: The SRAM budget is too small.
             TypeError: A keyword is unknown.
         """
+        return self._figures(changes)
+
+    def _figures(self, changes: Mapping[str, Any]) -> Summary:
         raise NotImplementedError
 
     @cached_property
