@@ -10,6 +10,7 @@ import pytest
 
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.driver import compile_prepared, prepared
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from scripts.published_networks import cifarnet
@@ -60,20 +61,22 @@ def test_mobilenet_v2_in_the_memory_of_mcxn94x(shared_models: Path) -> None:
 
 
 def check(graph: Graph, file: bytes, least_kib: float, count: int = BUDGETS) -> None:
-    """At ``count`` budgets from the least to whole tensors; bytes at three of them.
+    """At ``count`` budgets from the least to whole tensors; bytes at three of them, each of a search of its own, too.
 
     On chips with tiles, the memory holds constants too, and the next tile beside the one in use: at most half of the unlimited bytes is
     asked. The search of more than 16 calls in tiles is heuristic (docs/design.md).
     """
     in_tiles = oracle.TARGET.moves_tiles
     slack = 1.01 if in_tiles else 1
-    unlimited = compile_graph(graph, oracle.TARGET).report
+    kept = prepared(graph, kept=True)
+    unlimited = compile_prepared(kept, oracle.TARGET).report
     with pytest.raises(BudgetError) as caught:
-        compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=1))
+        compile_prepared(kept, oracle.TARGET, CompileOptions(sram_budget=1))
     least = caught.value.least_bytes
     assert least <= (unlimited.sram_bytes / 2 if in_tiles else least_kib * 1024)
     budgets = np.linspace(least, unlimited.sram_bytes, count).astype(int).tolist()
-    compiled = {budget: compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=budget)) for budget in budgets}
+    options = {budget: CompileOptions(sram_budget=budget) for budget in budgets}
+    compiled = {budget: compile_prepared(kept, oracle.TARGET, options[budget]) for budget in budgets}
     assert all(made.report.sram_bytes <= budget for budget, made in compiled.items())
     cycles = [compiled[budget].report.cycles for budget in budgets]
     assert all(after <= slack * min(cycles[:place]) for place, after in enumerate(cycles) if place)
@@ -81,5 +84,6 @@ def check(graph: Graph, file: bytes, least_kib: float, count: int = BUDGETS) -> 
     inputs = oracle.random_inputs(graph, 3)
     want = oracle.reference_outputs(file, inputs)
     for budget in (budgets[0], budgets[count // 4], budgets[count // 2]):
+        assert compile_graph(graph, oracle.TARGET, options[budget]).program == compiled[budget].program
         for got, expected in zip(oracle.simulated_outputs(compiled[budget], inputs), want, strict=True):
             np.testing.assert_array_equal(got, expected, f"{graph.name} at {budget} bytes")
