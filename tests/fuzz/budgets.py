@@ -19,6 +19,7 @@ from functools import partial
 import numpy as np
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.driver import compile_prepared, prepared
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
@@ -69,17 +70,23 @@ def check_graph(
     effort: str = DEFAULT.name,
 ) -> int:
     """Compiles and compares the graph at its least budget, at those ``between`` makes of that and of what whole tensors take, and
-    at that; how many programs there were. ``seed`` is that of the inputs. Raises AssertionError for any difference."""
+    at that; how many programs there were. ``seed`` is that of the inputs. All compiles go on with one search; one of them has
+    a search of its own, too, and gives the same program. Raises AssertionError for any difference."""
     usual = CompileOptions(prefetch_constants=fetch, io_place=io, effort=effort)
-    whole = compile_graph(graph, oracle.TARGET, usual)
-    least, most = least_budget(graph, fetch, io, effort), whole.report.sram_bytes
+    kept = prepared(graph, kept=True)
+    whole = compile_prepared(kept, oracle.TARGET, usual)
+    least, most = least_budget(graph, fetch, io, effort, given=kept), whole.report.sram_bytes
     # A least budget in tiles is one of a list of sizes, of which the schedule may leave some bytes free.
     most = max(least, most) if oracle.TARGET.moves_tiles else most
     assert least <= most, f"{graph.name}: the least budget is {least}, whole tensors take {most}"
     budgets = sorted({least, *between(least, most), most})
     before: int | None = None
     for budget in budgets:
-        compiled = oracle.assert_bit_exact(graph, (seed,), replace(usual, sram_budget=budget))
+        options = replace(usual, sram_budget=budget)
+        compiled = oracle.assert_bit_exact(graph, (seed,), options, kept)
+        if budget == budgets[seed % len(budgets)]:
+            alone = compile_graph(graph, oracle.TARGET, replace(options, check=True))
+            assert alone.program == compiled.program, f"{graph.name}: another program with a search of its own"
         assert compiled.report.sram_bytes <= budget, f"{graph.name}: {compiled.report.sram_bytes} of {budget} bytes"
         if oracle.is_never_slower_with_more(compiled):
             assert before is None or modelled(compiled) <= before, f"{graph.name}: slower with {budget} bytes"
@@ -87,7 +94,7 @@ def check_graph(
     below = oracle.infeasible_budget(least)
     if below > 0:
         try:
-            compile_graph(graph, oracle.TARGET, replace(usual, sram_budget=below))
+            compile_prepared(kept, oracle.TARGET, replace(usual, sram_budget=below))
         except BudgetError as error:
             assert error.least_bytes == least, f"{graph.name}: the least is {least} once, {error.least_bytes} then"
         else:

@@ -12,6 +12,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.driver import Prepared, compile_prepared, prepared
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.search.tiles.searches import FEW_CALLS
 from openneutron.errors import BudgetError
@@ -128,10 +129,16 @@ def _random_input(graph: Graph, name: str, generator: np.random.Generator) -> np
 
 
 def assert_bit_exact(
-    graph: Graph, seeds: Sequence[int] = (0, 1), options: CompileOptions = CompileOptions()
+    graph: Graph,
+    seeds: Sequence[int] = (0, 1),
+    options: CompileOptions = CompileOptions(),
+    given: Prepared | None = None,
 ) -> Compiled:
-    """Compiles the graph, with its check, and compares every output byte with LiteRT's, for one random input per seed."""
-    compiled = compile_graph(graph, TARGET, dataclasses.replace(options, check=True))
+    """Compiles the graph, with its check, and compares every output byte with LiteRT's, for one random input per seed.
+
+    ``given``: the prepared graph, for several compiles with one search.
+    """
+    compiled = compile_prepared(given or prepared(graph), TARGET, dataclasses.replace(options, check=True))
     assert not compiled.report.faults, compiled.report.faults
     model = graph if any(node.op in normalized.OPERATORS for node in graph.nodes) else litert.write(graph)
     for seed in seeds:
@@ -181,11 +188,13 @@ def least_budget(
     io: str = "arena",
     effort: str = DEFAULT.name,
     target: targets.Target | None = None,
+    given: Prepared | None = None,
 ) -> int:
-    """Return the least budget that the compiler names, in bytes; 1 where nothing is needed. ``target``: by default the chip of the tests."""
+    """Return the least budget that the compiler names, in bytes; 1 where nothing is needed. ``target``: by default the chip of
+    the tests. ``given``: the prepared graph, for several compiles with one search."""
     options = CompileOptions(sram_budget=1, prefetch_constants=fetch, io_place=io, effort=effort)
     try:
-        compile_graph(graph, target or TARGET, options)
+        compile_prepared(given or prepared(graph), target or TARGET, options)
     except BudgetError as error:
         return error.least_bytes
     return 1
