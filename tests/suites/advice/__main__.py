@@ -2,16 +2,23 @@
 """``python -m tests.suites.advice [NETWORK ...]`` follows all advice of reports, and lines of memory against latency.
 
 Twelve networks on three chips, each at the chip's budget and at one in the middle of its lines. A line of output for each has the number
-of changes that were compiled, those whose compile has other figures, and the largest gains. The exit code is 1 where a figure is wrong.
+of changes that were compiled, those whose compile has other figures, and the largest gains. Rows and the cache of compiles are kept in the
+folder of ``--folder``, so that a run that was interrupted goes on where it was; ``--again`` follows the advice anew. The exit code is 1
+where a figure is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
+from openneutron.cache.records import record
+from openneutron.files import write
 from tests.suites.advice.followed import Followed, followed, middle_budget, report
 
 SHARED = Path(__file__).parents[4] / "shared" / "models"
@@ -28,6 +35,7 @@ BUILT_IN = (
 )
 NETWORKS = (*(str(SHARED / f"{name}.tflite") for name in FILES), *BUILT_IN)
 TARGETS = ("imxrt700", "mcxn94x", "imx95")
+FOLDER = Path(tempfile.gettempdir()) / "openneutron-advice"
 
 
 def main() -> int:
@@ -35,25 +43,47 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.suites.advice", description=__doc__)
     parser.add_argument("networks", nargs="*", default=NETWORKS, metavar="NETWORK")
     parser.add_argument("--targets", nargs="*", default=TARGETS)
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--again", action="store_true")
     given = parser.parse_args()
-    wrong = changes = 0
+    changes: list[Followed] = []
     print(
         "| network | chip | budget | latency, SRAM | advice | lines | wrong |\n| --- | --- | --- | --- | --- | --- | --- |"
     )
-    with tempfile.TemporaryDirectory() as folder:
-        cache = Path(folder)
-        for network in given.networks:
-            for target in given.targets:
-                middle = middle_budget(report(network, ("--target", target), cache))
-                for options in ((), ("--sram-budget", str(middle))):
-                    found = list(followed(network, target, options, cache))
-                    false = [item for item in found if not item.is_true]
-                    print(line(found), flush=True)
-                    for item in false:
+    for network in given.networks:
+        for target in given.targets:
+            for found in rows(network, target, given.folder, given.again):
+                print(line(found), flush=True)
+                for item in found:
+                    if not item.is_true:
                         print(f"  wrong: {item}", flush=True)
-                    wrong, changes = wrong + len(false), changes + len(found)
-    print(f"{changes} changes were compiled; {wrong} have other figures than the report says.")
+                changes += found
+    wrong = sum(not item.is_true for item in changes)
+    advised = sum(item.is_advice for item in changes)
+    largest = max((item.deviation for item in changes), default=0.0)
+    print(
+        f"{len(changes)} changes were compiled, {advised} of them advice; {wrong} have other figures than the report says. The largest "
+        f"difference of a latency is {100 * largest:.2g}%."
+    )
     return int(wrong > 0)
+
+
+def rows(network: str, target: str, folder: Path, again: bool = False) -> Iterator[list[Followed]]:
+    """Yield the advice about a network on a chip with the chip's budget, and with one in the middle of its lines. What is in the
+    folder is not followed again."""
+    kept = folder / "rows" / f"{Path(network).stem}-{target}.json"
+    known = [] if again or not kept.exists() else json.loads(kept.read_bytes())
+    cache = folder / "cache"
+    for place in range(2):
+        if place == len(known):
+            options: tuple[str, ...] = ()
+            if place:
+                options = ("--sram-budget", str(middle_budget(report(network, ("--target", target), cache))))
+            known.append([asdict(item) for item in followed(network, target, options, cache)])
+            content = json.dumps(known).encode()
+            write({kept: content}, folder)
+            known = json.loads(content)
+        yield [record(Followed, item) for item in known[place]]
 
 
 def line(found: list[Followed]) -> str:
