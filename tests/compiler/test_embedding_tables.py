@@ -15,6 +15,7 @@ from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.errors import DriverError
 from openneutron.ir import DType, Graph
+from openneutron.profiling.profile import modelled
 from openneutron.simulator import Simulator
 from openneutron.simulator.simulator import library
 from tests.support import oracle
@@ -55,7 +56,19 @@ def test_the_latency_of_an_inference_does_not_grow_with_the_table(tmp_path: Path
     for entries in (1000, 250_000):
         path = tmp_path / f"{entries}.tflite"
         path.write_bytes(litert.write(table(entries)))
-        found.append(openneutron.compile(path, options=openneutron.CompileOptions(target="imxrt700")).report)
+        made = openneutron.compile(path, options=openneutron.CompileOptions(target="imxrt700", profile=True))
+        found.append(made.report)
+        made.save(path)
+        loaded = openneutron.load(path)
+        implied = loaded.report.implied_copy_cycles
+        profile = modelled(path.name, loaded.programs, made.target, loaded.host, implied)
+        wanted = made.report.latency
+        for latency in (loaded.report.latency, profile.latency):
+            assert (
+                latency is not None
+                and latency.cycles == wanted.cycles
+                and latency.copy_cycles == wanted.copy_cycles == implied
+            )
     assert [each.weights_fit for each in found] == [True, False]
     assert found[1].cycles - found[0].cycles == int(256 / 0.749)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from openneutron.mixed import FileSimulator
 from openneutron.profiling.timeline import run_cycles
 from openneutron.pte import KernelCall, methods
 from openneutron.report.host_operators import host_operators, host_operators_of_graph
-from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures
+from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures, target_of
 from openneutron.report.notebook import loaded_html, loaded_text
 
 
@@ -65,19 +65,20 @@ class LoadedFile(Copied):
     @property
     def report(self) -> LoadedSummary:
         """Return the figures of the file as data."""
-        headers = tuple(ProgramFigures(title, program.header) for title, program in self.programs)
-        on_cpu = tuple(self.on_cpu.items())
-        found = LoadedSummary(
-            self.name, len(self.buffer), headers, on_cpu, self.profile(), self.host, self.preprocessing
-        )
-        if found.target is None or not found.target.copies_in_background:
-            return found
-        return replace(
-            found,
-            programs=tuple(
-                ProgramFigures(title, program.header, run_cycles(decode(program), found.target))
-                for title, program in self.programs
-            ),
+        target = target_of(program.header for _, program in self.programs)
+        programs = []
+        for title, program in self.programs:
+            microcode = decode(program)
+            cycles = None if target is None or not target.copies_in_background else run_cycles(microcode, target)
+            programs.append(ProgramFigures.of(title, program, microcode, cycles))
+        return LoadedSummary(
+            self.name,
+            len(self.buffer),
+            tuple(programs),
+            tuple(self.on_cpu.items()),
+            self.profile(),
+            self.host,
+            self.preprocessing,
         )
 
     def summary(self) -> str:

@@ -92,8 +92,9 @@ def profile_file(
     """
     path = existing(file)
     loaded = openneutron.load(path)
-    target = _target(path.name, loaded.report, chip)
-    result = modelled(path.name, loaded.programs, target, loaded.host)
+    figures = loaded.report
+    target = _target(path.name, figures, chip)
+    result = modelled(path.name, loaded.programs, target, loaded.host, figures.implied_copy_cycles)
     if etdump is not None and (source is not None or path.suffix != ".pte"):
         raise InvalidOptionError("--etdump: it is for a run of a .pte. Leave it out.")
     if source is not None:

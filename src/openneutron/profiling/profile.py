@@ -94,7 +94,8 @@ class Profile:
     """A profile. ``unit`` is that of the operators' times.
 
     ``delegate_cycles`` are those of the NPU and of copies that block, ``copy_cycles`` of them copies; ``overlapped_cycles`` with a port that
-    copies in the background. ``slices`` are the latter's schedule. Where the chip's copy engine works in the background, ``delegate_cycles``
+    copies in the background. ``slices`` are the latter's schedule. Weights that the chip's SRAM does not hold are copied in
+    ``implied_copy_cycles`` of both, which no program contains. Where the chip's copy engine works in the background, ``delegate_cycles``
     are the same as these, and kernels wait for copies in ``copy_cycles`` of them. ``host`` are the operators on the CPU.
     """
 
@@ -106,6 +107,7 @@ class Profile:
     delegate_cycles: int
     slices: tuple[Slice, ...] = field(repr=False)
     host: tuple[HostOperator, ...] = field(default=(), repr=False)
+    implied_copy_cycles: int = 0
 
     @property
     def latency(self) -> Latency:
@@ -116,13 +118,13 @@ class Profile:
     def copy_cycles(self) -> int:
         """Return the cycles of all copies of constants, or those in which kernels wait for a copy engine that works in the background."""
         if self.target.copies_in_background:
-            return sum(item.cycles for item in self.slices if item.kind is Kind.WAIT)
+            return sum(item.cycles for item in self.slices if item.kind is Kind.WAIT) + self.implied_copy_cycles
         return self.delegate_cycles - sum(item.cycles for item in self.operators)
 
     @property
     def overlapped_cycles(self) -> int:
         """Return the cycles of an inference with a port that copies in the background."""
-        return max((item.end for item in self.slices), default=0) + self.latency.host_cycles
+        return max((item.end for item in self.slices), default=0) + self.implied_copy_cycles + self.latency.host_cycles
 
     def rows(self, by: str) -> list[Row]:
         """Return the operators in rows by ``LAYER`` (one for each), ``MODULE`` or ``KERNEL``, in the order of the first."""
@@ -179,8 +181,14 @@ def _row(name: str, items: Sequence[OperatorProfile]) -> Row:
 Programs = Sequence[tuple[str, Program]]
 
 
-def modelled(file: str, programs: Programs, target: Target, host: tuple[HostOperator, ...] = ()) -> Profile:
-    """Return the profile of a file without measured times.
+def modelled(
+    file: str,
+    programs: Programs,
+    target: Target,
+    host: tuple[HostOperator, ...] = (),
+    implied_copy_cycles: int = 0,
+) -> Profile:
+    """Return the profile of a file without measured times; ``implied_copy_cycles``: see ``LoadedSummary``.
 
     Raises InvalidProgramError where a program was compiled without profiling.
     """
@@ -192,7 +200,8 @@ def modelled(file: str, programs: Programs, target: Target, host: tuple[HostOper
     cycles = sum(decode(program).cycles for _, program in programs)
     if target.copies_in_background:
         cycles = max((item.end for item in slices), default=0)
-    return Profile(file, target, HOST, tuple(operators), (), cycles, tuple(slices), host)
+    cycles += implied_copy_cycles
+    return Profile(file, target, HOST, tuple(operators), (), cycles, tuple(slices), host, implied_copy_cycles)
 
 
 def _operators(file: str, title: str, program: Program) -> Iterator[OperatorProfile]:

@@ -61,6 +61,13 @@ class Latency:
         return Latency(self.target, self.npu_cycles, self.copy_cycles, rest)
 
 
+def weights_fit(target: Target, weights_bytes: int, sram_bytes: int, are_fetched: bool) -> bool:
+    """Return whether the NPU reads all weights without copies that no program makes: the chip's SRAM holds them beside a run of
+    ``sram_bytes``, the programs fetch them, or the NPU reads the memory that they are in."""
+    fits = weights_bytes + sram_bytes <= int(target.sram.value * 1024)
+    return are_fetched or target.reads_constants_in_place or fits
+
+
 def latency_text(latency: Latency) -> str:
     """Return the whole in words: a lower bound where operators on the CPU are not modelled."""
     whole = f"{duration_text(latency.milliseconds)} at {latency.target.clock.value:g} MHz, modelled"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,12 +11,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from openneutron import targets
+from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.cost.host import HostKind, HostOperator
-from openneutron.isa import Record
+from openneutron.isa import Microcode, Program, Record
 from openneutron.isa.listing import KernelCost
+from openneutron.isa.microcode import aligned, base_text
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.report.fitted import facts
-from openneutron.report.latency import Latency, latency_text, parts_text
+from openneutron.report.latency import Latency, latency_text, parts_text, weights_fit
 from openneutron.report.units import plural, size_text
 from openneutron.targets import Target
 
@@ -31,12 +34,29 @@ class CallProfile(KernelCost):
 class ProgramFigures:
     """A program's title, and the header of its microcode (``isa.rows.HEADER``).
 
-    ``tiled_cycles``: the modelled cycles of a run on a chip whose data mover copies beside the kernels; None for other chips.
+    ``io_bytes`` are those of inputs and outputs outside the arena, ``copied_bytes`` those of the weights without tables, of which the
+    kernels copy entries. ``tiled_cycles``: the modelled cycles of a run on a chip whose data mover copies beside the kernels; None for
+    other chips.
     """
 
     title: str
     header: Record = field(repr=False)
+    io_bytes: int
+    copied_bytes: int
     tiled_cycles: int | None = None
+
+    @classmethod
+    def of(cls, title: str, program: Program, microcode: Microcode, tiled_cycles: int | None) -> ProgramFigures:
+        """Return the figures of a program, whose microcode is decoded."""
+        bindings = (*microcode.inputs, *microcode.outputs)
+        outside = sum(item["size"] for item in bindings if base_text(item["base"]) != "SCRATCH")
+        tables = {
+            buffer["offset"]: aligned(buffer["batches"] * buffer["rows"] * buffer["cols"] * buffer["channels"])
+            for item in microcode.operators
+            for name in KERNEL_BY_NAME[item.row.name].traits.copied_by_kernel
+            if base_text((buffer := microcode.buffers[item[name]])["base"]) == "WEIGHTS"
+        }
+        return cls(title, program.header, outside, len(program.weights) - sum(tables.values()), tiled_cycles)
 
     @property
     def cycles(self) -> int:
@@ -44,6 +64,12 @@ class ProgramFigures:
         if self.tiled_cycles is not None:
             return self.tiled_cycles
         return self.header["cycles_low"] | self.header["cycles_high"] << 32
+
+
+def target_of(headers: Iterable[Record]) -> Target | None:
+    """Return the chip that all programs were compiled for; None where this version does not know one."""
+    wanted = {header["target"] for header in headers}
+    return targets.with_checksum(wanted.pop()) if len(wanted) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +88,7 @@ class LoadedSummary:
     @property
     def target(self) -> Target | None:
         """Return the target chip; None where this version does not know it."""
-        wanted = {program.header["target"] for program in self.programs}
-        return targets.with_checksum(wanted.pop()) if len(wanted) == 1 else None
+        return target_of(program.header for program in self.programs)
 
     def is_for(self, target: Target) -> bool:
         """Return whether the file was compiled for a chip of this target's name."""
@@ -80,7 +105,19 @@ class LoadedSummary:
     @property
     def delegate_cycles(self) -> int:
         """Return the cycles of the NPU and of copies for it."""
-        return sum(program.cycles for program in self.programs)
+        return sum(program.cycles for program in self.programs) + self.implied_copy_cycles
+
+    @property
+    def implied_copy_cycles(self) -> int:
+        """Return the cycles of copying weights from flash in each inference that no program contains: where the chip's SRAM does not
+        hold them."""
+        if self.target is None:
+            return 0
+        fetched = any(program.header["prefetch_size"] for program in self.programs)
+        sram = max(program.io_bytes + program.header["scratch_size"] for program in self.programs) + self.state_bytes
+        if weights_fit(self.target, self.weights_bytes, sram, fetched):
+            return 0
+        return sum(fetch_cycles(program.copied_bytes, self.target) for program in self.programs)
 
     @property
     def cycles(self) -> int:

@@ -21,7 +21,7 @@ from openneutron.mixed import CompiledFile, part_name
 from openneutron.ops.conv import macs
 from openneutron.ops.shape import VIEWS
 from openneutron.report.host_operators import host_operators_of_graph
-from openneutron.report.latency import Latency
+from openneutron.report.latency import Latency, weights_fit
 from openneutron.report.outputs import OutputAccuracy
 from openneutron.targets import Target
 
@@ -159,14 +159,9 @@ class Summary:
 
     @property
     def weights_fit(self) -> bool:
-        """Return whether the NPU reads all weights without copies that the program does not make: the chip's SRAM holds them beside a
-        run, they are fetched, or the NPU reads the memory that they are in."""
+        """Return whether the NPU reads all weights without copies that the program does not make; see ``latency.weights_fit``."""
         fetched = any(part.report.fetched_bytes for part in self.partitions)
-        return (
-            fetched
-            or self.target.reads_constants_in_place
-            or self.weights_bytes + self.sram_bytes <= int(self.target.sram.value * 1024)
-        )
+        return weights_fit(self.target, self.weights_bytes, self.sram_bytes, fetched)
 
     @property
     def constants_fit(self) -> bool:
