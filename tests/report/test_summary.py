@@ -18,6 +18,7 @@ from openneutron.report import Summary, of_compiled_file
 from openneutron.report.fitted import short_name
 from openneutron.report.latency import latency_text
 from openneutron.report.memory_map import memory_table
+from openneutron.report.sweep import sweep_table
 from openneutron.report.text import calls_table, on_cpu_table, plain, summary_rows
 from openneutron.report.units import count_text, duration_text, size_text
 from tests.support.litert_files import mixed_file
@@ -96,6 +97,22 @@ def test_a_model_on_the_cpu_has_no_latency() -> None:
     assert dict(summary_rows(more))["Latency"] == (
         "not known: 11 of 18 operators are on the CPU, whose time is not modelled"
     )
+    alone = dataclasses.replace(more, partitions=(), delegated=(), on_cpu=more.on_cpu[-9:])
+    assert summary_rows(alone)[0] == ("Warning", "all of the model is on the CPU, 9 of 9 operators: it is float")
+    point = {
+        "state": "done",
+        "options": {"activations": "int16"},
+        "sram_bytes": 0,
+        "total_sram_bytes": 0,
+        "modelled_ms": alone.milliseconds,
+        "is_on_cpu": alone.is_on_cpu,
+        "file_bytes": 1024,
+        **dict.fromkeys(("npu_cycles", "copy_cycles", "host_cycles"), 0),
+    }
+    assert plain(sweep_table("net: 1 point, in net.sqlite", [point])).splitlines()[1:] == [
+        "SRAM       time     file",
+        " 0 B  not known  1.0 KiB  most of the model is on the CPU",
+    ]
     costly = dataclasses.replace(made, on_cpu=(*made.on_cpu, OnCpu("CONV_2D", "d", "it is float", macs=4000)))
     assert dict(summary_rows(costly))["Latency"] == (
         "not known: 3 of 10 operators, with 11.0 % of the MACs, are on the CPU, whose time is not modelled"

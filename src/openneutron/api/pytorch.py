@@ -291,7 +291,9 @@ def compile_module(
     if delegation.must_delegate and not result.parts:
         cpu, cause = result.delegation.on_cpu, result.delegation.cause
         first = f" For one, {cause}" if cause else ""
-        raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
+        count = sum(item.computes for item in cpu)
+        words = "its one operator can't" if count == 1 else f"none of its {count} operators can"
+        raise InvalidModelError(f"'{name}': {words} run on the NPU.{first}")
     inaccurate = accuracy_warning(
         name, result.outputs, None if quantization.io_dtype == FLOAT32 else quantization.io_dtype
     )

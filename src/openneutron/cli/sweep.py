@@ -76,7 +76,7 @@ def sweep(
         except KeyboardInterrupt as error:
             rows, interrupted = there.rows(), error
     found = [facts(point, rows[point.key]) for point in points if point.key in rows]
-    title = f"{asked.source}: {len(points)} points, in {path}"
+    title = f"{asked.source}: {plural(len(points), 'point')}, in {path}"
     if interrupted is not None:
         if not found:
             raise interrupted
@@ -169,6 +169,7 @@ class _Work:
             "copy_cycles": report.copy_cycles,
             "host_cycles": report.host_cycles,
             "modelled_ms": report.milliseconds,
+            "is_on_cpu": report.is_on_cpu,
             "weights_bytes": report.weights_bytes,
             "file_bytes": len(program.buffer),
             "operators": report.operators,

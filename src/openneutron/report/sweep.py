@@ -43,11 +43,12 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
         if point["state"] == "done":
             cells.append(size_text(point["sram_bytes"]))
             cells += [size_text(point["total_sram_bytes"])] if with_weights else []
-            cells.append(duration_text(point["modelled_ms"]))
+            is_on_cpu = point.get("is_on_cpu", False)
+            cells.append("not known" if is_on_cpu else duration_text(point["modelled_ms"]))
             cells += [_part_text(point, name) for name in parts]
             cells.append(size_text(point["file_bytes"]))
             cells += [metric_text(point, side) for side in sides]
-            cells.append("")
+            cells.append("most of the model is on the CPU" if is_on_cpu else "")
         else:
             cells += [""] * len(headings) + [_reason(point)]
         table.add_row(*cells)

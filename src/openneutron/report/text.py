@@ -155,14 +155,15 @@ def _macs_text(summary: Summary) -> str:
 
 
 def _warning_text(summary: Summary) -> str:
-    """Return that most of the model is on the CPU, with the most frequent reason; empty where it is not."""
-    if not summary.partitions or not summary.is_on_cpu:
+    """Return that most or all of the model is on the CPU, with the most frequent reason; empty where it is not."""
+    if not summary.is_on_cpu or summary.converted:
         return ""
     reasons = Counter(item.reason for item in summary.on_cpu if item.computes and not item.converts)
     ((reason, count),) = reasons.most_common(1)
     on_cpu = summary.computed_on_cpu
     why = f"for {count} of them, {reason}" if count < on_cpu else reason
-    return f"most of the model is on the CPU, {on_cpu} of {plural(summary.operators, 'operator')}: {why}"
+    share = "all" if on_cpu == summary.operators else "most"
+    return f"{share} of the model is on the CPU, {on_cpu} of {plural(summary.operators, 'operator')}: {why}"
 
 
 def _latency_text(summary: Summary) -> str:

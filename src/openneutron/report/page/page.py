@@ -138,12 +138,10 @@ def tiles(items: Iterable[tuple[str, str, str]]) -> str:
 def _tiles(data: ReportData) -> str:
     figures = data.figures
     low, high = figures.expected_milliseconds
-    at_least = "at least " if figures.host_operators_not_modelled else ""
-    latency = (
-        "Latency",
-        f"{at_least}{duration_text(figures.modelled_milliseconds)}",
-        f"{_parts_of_time(data)}; {duration_text(low)} to {duration_text(high)} expected on the chip",
-    )
+    whole, parts = duration_text(figures.modelled_milliseconds), _parts_of_time(data)
+    latency = ("Latency", whole, f"{parts}; {duration_text(low)} to {duration_text(high)} expected on the chip")
+    if figures.host_operators_not_modelled:
+        latency = ("Latency", f"at least {whole}", parts)
     if not data.partitions:
         latency = ("Latency", "not known", "nothing runs on the NPU")
     elif figures.is_on_cpu:

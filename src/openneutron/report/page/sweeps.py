@@ -11,12 +11,14 @@ from openneutron.report.sweep import Facts, metric_text, value_text, varying
 
 def sweep_spec(points: Sequence[Facts]) -> Spec:
     """Return the chart of SRAM against modelled time: a line for each combination of the options other than the budget, with
-    the metric of the NPU in its name. Points without figures are left out."""
+    the metric of the NPU in its name. Points without figures, and those of which most is on the CPU, are left out."""
     series = _series([point for point in points if point["state"] == "done"], varying(points))
     rows = [
         {"kib": round(size / 1024, 2), "ms": round(time, 4), "line": label}
         for label, items in series.items()
-        for size, time in sorted({(item["sram_bytes"], item["modelled_ms"]) for item in items})
+        for size, time in sorted(
+            {(item["sram_bytes"], item["modelled_ms"]) for item in items if not item.get("is_on_cpu", False)}
+        )
     ]
     tooltip = [tip("line", "options"), tip("kib", "SRAM, KiB", "quantitative"), tip("ms", "ms", "quantitative")]
     encoding: Spec = {
