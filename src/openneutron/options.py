@@ -316,7 +316,7 @@ class DelegationOptions:
     """
 
     operators_not_to_delegate: Sequence[str] = ()
-    """Operators (``aten.relu``, ``aten.add.Tensor``), nodes (``aten_convolution_default_1``) and modules
+    """Operators (``aten.relu``, ``aten.add.Tensor``), functions (``conv2d (net.py:28)``) and modules
     (``features.3``) of a PyTorch model that stay on the CPU; ``*``, ``?`` and ``[...]`` are wildcards. Of a
     ``.tflite``: operators (``CONV_2D``) and names of output tensors. A name that matches nothing is an error."""
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,12 @@ class Compiled:
 
     @property
     def reasons(self) -> list[str]:
-        return [str(item) for item in self.program.delegation.on_cpu]
+        return [without_lines(str(item)) for item in self.program.delegation.on_cpu]
+
+
+def without_lines(text: str) -> str:
+    """Return a text without the numbers of the lines of a model's source."""
+    return re.sub(r"\.py:\d+", ".py", text)
 
 
 def compiled(

@@ -56,7 +56,7 @@ def test_remainders_of_two_tensors_stay_on_the_cpu() -> None:
     """A quotient that rounds the other way changes a remainder by its divisor and a rounded quotient by one."""
     small = compiled(lambda m, x: torch.fmod(m.conv(x), m.point(x)))
     assert small.reasons == [
-        "aten.fmod 'aten_fmod_tensor' stays on the CPU: it rounds a quotient of two computed tensors; where that is near a "
+        "aten.fmod 'fmod (small_models.py)' stays on the CPU: it rounds a quotient of two computed tensors; where that is near a "
         "whole number, half a step of an operand decides which one. Divide without rounding."
     ]
 

@@ -63,17 +63,25 @@ def test_views_and_dropouts_are_no_work_and_macs_count_on_both_sides() -> None:
 
 def test_a_number_behind_a_name_is_another_node() -> None:
     part = of_compiled_file(compile_file(litert.read(mixed_file()), "m", must_delegate=False)).partitions[0]
-    named = PartitionSummary(
-        "p", part.report, {"aten_relu": "block.1", "aten_relu_1": "block.2", "aten_add": "aten_add"}
+    names = {"aten_relu": "block.1", "aten_relu_1": "block.2", "aten_add": "add (net.py:7)"}
+    modules = {node: name for node, name in names.items() if node != "aten_add"}
+    named = PartitionSummary("p", part.report, names, modules)
+    given = (
+        "aten_relu",
+        "aten_relu_1",
+        "aten_relu_2",
+        "aten_relu_1/middle",
+        "aten_relu_nhwc",
+        "aten_add_transposed",
+        "other",
     )
-    given = ("aten_relu", "aten_relu_1", "aten_relu_2", "aten_relu_1/middle", "aten_relu_nhwc", "aten_add", "other")
     assert [named.title(name) for name in given] == [
         "block.1",
         "block.2",
         "aten_relu_2",
         "block.2/middle",
         "block.1_nhwc",
-        "aten_add",
+        "add (net.py:7) transposed",
         "other",
     ]
     assert [named.module(name) for name in given] == ["block.1", "block.2", "", "block.2", "block.1", "", ""]

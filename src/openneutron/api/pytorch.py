@@ -191,7 +191,7 @@ class CompiledModel(CompiledResult):
     @property
     def report(self) -> Summary:
         """Return the figures of the compile as data; ``report.to_dict()`` is the output of ``--json``."""
-        modules = {item.node: item.name for item in self.delegation.on_npu}
+        modules = {item.node: item.module for item in self.delegation.on_npu if item.module}
         return Summary(
             model=self.name,
             target=self.target,
@@ -200,7 +200,9 @@ class CompiledModel(CompiledResult):
             ),
             on_cpu=self.delegation.on_cpu,
             partitions=tuple(
-                PartitionSummary(part.name, part.compiled.report, modules, conversions_in(part.compiled.graph), number)
+                PartitionSummary(
+                    part.name, part.compiled.report, part.layers, modules, conversions_in(part.compiled.graph), number
+                )
                 for number, part in enumerate(self.partitions)
             ),
             budget_bytes=self.budget_bytes,

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from openneutron.layer_accuracy.statistics import difference, power, usable
 from openneutron.pytorch.graph.joins import Join, Moved, Piece, Tree, exchanged, move_of, pieces_of, shape_of, tree_of
-from openneutron.pytorch.graph.program import depends_on_data, module_path, title
+from openneutron.pytorch.graph.program import depends_on_data, model_name
 from openneutron.pytorch.partition.delegation import macs
 from openneutron.pytorch.quantizer.observers import Seen, is_alike
 from openneutron.pytorch.source.exporting import SAMPLES, ModelInputs, Run
@@ -145,11 +145,11 @@ def _labelled(tree: Tree) -> tuple[list[str], torch.Tensor]:
 
 
 def _name(tree: Tree) -> str:
-    """Return the module that computes a part; the operator where that is unknown."""
+    """Return the name of the operator that computes a part."""
     node = next(pieces_of(tree)).node
     while move_of(node) is not None and isinstance(node.args[0], Node):
         node = node.args[0]
-    return module_path(node) or title(node).removeprefix("aten.")
+    return model_name(node)
 
 
 def _place(where: torch.Tensor) -> str:

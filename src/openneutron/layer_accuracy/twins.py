@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from openneutron.options import QuantizationOptions
-from openneutron.pytorch.graph.program import is_dequantize, is_quantize, module_path, title
+from openneutron.pytorch.graph.program import is_dequantize, is_quantize, model_name, title
 from openneutron.pytorch.quantizer.measures import copied, copy_of, quantized_with
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, restore
@@ -89,8 +89,8 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """Return the name for people: the module path, or the operator's own name."""
-        return module_path(self.lead) or self.lead.name
+        """Return the name for people; see ``model_name``."""
+        return model_name(self.lead)
 
     @property
     def operator(self) -> str:

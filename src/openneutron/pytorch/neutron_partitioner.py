@@ -27,10 +27,12 @@ from openneutron.pytorch.backend.custom_delegation_options import CustomDelegati
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import (
+    INPUT_NAME,
     NOT_DELEGATED,
     Constants,
     is_compute,
     joins_output,
+    model_name,
     op_name,
     overload_of,
     pass_contiguous,
@@ -184,6 +186,8 @@ class NeutronPartitioner(Partitioner):
                 node.meta[NXP_DELEGATION_TAG] = tag
             for node in (*part.inputs, *part.outputs):
                 pass_contiguous(node)
+            for node in part.inputs:
+                node.meta[INPUT_NAME] = model_name(node)
             self._hand_over(part, exported_program)
             tags[tag] = self.delegation_spec
         tag_constant_data(exported_program)

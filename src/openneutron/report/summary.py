@@ -13,7 +13,7 @@ from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.cost.host import HostKind, HostOperator, kind_of
 from openneutron.compiler.graph.legalize import rename_identities
 from openneutron.compiler.graph.partition import extract, operator_title
-from openneutron.compiler.select.names import node_of
+from openneutron.compiler.select.names import in_words, node_of
 from openneutron.diagnostics import OnCpu
 from openneutron.ir import DType, Graph
 from openneutron.isa import Program
@@ -52,12 +52,13 @@ def conversions_in(graph: Graph) -> int:
 class PartitionSummary:
     """A partition of the model, which is one program, and the compiler's report of it. ``name`` is that in files, ``number`` its place.
 
-    ``modules``: for each node of the user's graph its module, or its own name where the module is unknown. ``conversions``: see
+    ``names`` are the names for people of the nodes of the user's graph, ``modules`` the paths of those in a module. ``conversions``: see
     ``conversions_in``.
     """
 
     name: str
     report: Report = field(repr=False)
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
     modules: Mapping[str, str] = field(default_factory=dict, repr=False)
     conversions: int = 0
     number: int = 0
@@ -69,20 +70,15 @@ class PartitionSummary:
 
     def module(self, name: str) -> str:
         """Return the module path of a kernel call or buffer of this name; empty where it is unknown."""
-        node = self._node(name)
-        return "" if self.modules.get(node, node) == node else self.modules[node]
+        return self.modules.get(node_of(name, self.modules), "")
 
     def title(self, name: str) -> str:
-        """Return the module path with the compiler's suffix of the node's name; ``name`` itself where no module is
-        known.
+        """Return the node's name for people with the compiler's suffix; ``name`` itself where the node is unknown.
 
         For example ``features.3.conv.1/middle`` for ``aten_convolution_default_1/middle``.
         """
-        node = self._node(name)
-        return f"{self.modules[node]}{name.removeprefix(node)}" if node else name
-
-    def _node(self, name: str) -> str:
-        return node_of(name, self.modules)
+        node = node_of(name, self.names)
+        return in_words(name, node, self.names[node]) if node else name
 
 
 @dataclass(frozen=True, slots=True)

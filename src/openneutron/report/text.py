@@ -342,7 +342,8 @@ def _names_text(row: CpuRow, limit: int | None) -> str:
     others."""
     names = list(
         dict.fromkeys(
-            f"{short_name(item.name)} ({item.line})" if item.line else short_name(item.name) for item in row.items
+            f"{short_name(item.name)} ({item.line})" if item.line not in item.name else short_name(item.name)
+            for item in row.items
         )
     )
     shown = names[:limit]

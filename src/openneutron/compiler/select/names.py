@@ -17,3 +17,12 @@ def node_of(name: str, known: Iterable[str]) -> str:
     """
     found = (node for node in known if name.startswith(node) and _ADDED.fullmatch(name, len(node)))
     return max(found, key=len, default="")
+
+
+def in_words(name: str, node: str, words: str) -> str:
+    """Return the name of a kernel call with the words for its node in place of the node's name.
+
+    For example ``features.3/middle`` for ``conv_1/middle``, and ``cat (net.py:28) transposed`` for ``cat_1_transposed``.
+    """
+    added = name.removeprefix(node)
+    return words + (added.replace("_", " ", 1) if words.endswith(")") and added.startswith("_") else added)

@@ -68,6 +68,9 @@ STAYS_WHOLE = "stays_whole"
 WRITTEN_AS = "written_as"
 """The operator that a node of a decomposition was made from."""
 
+INPUT_NAME = "input_name"
+"""The name for people of an input of a partition, which is an operator of the model or an input of it."""
+
 NOT_DELEGATED = "not_delegated"
 """The name in operators_not_to_delegate that a node goes by before it is taken apart."""
 
@@ -261,6 +264,21 @@ def source_line(node: Node) -> str:
     return f"{file.rsplit('/', 1)[-1]}:{number}" if file else ""
 
 
+def model_name(node: Node) -> str:
+    """Return the name of a node for people: its module's path, such as ``features.3.conv``.
+
+    An operator that the outermost ``forward`` calls has no module; its name is the function with the line of the model's source, such as
+    ``max_pool2d (net.py:28)``. A node's own name is returned where PyTorch knows neither, and for inputs. The name of a quantize or
+    dequantize node is that of its operand.
+    """
+    if (is_quantize(node) or is_dequantize(node)) and isinstance(node.args[0], Node):
+        return model_name(node.args[0])
+    if INPUT_NAME in node.meta:
+        return str(node.meta[INPUT_NAME])
+    line = source_line(node)
+    return module_path(node) or (f"{written(node) or base_name(node)} ({line})" if line else node.name)
+
+
 class Constants:
     """The constant tensors behind a program's placeholders.
 
@@ -429,7 +447,8 @@ def written(node: Node) -> str:
     kind, _, name = noted[1].partition(".")
     if kind == "OpOverload":
         name = name.rpartition(".")[0]
-    return "" if "quantize_per" in name else name.strip("_")
+    is_property = name == "__get__"  # x.real
+    return "" if "quantize_per" in name or is_property else name.strip("_")
 
 
 def call_of(node: Node) -> str:

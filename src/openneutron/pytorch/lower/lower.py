@@ -32,6 +32,7 @@ from openneutron.pytorch.graph.program import (
     is_number,
     is_plain_layout,
     is_quantize,
+    model_name,
     op_name,
     quant_params,
     quantized,
@@ -253,9 +254,11 @@ class Lowering:
         context, shape = self.context, shape_of(node)
         dtype = DTYPE_OF_TORCH.get(node.meta["val"].dtype)
         if dtype is None or dtype not in ACTIVATIONS:
-            raise Rejected(f"its input '{node.name}' is {node.meta['val'].dtype}; the NPU computes on int8 and int16")
+            raise Rejected(
+                f"its input '{model_name(node)}' is {node.meta['val'].dtype}; the NPU computes on int8 and int16"
+            )
         if not is_plain_layout(node):
-            raise Rejected(f"its input '{node.name}' is neither contiguous nor channels-last")
+            raise Rejected(f"its input '{model_name(node)}' is neither contiguous nor channels-last")
         order = tuple(range(len(shape)))
         as_passed = CHANNELS_LAST if is_channels_last(node) else order
         wanted = CHANNELS_INNERMOST.get(len(shape), as_passed) if node in self._images else as_passed
@@ -266,7 +269,10 @@ class Lowering:
         name = next((state.target for state in self._states if node in state.reads), node.name)
         name = context.add_tensor(Tensor(context.unique(name), stored, dtype, quant))
         value = context.inputs[node] = Value(name, shape, as_passed, shape)
-        return value if as_passed == wanted else Value(context.arranged(value, wanted), shape, wanted, shape)
+        arranged = value.tensor if as_passed == wanted else context.arranged(value, wanted)
+        context.owners[name] = node
+        context.owners.setdefault(arranged, node)
+        return Value(arranged, shape, wanted, shape)
 
     def _exact(self, node: Node) -> Value:
         """Return the value of integers or booleans that come from outside, or are constant. Bytes and words are numbers, at the
@@ -277,7 +283,7 @@ class Lowering:
         if node in self.constants:
             return plain(context.add_constant(node.name, self.constants.array(node), quant), shape)
         if not is_plain_layout(node):
-            raise Rejected(f"its input '{node.name}' is neither contiguous nor channels-last")
+            raise Rejected(f"its input '{model_name(node)}' is neither contiguous nor channels-last")
         order = CHANNELS_LAST if is_channels_last(node) else tuple(range(len(shape)))
         stored = tuple(shape[axis] for axis in order)
         name = context.add_tensor(Tensor(context.unique(node.name), stored, dtype, quant))

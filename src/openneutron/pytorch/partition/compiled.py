@@ -188,14 +188,8 @@ def in_modules(layers: Callable[[], Mapping[str, str]]) -> Iterator[None]:
 
 
 def layers_of(origins: Mapping[str, Origin]) -> dict[str, str]:
-    """Return the words for nodes of a graph: their modules, or their operators and source lines where they have none."""
-    return {name: _in_words(origin) for name, origin in origins.items()}
-
-
-def _in_words(origin: Origin) -> str:
-    if origin.module or not origin.operators:
-        return origin.module
-    return f"{origin.operators[-1]} at {origin.lines[-1]}" if origin.lines else origin.operators[-1]
+    """Return the names for people of a graph's nodes and inputs."""
+    return {name: origin.name for name, origin in origins.items()}
 
 
 Made = TypeVar("Made")

@@ -3,8 +3,9 @@
 
 The names in ``operators_not_to_delegate`` are those of operators, nodes and modules.
 An operator is named with its overload (``aten.add.Tensor``) or for all overloads of it (``aten.add``); what the user wrote counts
-too, so that ``aten.silu`` is every node it was made into. ``::`` is ``.``, and in a compile spec ``_``. A node is named as summaries
-name it (``aten_convolution_default_1``), a module by its path, for everything in it (``features.3``). ``*``, ``?`` and ``[...]`` are
+too, so that ``aten.silu`` is every node it was made into. ``::`` is ``.``, and in a compile spec ``_``. A module is
+named by its path, for everything in it (``features.3``), and a function that the outermost forward calls as summaries name it
+(``conv2d (net.py:28)``). The name of a node in the graph (``aten_convolution_default_1``) is one too. ``*``, ``?`` and ``[...]`` are
 wildcards; anything else matches whole names.
 """
 
@@ -35,6 +36,7 @@ from openneutron.pytorch.graph.program import (
     call_of,
     is_compute,
     is_quantize,
+    model_name,
     module_path,
     op_name,
     overload_of,
@@ -53,7 +55,7 @@ UNITS = "units"
 @dataclass(frozen=True, slots=True)
 class NodeOnCpu(OnCpu):
     """A node that stays on the CPU. ``operator`` is what the user wrote, with what it became (``silu (aten.sigmoid)``), ``name`` the
-    module it came from, or the node's own name where that is not known; ``overload`` is the operator in full, ``rule`` what refused
+    name for people (``model_name``); ``module`` is the path of its module, if it has one; ``overload`` is the operator in full, ``rule`` what refused
     it (a lowering rule, or a stage)."""
 
     node: str = ""
@@ -71,6 +73,7 @@ class NodeOnNpu:
     node: str
     partition: int
     computes: bool = True
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> Node
         hints.append("ExecuTorch has no kernel for it on the CPU either: the program won't load.")
     return NodeOnCpu(
         operator=title(node),
-        name=module or node.name,
+        name=model_name(node),
         reason=reject.reason,
         suggestion=" ".join(hints),
         line=source_line(node),
@@ -157,7 +160,7 @@ def on_cpu_state(buffer: Node, reject: Reject) -> NodeOnCpu:
 
 def on_npu(nodes: Iterable[Node], partition: int) -> list[NodeOnNpu]:
     return [
-        NodeOnNpu(title(node), module_path(node) or node.name, node.name, partition, computes(node))
+        NodeOnNpu(title(node), model_name(node), node.name, partition, computes(node), module_path(node))
         for node in nodes
         if counts(node)
     ]
@@ -321,7 +324,7 @@ def check_operators(graph: Graph, name: str) -> None:
     Raises InvalidModelError as ``check_kernels`` does, before anything is compiled.
     """
     lacking = {
-        f"{short_name(node)} ('{module_path(node) or op_name(node).replace('.', '_')}')": node  # the Edge program's name
+        f"{short_name(node)} ('{model_name(node)}')": node
         for node in graph.nodes
         if is_compute(node) and op_name(node) not in LOWER_RULES and _stays_whole(node) and not has_cpu_kernel(node)
     }
@@ -375,7 +378,7 @@ NEAREST, LIKENESS = 2, 0.7
 
 def names_of(node: Node, edge_name: str | None = None) -> set[str]:
     """Return all that a pattern may be to match the node. ``edge_name``: what it will be called in the edge program."""
-    return {edge_name or node.name, *_operators_of(node), *_modules_of(node)}
+    return {edge_name or node.name, model_name(node), *_operators_of(node), *_modules_of(node)}
 
 
 def matching(node: Node, patterns: Sequence[str], edge_name: str | None = None) -> str | None:
@@ -400,7 +403,9 @@ def check_names(patterns: Sequence[str], graphs: Iterable[Graph], more: Iterable
 
 def _nearest(pattern: str, nodes: Sequence[Node]) -> list[str]:
     """Return the model's names to put in place of an unknown one, best first."""
-    own = {node.name for node in nodes} | {path for node in nodes for path in _modules_of(node)}
+    own = {name for node in nodes for name in (node.name, model_name(node))} | {
+        path for node in nodes for path in _modules_of(node)
+    }
     own |= {
         base for node in nodes for base in (_base(op_name(node)), f"aten.{written(node)}") if not base.endswith(".")
     }

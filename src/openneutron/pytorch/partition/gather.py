@@ -24,6 +24,7 @@ from openneutron.pytorch.graph.program import (
     is_decomposed,
     is_dequantize,
     is_quantize,
+    model_name,
     op_name,
 )
 from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not_quantized
@@ -198,9 +199,9 @@ def _reject_circles(
         refusal = _unwanted(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
         if refusal is not None:
             _reject_unit(unit, refusal, lowering, rejected)
-    culprit = next((node.name for unit in units for node in unit.compute if node in rejected), None)
+    culprit = next((model_name(node) for unit in units for node in unit.compute if node in rejected), None)
     for unit in units:
-        other = next(node.name for more in units if more is not unit for node in more.compute)
+        other = next(model_name(node) for more in units if more is not unit for node in more.compute)
         reason = (
             f"it exchanges values with '{culprit}', which stays on the CPU"
             if culprit is not None
@@ -273,7 +274,7 @@ def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, reject
             rejected[node] = own
         else:
             rejected[node] = Reject(
-                f"it exchanges float values with '{culprit.name}', which stays on the CPU", rule=UNITS
+                f"it exchanges float values with '{model_name(culprit)}', which stays on the CPU", rule=UNITS
             )
 
 
@@ -304,7 +305,8 @@ def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> R
     tried = options.compiles(lowered) if options.compiles is not None else None
     if not isinstance(tried, Refused):
         return tried
-    owner = lowered.owners.get(tried.result, part.nodes[0])
+    owner = lowered.owners.get(tried.result)
+    owner = owner if owner is not None and owner in part.nodes else part.nodes[0]  # an input's is outside
     return Refusal(owner, Reject(tried.reason, rule="compiler"))
 
 

@@ -8,21 +8,22 @@ from dataclasses import dataclass, replace
 
 from torch.fx import Node
 
-from openneutron.compiler.select.names import node_of
+from openneutron.compiler.select.names import in_words, node_of
 from openneutron.converter import Conversion
 from openneutron.isa import Program, decode
 from openneutron.isa.facts import OperatorFacts, event_name, facts_of, with_facts
 from openneutron.isa.steps import calls
-from openneutron.pytorch.graph.program import is_compute, is_getitem, module_path, source_line, title
+from openneutron.pytorch.graph.program import is_compute, is_getitem, model_name, module_path, source_line, title
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.lower.units import Unit
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The operators of the model that one node of a partition's graph computes: the path of their module, their names,
-    their source lines, and their debug handles in the Edge program."""
+    """The operators of the model that one node of a partition's graph computes: their name for people, the path of their module, their
+    kinds, their source lines, and their debug handles in the Edge program."""
 
+    name: str
     module: str
     operators: tuple[str, ...]
     lines: tuple[str, ...]
@@ -33,6 +34,7 @@ class Origin:
         """Return the origin of the operator ``owner`` and of the operators that are computed with it."""
         nodes = (owner, *others)
         return cls(
+            model_name(owner),
             module_path(owner),
             tuple(dict.fromkeys(title(node) for node in nodes if is_compute(node))),
             tuple(dict.fromkeys(filter(None, map(source_line, nodes)))),
@@ -91,7 +93,7 @@ def _traced(facts: OperatorFacts, origins: Mapping[str, Origin]) -> OperatorFact
     if not node:
         return facts
     origin = origins[node]
-    layer = f"{origin.module}{facts.layer.removeprefix(node)}" if origin.module else facts.layer
+    layer = in_words(facts.layer, node, origin.name)
     return replace(facts, layer=layer, module=origin.module, operators=origin.operators, lines=origin.lines)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from openneutron.pytorch.graph.program import (
     Rejected,
     is_exact,
     is_number,
-    module_path,
+    model_name,
     shape_of,
 )
 from openneutron.pytorch.operators.rules.results import (
@@ -89,7 +90,7 @@ class Context:
 
     def begin(self, node: Node) -> None:
         """Says which edge node the next nodes come from."""
-        self._source = module_path(node) or node.name
+        self._source = model_name(node)
         self._node = node
 
     def value(self, node: object) -> Value:
@@ -101,8 +102,10 @@ class Context:
         if node not in self.values:
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor) and value.dtype != torch.float32:
-                raise Rejected(f"its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32")
-            raise Rejected(f"its input '{node.name}' is not quantized", QUANTIZE_FIRST)
+                raise Rejected(
+                    f"its input '{model_name(node)}' is {value.dtype}; what can be quantized is torch.float32"
+                )
+            raise Rejected(f"its input '{model_name(node)}' is not quantized", QUANTIZE_FIRST)
         return self.values[node]
 
     def quant(self, value: Value) -> QuantParams:
@@ -111,7 +114,8 @@ class Context:
         if quant is None:
             here = self.tensors[value.tensor]
             raise Rejected(
-                f"its input '{here.name}' is {here.dtype}; the NPU computes on int8 and int16", WITH_INTEGERS
+                f"its input '{self._title(here.name)}' is {here.dtype}; the NPU computes on int8 and int16",
+                WITH_INTEGERS,
             )
         return quant
 
@@ -136,6 +140,10 @@ class Context:
                 "ReLU, ReLU6 and Hardtanh(-1, 1) are.",
             )
         return name
+
+    def _title(self, tensor: str) -> str:
+        """Return the name of a tensor for people."""
+        return model_name(self.owners[tensor]) if tensor in self.owners else tensor
 
     # Adding
 
@@ -193,6 +201,10 @@ class Context:
         piece = Graph(op, used, (node,), (), (name,))
         reason = row.reject(piece, node)
         if reason is not None:
+            # The same once more with the names for people.
+            piece = replace(piece, tensors={key: replace(item, name=self._title(key)) for key, item in used.items()})
+            reason = row.reject(piece, node)
+            assert reason is not None
             raise Rejected(reason, NARROWER if dtype is DType.INT16 and dtype not in row.types else "")
         self.nodes.append(node)
         if self._node is not None:

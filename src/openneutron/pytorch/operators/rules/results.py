@@ -26,6 +26,7 @@ from openneutron.pytorch.graph.program import (
     is_compute,
     is_dequantize,
     is_quantize,
+    model_name,
     op_name,
     quant_params,
     short_name,
@@ -248,7 +249,7 @@ class Results:
     def _why_float(self, node: Node) -> str:
         for user in node.users:
             if is_compute(user):
-                return f"{short_name(user)} '{user.name}' reads its result before it is quantized"
+                return f"{short_name(user)} '{model_name(user)}' reads its result before it is quantized"
             if user.op == "output":
                 return "its result leaves the model before it is quantized"
         return "its result is not quantized"

@@ -21,6 +21,7 @@ from openneutron.pytorch.graph.program import (
     WITH_INTEGERS,
     Reject,
     depends_on_data,
+    model_name,
     op_name,
     overload_of,
     short_name,
@@ -126,7 +127,7 @@ def _without_elements(node: Node) -> Reject | None:
     for item in (node, *node.all_input_nodes):
         value = item.meta.get("val")
         if isinstance(value, torch.Tensor) and any(isinstance(extent, int) and extent == 0 for extent in value.shape):
-            which = "its result" if item is node else f"its input '{item.name}'"
+            which = "its result" if item is node else f"its input '{model_name(item)}'"
             return Reject(f"{which} has shape {list(value.shape)}; every extent must be above 0")
     return None
 
