@@ -180,3 +180,23 @@ def test_sums_of_booleans_are_exact_on_the_npu() -> None:
         found, expected = made.run(*sample), made.quantized(*sample)
         for place in (0, 1, 2, 4, 5):
             assert torch.equal(found[place], expected[place]), place
+
+
+class Thresholds(nn.Module):
+    """Comparisons with numbers of values whose steps are above 1, or below 1/256: LiteRT's operators take neither as they are."""
+
+    def forward(self, x: Tensor, m: Tensor) -> tuple[Tensor, ...]:
+        return x > 300, x <= -300, x * 0.0002 > 0.06, m > 127, m == 200
+
+
+@pytest.mark.parametrize("target", ["imxrt700", "imx95"])
+def test_coarse_and_fine_values_are_compared_with_numbers(target: str) -> None:
+    x, m = torch.linspace(-1000, 1000, 256), torch.arange(256).to(torch.uint8)
+    made = compiled(Thresholds(), [(x, m)] * 2, target)
+    assert not [item for item in made.delegation.on_cpu if item.computes]
+    above, below, fine, bright, exact = made.run(x, m)
+    near = 1000 / 127  # a step of the input
+    for found, wanted, threshold in ((above, x > 300, 300), (below, x <= -300, -300), (fine, x > 300, 300)):
+        assert not bool(((found != wanted) & ((x - threshold).abs() > 2 * near)).any())
+    assert torch.equal(bright, m > 127)
+    assert torch.equal(exact, m == 200)

@@ -79,8 +79,8 @@ def _comparison(name: str) -> Callable[[Node, Context], Value | Reject]:
             return _ordered_integers(node, context, a, other, op)
         if not isinstance(other, Node):
             assert isinstance(other, (int, float))
-            (a,) = _comparable(node, context, (a,), name)
             reals = _reals(context.quant(a), context.dtype(a))
+            (a,) = _comparable(node, context, (a,), name)
             return _with_number(node, context, a, relation(reals, np.float32(other)), name)
         values = _comparable(node, context, (a, context.value(other)), name)
         return broadcasting(node, context, op, values, None, DType.BOOL)
