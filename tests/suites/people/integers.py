@@ -245,3 +245,42 @@ integers(
     ),
     _ids,
 )
+integers(
+    "mask_of_bytes",
+    lambda: Call(lambda s, x, m: torch.where(m > 127, s.c(x), torch.zeros(())), c=nn.Conv2d(3, 4, 3, padding=1)),
+    lambda: (torch.rand(1, 3, 12, 12), torch.randint(0, 256, (1, 1, 12, 12), dtype=torch.uint8)),
+)
+integers(
+    "board_of_pieces",
+    lambda: Call(
+        lambda s, b: s.l(F.one_hot(b.long() + 6, 13).permute(0, 3, 1, 2).float()).relu().flatten(1),
+        l=nn.Conv2d(13, 8, 3),
+    ),
+    lambda: torch.randint(-6, 7, (1, 8, 8), dtype=torch.int8),
+    calls=2,
+    reason="integer arithmetic is the CPU's",
+)
+integers(
+    "messages_along_edges",
+    lambda: Call(
+        lambda s, x, e: s.o(torch.zeros(1, 7, 8).index_add(1, e[1], s.l(x)[:, e[0]])),
+        l=nn.Linear(6, 8),
+        o=nn.Linear(8, 3),
+    ),
+    lambda: (torch.randn(1, 7, 6), torch.randint(0, 7, (2, 12))),
+)
+integers(
+    "time_of_a_diffusion_step",
+    lambda: Call(
+        lambda s, x, t: (lambda a: s.o((s.a(x) + s.b(torch.cat([a.sin(), a.cos()], -1))).relu()))(
+            t[:, None].float() * s.f
+        ),
+        a=nn.Linear(8, 16),
+        b=nn.Linear(16, 16),
+        o=nn.Linear(16, 8),
+        f=nn.Buffer(0.1 ** torch.arange(8.0)),
+    ),
+    lambda: (torch.randn(1, 8), torch.randint(0, 100, (1,))),
+    bar=22,
+    reason="angles in int8",
+)

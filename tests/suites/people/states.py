@@ -251,3 +251,32 @@ states(
     bar=26,
     reason="a state in int8",
 )
+
+
+class RunningStandardizer(nn.Module):
+    """A linear layer of inputs that are standardized with running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.register_buffer("mean", torch.zeros(1, 8))
+        self.register_buffer("var", torch.ones(1, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.mul_(0.9).add_(x, alpha=0.1)
+        self.var.mul_(0.9).add_((x - self.mean) ** 2, alpha=0.1)
+        return self.layer((x - self.mean) * torch.rsqrt(self.var + 1e-3))
+
+
+streams("running_standardizer", RunningStandardizer, normal(1, 8), bar=26, reason="a quotient in int8")
+states(
+    "last_valid_of_a_gru",
+    lambda: Call(
+        lambda s, x, n: s.l(torch.gather(s.g(x)[0], 1, (n - 1)[:, None, None].expand(-1, 1, 12)).squeeze(1)),
+        g=nn.GRU(4, 12, batch_first=True),
+        l=nn.Linear(12, 2),
+    ),
+    lambda: (torch.randn(1, 6, 4), torch.randint(1, 7, (1,))),
+    calls=2,
+    reason="integer arithmetic is the CPU's",
+)
