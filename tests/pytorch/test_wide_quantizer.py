@@ -19,6 +19,7 @@ from openneutron.options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name, quantized_dtype
 from openneutron.pytorch.lower.units import _interpolated
+from openneutron.pytorch.quantizer import wide_powers
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.measures import quantized_with, quantizer_for
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
@@ -260,7 +261,7 @@ class Norms(nn.Module):
         return self.head(F.lp_pool2d(F.relu(self.stem(x)), 2.0, 2).flatten(1))
 
 
-def test_powers_in_front_of_a_root_are_wide_where_the_target_computes_on_int16() -> None:
+def test_powers_in_front_of_a_root_are_wide_where_the_target_computes_on_int16(monkeypatch: pytest.MonkeyPatch) -> None:
     found = operands(quantized(NeutronQuantizer(), Norms()))
     assert found["avg_pool2d"] == ["int16", "int16"]
     assert found["relu"][-1] == found["linear"][0] == "int8"
@@ -270,3 +271,5 @@ def test_powers_in_front_of_a_root_are_wide_where_the_target_computes_on_int16()
     ]
     for quantizer in narrow:
         assert operands(quantized(quantizer, Norms()))["avg_pool2d"] == ["int8", "int8"]
+    monkeypatch.setattr(wide_powers, "MOST_TERMS", 3)
+    assert operands(quantized(NeutronQuantizer(), Norms()))["avg_pool2d"] == ["int8", "int8"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import GraphModule, Node
 
+from openneutron.ops.normalization import MOST_NORMALIZED
 from openneutron.pytorch.graph.pointwise import Region, find_regions, jumps
 from openneutron.pytorch.graph.rewriting import constant_of
 from openneutron.pytorch.operators.annotations import MOVES
@@ -36,6 +37,9 @@ _SUMS = (
     _aten.avg_pool2d.default,
     _aten.add.Tensor,
 )
+
+MOST_TERMS = MOST_NORMALIZED
+"""Sums of more powers stay int8, as those of normalizations that are taken apart: what rounding adds to each averages out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,9 @@ def _powers_behind(
     if source not in free or not (is_move or source.target in _SUMS):
         return None
     nodes, sums = {source}, {source}
+    data = source.all_input_nodes[0]
+    if data.meta["val"].numel() > MOST_TERMS * source.meta["val"].numel():
+        return None
     terms = source.all_input_nodes if source.target is _aten.add.Tensor else source.all_input_nodes[:1]
     for term in terms:
         region = by_end.get(term)
