@@ -93,8 +93,8 @@ class _Transfer(NamedTuple):
 class _Operand:
     """A buffer of an operator: ``start`` is the address of row 0 of the window's columns and channels, ``difference`` that between a byte's
     place in the storage and its address in the first pass of the ring. ``element_bytes``: 0 where nothing is accessed. ``rows``: those that
-    rows of the output read or write of it. ``shapes``: by the number of rows. ``meanings``: by the pass of the ring. ``beside``: the places
-    among the operator's writes of the other buffers in the same memory."""
+    rows of the output read or write of it. ``meanings``: by the pass of the ring. ``beside``: the places among the operator's writes of the
+    other buffers in the same memory."""
 
     name: str
     memory: Memory
@@ -107,7 +107,6 @@ class _Operand:
     element_bytes: int
     constant: bytes | None
     rows: Reads
-    shapes: dict[int, Shape] = field(default_factory=dict)
     meanings: dict[int, int] = field(default_factory=dict)
     beside: tuple[int, ...] = ()
 
@@ -129,7 +128,7 @@ class _Operand:
 @dataclass(slots=True)
 class _Operator:
     """An operator of the program with its call. ``channel``: that of a transfer, else None. ``block_rows``: it computes so many rows of its output before it reads on. ``constants``:
-    address, shape and bytes of those in a memory that is not the weights. ``overlaps``: results of ``_is_safe``."""
+    address, shape and bytes of those in a memory that is not the weights."""
 
     call: KernelCall
     channel: int | None
@@ -138,7 +137,6 @@ class _Operator:
     reads: list[_Operand] = field(default_factory=list)
     writes: list[_Operand] = field(default_factory=list)
     constants: list[tuple[str, Memory, int, Shape, bytes]] = field(default_factory=list)
-    overlaps: dict[tuple[object, ...], bool] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -156,6 +154,7 @@ class _Run:
     pairs: list[tuple[str, int]] = field(default_factory=lambda: [("", 0)])
     operators: dict[int, _Operator | None] = field(default_factory=dict)
     shapes: dict[tuple[object, ...], Shape] = field(default_factory=dict)
+    overlaps: dict[tuple[object, ...], bool] = field(default_factory=dict)
     equal: dict[tuple[int, int], bool] = field(default_factory=dict)
     arriving: dict[int, list[_Transfer]] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
@@ -407,9 +406,10 @@ class _Run:
             return found
         memory = operand.memory
         for at, count, turn in operand.parts(operand.rows(*rows)):
-            shape = operand.shapes.get(count)
+            key = operand.axes, count, operand.pitch, operand.element_bytes
+            shape = self.shapes.get(key)
             if shape is None:
-                shape = operand.shapes[count] = self._shape(operand, count)
+                shape = self.shapes[key] = Shape.of((*operand.axes, (count, operand.pitch)), operand.element_bytes)
             end = at + shape.reach
             if at < 0 or end > memory.size:
                 self._note_outside(f"{_who(operator.call, rows)}: {operand.name}", memory, end)
@@ -423,14 +423,6 @@ class _Run:
             found.append(_Access(memory, at, shape, meaning))
         return found
 
-    def _shape(self, operand: _Operand, rows: int) -> Shape:
-        """Return the shape of so many rows in a row; equal ones are one object."""
-        axes, size = (*operand.axes, (rows, operand.pitch)), operand.element_bytes
-        shape = self.shapes.get((axes, size))
-        if shape is None:
-            shape = self.shapes[axes, size] = Shape.of(axes, size)
-        return shape
-
     def _find_overwritten(
         self,
         operator: _Operator,
@@ -442,10 +434,10 @@ class _Run:
         (operand, reads), (result, writes) = read, written
         # The result depends on distances alone, which repeat in a loop.
         of = reads[0].at
-        key = operand.name, result.name, *((each.at - of, id(each.shape)) for each in (*reads, *writes))
-        if key not in operator.overlaps:
-            operator.overlaps[key] = _is_safe(operator.call, rows, read, written)
-        if not operator.overlaps[key]:
+        key = id(operand), id(result), *((each.at - of, id(each.shape)) for each in (*reads, *writes))
+        if key not in self.overlaps:
+            self.overlaps[key] = _is_safe(operator.call, rows, read, written)
+        if not self.overlaps[key]:
             what = "its output" if result.name == "output" else f"its {result.name}"
             who = _who(operator.call, rows)
             self.findings.append(f"{who}: it writes {what} over what it has still to read of {operand.name}")

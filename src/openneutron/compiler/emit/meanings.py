@@ -90,6 +90,9 @@ def _places(axes: Axes) -> Sequence[int]:
     return tuple(map(sum, product(*(range(0, count * pitch, pitch) for count, pitch in reversed(axes)))))
 
 
+_NO_MEANINGS: Meanings = np.empty(0, np.int32)
+
+
 @dataclass(slots=True)
 class Memory:
     """The meanings of a memory's bytes, a number for each; negative while a copy writes them. Runs of bytes with one meaning are one entry
@@ -102,7 +105,7 @@ class Memory:
     writes: int = 0
     starts: list[int] = field(default_factory=lambda: [0])
     values: list[int | None] = field(default_factory=lambda: [UNDEFINED])
-    array: Meanings = field(default_factory=lambda: np.empty(0, np.int32))
+    array: Meanings = field(default_factory=lambda: _NO_MEANINGS)
 
     def at(self, address: int) -> int:
         """Return the meaning of a byte."""
