@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import os
 import re
@@ -63,21 +62,14 @@ def _empty_folder() -> Iterator[Path]:
             os.chdir(before)
 
 
-@functools.cache
-def _models() -> tempfile.TemporaryDirectory[str]:
-    """Return the cache of the commands: both compile the same model."""
-    return tempfile.TemporaryDirectory(prefix="openneutron-pictures-")
-
-
 def _run(command: str) -> str:
     """Run a command of ours as on a terminal; return what it wrote to stdout, colours included."""
     stream = _Terminal()
-    arguments = [*shlex.split(command)[1:], "--cache", _models().name]
     environment = {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "NO_COLOR": ""}
     with mock.patch.dict(os.environ, environment):
         del os.environ["NO_COLOR"]
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(io.StringIO()):
-            assert main(arguments) == 0, command
+            assert main(shlex.split(command)[1:]) == 0, command
     return stream.getvalue()
 
 
