@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.masks import BASES, MEASURED, PRODUCTS, SAMPLES, STYLES, Attention, Bert, Built, inputs
+from bench.masks import BASES, MEASURED, PRODUCTS, SAMPLES, STYLES, Attention, Bert, Built, cases, in_float, inputs
 from bench.quantization_quality import sqnr
 from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.pytorch.quantizer.observers import MaskRangeObserver, RowRangeObserver
@@ -90,6 +90,14 @@ def test_berts_attention_mask_stays_on_the_npu() -> None:
     small = Compiled(analyse(module, samples[0], calibration=samples), samples)
     assert small.reasons == []
     assert _results(small.program, module, samples)[0] >= 32
+
+
+def test_a_float_network_of_causal_layers_amplifies_rounding() -> None:
+    """With inputs and layer norms alone rounded, 12 layers have 32.9 dB without a mask and 30.8 dB causal."""
+    every = {case.name: case for case in cases()}
+    unmasked, causal = (in_float(every[name], 12) for name in ("nn.TransformerEncoder", "mask=causal"))
+    assert 31 < unmasked < 35
+    assert causal < unmasked - 1
 
 
 def test_a_mask_that_is_an_input_ends_where_it_hides() -> None:
