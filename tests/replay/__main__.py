@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
-from tests.replay.graphs import GROUPS
+from tests.replay.graphs import GROUPS, chips
 from tests.replay.networks import pytorch
 from tests.replay.records import Case, differences, read, write
 
@@ -20,10 +20,13 @@ def main(arguments: list[str]) -> int:
     """Return 1 where a record differs from its file, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.replay", description="Compare programs with their records.")
     parser.add_argument("--write", action="store_true", help="write the records instead of comparing them")
-    parser.add_argument("--all", action="store_true", help="also the networks that go through PyTorch: minutes")
+    parser.add_argument(
+        "--all", action="store_true", help="also other chips and the networks that go through PyTorch: minutes"
+    )
     options = parser.parse_args(arguments)
     files: dict[str, Iterable[Case]] = {"programs.txt": chain.from_iterable(group() for group in GROUPS.values())}
     if options.all:
+        files["chips.txt"] = chips()
         files["pytorch.txt"] = pytorch()
     different = 0
     for file, cases in files.items():

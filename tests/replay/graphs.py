@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The cases that compile graphs: trained and made networks, every operator alone, random graphs, files of several kinds."""
+"""The cases that compile graphs: trained and made networks, every operator alone, random graphs, files of several kinds, and other chips."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -15,45 +15,44 @@ from openneutron.isa import Program
 from openneutron.mixed import compile_file
 from scripts.published_networks import cifarnet, mobilenet_v1
 from tests.replay.records import Case, digest
-from tests.support import random_graphs
+from tests.support import attention_graphs, random_graphs, random_wide, stateful_graphs
 from tests.support.litert_files import branching_file, mixed_file
 from tests.support.made_networks import NETWORKS, TRAINED_MODELS
 from tests.support.random_images import batched_graph, chain_graph, image_graph, sequence_graph
 from tests.support.uint8_files import network
-
-TARGET = targets.get("imxrt700")
 
 FETCH = CompileOptions(prefetch_constants=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Options, and a budget in percent of the SRAM that the same options take without a budget (None: no budget)."""
+    """Options, a budget in percent of the SRAM that the same options take without a budget (None: no budget), and a chip."""
 
     options: CompileOptions = CompileOptions()
     percent: int | None = None
+    chip: str = "imxrt700"
 
     def compiled(self, make: Callable[[], Graph]) -> str:
         """Return the hash of the program; where the budget is infeasible, the least budget and the hash of its program."""
         graph = make()
         if self.percent is None:
-            return _program_hash(graph, self.options)
-        budget = max(1, _whole_bytes(make, replace(self.options, effort="default")) * self.percent // 100)
+            return _program_hash(graph, self.chip, self.options)
+        budget = max(1, _whole_bytes(make, self.chip, replace(self.options, effort="default")) * self.percent // 100)
         try:
-            return _program_hash(graph, replace(self.options, sram_budget=budget))
+            return _program_hash(graph, self.chip, replace(self.options, sram_budget=budget))
         except BudgetError as error:
             least = replace(self.options, sram_budget=error.least_bytes)
-            return f"least {error.least_bytes} {_program_hash(graph, least)}"
+            return f"least {error.least_bytes} {_program_hash(graph, self.chip, least)}"
 
 
 @lru_cache(maxsize=8)
-def _whole_bytes(make: Callable[[], Graph], options: CompileOptions) -> int:
+def _whole_bytes(make: Callable[[], Graph], chip: str, options: CompileOptions) -> int:
     """Return the SRAM that a graph takes without a budget; several settings of one graph ask for it."""
-    return compile_graph(make(), TARGET, options).report.sram_bytes
+    return compile_graph(make(), targets.get(chip), options).report.sram_bytes
 
 
-def _program_hash(graph: Graph, options: CompileOptions) -> str:
-    program: Program = compile_graph(graph, TARGET, options).program
+def _program_hash(graph: Graph, chip: str, options: CompileOptions) -> str:
+    program: Program = compile_graph(graph, targets.get(chip), options).program
     return digest(program.microcode + program.weights + program.kernels)
 
 
@@ -86,6 +85,24 @@ RANDOM: Mapping[str, tuple[Callable[[int], Graph], int]] = {
     "batches": (lambda seed: batched_graph(seed, 2 + seed % 3), 20),
 }
 """The generators of random graphs, and the number of graphs of each."""
+
+CHIPS: Mapping[str, Sequence[str]] = {
+    "mcxn94x": ("default", "budget-60", "least-budget", "fetch-budget-60"),
+    "imx95": ("default", "budget-60", "least-budget"),
+    "imx943": ("default", "budget-60", "least-budget"),
+}
+"""A chip of each further class, with the settings of its cases."""
+
+ON_EVERY_CHIP: Mapping[str, Callable[[], Graph]] = {
+    **{name: make for name, make in NETWORKS.items() if name not in LARGE},
+    "encoder": partial(attention_graphs.block, 1, 1, 16, 4, 8),
+    "windows": partial(attention_graphs.windowed_block, 2, 2, 4, 2, 8),
+    "lstm": partial(random_graphs.single, "unidirectional_sequence_lstm", 3),
+    "gru": partial(random_graphs.single, "gru", 5),
+    "state": stateful_graphs.streaming_convolution,
+    "int16": partial(random_wide.several, 7, 6, 6),
+}
+"""Networks whose programs are on record for every class of chip."""
 
 FILES: Mapping[str, Callable[[], bytes]] = {
     "mixed": mixed_file,
@@ -133,6 +150,19 @@ GROUPS: Mapping[str, Callable[[], Iterator[Case]]] = {
     each.__name__: each for each in (trained, made, operators, random, files)
 }
 """The generators of cases by their names."""
+
+
+def chips() -> Iterator[Case]:
+    """Networks and ten random graphs of each kind on every further class of chip."""
+    for chip, settings in CHIPS.items():
+        graphs = dict(ON_EVERY_CHIP)
+        for kind, (generator, _) in RANDOM.items():
+            graphs |= {f"{kind}-{seed}": partial(generator, 500 + seed) for seed in range(10)}
+        for at, (name, make) in enumerate(graphs.items()):
+            if "int16" in name and "int16" not in targets.get(chip).npu.data_types.value:
+                continue
+            for setting in settings if name in ON_EVERY_CHIP else (settings[at % len(settings)],):
+                yield Case(f"{chip}/{name}/{setting}", partial(replace(SETTINGS[setting], chip=chip).compiled, make))
 
 
 def _case(name: str, setting: str, make: Callable[[], Graph]) -> Case:

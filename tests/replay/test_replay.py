@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.replay.graphs import GROUPS
+from tests.replay.graphs import GROUPS, chips
 from tests.replay.networks import pytorch, schedules
 from tests.replay.records import differences, read
 from tests.support.made_networks import TRAINED_MODELS
@@ -23,6 +23,20 @@ def test_programs_are_those_on_record(group: str) -> None:
     assert cases
     found = differences(cases, RECORDED)
     assert found == [], "see what differs; if it is right, run python -m tests.replay --write"
+
+
+SOON = ("mlperf_tiny_kws_int8", "encoder", "lstm", "gru", "state")
+"""Networks that compile in less than a second for each chip."""
+
+
+def test_programs_for_every_class_of_chip_are_those_on_record() -> None:
+    """Every case has a record, and the programs of small networks in the whole memory are those on record."""
+    recorded = read(Path(__file__).with_name("chips.txt"))
+    cases = {case.name: case for case in chips()}
+    advice = "see what differs; if it is right, run python -m tests.replay --all --write"
+    assert cases.keys() == recorded.keys(), advice
+    quick = [case for name, case in cases.items() if name.split("/")[1] in SOON and name.endswith("/default")]
+    assert differences(quick, recorded) == [], advice
 
 
 QUICK = ("cifarnet", "ds_cnn", "tcn", "transformer_encoder")
