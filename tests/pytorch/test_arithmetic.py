@@ -61,8 +61,20 @@ def test_remainders_of_two_tensors_stay_on_the_cpu() -> None:
     ]
 
 
-def test_extremes_of_no_elements() -> None:
-    """ExecuTorch's kernels of amax and amin end the process there, so none of them is in the program."""
-    small = compiled(lambda m, x: (x.amax(0), *torch.aminmax(x, dim=2, keepdim=True)), ((3, 0, 2),))
-    assert not any(reason.startswith(("aten.amax", "aten.amin")) for reason in small.reasons)
-    assert [tuple(result.shape) for result in small.program.run(*small.inputs[0])] == [(0, 2), (3, 0, 1), (3, 0, 1)]
+def test_functions_of_no_elements_are_constants() -> None:
+    """ExecuTorch's kernels of amax and amin end the process there, and it has no kernel for functions that are tables."""
+    small = compiled(
+        lambda m, x, y: (
+            x.amax(0),
+            *torch.aminmax(x, dim=2, keepdim=True),
+            torch.special.bessel_j0(x),
+            torch.lgamma(y[3:]),
+            x.sum(1),
+            F.pad(x, (0, 0, 1, 1), value=2.0),
+        ),
+        ((3, 0, 2), (3, 1, 2)),
+    )
+    assert small.reasons == []
+    found = [torch.as_tensor(result) for result in small.program.run(*small.inputs[0])]
+    assert [tuple(result.shape) for result in found[:5]] == [(0, 2), (3, 0, 1), (3, 0, 1), (3, 0, 2), (0, 1, 2)]
+    assert torch.equal(found[5], torch.zeros(3, 2)) and torch.equal(found[6], torch.full((3, 2, 2), 2.0))

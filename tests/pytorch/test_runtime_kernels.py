@@ -15,6 +15,7 @@ from openneutron.api import pytorch as api
 from openneutron.cli import main
 from openneutron.errors import InvalidModelError
 from openneutron.options import DelegationOptions
+from openneutron.pytorch.nxp_backend import NeutronBackend
 from tests.pytorch.small_models import without_lines
 
 NET = """\
@@ -89,6 +90,26 @@ def test_a_custom_operator_is_explained_and_not_compiled() -> None:
         "openneutron_test.twice",
         "there is no kernel for openneutron_test.twice",
     )
+
+
+class Unfilled(nn.Module):
+    """An operator that writes to its argument is another one in the Edge program, where it has no kernel."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) + torch.zeros(4).cauchy_()
+
+
+def test_an_operator_without_a_kernel_among_those_of_executorch_is_named() -> None:
+    x = (torch.ones(2, 4),)
+    with (
+        mock.patch.object(
+            NeutronBackend, "preprocess", side_effect=AssertionError("it is refused before it is compiled")
+        ),
+        pytest.raises(InvalidModelError) as caught,
+    ):
+        openneutron.compile(Unfilled(), x, calibration=[x])
+    expected = MESSAGE.replace("aten.cumprod ('cumprod')", "aten.cauchy ('cauchy (test_runtime_kernels.py)')")
+    assert without_lines(str(caught.value)) == f"'model': {expected}"
 
 
 class InOrder(nn.Module):

@@ -46,7 +46,7 @@ from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQua
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.partition.compiled import CompiledPartition, recompiled
-from openneutron.pytorch.partition.delegation import Delegation, check_kernels, check_operators
+from openneutron.pytorch.partition.delegation import Delegation, check_kernels, check_nodes, check_operators
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.calibration_data import Calibrated
 from openneutron.pytorch.source.exporting import aten_graph, export, lifted
@@ -347,6 +347,7 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
         asked.target,
         CustomDelegationOptions(delegation.allow_no_op_partitions),
         preserve_ops=list(delegation.preserve_ops),
+        check_on_cpu=None if delegation.any_runtime else partial(check_nodes, name=name),
     )
     quantized = asked.quantized()
     module = quantized.module

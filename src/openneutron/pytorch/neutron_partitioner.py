@@ -94,6 +94,8 @@ class NeutronPartitioner(Partitioner):
         preserve_ops: ATen operators to keep whole where they can be delegated, beside those of the lowering rules.
         check_op_support: A function of a node; calls for which the function returns False are not kept whole.
         taken_apart: Operators that are never kept whole.
+        check_on_cpu: A function that is called with the nodes on the CPU of each program, before any partition of it is compiled,
+            and may raise.
 
     Raises:
         InvalidOptionError: ``compile_spec`` and ``neutron_target_spec`` name different targets.
@@ -112,6 +114,7 @@ class NeutronPartitioner(Partitioner):
         check_op_support: Callable[[Node], bool] | None = None,
         *,
         taken_apart: Iterable[str] = (),
+        check_on_cpu: Callable[[Iterable[Node]], None] | None = None,
     ) -> None:
         super().__init__()
         if compile_spec is None:
@@ -131,6 +134,7 @@ class NeutronPartitioner(Partitioner):
         self.left_whole: set[str] = set()
         """Operators that were kept whole for the NPU, stay on the CPU after all, and have no kernel there."""
         self._taken_apart = frozenset(taken_apart)
+        self._check_on_cpu = check_on_cpu
         self._programs: list[ExportedProgram] = []
         """The methods that are being lowered, with their tensors."""
         self._graphs_seen: list[Graph] = []
@@ -156,6 +160,7 @@ class NeutronPartitioner(Partitioner):
             list(self.preserve_ops),
             self.check_op_support,
             taken_apart={*self._taken_apart, *operators},
+            check_on_cpu=self._check_on_cpu,
         )
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
@@ -172,6 +177,8 @@ class NeutronPartitioner(Partitioner):
         self.left_whole |= {
             op_name(node) for node in found.rejected if overload_of(node) in kept_whole and not has_cpu_kernel(node)
         }
+        if self._check_on_cpu is not None and not self.left_whole:
+            self._check_on_cpu(found.rejected)
         before = self._before.get(len(self._graphs_seen) - 1, Delegation())
         self.delegations.append(before + delegation_of(graph, found, delegate_calls(exported_program.graph_module)))
         return result

@@ -18,7 +18,7 @@ from pathlib import Path
 from openneutron import targets
 from tests.suites.op_db.measure import FAILED, TOGETHER, WRONG, Outcome, outcomes, outcomes_here
 from tests.suites.op_db.page import PAGE, Found, page
-from tests.suites.op_db.samples import Sample, lacks_kernel, operators, samples_of
+from tests.suites.op_db.samples import Sample, may_be_refused, operators, samples_of
 
 SAMPLES = 2
 WARM_UP = "abs"
@@ -64,7 +64,7 @@ def _groups(items: Iterator[tuple[str, list[Sample]]]) -> Iterator[dict[str, lis
     group: dict[str, list[Sample]] = {}
     count = 0
     for name, samples in items:
-        if any(lacks_kernel(sample) for sample in samples):
+        if any(may_be_refused(sample) for sample in samples):
             yield {name: samples}
             continue
         if group and count + len(samples) > TOGETHER:

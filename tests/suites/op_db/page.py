@@ -41,8 +41,9 @@ has the same one: an intermediate result, such as attention scores between -60 a
 A refusal is a message that names what cannot be compiled, before anything is compiled: a shape that depends on the data, or an
 operator for which neither the NPU nor ExecuTorch's runtime has a kernel.
 
-A sample has a tensor without elements where PyTorch tests the edge of an operator with an extent of 0, in an input or the result. An
-operator on such a tensor stays on the CPU: there is nothing to compute. Its results are compared all the same.
+PyTorch tests the edges of an operator with extents of 0. A result without elements is a constant, and so no computation. Where an
+operator on the CPU takes a tensor without elements (a mean of it is NaN), its sample is counted apart, and its results are compared
+all the same.
 
 Made by `{command}`.
 

@@ -88,28 +88,36 @@ def _runs(sample: Sample) -> bool:
     return True
 
 
-def lacks_kernel(sample: Sample) -> bool:
-    """Return whether PyTorch computes the call with an operator that the toolchain neither has a rule for nor a kernel on the CPU: a
-    guess at whether the call is refused."""
-    with torch.no_grad(), _Overloads() as seen:
+def may_be_refused(sample: Sample) -> bool:
+    """Return whether PyTorch computes the call with complex numbers, random numbers, a result whose size depends on values, or an
+    operator that the toolchain neither has a rule for nor a kernel on the CPU. This is a guess."""
+    with torch.no_grad(), _Calls() as seen:
         sample.call(*(tensor.clone() for tensor in sample.tensors))
-    return not all(map(_is_known, seen.overloads))
+    return seen.has_complex or not all(map(_is_known, seen.overloads))
 
 
-class _Overloads(TorchDispatchMode):
-    """The ATen operators that are called inside a with statement."""
+class _Calls(TorchDispatchMode):
+    """The ATen operators that are called inside a with statement, and whether a result is complex."""
 
     def __init__(self) -> None:
         super().__init__()
         self.overloads: set[OpOverload] = set()
+        self.has_complex = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.overloads.add(func)
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self.has_complex |= any(tensor.is_complex() for tensor in results_of(result))
+        return result
+
+
+_UNSURE = {torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 
 
 @cache
 def _is_known(overload: OpOverload) -> bool:
+    if _UNSURE.intersection(overload.tags):
+        return False
     return (
         any(str(overload) in rules for rules in (LOWER_RULES, DECOMPOSITIONS))
         or overload in decomposed()

@@ -323,11 +323,13 @@ def check_operators(graph: Graph, name: str) -> None:
 
     Raises InvalidModelError as ``check_kernels`` does, before anything is compiled.
     """
-    lacking = {
-        f"{short_name(node)} ('{model_name(node)}')": node
-        for node in graph.nodes
-        if is_compute(node) and op_name(node) not in LOWER_RULES and _stays_whole(node) and not has_cpu_kernel(node)
-    }
+    nodes = (node for node in graph.nodes if is_compute(node) and op_name(node) not in LOWER_RULES)
+    check_nodes(filter(_stays_whole, nodes), name)
+
+
+def check_nodes(nodes: Iterable[Node], name: str) -> None:
+    """Look up each of the nodes that stay on the CPU. Raises InvalidModelError as ``check_kernels`` does."""
+    lacking = {f"{short_name(node)} ('{model_name(node)}')": node for node in nodes if not has_cpu_kernel(node)}
     if lacking:
         overloads = filter(None, map(overload_of, lacking.values()))
         _refuse(list(lacking), name, can_be_written=all(_out_schema(overload) is not None for overload in overloads))

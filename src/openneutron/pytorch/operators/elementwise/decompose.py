@@ -100,16 +100,6 @@ def aminmax(self: Tensor, dim: int | None, keepdim: bool) -> list[Tensor] | Keep
     return [_aten.amin.default(self, dims, keepdim), _aten.amax.default(self, dims, keepdim)]
 
 
-@decomposes("aten.amax.default", "aten.amin.default")
-def extreme_of_no_elements(self: Tensor, dim: list[int], keepdim: bool) -> Tensor | Keep:
-    """Return the first index of each dimension: ExecuTorch's kernels end the process for a tensor without elements."""
-    if self.numel():
-        return KEPT
-    for axis in dim:
-        self = _aten.slice.Tensor(self, axis, 0, 1)
-    return self if keepdim else _aten.squeeze.dims(self, dim)
-
-
 @decomposes("aten.mean.dim", "aten.mean.default")
 def mean_of_another_type(
     self: Tensor, dtype: torch.dtype | None, dim: list[int] | None = None, keepdim: bool = False

@@ -19,7 +19,7 @@ from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import tree_leaves
 
-from openneutron.pytorch.graph.program import arguments_of
+from openneutron.pytorch.graph.program import arguments_of, overload_of
 from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of, finished
 from openneutron.pytorch.quantizer.passes.exported_forms import broadcasts
 
@@ -40,16 +40,20 @@ Value: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
 class FoldConstants:
     """Replace nodes that depend only on constants by their values, where another node reads them.
 
-    A constant that arithmetic reads keeps one element along each axis on which its values repeat.
+    A constant that arithmetic reads keeps one element along each axis on which its values repeat. A tensor without elements is
+    a constant, too, whatever it depends on: ExecuTorch has no kernel for many operators that are tables on the NPU, and some of
+    its kernels end the process for such a tensor.
     """
 
     def __call__(self, module: GraphModule) -> PassResult:
         known: dict[Node, Value] = {}
         sizes: dict[Node, Mapping[str, int]] = {}
         for node in module.graph.nodes:
-            value = constant_of(module, node) if node.op == "get_attr" else None
-            if node.op == "call_function" and (
-                node.target in _FILLED_ALIKE or known.keys() >= set(node.all_input_nodes)
+            value = constant_of(module, node) if node.op == "get_attr" else _without_elements(node)
+            if (
+                value is None
+                and node.op == "call_function"
+                and (node.target in _FILLED_ALIKE or known.keys() >= set(node.all_input_nodes))
             ):
                 value = _value_of(node, known)
             if value is None:
@@ -77,6 +81,16 @@ class FoldConstants:
         return finished(module, changed)
 
 
+def _without_elements(node: Node) -> torch.Tensor | None:
+    """Return the value of a node whose result has no elements, None of any other."""
+    value, overload = node.meta.get("val"), overload_of(node)
+    if not isinstance(value, torch.Tensor) or any(not isinstance(extent, int) for extent in value.shape):
+        return None
+    if 0 not in value.shape or (overload is not None and overload._schema.is_mutable):
+        return None
+    return torch.empty(tuple(value.shape), dtype=value.dtype)
+
+
 def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
     """Return the result of a call whose tensors are all known; None where the call is no plain function of them."""
     if node.target in _FILLED_ALIKE:
@@ -96,7 +110,9 @@ def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
     with torch.no_grad():
         value = node.target(*args, **kwargs)
     if isinstance(value, torch.Tensor):
-        return value.detach()
+        # A mean of no elements is NaN, which no weight of the model may be.
+        is_undefined = 0 in (item.numel() for item in tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor))
+        return None if is_undefined and bool(value.isnan().any()) else value.detach()
     return tuple(item.detach() for item in value) if isinstance(value, (list, tuple)) else None
 
 
