@@ -233,6 +233,6 @@ def test_nobody_is_told_to_quantize_what_compile_quantized() -> None:
 
     item = analyse(Halves(), IMAGE, calibration=[IMAGE]).delegation.on_cpu[-1]
     assert str(item) == (
-        "aten.relu 'aten_relu_default' stays on the CPU: its result is torch.float16; what can be quantized is "
+        f"aten.relu 'relu ({item.line})' stays on the CPU: its result is torch.float16; what can be quantized is "
         "torch.float32. Convert model and inputs with .float()."
     )
