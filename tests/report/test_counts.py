@@ -84,6 +84,7 @@ def test_a_number_behind_a_name_is_another_node() -> None:
         "add (net.py:7) transposed",
         "other",
     ]
+    assert named.title("store aten_relu_nhwc") == "store block.1_nhwc"
     assert [named.module(name) for name in given] == ["block.1", "block.2", "", "block.2", "block.1", "", ""]
 
 

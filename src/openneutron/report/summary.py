@@ -75,8 +75,12 @@ class PartitionSummary:
     def title(self, name: str) -> str:
         """Return the node's name for people with the compiler's suffix; ``name`` itself where the node is unknown.
 
-        For example ``features.3.conv.1/middle`` for ``aten_convolution_default_1/middle``.
+        For example ``features.3.conv.1/middle`` for ``aten_convolution_default_1/middle``, and ``load features.3`` for a copy into the
+        memory of a Neutron-S.
         """
+        for moved in ("load ", "store "):
+            if name.startswith(moved):
+                return moved + self.title(name.removeprefix(moved))
         node = node_of(name, self.names)
         return in_words(name, node, self.names[node]) if node else name
 
