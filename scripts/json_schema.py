@@ -188,6 +188,7 @@ SWEEP_POINT = record(
         "copy_cycles": WHOLE,
         "host_cycles": WHOLE,
         "modelled_ms": NUMBER,
+        "is_on_cpu": BOOLEAN,
         "weights_bytes": WHOLE,
         "file_bytes": WHOLE,
         "operators": WHOLE,
