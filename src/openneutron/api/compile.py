@@ -203,7 +203,7 @@ def compile(
                     name or default,
                 )
     result = dataclasses.replace(result, timings=clock.timings)
-    if written := output_files(result, outputs):
+    if outputs != OutputOptions() and (written := output_files(result, outputs)):
         files.write(written, folder)
     return result
 

@@ -177,7 +177,7 @@ class NeutronPartitioner(Partitioner):
         self.left_whole |= {
             op_name(node) for node in found.rejected if overload_of(node) in kept_whole and not has_cpu_kernel(node)
         }
-        if self._check_on_cpu is not None and not self.left_whole:
+        if self._check_on_cpu is not None and found.rejected and not self.left_whole:
             self._check_on_cpu(found.rejected)
         before = self._before.get(len(self._graphs_seen) - 1, Delegation())
         self.delegations.append(before + delegation_of(graph, found, delegate_calls(exported_program.graph_module)))

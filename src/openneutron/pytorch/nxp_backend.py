@@ -229,7 +229,7 @@ def claim_name() -> None:
     NXP backend was imported later than ours, a new class that stands for ours comes after it; partitions of its
     partitioner are passed on to it, so that both work in one process.
     """
-    last = _named_alike()[-1]
+    last = [item for item in BackendDetails.__subclasses__() if item.__name__ == NeutronBackend.__name__][-1]
     if last is not NeutronBackend and not hasattr(last, _STANDS_FOR):
         body = {name: value for name, value in vars(NeutronBackend).items() if not name.startswith("_")}
         # The attribute of ours keeps it alive: a class that nothing refers to is no subclass any more.
@@ -237,16 +237,15 @@ def claim_name() -> None:
         NeutronBackend.latest = made
 
 
-def _named_alike() -> list[Any]:
-    return [item for item in BackendDetails.__subclasses__() if item.__name__ == NeutronBackend.__name__]
-
-
 def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
     """Return the other class of this name, where the compile spec is not one of ours and such a class exists."""
     if is_ours(compile_specs):
         return None
-    others = (item for item in _named_alike() if item is not NeutronBackend and not hasattr(item, _STANDS_FOR))
-    return next(others, None)
+    for item in BackendDetails.__subclasses__():
+        is_named_alike = item.__name__ == NeutronBackend.__name__
+        if is_named_alike and item is not NeutronBackend and not hasattr(item, _STANDS_FOR):
+            return item
+    return None
 
 
 def lower_program(

@@ -324,7 +324,8 @@ def check_operators(graph: Graph, name: str) -> None:
     Raises InvalidModelError as ``check_kernels`` does, before anything is compiled.
     """
     nodes = (node for node in graph.nodes if is_compute(node) and op_name(node) not in LOWER_RULES)
-    check_nodes(filter(_stays_whole, nodes), name)
+    if whole := list(filter(_stays_whole, nodes)):
+        check_nodes(whole, name)
 
 
 def check_nodes(nodes: Iterable[Node], name: str) -> None:

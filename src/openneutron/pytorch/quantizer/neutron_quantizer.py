@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Self
 
 import torch
@@ -73,7 +73,7 @@ from openneutron.pytorch.quantizer.specs import (
     whole_spec,
     wide_fixed_spec,
 )
-from openneutron.pytorch.quantizer.wide_powers import NOTHING_WIDE, find_wide_powers
+from openneutron.pytorch.quantizer.wide_powers import NOTHING_WIDE, WIDENING, find_wide_powers
 from openneutron.pytorch.source.exporting import FirstSamples
 
 __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
@@ -197,11 +197,13 @@ class NeutronQuantizer(Quantizer):
         is_read = any(str(node.target) in READERS for node in model.graph.nodes)
         self._positions = leave_positions_float(model, constants) if is_read else frozenset()
         self._joins = {node for node in model.graph.nodes if JOINS_OUTPUT in node.meta.get("custom", {})}
+        # Nothing has decided the quantization of these yet.
+        decided = self._joins | constants
+        free = [node for node in model.graph.nodes if Q_ANNOTATION_KEY not in node.meta and node not in decided]
         self._wide = NOTHING_WIDE
-        if self._widens():
-            free = [node for node in model.graph.nodes if self._is_free(node, constants) and self._is_usual(node)]
-            self._wide = find_wide_powers(model, free, self._host)
-        for region in self._functions(model, constants):
+        if any(node.target in WIDENING for node in free) and self._widens():
+            self._wide = find_wide_powers(model, [node for node in free if self._is_usual(node)], self._host)
+        for region in self._functions(model, free):
             self._annotate_function(region)
         for node in model.graph.nodes:
             if node.op != "call_function" or Q_ANNOTATION_KEY in node.meta or node in self._joins:
@@ -232,10 +234,6 @@ class NeutronQuantizer(Quantizer):
             return config
         activations = INT16 if node in self._wide.nodes else self.activations
         return dataclasses.replace(config, activations=INT8 if is_int8_alone(node) else activations)
-
-    def _is_free(self, node: Node, constants: Set[Node]) -> bool:
-        """Return whether nothing has decided the quantization of a node yet."""
-        return Q_ANNOTATION_KEY not in node.meta and node not in constants and node not in self._joins
 
     def _is_usual(self, node: Node) -> bool:
         """Return whether a node is quantized, and no setting states the type of its activations."""
@@ -271,12 +269,12 @@ class NeutronQuantizer(Quantizer):
                 found.add(config.activations or self.activations)
         return found
 
-    def _functions(self, model: GraphModule, constants: Set[Node]) -> list[Region]:
-        """Return the pointwise functions that become tables: all but single calls with a row of their own. Calls that are
-        quantized in different ways are no function together."""
+    def _functions(self, model: GraphModule, free: Sequence[Node]) -> list[Region]:
+        """Return the pointwise functions of free nodes that become tables: all but single calls with a row of their own. Calls
+        that are quantized in different ways are no function together."""
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
-        for node in model.graph.nodes:
-            config = self._config(node) if self._is_free(node, constants) else None
+        for node in free:
+            config = self._config(node)
             if config is not None and (config.activations == INT8 or not jumps(node)):
                 alike = next((nodes for known, nodes in ways if known == config), None)
                 if alike is None:

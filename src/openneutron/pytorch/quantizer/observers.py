@@ -102,7 +102,8 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
             self.histogram[0] += torch.count_nonzero(x)
             return x_orig
         if (low, high) != (float(self.min_val), float(self.max_val)):
-            self.histogram.copy_(torch.from_numpy(self._stretched(low, high)))
+            if self.histogram.any():
+                self.histogram.copy_(torch.from_numpy(self._stretched(low, high)))
             self.min_val.fill_(low)
             self.max_val.fill_(high)
         stride = stride_of(x.numel())
@@ -127,8 +128,6 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         """Return the counts so far in bins of the new, wider range."""
         old = self.histogram.numpy()
         before, after = float(self.min_val), float(self.max_val)
-        if not old.any():
-            return np.zeros(BINS)
         centres = before + (np.arange(BINS) + 0.5) * ((after - before) / BINS)
         places = np.clip(((centres - low) / (high - low) * BINS).astype(int), 0, BINS - 1)
         return np.bincount(places, weights=old, minlength=BINS)

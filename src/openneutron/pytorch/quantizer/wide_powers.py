@@ -29,6 +29,9 @@ _ROOTS = (
     _aten.log2.default,
     _aten.log10.default,
 )
+WIDENING = frozenset((*_ROOTS, *_POWERS))
+"""Operators of which a model without any has nothing to widen."""
+
 _SUMS = (
     _aten.mean.dim,
     _aten.mean.default,

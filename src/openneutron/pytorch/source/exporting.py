@@ -161,7 +161,9 @@ def aten_graph(
     else:
         model = _unwrapped(model)
         check_float(model, name)
-        model, given = _in_float32(model, given, name)
+        first = next(_other_floats(model), None)
+        if first is not None or any(getattr(leaf, "dtype", None) in OTHER_FLOATS for leaf in given.leaves):
+            model, given = _in_float32(model, given, first, name)
         if channels_last:
             # A copy: the layout is changed in place, and the model is the caller's.
             model = copy.deepcopy(model).to(memory_format=torch.channels_last)
@@ -191,7 +193,8 @@ def aten_graph(
         graph_module = program.run_decompositions({}).module(check_guards=False)
         _read_sources(graph_module)
     assert isinstance(graph_module, GraphModule)
-    _flatten_unknown_containers(graph_module)
+    if not graph_module.graph._codegen.pytree_info.out_spec.is_leaf():
+        _flatten_unknown_containers(graph_module)
     names = _states(graph_module) if is_changing else []
     state = {target: graph_module.get_buffer(target).detach().clone() for target in names}
     for target in names:
@@ -211,39 +214,38 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def _in_float32(model: nn.Module, given: ModelInputs, name: str) -> tuple[nn.Module, ModelInputs]:
-    """Return the model and its example inputs with float32 in the place of other floats, which no kernel of the NPU takes.
+OTHER_FLOATS = (torch.float64, torch.float16, torch.bfloat16)
+"""The types that PyTorch computes on beside float32; no kernel of the NPU takes them."""
 
-    The model is a copy where it has such a tensor: a parameter, a buffer, or a plain attribute such as a constant from NumPy.
-    """
-    found = (
-        (tensor.dtype, f"{path}.{own}" if path else own)
-        for path, module in model.named_modules()
-        for own, tensor in _tensors_of(module)
-        if _is_other_float(tensor)
-    )
-    if first := next(found, None):
-        dtype, where = first
+_Owned = tuple[nn.Module, str, torch.Tensor]
+
+
+def _in_float32(model: nn.Module, given: ModelInputs, first: _Owned | None, name: str) -> tuple[nn.Module, ModelInputs]:
+    """Return the model and its example inputs with float32 in the place of other floats. The model is a copy where it has such a tensor,
+    the first of which is given."""
+    if first is not None:
+        owner, own, tensor = first
+        path = next(path for path, module in model.named_modules() if module is owner)
+        where = f"{path}.{own}" if path else own
         warn(
-            f"'{name}' has values of {dtype} ('{where}'); it is compiled in float32, and takes float32 inputs. Call .float() on the "
+            f"'{name}' has values of {tensor.dtype} ('{where}'); it is compiled in float32, and takes float32 inputs. Call .float() on the "
             "model for the same without this warning."
         )
         model = copy.deepcopy(model).float()
-        for module in model.modules():
-            for own, tensor in _tensors_of(module):
-                if _is_other_float(tensor):
-                    setattr(module, own, tensor.float())
-    return model, given.rebuilt([leaf.float() if _is_other_float(leaf) else leaf for leaf in given.leaves])
+        for module, own, tensor in list(_other_floats(model)):
+            setattr(module, own, tensor.float())
+    leaves = [leaf.float() if getattr(leaf, "dtype", None) in OTHER_FLOATS else leaf for leaf in given.leaves]
+    return model, given.rebuilt(leaves)
 
 
-def _tensors_of(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Return the module's own tensors by name: parameters, buffers and plain attributes."""
-    named = (module._parameters, module._buffers, vars(module))
-    return [(own, value) for part in named for own, value in part.items() if isinstance(value, torch.Tensor)]
-
-
-def _is_other_float(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float32
+def _other_floats(model: nn.Module) -> Iterator[_Owned]:
+    """Yield the tensors of other floats with the modules that own them and their names there: parameters, buffers and plain attributes,
+    such as constants from NumPy."""
+    for module in model.modules():
+        for part in (module._parameters, module._buffers, vars(module)):
+            for own, value in part.items():
+                if isinstance(value, torch.Tensor) and value.dtype in OTHER_FLOATS:
+                    yield module, own, value
 
 
 def _states(module: GraphModule) -> list[str]:
@@ -367,7 +369,7 @@ def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram
             for leaf in inputs.leaves
         ]
     )
-    with _exporting() as printed, _plain_results(module):
+    with _exporting(module) as printed:
         try:
             program = torch.export.export(module, given.args, dict(given.kwargs), strict=False)
         except (OpenNeutronError, KeyboardInterrupt):
@@ -380,30 +382,6 @@ def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram
             raise found from error
     sys.stderr.write(printed.getvalue())  # the model's own output
     return program
-
-
-@contextmanager
-def _plain_results(module: nn.Module) -> Iterator[None]:
-    """Let a module return the fields of its dataclasses as dicts, which torch.export knows; it refuses a class that is not
-    registered."""
-
-    def fields_of(result: Any) -> Any:
-        is_unknown = dataclasses.is_dataclass(result) and not isinstance(result, type)
-        if not is_unknown or type(result) in pytree.SUPPORTED_NODES:
-            return result
-        return {item.name: plain(getattr(result, item.name)) for item in dataclasses.fields(result)}
-
-    def plain(result: Any) -> Any:
-        return pytree.tree_map(fields_of, result)
-
-    if isinstance(module, GraphModule):
-        yield  # its results are registered
-        return
-    handle = module.register_forward_hook(lambda module, given, result: plain(result))
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def _at_example_shapes(program: ExportedProgram, given: ModelInputs, name: str) -> ExportedProgram:
@@ -477,22 +455,40 @@ def check_float(model: nn.Module, name: str) -> None:
 
 
 @contextmanager
-def _exporting() -> Iterator[io.StringIO]:
+def _exporting(module: nn.Module) -> Iterator[io.StringIO]:
     """Keep what torch logs and prints about an exception, which has the same in it, away from stderr, and yield what was printed.
 
     PyTorch's transformers take a mask as it is. They would look at its values for a causal mask, which has a faster way and the same
-    result; while a model is exported there are no values.
+    result; while a model is exported there are no values. The module returns the fields of its dataclasses as dicts, which torch.export
+    knows; it refuses a class that is not registered.
     """
+
+    def fields_of(result: Any) -> Any:
+        is_unknown = dataclasses.is_dataclass(result) and not isinstance(result, type)
+        if not is_unknown or type(result) in pytree.SUPPORTED_NODES:
+            return result
+        return {
+            item.name: pytree.tree_map(fields_of, getattr(result, item.name)) for item in dataclasses.fields(result)
+        }
+
     before = logging.root.manager.disable
     logging.disable(max(before, logging.ERROR))
     transformer = torch.nn.modules.transformer
     looking = transformer._detect_is_causal_mask
     transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    # The results of a module of torch.export are registered.
+    hooks = (
+        ()
+        if isinstance(module, GraphModule)
+        else (module.register_forward_hook(lambda module, given, result: pytree.tree_map(fields_of, result)),)
+    )
     printed = io.StringIO()
     try:
         with redirect_stderr(printed):
             yield printed
     finally:
+        for hook in hooks:
+            hook.remove()
         transformer._detect_is_causal_mask = looking
         logging.disable(before)
 

@@ -133,8 +133,9 @@ def _operands(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Va
     if not context.is_constant(weight):
         raise Rejected("its weights are computed at run time; they must be constant")
     kernel = pair(with_row(weight.shape)[2:])
+    # The row that a convolution in one dimension gets has neutral settings.
     stride, before, dilation = (
-        _spatial(given[key], len(shape) == 3, neutral)
+        (neutral, pair(given[key])[1]) if len(shape) == 3 else pair(given[key])
         for key, neutral in (("stride", 1), ("padding", 0), ("dilation", 1))
     )
     return context.viewed(data, with_row(data.shape)), weight, Window(kernel, stride, before, dilation)
@@ -143,14 +144,6 @@ def _operands(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Va
 def with_row(shape: Shape) -> Shape:
     """[N, C, width] with a row of its own; a shape of rank 4 as it is."""
     return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
-
-
-def _spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
-    """Return rows and columns of a setting; ``neutral`` for the row that a convolution in one dimension gets."""
-    if not one_row:
-        return pair(item)
-    column = item[0] if isinstance(item, (list, tuple)) else item
-    return neutral, column
 
 
 def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str:
