@@ -78,7 +78,8 @@ def build_wheel(source: Path, to: Path, work: Path, aarch64: bool = False) -> Pa
 def unpacked(sdist: Path, to: Path) -> Path:
     """Unpack an sdist, and return the folder of its sources."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(to, filter="data")
+        # Python before 3.11.4, such as Debian 12's, has no filters.
+        archive.extractall(to, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     (folder,) = to.iterdir()
     return folder
 
