@@ -90,7 +90,10 @@ def _markers_of_other_chips(target: targets.Target) -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that do not apply to the chip for which the tests run."""
+    """Leave out the tests that do not apply to the chip for which the tests run, and begin with the site, for which one process waits longest:
+    the others have tests to run meanwhile."""
+    if config.getoption(SHUFFLE) is None:
+        items.sort(key=lambda item: item.path.name != "test_site.py")
     if name := config.getoption(CHIP):
         others = _markers_of_other_chips(targets.get(str(name)))
         left_out = [item for item in items if any(map(item.get_closest_marker, others))]
