@@ -179,6 +179,7 @@ detect(
     ),
     image(3, 32),
     bar=25,
+    reason="neighbours that share an int8 value become peaks together; XNNPACK's quantizer has 15.1 dB",
 )
 detect(
     "heatmap_soft_argmax",
