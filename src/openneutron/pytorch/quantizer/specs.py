@@ -274,7 +274,7 @@ def fixed_spec(scale: float, zero_point: int, dtype: torch.dtype = torch.int8) -
 
 
 def whole_spec(bounds: tuple[int, int]) -> FixedQParamsQuantizationSpec | None:
-    """Return the int8 spec that represents each integer of a range exactly; None where there is none."""
+    """Return the int8 spec that represents each integer of a range exactly; None where no such spec exists."""
     low, high = bounds
     if low >= -128 and high <= 127:
         return fixed_spec(1.0, 0)
