@@ -33,7 +33,7 @@ UNDEFINED = 0
 """The meaning of bytes that were never written."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Shape:
     """The bytes of a window without their address: ``run`` bytes, again at each step along the axes."""
 
@@ -42,7 +42,7 @@ class Shape:
     reach: int = field(init=False)
     """The bytes from the first one to the end of the last one."""
     runs: int = field(init=False)
-    places: Sequence[int] = field(init=False, compare=False)
+    places: Sequence[int] = field(init=False)
     """The places of the runs where they are some, else empty."""
 
     def __post_init__(self) -> None:
@@ -50,9 +50,8 @@ class Shape:
         for count, pitch in self.axes:
             reach += (count - 1) * pitch
             runs *= count
-        object.__setattr__(self, "reach", reach)
-        object.__setattr__(self, "runs", runs)
-        object.__setattr__(self, "places", _places(self.axes) if runs <= SOME_RUNS else ())
+        self.reach, self.runs = reach, runs
+        self.places = _places(self.axes) if runs <= SOME_RUNS else ()
 
     @staticmethod
     def of(axes: Iterable[tuple[int, int]], element_bytes: int) -> Shape:
@@ -119,14 +118,7 @@ class Memory:
             for start in shape.places:
                 self._put(at + start, at + start + shape.run, meaning)
             return
-        if shape.places:
-            self._fill_array(at, at + shape.reach)
-            array, numbers = self.array.data.cast("B"), _numbers(meaning, shape.run)
-            for start in shape.places:
-                place = (at + start) * NUMBER_BYTES
-                array[place : place + len(numbers)] = numbers
-        else:
-            self.meanings(at, shape)[...] = meaning
+        self.meanings(at, shape)[...] = meaning
         self._put(at, at + shape.reach, None)
 
     def holds(self, at: int, shape: Shape, meaning: int) -> bool:
