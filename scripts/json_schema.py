@@ -154,6 +154,7 @@ POINT = record(
         "npu_cycles": WHOLE,
         "copy_cycles": WHOLE,
         "host_cycles": WHOLE,
+        "host_operators_not_modelled": WHOLE,
         "modelled_ms": NUMBER,
     }
 )
@@ -187,6 +188,7 @@ SWEEP_POINT = record(
         "npu_cycles": WHOLE,
         "copy_cycles": WHOLE,
         "host_cycles": WHOLE,
+        "host_operators_not_modelled": WHOLE,
         "modelled_ms": NUMBER,
         "is_on_cpu": BOOLEAN,
         "weights_bytes": WHOLE,

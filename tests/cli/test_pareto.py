@@ -79,3 +79,8 @@ def test_memory_is_rounded_up() -> None:
         ["5", "4.1", "KiB", "3.00", "ms"],
         ["12", "12.0", "KiB", "1.00", "ms"],
     ]
+
+
+def test_a_latency_without_operators_on_the_cpu_is_a_lower_bound() -> None:
+    points = [BudgetPoint(4, 4096, 4096, 1, 1, 0, 0, 1.0, host_operators_not_modelled=1)]
+    assert "at least 1.00 ms" in plain(pareto_table("net", points))

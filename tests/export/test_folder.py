@@ -100,6 +100,11 @@ def test_a_folder_that_cannot_be(model: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError) as caught:
         export_bundle(model, tmp_path / "file")
     assert str(caught.value) == f"--to '{tmp_path}/file': it is a file; a bundle is a folder. Choose another name."
+    for name, shown in ((";", "';'"), ('"', "'\"'"), ("\\", "'\\\\'"), ("\n", "'\\n'")):
+        with pytest.raises(InvalidOptionError) as caught:
+            export_bundle(model, tmp_path / f"a{name}b")
+        assert f"CMake does not build in a folder whose path has {shown}." in str(caught.value)
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["file"]
 
 
 def test_nothing_is_left_of_an_export_that_fails(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

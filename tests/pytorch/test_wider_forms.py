@@ -73,7 +73,7 @@ class Parts(nn.Module):
 LEAST_DB = {
     "rare events": 34,
     "small tanh": 38,
-    "closed gate": 28,
+    "closed gate": 35,
     "linear of two ranges": 34,
     "convolution of two ranges": 34,
     "logarithm of a power": 28,

@@ -162,6 +162,16 @@ def test_each_chart_has_a_title_a_description_and_a_table(mixed: CompiledLiteRTM
         assert f"<caption>{chart.title}</caption>" in text
 
 
+def test_every_table_scrolls_on_a_narrow_screen(mixed: CompiledLiteRTModel) -> None:
+    text = re.sub(r"<script.*?</script>", "", page(mixed.report_data()), flags=re.DOTALL)
+    tables = [found.start() for found in re.finditer("<table", text)]
+    assert len(tables) > 3
+    for at in tables:
+        assert re.search(r'<div class="scroll" [^>]*>$', text[:at])
+    assert re.search(r"\.scroll \{ overflow: auto;", text)
+    assert '<meta name="viewport" content="width=device-width' in text
+
+
 def test_names_end_no_element(mixed: CompiledLiteRTModel) -> None:
     data = dataclasses.replace(mixed.report_data(pareto=False), model="</script><b>net")
     text = page(data)

@@ -106,6 +106,7 @@ def test_a_model_on_the_cpu_has_no_latency() -> None:
         "total_sram_bytes": 0,
         "modelled_ms": alone.milliseconds,
         "is_on_cpu": alone.is_on_cpu,
+        "host_operators_not_modelled": alone.host_operators_not_modelled,
         "file_bytes": 1024,
         **dict.fromkeys(("npu_cycles", "copy_cycles", "host_cycles"), 0),
     }
@@ -113,6 +114,10 @@ def test_a_model_on_the_cpu_has_no_latency() -> None:
         "SRAM       time     file",
         " 0 B  not known  1.0 KiB  most of the model is on the CPU",
     ]
+    point |= {"is_on_cpu": False, "modelled_ms": 2.5, "host_operators_not_modelled": 1}
+    assert (
+        plain(sweep_table("net: 1 point, in net.sqlite", [point])).splitlines()[2] == " 0 B  at least 2.50 ms  1.0 KiB"
+    )
     costly = dataclasses.replace(made, on_cpu=(*made.on_cpu, OnCpu("CONV_2D", "d", "it is float", macs=4000)))
     assert dict(summary_rows(costly))["Latency"] == (
         "not known: 3 of 10 operators, with 11.0 % of the MACs, are on the CPU, whose time is not modelled"

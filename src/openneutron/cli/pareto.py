@@ -58,6 +58,7 @@ def show_pareto(
             "npu_cycles": point.npu_cycles,
             "copy_cycles": point.copy_cycles,
             "host_cycles": point.host_cycles,
+            "host_operators_not_modelled": point.host_operators_not_modelled,
             "modelled_ms": point.milliseconds,
         }
         for point in points

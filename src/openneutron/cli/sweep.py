@@ -168,6 +168,7 @@ class _Work:
             "npu_cycles": report.npu_cycles,
             "copy_cycles": report.copy_cycles,
             "host_cycles": report.host_cycles,
+            "host_operators_not_modelled": report.host_operators_not_modelled,
             "modelled_ms": report.milliseconds,
             "is_on_cpu": report.is_on_cpu,
             "weights_bytes": report.weights_bytes,

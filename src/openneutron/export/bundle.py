@@ -284,6 +284,10 @@ def digests(contents: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(contents.items())}
 
 
+REFUSED_BY_CMAKE = frozenset(';"\\\n')
+"""Characters of paths that CMake 4.4, or Ninja behind it, takes apart or refuses."""
+
+
 def check_folder(folder: Path, force: bool) -> dict[str, str]:
     """Return the files of an earlier export and their digests; nothing where the folder is absent or empty.
 
@@ -292,6 +296,10 @@ def check_folder(folder: Path, force: bool) -> dict[str, str]:
     """
     if not folder.parent.is_dir():
         raise InvalidOptionError(f"--to '{folder}': there is no folder '{folder.parent}'. Make it first.")
+    if wrong := sorted(REFUSED_BY_CMAKE & set(str(folder.absolute()))):
+        raise InvalidOptionError(
+            f"--to {str(folder)!r}: CMake does not build in a folder whose path has {wrong[0]!r}. Choose another folder."
+        )
     if not folder.exists():
         return {}
     if not folder.is_dir():

@@ -68,11 +68,17 @@ def weights_fit(target: Target, weights_bytes: int, sram_bytes: int, are_fetched
     return are_fetched or target.reads_constants_in_place or fits
 
 
+def modelled_text(milliseconds: float, operators_not_modelled: int) -> str:
+    """Return a modelled latency: a lower bound where operators on the CPU are not modelled."""
+    return f"at least {duration_text(milliseconds)}" if operators_not_modelled else duration_text(milliseconds)
+
+
 def latency_text(latency: Latency) -> str:
-    """Return the whole in words: a lower bound where operators on the CPU are not modelled."""
-    whole = f"{duration_text(latency.milliseconds)} at {latency.target.clock.value:g} MHz, modelled"
+    """Return the whole in words, with the range that is expected on the chip where all of it is modelled."""
+    whole = modelled_text(latency.milliseconds, latency.operators_not_modelled)
+    whole += f" at {latency.target.clock.value:g} MHz, modelled"
     if latency.operators_not_modelled:
-        return f"at least {whole}"
+        return whole
     low, high = map(duration_text, latency.band)
     return f"{whole}; {low} to {high} expected on the chip"
 

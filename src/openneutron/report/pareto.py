@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from openneutron.compiler.search.pareto import front, thinned
+from openneutron.report.latency import modelled_text
 from openneutron.report.summary import Summary
 from openneutron.report.units import duration_text, size_text
 
@@ -20,7 +21,7 @@ BAR_WIDTH = 24
 @dataclass(frozen=True, slots=True)
 class BudgetPoint:
     """The figures of a compile with a budget of ``sram_budget_kib``. ``cycles`` are the modelled latency of an inference, the sum of
-    ``npu_cycles``, ``copy_cycles`` and ``host_cycles``."""
+    ``npu_cycles``, ``copy_cycles`` and ``host_cycles``; a lower bound where operators on the CPU are not modelled."""
 
     sram_budget_kib: int
     sram_bytes: int
@@ -30,12 +31,14 @@ class BudgetPoint:
     copy_cycles: int
     host_cycles: int
     milliseconds: float
+    host_operators_not_modelled: int = 0
 
     @classmethod
     def of(cls, kib: int, made: Summary) -> BudgetPoint:
         """Return the figures of a compile with this budget."""
         parts = made.cycles, made.npu_cycles, made.copy_cycles, made.host_cycles
-        return cls(kib, made.sram_bytes, made.total_sram_bytes, *parts, made.milliseconds)
+        memory = made.sram_bytes, made.total_sram_bytes
+        return cls(kib, *memory, *parts, made.milliseconds, made.host_operators_not_modelled)
 
 
 def worthwhile(points: Sequence[BudgetPoint]) -> tuple[BudgetPoint, ...]:
@@ -62,7 +65,7 @@ def pareto_table(title: str, points: Sequence[BudgetPoint]) -> RenderableType:
             str(point.sram_budget_kib),
             _rounded_up(point.sram_bytes),
             *([_rounded_up(point.total_sram_bytes)] if with_weights else []),
-            duration_text(point.milliseconds),
+            modelled_text(point.milliseconds, point.host_operators_not_modelled),
             *map(duration_text, shares),
             f"{point.cycles / fastest:.2f}",
             "#" * max(1, round(BAR_WIDTH * point.cycles / slowest)),

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from openneutron.report.latency import modelled_text
 from openneutron.report.units import duration_text, size_text
 
 SHARES = ("top1", "top5")
@@ -44,7 +45,8 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
             cells.append(size_text(point["sram_bytes"]))
             cells += [size_text(point["total_sram_bytes"])] if with_weights else []
             is_on_cpu = point.get("is_on_cpu", False)
-            cells.append("not known" if is_on_cpu else duration_text(point["modelled_ms"]))
+            others = point["host_operators_not_modelled"]
+            cells.append("not known" if is_on_cpu else modelled_text(point["modelled_ms"], others))
             cells += [_part_text(point, name) for name in parts]
             cells.append(size_text(point["file_bytes"]))
             cells += [metric_text(point, side) for side in sides]

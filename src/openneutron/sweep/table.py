@@ -28,7 +28,7 @@ from openneutron import files
 from openneutron.errors import InvalidOptionError
 
 APPLICATION_ID = 0x4F4E5357
-VERSION = 2
+VERSION = 3
 WAITING_SECONDS = 60
 """The time that another process may keep the file locked; each keeps it for milliseconds."""
 

@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 from openneutron.errors import InvalidModelError
+from openneutron.report.latency import modelled_text
 from openneutron.report.page import charts
 from openneutron.report.page.charts import Chart, Table
 from openneutron.report.page.data import ReportData, from_dict
@@ -138,10 +139,11 @@ def tiles(items: Iterable[tuple[str, str, str]]) -> str:
 def _tiles(data: ReportData) -> str:
     figures = data.figures
     low, high = figures.expected_milliseconds
-    whole, parts = duration_text(figures.modelled_milliseconds), _parts_of_time(data)
-    latency = ("Latency", whole, f"{parts}; {duration_text(low)} to {duration_text(high)} expected on the chip")
-    if figures.host_operators_not_modelled:
-        latency = ("Latency", f"at least {whole}", parts)
+    whole = modelled_text(figures.modelled_milliseconds, figures.host_operators_not_modelled)
+    parts = _parts_of_time(data)
+    if not figures.host_operators_not_modelled:
+        parts += f"; {duration_text(low)} to {duration_text(high)} expected on the chip"
+    latency = ("Latency", whole, parts)
     if not data.partitions:
         latency = ("Latency", "not known", "nothing runs on the NPU")
     elif figures.is_on_cpu:
