@@ -442,12 +442,12 @@ class Widened(nn.Module):
 
 
 class Half(nn.Module):
-    """A float16 factor between two float32 layers."""
+    """A factor of two bytes between two float32 layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
-        self.scale = nn.Parameter(torch.full((8,), 0.5, dtype=torch.float16))
+        self.scale = nn.Parameter(torch.full((8,), 0.5, dtype=dtype))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last((F.relu(self.first(x)).to(self.scale.dtype) * self.scale).to(torch.float32))
@@ -456,7 +456,8 @@ class Half(nn.Module):
 def test_other_floats_become_float32_with_a_warning() -> None:
     torch.manual_seed(5)
     x = torch.randn(1, 8)
-    for model, dtype, where in ((Widened(), torch.float64, "mean"), (Half(), torch.float16, "scale")):
+    halves = [(Half(dtype), dtype, "scale") for dtype in (torch.float16, torch.bfloat16)]
+    for model, dtype, where in ((Widened(), torch.float64, "mean"), *halves):
         with pytest.warns(OpenNeutronWarning) as caught:
             program = openneutron.compile(model, (x.to(dtype),), calibration=[x.double().numpy()], name="widened")
         assert [str(item.message) for item in caught] == [
