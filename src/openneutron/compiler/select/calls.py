@@ -8,7 +8,7 @@ multiplier shift, output] (of int16 activations: [low high multiplier shift, out
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -334,6 +334,11 @@ class Storages:
 
     def __getitem__(self, tensor: str) -> Storage:
         return self.storages[self.of[tensor]]
+
+    def with_more(self, more: Iterable[Storage]) -> Storages:
+        """Return these storages and further ones, each with a tensor of its name."""
+        made = {storage.name: storage for storage in more}
+        return Storages({**self.storages, **made}, {**self.of, **{name: name for name in made}})
 
     def __str__(self) -> str:
         """Return a line for each tensor in the storage of another one."""

@@ -41,21 +41,19 @@ def chain(storages: Storages, calls: Sequence[KernelCall], last_first: bool = Tr
 
 def _with(kernels: Set[str], storages: Storages, calls: Sequence[KernelCall], last_first: bool) -> list[KernelCall]:
     """Return the calls with pairs chained to one of these kernels."""
-    left: list[KernelCall | None] = list(calls)
-    for at in reversed(range(len(left))) if last_first else range(len(left)):
-        uses = Uses.of(storages, left)
-        second = left[at]
+    uses = Uses.of(storages, calls)
+    for at in reversed(range(len(calls))) if last_first else range(len(calls)):
+        second = uses.calls[at]
         place = uses.writer(second.views["input"].tensor) if second is not None and "input" in second.views else None
         if second is None or place is None or uses.only_reader(place) != (at, "input"):
             continue
         chained = _chained(uses, uses[place], second)
         if chained is None or chained.kernel not in kernels:
             continue
-        tried = [None if index == place else each for index, each in enumerate(left)]
-        tried[at] = chained
-        if in_order(storages, tried):
-            left = tried
-    return [call for call in left if call is not None]
+        tried = uses.replaced({place: None, at: chained})
+        if in_order(storages, tried.calls):
+            uses = tried
+    return uses.left
 
 
 def _chained(uses: Uses, first: KernelCall, second: KernelCall) -> KernelCall | None:

@@ -35,48 +35,40 @@ _EMPTY = np.zeros(0, np.int8)
 
 def join_excitations(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
     """Return the calls with one call for each excitation, and the storages with the scratch of these calls."""
-    left: list[KernelCall | None] = list(calls)
-    pieces, of = dict(storages.storages), dict(storages.of)
+    uses = Uses.of(storages, calls)
     parts = rows.KERNEL_BY_NAME[KERNEL].traits.parts
     for place, call in enumerate(calls if parts else ()):
         if call.kernel != parts[0].kernel or call.views["input"].extents[0] != 1:
             continue
-        uses = Uses.of(Storages(pieces, of), left)
         found = _pattern(uses, place)
         if found is None:
             continue
         made, scratch = _call(uses, found)
-        last = max(at for at in found if at is not None)
-        tried = [None if at in found else each for at, each in enumerate(left)]
-        tried[last] = made
-        owned = {name: Storage(name, size) for name, size in scratch.items()}
-        after = Storages({**pieces, **owned}, {**of, **{name: name for name in owned}})
-        if in_order(after, tried):
-            left, pieces, of = tried, dict(after.storages), dict(after.of)
-    return Storages(pieces, of), [call for call in left if call is not None]
+        gone = [at for at in found if at is not None]
+        owned = [Storage(name, size) for name, size in scratch.items()]
+        tried = uses.replaced({**dict.fromkeys(gone), max(gone): made}, owned)
+        if in_order(tried.storages, tried.calls):
+            uses = tried
+    return uses.storages, uses.left
 
 
 def join_products(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
     """Return the calls with each excitation and the product of its result and its image in one call, which computes in place."""
-    left: list[KernelCall | None] = list(calls)
-    pieces, of = dict(storages.storages), dict(storages.of)
+    uses = Uses.of(storages, calls)
     if not rows.KERNEL_BY_NAME[BLOCK].traits.parts:
         return storages, list(calls)
     for place, call in enumerate(calls):
         if call.kernel != KERNEL:
             continue
-        uses = Uses.of(Storages(pieces, of), left)
         product = _product_behind(uses, place)
         if product is None:
             continue
         at, behind = product
         made, gate = _block(uses, call, behind)
-        after = Storages({**pieces, gate.name: gate}, {**of, gate.name: gate.name})
-        tried = [each if other != place else None for other, each in enumerate(left)]
-        tried[at] = made
-        if in_order(after, tried):
-            left, pieces, of = tried, dict(after.storages), dict(after.of)
-    return Storages(pieces, of), [call for call in left if call is not None]
+        tried = uses.replaced({place: None, at: made}, [gate])
+        if in_order(tried.storages, tried.calls):
+            uses = tried
+    return uses.storages, uses.left
 
 
 def _product_behind(uses: Uses, place: int) -> tuple[int, KernelCall] | None:

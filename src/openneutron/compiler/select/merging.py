@@ -31,16 +31,15 @@ def merge(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, li
 
     Each merged layer has a multiple of 8 output channels; its result is read as rows, or parts of rows, and is no graph output.
     """
-    left: list[KernelCall | None] = list(calls)
+    uses = Uses.of(storages, calls)
     for place, call in enumerate(calls):
-        if left[place] is not call or call.kernel != _LINEAR:
+        if uses.calls[place] is not call or call.kernel != _LINEAR:
             continue
-        uses = Uses.of(storages, left)
-        group = [at for at in range(place, len(left)) if _is_beside(uses, at, call)]
+        group = [at for at in range(place, len(calls)) if _is_beside(uses, at, call)]
         merged = _merged(uses, group) if len(group) > 1 else None
-        if merged is not None and in_order(*merged):
-            storages, left = merged
-    return storages, [call for call in left if call is not None]
+        if merged is not None and in_order(merged.storages, merged.calls):
+            uses = merged
+    return uses.storages, uses.left
 
 
 def _is_beside(uses: Uses, at: int, call: KernelCall) -> bool:
@@ -60,28 +59,26 @@ def _is_beside(uses: Uses, at: int, call: KernelCall) -> bool:
     )
 
 
-def _merged(uses: Uses, group: Sequence[int]) -> tuple[Storages, list[KernelCall | None]] | None:
-    """Return the storages and calls with one call in place of the group's; None where a reader takes no part of its result."""
+def _merged(uses: Uses, group: Sequence[int]) -> Uses | None:
+    """Return the uses with one call in place of the group's; None where a reader takes no part of its result."""
     members = [uses[at] for at in group]
     name = uses.unused(f"{members[0].name}/merged")
     own = [call.views["output"].extents[3] for call in members]
     whole = (*members[0].views["output"].extents[:3], sum(own))
-    left = list(uses.calls)
+    changes: dict[int, KernelCall | None] = {}
     first = 0
     for at, channels in zip(group, own, strict=True):
         for reader, operand in uses.readers_of_result(at):
-            call = left[reader]
-            assert call is not None
+            call = changes.get(reader) or uses[reader]
             view = _part(call.views[operand], channels, whole[3], first)
             if view is None:
                 return None
-            left[reader] = replace(call, views={**call.views, operand: replace(view, tensor=name)})
-        left[at] = None
+            changes[reader] = replace(call, views={**call.views, operand: replace(view, tensor=name)})
+        changes[at] = None
         first += channels
     output = View(name, whole, dense_pitches(whole))
-    left[group[0]] = side_by_side(members, own, output)
-    pieces = {**uses.storages.storages, name: Storage(name, output.size_bytes)}
-    return Storages(pieces, {**uses.storages.of, name: name}), left
+    changes[group[0]] = side_by_side(members, own, output)
+    return uses.replaced(changes, [Storage(name, output.size_bytes)])
 
 
 def side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View) -> KernelCall:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
-from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
 
 Use = tuple[int, str]
 """The index of a call in the list, and the name of its operand."""
@@ -27,13 +28,34 @@ class Uses:
         writers: dict[str, list[int]] = {}
         readers: dict[str, list[Use]] = {}
         for place, call in enumerate(calls):
-            for name, view in call.views.items() if call is not None else ():
-                storage = storages.of[view.tensor]
-                if call is not None and call.writes(name):
+            for storage, name, is_written, is_read in _accesses(storages, call):
+                if is_written:
                     writers.setdefault(storage, []).append(place)
-                if call is not None and call.reads(name):
+                if is_read:
                     readers.setdefault(storage, []).append((place, name))
         return Uses(storages, tuple(calls), writers, readers)
+
+    def replaced(self, changes: Mapping[int, KernelCall | None], more: Sequence[Storage] = ()) -> Uses:
+        """Return the uses with other calls, or None, at some indices, and with further storages. The time depends on the changes, and not on
+        the number of calls."""
+        storages = self.storages.with_more(more) if more else self.storages
+        calls, writers, readers = list(self.calls), dict(self.writers), dict(self.readers)
+        for place, call in changes.items():
+            for storage in {storage for storage, *_ in _accesses(storages, calls[place])}:
+                writers[storage] = [at for at in writers.get(storage, ()) if at != place]
+                readers[storage] = [use for use in readers.get(storage, ()) if use[0] != place]
+            for storage, name, is_written, is_read in _accesses(storages, call):
+                if is_written:
+                    writers[storage] = sorted([*writers.get(storage, ()), place])
+                if is_read:
+                    readers[storage] = sorted([*readers.get(storage, ()), (place, name)], key=itemgetter(0))
+            calls[place] = call
+        return Uses(storages, tuple(calls), writers, readers)
+
+    @property
+    def left(self) -> list[KernelCall]:
+        """Return the calls that are not removed."""
+        return [call for call in self.calls if call is not None]
 
     def __getitem__(self, place: int) -> KernelCall:
         """Return the call at an index, which must not be removed."""
@@ -79,12 +101,23 @@ class Uses:
             name += "'"
         return name
 
-    def without_unread(self) -> list[KernelCall | None]:
-        """Return the calls with None for each call whose only result has no reader any more."""
-        for place, call in enumerate(self.calls):
-            if call is None or len(call.results) > 1 or self.readers.get(self.storages.of[call.views["output"].tensor]):
-                continue
-            if self.storages[call.views["output"].tensor].is_scratch:
-                left = [each if at != place else None for at, each in enumerate(self.calls)]
-                return Uses.of(self.storages, left).without_unread()
-        return list(self.calls)
+    def without_unread(self) -> Uses:
+        """Return the uses without the calls whose only result has no reader any more."""
+        left, place = self, len(self.calls) - 1
+        while place >= 0:
+            call = left.calls[place]
+            if call is not None and left._is_unread(call):
+                left = left.replaced({place: None})
+            place -= 1
+        return left
+
+    def _is_unread(self, call: KernelCall) -> bool:
+        storage = self.storages[call.views["output"].tensor]
+        return len(call.results) == 1 and storage.is_scratch and not self.readers.get(storage.name)
+
+
+def _accesses(storages: Storages, call: KernelCall | None) -> Iterator[tuple[str, str, bool, bool]]:
+    """Yield the storage of each operand of a call, the operand's name, and whether the call writes and reads it."""
+    for name, view in call.views.items() if call is not None else ():
+        assert call is not None
+        yield storages.of[view.tensor], name, call.writes(name), call.reads(name)

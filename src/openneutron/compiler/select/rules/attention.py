@@ -84,27 +84,22 @@ class _Found:
 
 def fuse_attention(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
     """Return the calls with one call for each attention, and the storages with the scratch of these calls."""
-    left: list[KernelCall | None] = list(calls)
-    pieces, of = dict(storages.storages), dict(storages.of)
-    for place in range(len(left)):
-        call = left[place]
+    uses = Uses.of(storages, calls)
+    for place in range(len(calls)):
+        call = uses.calls[place]
         if call is None or call.kernel != "batch_matmul_s8":
             continue
-        uses = Uses.of(Storages(pieces, of), left)
         found = _pattern(uses, place)
         made = found and _call(uses, found)
         if not found or not made:
             continue
         attention, behind = made
-        tried = [None if at in (*found.places, *behind) else each for at, each in enumerate(left)]
-        tried[found.at] = attention
         scores = attention.views["scores"]
-        scratch = Storage(scores.tensor, scores.size_bytes)
-        after = Uses.of(Storages({**pieces, scratch.name: scratch}, {**of, scratch.name: scratch.name}), tried)
-        if in_order(after.storages, tried):
-            pieces, of = dict(after.storages.storages), dict(after.storages.of)
-            left = after.without_unread()
-    return Storages(pieces, of), [call for call in left if call is not None]
+        changes = {**dict.fromkeys((*found.places, *behind)), found.at: attention}
+        tried = uses.replaced(changes, [Storage(scores.tensor, scores.size_bytes)])
+        if in_order(tried.storages, tried.calls):
+            uses = tried.without_unread()
+    return uses.storages, uses.left
 
 
 def _pattern(uses: Uses, place: int) -> _Found | None:
