@@ -18,10 +18,10 @@ from openneutron.compiler.select.calls import KernelCall, Storage, Storages, Vie
 def gathered(calls: Sequence[KernelCall], storages: Storages) -> tuple[tuple[KernelCall, ...], Storages]:
     """Return the calls and storages, with a copy for each output whose parts are between one another."""
     made = list(calls)
-    for storage in storages.storages.values():
+    for storage in [each for each in storages.storages.values() if each.output is not None]:
         writers = [at for at, call in enumerate(made) if _written(call, storage.name, storages)]
         views = [view for at in writers for view in _written(made[at], storage.name, storages)]
-        if storage.output is None or len(writers) < 2 or all(_is_compact(view) for view in views):
+        if len(writers) < 2 or all(_is_compact(view) for view in views):
             continue
         whole = Storage(f"{storage.name}@parts", storage.size_bytes)
         renamed = {tensor: f"{tensor}@parts" for tensor, name in storages.of.items() if name == storage.name}
