@@ -16,7 +16,7 @@ from openneutron.compiler.search.fit import within_budget
 from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.search.tiles import TiledTask, placed, searches
 from openneutron.compiler.search.tiles.search import TileSearch
-from openneutron.compiler.search.tiles.segments import Choices, Segments
+from openneutron.compiler.search.tiles.segments import Segments, Structure
 from openneutron.compiler.search.tiles.streams import Streams
 from openneutron.compiler.select.calls import Storages
 from openneutron.errors import BudgetError
@@ -81,26 +81,50 @@ def test_a_call_that_no_memory_holds_ends_a_search_before_it_begins(monkeypatch:
 
 
 def test_orders_share_the_segments_that_they_have_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The second order exchanges two branches of three layers. Cascades inside a branch are those of the first order.
+    # The second order exchanges two branches of three layers, all different. Cascades inside a branch are those of the first order.
     chain = Chain("branches", (1, 32, 32, 8))
     start, ends = chain.last, []
-    for _ in range(2):
+    for first, second, third in ((8, 16, 24), (32, 40, 48)):
         chain.last = start
-        ends.append(chain.conv(8, 3).conv(8, 3).conv(8, 3).last)
+        ends.append(chain.conv(first, 3).conv(second, 3).conv(third, 3).last)
     graph = Graph("branches", chain.tensors, tuple(chain.nodes), ("input",), tuple(end.name for end in ends))
     storages, calls = prepared(graph).tasks.selected[0]
-    made: list[Choices] = []
-    of = Choices.of
-    monkeypatch.setattr(Choices, "of", lambda *given: made.append(of(*given)) or made[-1])
+    made: list[Structure] = []
+    of = Structure.of
+    monkeypatch.setattr(Structure, "of", lambda *given: made.append(of(*given)) or made[-1])
     plans, counts, shared = [], [], Segments()
     for order in (calls, [*calls[3:], *calls[:3]]):
         before = len(made)
         for segments in (Segments(), shared):
-            plans.append(TileSearch(Streams(order, storages, targets.get("imx95")), segments=segments).plan(12 << 10))
+            plans.append(TileSearch(Streams(order, storages, targets.get("imx95")), segments=segments).plan(64 << 10))
             counts.append(len(made) - before)
             before = len(made)
     assert counts[0] == counts[1] and 0 < counts[3] < counts[2]
     assert [plan is not None and plan.cycles for plan in plans[::2]] == [plan and plan.cycles for plan in plans[1::2]]
+
+
+def test_segments_of_one_structure_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers that differ in names, weights and scales, and layers that differ in their channels too."""
+    made: list[Structure] = []
+    of = Structure.of
+    monkeypatch.setattr(Structure, "of", lambda *given: made.append(of(*given)) or made[-1])
+    counts = []
+    for channels in ((8,) * 8, (8, 16, 24, 32, 40, 48, 56, 64)):
+        chain = Chain("layers", (1, 32, 32, 8))
+        for count in channels:
+            chain.conv(count, 3)
+        storages, calls = prepared(chain.graph()).tasks.selected[0]
+        streams = Streams(calls, storages, targets.get("imx95"))
+        search, before = TileSearch(streams), len(made)
+        plan = search.plan(64 << 10)
+        counts.append(len(made) - before)
+        assert plan is not None
+        for *_, chosen in plan.parts:
+            own = chosen.tiled()
+            found = chosen.cycles, chosen.moving_cycles, chosen.peak_bytes
+            assert found == (own.cycles, own.moving_cycles, own.peak_bytes)
+    alike, different = counts
+    assert 2 * alike < different
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -151,9 +175,9 @@ def test_a_search_of_calls_divided_again_ends_with_a_plan_that_is_slower_than_a_
 def test_searches_of_earlier_budgets_are_forgotten_where_they_have_many_segments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[Choices] = []
-    of = Choices.of
-    monkeypatch.setattr(Choices, "of", lambda *given: made.append(of(*given)) or made[-1])
+    made: list[Structure] = []
+    of = Structure.of
+    monkeypatch.setattr(Structure, "of", lambda *given: made.append(of(*given)) or made[-1])
     counts = []
     for most in (searches.MOST_SEGMENTS, 0):
         monkeypatch.setattr(searches, "MOST_SEGMENTS", most)

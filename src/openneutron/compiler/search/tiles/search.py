@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from openneutron.compiler.cost.cycles import fetch_cycles, least_compute_cycles
 from openneutron.compiler.schedule.needs import row_needs
 from openneutron.compiler.schedule.schedule import fetched_bytes
 from openneutron.compiler.search.cascade.network import rows_computed
-from openneutron.compiler.search.tiles.segments import Choices, Evaluated, Segments
+from openneutron.compiler.search.tiles.segments import Choices, Evaluated, Forms, Segments
 from openneutron.compiler.search.tiles.streams import Streams
 from openneutron.compiler.select.calls import KernelCall
 
@@ -66,7 +66,7 @@ class TileSearch:
     streams: Streams
     cuts: frozenset[int] = frozenset()
     segments: Segments = field(default_factory=Segments)
-    _choices: dict[tuple[int, int, frozenset[str]], Choices] = field(default_factory=dict)
+    _choices: dict[tuple[int, int, frozenset[str]], tuple[Choices, Forms]] = field(default_factory=dict)
     _least: list[int] = field(init=False)
     bytes_read: list[dict[str, int]] = field(init=False)
     _constants: list[int] = field(init=False)
@@ -257,17 +257,20 @@ class TileSearch:
 
     def _fastest(self, first: int, end: int, external: frozenset[str], budget: int, limit: int) -> Evaluated | None:
         key = first, end, external
-        choices = self._choices.get(key)
-        if choices is None:
-            choices = self._choices[key] = self.segments.choices(self.streams, first, end, external)
+        known = self._choices.get(key)
+        if known is None:
+            forms = Forms(self.streams, first, end, external)
+            known = self._choices[key] = self.segments.choices(forms), forms
+        choices, forms = known
         searched, best = choices.found.get(budget, (-1, None))
         if searched < limit:
             issue = self.streams.base.issue_cycles
-            made = [choices.fastest_of(number, budget, limit, issue) for number in range(len(choices.forms))]
+            same = choices.structure
+            made = [same.fastest_of(number, budget, limit, issue) for number in range(len(same))]
             best = min(
                 (each for each in made if each is not None),
                 key=lambda each: (self._cycles(first, end, each), each.peak_bytes),
                 default=None,
             )
             choices.found[budget] = limit, best
-        return best
+        return None if best is None else replace(best, forms=forms)

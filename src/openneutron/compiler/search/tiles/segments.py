@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Evaluate segments in tiles once, for all searches that contain them.
+"""Evaluate segments in tiles once, for all segments of the same structure.
 
-A graph is searched in several orders of its calls and in several divisions. Most segments have the same calls in each of them. The memory
-and the cycles of a segment depend on its calls, on the tensors that are external, and on the other users of its tensors.
+A graph is searched in several orders of its calls and in several divisions. Most segments have the same calls in each of them. And the
+layers of an encoder, or the blocks of a residual network, have segments that differ in names and in the values of their constants alone.
+The memory and the cycles of a segment depend on the kernels, parameters and views of its calls, on the tensors that are external, and on
+the other users of its tensors. Segments that agree in these have the same ``Structure``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.search.tiles.streams import Streamed, Streams, Tiled, tiled
-from openneutron.compiler.select.calls import KernelCall, Storages
+from openneutron.compiler.select.constants import Maps
 
 MOST_STRIPES = 4096
 """The most iterations of a segment."""
@@ -22,11 +25,40 @@ FINER = 3
 """After the smallest number of stripes that fits, so many of the next larger numbers are tried."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Evaluated:
-    """A form of a segment in stripes of ``height`` rows: the cycles of ``Tiled`` and its memory."""
+@dataclass(slots=True, eq=False)
+class Forms:
+    """The forms of calls [first, end) whose external storages are known, which are made when they are asked for."""
 
-    form: Streamed
+    streams: Streams
+    first: int
+    end: int
+    external: frozenset[str]
+    _made: tuple[Streamed, ...] | None = None
+
+    @property
+    def made(self) -> tuple[Streamed, ...]:
+        """Return the forms."""
+        if self._made is None:
+            self._made = tuple(self._forms())
+        return self._made
+
+    def _forms(self) -> Iterator[Streamed]:
+        alone = self.end - self.first == 1
+        ways = [True] if alone else []
+        if self.streams.base.calls[self.first].by_rows and (self.external or not alone):
+            ways.append(False)
+        for whole in ways:
+            form = self.streams.streamed(self.first, self.end, self.external, whole)
+            if form is not None:
+                yield form
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The form ``number`` of a segment in stripes of ``height`` rows: the cycles of ``Tiled`` and its memory."""
+
+    forms: Forms
+    number: int
     height: int
     cycles: int
     moving_cycles: int
@@ -34,32 +66,28 @@ class Evaluated:
 
     def tiled(self) -> Tiled:
         """Return the segment with the progress of its calls."""
-        return tiled(self.form, self.height, False)
+        return tiled(self.forms.made[self.number], self.height, False)
 
 
 @dataclass(slots=True)
-class Choices:
-    """The forms of a segment whose external storages are known, and the stripes that were evaluated, by form and height.
+class Structure:
+    """The forms of a segment that stands for all of its structure, and the stripes that were evaluated, by form and height."""
 
-    ``found``: by budget, the limit of a search for stripes and its result.
-    """
-
-    forms: tuple[Streamed, ...]
+    forms: Forms
     evaluated: dict[tuple[int, int], Evaluated] = field(default_factory=dict)
-    found: dict[int, tuple[int, Evaluated | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, streams: Streams, first: int, end: int, external: frozenset[str]) -> Choices:
-        """Return the choices of calls [first, end)."""
-        alone = end - first == 1
-        forms = [streams.streamed(first, end, external, True)] if alone else []
-        if streams.base.calls[first].by_rows and (external or not alone):
-            forms.append(streams.streamed(first, end, external))
-        return cls(tuple(form for form in forms if form is not None))
+    def of(cls, forms: Forms) -> Structure:
+        """Return the structure of a segment."""
+        return cls(forms)
+
+    def __len__(self) -> int:
+        """Return the number of forms."""
+        return len(self.forms.made)
 
     def fastest_of(self, number: int, budget: int, limit: int, issue_cycles: int) -> Evaluated | None:
         """Return the fastest stripes of a form in ``budget`` bytes, of those with dispatches of fewer than ``limit`` cycles."""
-        form = self.forms[number]
+        form = self.forms.made[number]
         found = form.segment
         least = found.fixed_bytes + sum(min(pitch, size) for _, pitch, size in found.rolling)
         if least > budget:
@@ -88,46 +116,93 @@ class Choices:
     def _at(self, number: int, height: int) -> Evaluated:
         found = self.evaluated.get((number, height))
         if found is None:
-            form = self.forms[number]
-            made = tiled(form, height, False)
-            found = Evaluated(form, height, made.cycles, made.moving_cycles, made.peak_bytes)
+            made = tiled(self.forms.made[number], height, False)
+            found = Evaluated(self.forms, number, height, made.cycles, made.moving_cycles, made.peak_bytes)
             self.evaluated[number, height] = found
         return found
 
 
+@dataclass(slots=True)
+class Choices:
+    """The stripes that were found for a segment: by budget, the limit of the search for them and its result."""
+
+    structure: Structure
+    found: dict[int, tuple[int, Evaluated | None]] = field(default_factory=dict)
+
+
+OF_VALUES = ("zero_point", "multiplier", "shift", "clamp_min", "clamp_max", "epsilon_high", "epsilon_low")
+"""Parameters with these ends decide about values, and not about cycles, rows or memory."""
+
 Key = tuple[object, ...]
+
+Names = tuple[str, ...]
+"""The storages of a call's operands, in the order of its views."""
 
 
 @dataclass(slots=True)
 class Segments:
-    """The choices of segments by their calls, and by the use of their storages inside and outside of them."""
+    """The choices of segments by their calls, and the structures that they share."""
 
     _known: dict[Key, Choices] = field(default_factory=dict)
-    _held: dict[int, Storages | KernelCall] = field(default_factory=dict)
-    """The objects of the keys by their identity, which no other object has while they exist."""
+    _structures: dict[Key, Structure] = field(default_factory=dict)
+    _numbers: dict[Key, int] = field(default_factory=dict)
+    _lists: dict[int, tuple[Streams, list[tuple[int, Names]], dict[str, int]]] = field(default_factory=dict)
+    """By the identity of a list of calls: the list, the number and the storages of each call, and the number of each storage."""
 
     def __len__(self) -> int:
         """Return the number of segments."""
         return len(self._known)
 
-    def choices(self, streams: Streams, first: int, end: int, external: frozenset[str]) -> Choices:
-        """Return the choices of calls [first, end) with these storages in external memory."""
-        key = self._key(streams, first, end, external)
+    def choices(self, forms: Forms) -> Choices:
+        """Return the choices of a segment. Those of its structure, of a search with any limit, would depend on the order of the searches."""
+        streams, structure = forms.streams, self._key(forms)
+        key = (structure, id(streams.storages), *map(id, streams.calls[forms.first : forms.end]))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = Choices.of(streams, first, end, external)
-            self._held[id(streams.storages)] = streams.storages
-            self._held |= {id(call): call for call in streams.calls[first:end]}
+            shared = self._structures.get(structure)
+            if shared is None:
+                shared = self._structures[structure] = Structure.of(forms)
+            found = self._known[key] = Choices(shared)
         return found
 
-    def _key(self, streams: Streams, first: int, end: int, external: frozenset[str]) -> Key:
-        pieces, names = streams.base.pieces, set()
-        for row in streams.base.calls[first:end]:
-            names |= {row.output, *row.reads}
-        used = []
-        for name in sorted(names):
-            piece = pieces[name]
-            here = sum(first <= writer < end for writer in piece.writers)
-            shape = piece.row_pitch, piece.rows, piece.can_roll, piece.block_rows
-            used.append((name in external, piece.first < first, piece.last >= end, here, len(piece.writers), shape))
-        return (id(streams.storages), *map(id, streams.calls[first:end]), *used)
+    def _key(self, forms: Forms) -> Key:
+        """Return the structure: the calls by number, and the storages in the order in which the calls name them."""
+        _, calls, storages = self._lists.get(id(forms.streams)) or self._listed(forms.streams)
+        pieces, places, key = forms.streams.base.pieces, dict[str, int](), list[object]()
+        for number, names in calls[forms.first : forms.end]:
+            key.append(number)
+            for name in names:
+                place = places.get(name)
+                if place is None:
+                    place = places[name] = len(places)
+                    piece = pieces.get(name)
+                    ends = piece is not None and (piece.first < forms.first, piece.last >= forms.end)
+                    key.append((storages[name], name in forms.external, ends))
+                key.append(place)
+        return tuple(key)
+
+    def _listed(self, streams: Streams) -> tuple[Streams, list[tuple[int, Names]], dict[str, int]]:
+        """Number the calls and storages of a list: equal numbers are equal in all that a segment depends on."""
+        calls = []
+        for call, rows in zip(streams.calls, streams.base.calls, strict=True):
+            views = tuple((name, view.place) for name, view in call.views.items())
+            # Only the values of maps decide which rows a call reads.
+            maps = tuple(id(each) for each in call.constants.values() if isinstance(each, Maps))
+            stored = tuple(sorted(call.packed_bytes().items())), rows.constants_bytes, rows.piece_bytes
+            params = tuple(item for item in sorted(call.params.items()) if not item[0].endswith(OF_VALUES))
+            key = call.kernel, params, views, stored, maps
+            names = tuple(streams.storages.of[view.tensor] for view in call.views.values())
+            calls.append((self._number(key), names))
+        storages = {}
+        for name, storage in streams.storages.storages.items():
+            piece = streams.base.pieces.get(name)
+            # The name and the positions of the users are those of one segment.
+            known = piece and replace(piece, name="", first=0, last=0, writers=(), readers=())
+            role = storage.constant is None, storage.is_scratch, storage.state is None, storage.external
+            used = (len(piece.writers), bool(piece.readers)) if piece else ()
+            storages[name] = self._number((storage.size_bytes, storage.is_border, role, known, used))
+        self._lists[id(streams)] = streams, calls, storages
+        return self._lists[id(streams)]
+
+    def _number(self, key: Key) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
