@@ -77,19 +77,21 @@ class Flow:
         for number, needed in enumerate(self.before):
             for earlier in bits(needed):
                 ahead[number] |= ahead[earlier]
-        for number, needed in enumerate(ahead):
-            for earlier in bits(needed):
-                behind[earlier] |= 1 << number
-        taker = 1 << len(self.before)  # the user of the outputs
-        most = 0
-        for number in range(len(self.before)):
-            here = 0
-            for size, users, there in zip(self.sizes, self.users, self.from_start, strict=True):
-                kept = (there or users & ahead[number]) and users & (behind[number] | taker)
-                if kept or users >> number & 1:
-                    here += size
-            most = max(most, here)
-        return most
+        for number in reversed(range(len(self.before))):
+            for earlier in bits(self.before[number]):
+                behind[earlier] |= behind[number] | 1 << number
+        everything = (1 << len(self.before)) - 1
+        here = [0] * len(self.before)
+        for size, users, there in zip(self.sizes, self.users, self.from_start, strict=True):
+            defined, used = (
+                everything if there else 0,
+                everything if users > everything else 0,
+            )  # or the user of the outputs
+            for user in bits(users & everything):
+                defined, used = defined | behind[user], used | ahead[user]
+            for number in bits(defined & used | users & everything):
+                here[number] += size
+        return max(here, default=0)
 
     def peak_bytes(self, order: Sequence[int]) -> int:
         """Return the most bytes live during a call."""
