@@ -328,9 +328,14 @@ def _read_share(call: KernelCall, name: str) -> float:
 
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """Return the cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
-    cost = _without_issue(call, target, rows)
-    # The copy engine takes its work from a list, which the controller writes while kernels run (assumed).
-    return replace(cost, issue_cycles=0 if call.is_transfer else int(target.costs.issue_cycles.value))
+    of, found = call.memo.get((call_cost, rows), (None, None))
+    if of is not target:
+        # The copy engine takes its work from a list, which the controller writes while kernels run (assumed).
+        issue = 0 if call.is_transfer else int(target.costs.issue_cycles.value)
+        found = replace(_without_issue(call, target, rows), issue_cycles=issue)
+        call.memo[call_cost, rows] = target, found
+    assert isinstance(found, Cost)
+    return found
 
 
 def _without_issue(call: KernelCall, target: Target, rows: int | None = None) -> Cost:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from openneutron.compiler.select.constants import Constant, are_equal, packed_bytes
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
@@ -154,7 +155,8 @@ class KernelCall:
     """One operator of the microcode: its kernel's parameter block, with views for buffers and logical constants.
 
     ``views`` has an entry for each buffer field of the kernel's row ("input", "output", "input_a" …), ``constants`` one for
-    each pair of fields X_base, X_offset (key X), ``params`` one for every other field.
+    each pair of fields X_base, X_offset (key X), ``params`` one for every other field. ``memo``: what functions of the call found, which
+    the search asks again and again.
     """
 
     kernel: str
@@ -162,6 +164,7 @@ class KernelCall:
     views: Mapping[str, View]
     params: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Constant] = field(default_factory=dict, repr=False)
+    memo: dict[object, Any] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("views", "params", "constants"):
@@ -233,9 +236,13 @@ class KernelCall:
         """Return the layout of a constant once it is packed."""
         return rows.KERNEL_BY_NAME[self.kernel].packing(key)
 
-    def packed_bytes(self) -> dict[str, int]:
+    def packed_bytes(self) -> Mapping[str, int]:
         """Return the bytes that each constant takes once it is packed."""
-        return {key: packed_bytes(self.packing(key), constant) for key, constant in self.constants.items()}
+        found: Mapping[str, int] | None = self.memo.get("packed bytes")
+        if found is None:
+            found = {key: packed_bytes(self.packing(key), constant) for key, constant in self.constants.items()}
+            self.memo["packed bytes"] = found
+        return found
 
     def verify(self) -> None:
         """Assert that every field of the kernel's row is given, once, and that a fused activation's bounds are in order."""
