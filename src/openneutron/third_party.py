@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packages of third parties: their warnings, their absence, and the many objects that they make."""
+"""Packages of third parties: their warnings, their absence, the many objects that they make, and what they ask again and again."""
 
 from __future__ import annotations
 
 import gc
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from threading import Lock
 
 from openneutron.errors import MissingToolError, OpenNeutronWarning
 
@@ -57,6 +60,40 @@ def older_objects_kept() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+@dataclass(slots=True)
+class _ListedOnce:
+    """Have torch list its composite operators once while a block with it runs, in any thread.
+
+    Each decomposition of a program lists all of them again for each of torch's namespaces, some 70 times in a compile: a quarter of the CPU
+    time of a small model (torch 2.13, torch/_export/utils.py). An operator that is registered meanwhile is in no program.
+    """
+
+    name: str = "_materialize_cpp_cia_ops"
+    blocks: int = 0
+    listing: Callable[[], None] | None = None
+    lock: Lock = field(default_factory=Lock)
+
+    def __enter__(self) -> None:
+        utils = import_module("torch._export.utils")
+        with self.lock:
+            self.blocks += 1
+            listing = getattr(utils, self.name, None)
+            if self.blocks == 1 and listing is not None:
+                listing()
+                self.listing = listing
+                setattr(utils, self.name, lambda: None)
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.blocks -= 1
+            if self.blocks == 0 and self.listing is not None:
+                setattr(import_module("torch._export.utils"), self.name, self.listing)
+                self.listing = None
+
+
+OPERATORS_LISTED_ONCE = _ListedOnce()
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from openneutron.pytorch.graph.program import depends_on_data, source_line, titl
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list
 from openneutron.pytorch.source.exporting import first_line
+from openneutron.third_party import OPERATORS_LISTED_ONCE
 
 
 def lowered(
@@ -27,16 +28,17 @@ def lowered(
     """Return the program with its delegate calls, with methods that return the facts, and the partitioner of the last attempt: an operator that was kept whole,
     but is not delegated, is decomposed in another attempt where the CPU can't run it whole."""
     while True:
-        edge = to_edge_transform_and_lower(
-            program,
-            partitioner=[partitioner],
-            constant_methods=dict(facts) or None,
-            compile_config=EdgeCompileConfig(
-                _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
-                # ExecuTorch's runtime accepts or refuses operators that are no core operators or mix types.
-                _check_ir_validity=False,
-            ),
-        )
+        with OPERATORS_LISTED_ONCE:
+            edge = to_edge_transform_and_lower(
+                program,
+                partitioner=[partitioner],
+                constant_methods=dict(facts) or None,
+                compile_config=EdgeCompileConfig(
+                    _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
+                    # ExecuTorch's runtime accepts or refuses operators that are no core operators or mix types.
+                    _check_ir_validity=False,
+                ),
+            )
         if not partitioner.left_whole:
             return edge, partitioner
         partitioner = partitioner.taking_apart(partitioner.left_whole)
