@@ -252,16 +252,20 @@ def test_the_meanings_of_a_memory_are_those_of_an_array(seed: int) -> None:
     random = np.random.default_rng(seed)
     size = int(random.integers(1, 200))
     memory, plain = Memory("SCRATCH", size), np.zeros(size, np.int32)
-    for _ in range(60):
+    for step in range(90):
         axes = [(int(random.integers(1, 5)), int(random.integers(0, 20))) for _ in range(random.integers(0, 3))]
         shape = Shape.of(axes, int(random.integers(1, 9)))
         if shape.reach > size:
             continue
-        at, meaning = int(random.integers(0, size - shape.reach + 1)), int(random.integers(-3, 4))
+        # The numbers outgrow first one byte, and then two.
+        at, meaning = (
+            int(random.integers(0, size - shape.reach + 1)),
+            int(random.integers(-3, 4)) * 10_000 ** (step // 30),
+        )
         places = shape.of_array(np.arange(size, dtype=np.int32), at)
         assert np.array_equal(memory.meanings(at, shape), plain[places])
         assert memory.at(at) == plain[at]
-        for other in {int(plain[at]), meaning}:
+        for other in {int(plain[at]), meaning, 20_000}:
             assert memory.holds(at, shape, other) == bool((plain[places] == other).all())
         memory.write(at, shape, meaning)
         plain[places] = meaning

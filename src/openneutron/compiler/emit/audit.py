@@ -30,7 +30,7 @@ from openneutron.compiler.emit.accesses import (
     written_beside_rows,
 )
 from openneutron.compiler.emit.meanings import UNDEFINED, Memory, Shape
-from openneutron.compiler.emit.packing import Packed, packed
+from openneutron.compiler.emit.packing import Packed, packed_constant
 from openneutron.compiler.schedule.needs import Reads, Span
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
@@ -167,7 +167,7 @@ class _Run:
         sizes[BASES.index("WEIGHTS")] = len(self.weights)
         for item in (*code.inputs, *code.outputs):
             sizes[item["base"]] = max(sizes.get(item["base"], 0), item["offset"] + item["size"])
-        self.memories = {word: Memory(base_text(word), size) for word, size in sizes.items()}
+        self.memories = {word: _memory_of(word, size) for word, size in sizes.items()}
         weights = self.memories[BASES.index("WEIGHTS")]
         weights.write(0, Shape(weights.size), self._number(_WEIGHTS, 0))
         for name, storage in self.storages.storages.items():
@@ -281,7 +281,8 @@ class _Run:
         rows, scratch = window[1][1], block_scratch(call.kernel)
         block_rows = self.microcode.buffers[words[scratch]]["ring"] if scratch else rows
         made = _Operator(call, words["channel"] if row.is_transfer else None, rows, max(block_rows, 1))
-        for key, blob in packed(call, self.known).items():
+        for key, constant in call.constants.items():
+            blob = packed_constant(row.packing(key), constant, self.known)
             memory, at = self._memory(words[f"{key}_base"]), words[f"{key}_offset"]
             if at + len(blob) > memory.size:
                 self._note_outside(f"{_who(call)}: {key}", memory, at + len(blob))
@@ -355,14 +356,14 @@ class _Run:
         """Return the memory of a base; an empty one where the program has no such memory."""
         memory = self.memories.get(word)
         if memory is None:
-            memory = self.memories[word] = Memory(base_text(word), 0)
+            memory = self.memories[word] = _memory_of(word, 0)
         return memory
 
     def _find_misplaced(self, operator: _Operator) -> None:
         """Note the buffers in a memory that no call writes, or that kernels do not access, where tensors are copied to a memory of the NPU."""
         call = operator.call
         for operand in operator.writes:
-            if operand.memory.name.startswith(("WEIGHTS", "INPUT")):
+            if not operand.memory.is_written:
                 self.findings.append(f"{_who(call)}: {operand.name} is in {operand.memory.name}, which nothing writes")
         if operator.channel is not None or not self.schedule.is_tiled:
             return
@@ -510,6 +511,12 @@ _EXTENTS, _PITCHES, _PLACE = (
     for names in (*zip(*_AXES, strict=True), ("base", "offset", "ring", "col0", "channel0"))
 )
 """Of the words of a buffer the extents, the pitches, and those that place the buffer in a memory."""
+
+
+def _memory_of(word: int, size: int) -> Memory:
+    """Return the memory of a base."""
+    name = base_text(word)
+    return Memory(name, size, is_written=not name.startswith(("WEIGHTS", "INPUT")))
 
 
 def _new(storage: Storage) -> str:

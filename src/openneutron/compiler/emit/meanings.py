@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-Meanings = npt.NDArray[np.int32]
+Meanings = npt.NDArray[np.signedinteger]
 
 Axes = tuple[tuple[int, int], ...]
 """Counts and pitches in bytes, the smallest pitch first."""
@@ -24,7 +23,8 @@ FEW_RUNS = 4
 SOME_RUNS = 64
 """Up to so many runs of an array are copied and compared as bytes: what NumPy takes for a small array is more."""
 
-NUMBER_BYTES = 4
+NUMBER_BYTES = (1, 2, 4)
+"""The bytes of a meaning in an array: as few as the largest number takes, since most programs have few meanings."""
 
 PIECE = 4096
 """So many meanings of an array are compared at a time: a copy of them takes no new memory of the system."""
@@ -33,37 +33,37 @@ UNDEFINED = 0
 """The meaning of bytes that were never written."""
 
 
-@dataclass(slots=True, eq=False)
 class Shape:
-    """The bytes of a window without their address: ``run`` bytes, again at each step along the axes."""
+    """The bytes of a window without their address: ``run`` bytes, again at each step along the axes.
 
-    run: int
-    axes: Axes = ()
-    reach: int = field(init=False)
-    """The bytes from the first one to the end of the last one."""
-    runs: int = field(init=False)
-    places: Sequence[int] = field(init=False)
-    """The places of the runs where they are some, else empty."""
+    ``reach``: the bytes from the first one to the end of the last one. ``places``: those of the runs where they are some, else empty.
+    """
 
-    def __post_init__(self) -> None:
-        reach, runs = self.run, 1
-        for count, pitch in self.axes:
-            reach += (count - 1) * pitch
-            runs *= count
-        self.reach, self.runs = reach, runs
-        self.places = _places(self.axes) if runs <= SOME_RUNS else ()
+    __slots__ = ("axes", "places", "reach", "run", "runs")
+
+    def __init__(self, run: int, axes: Axes = ()) -> None:
+        self.run, self.axes = run, axes
+        self.reach, self.runs = run, 1
+        self.places: Sequence[int] = (0,)
+        if axes:
+            for count, pitch in axes:
+                self.reach += (count - 1) * pitch
+                self.runs *= count
+            self.places = _places(axes) if self.runs <= SOME_RUNS else ()
 
     @staticmethod
     def of(axes: Iterable[tuple[int, int]], element_bytes: int) -> Shape:
         """Return the shape of the elements along these axes. Elements side by side become runs; overlapping ones count once."""
         run, outer = element_bytes, list[tuple[int, int]]()
-        for pitch, count in sorted((pitch, count) for count, pitch in axes if count > 1 and pitch):
-            if not outer and pitch <= run:
-                run += (count - 1) * pitch
-            elif outer and pitch == math.prod(outer[-1]):
+        for pitch, count in sorted([(pitch, count) for count, pitch in axes if count > 1 and pitch]):
+            if not outer:
+                if pitch <= run:
+                    run += (count - 1) * pitch
+                    continue
+            elif pitch == outer[-1][0] * outer[-1][1]:
                 outer[-1] = outer[-1][0] * count, outer[-1][1]
-            else:
-                outer.append((count, pitch))
+                continue
+            outer.append((count, pitch))
         return Shape(run, tuple(outer))
 
     @property
@@ -89,19 +89,22 @@ def _places(axes: Axes) -> Sequence[int]:
     return tuple(map(sum, product(*(range(0, count * pitch, pitch) for count, pitch in reversed(axes)))))
 
 
-_NO_MEANINGS: Meanings = np.empty(0, np.int32)
+_NO_MEANINGS: Meanings = np.empty(0, np.int8)
 
 
 @dataclass(slots=True)
 class Memory:
     """The meanings of a memory's bytes, a number for each; negative while a copy writes them. Runs of bytes with one meaning are one entry
-    of ``values``, from ``starts`` on; None where the meanings are in ``array``, at the same addresses. ``touched``: the end of the bytes
-    that were accessed. ``writes``: the number of writes so far."""
+    of ``values``, from ``starts`` on; None where the meanings are in ``array``, at the same addresses. ``is_written``: kernels may write
+    it. ``touched``: the end of the bytes that were accessed. ``writes``: the number of writes so far. ``largest``: no meaning is larger, or
+    smaller than its negative."""
 
     name: str
     size: int
+    is_written: bool = True
     touched: int = 0
     writes: int = 0
+    largest: int = 127
     starts: list[int] = field(default_factory=lambda: [0])
     values: list[int | None] = field(default_factory=lambda: [UNDEFINED])
     array: Meanings = field(default_factory=lambda: _NO_MEANINGS)
@@ -114,6 +117,8 @@ class Memory:
     def write(self, at: int, shape: Shape, meaning: int) -> None:
         """Give bytes a meaning."""
         self.writes += 1
+        if abs(meaning) > self.largest:
+            self._widen(abs(meaning))
         if shape.runs <= FEW_RUNS:
             for start in shape.places:
                 self._put(at + start, at + start + shape.run, meaning)
@@ -128,6 +133,8 @@ class Memory:
         value = self.values[index]
         if value is not None and (index + 1 == len(self.starts) or self.starts[index + 1] >= at + shape.reach):
             return value == meaning
+        if abs(meaning) > self.largest:
+            return False
         if shape.runs <= FEW_RUNS:
             return all(self._run_holds(at + start, at + start + shape.run, meaning) for start in shape.places)
         if shape.places:
@@ -140,12 +147,18 @@ class Memory:
         self._fill_array(at, at + shape.reach)
         return shape.of_array(self.array, at)
 
+    def _widen(self, number: int) -> None:
+        """Have the array take this number too."""
+        size = next(size for size in NUMBER_BYTES if number < 1 << 8 * size - 1)
+        self.array = self.array.astype(f"i{size}")
+        self.largest = (1 << 8 * size - 1) - 1
+
     def _fill_array(self, first: int, end: int) -> None:
         """Let the array have the meanings of a range."""
         starts, values = self.starts, self.values
         if not self.array.size:
             # The system gives memory to the pages of an array that are used, not to all.
-            self.array = np.empty(self.size, np.int32)
+            self.array = np.empty(self.size, self.array.dtype)
         index = bisect_right(starts, first) - 1
         while index < len(starts) and starts[index] < end:
             value = values[index]
@@ -156,11 +169,12 @@ class Memory:
             index += 1
 
     def _array_holds(self, meaning: int, run: int, starts: Iterable[int]) -> bool:
-        array, numbers = self.array.data.cast("B"), _numbers(meaning, min(run, PIECE))
+        each = self.array.itemsize
+        array, numbers = self.array.data.cast("B"), _numbers(meaning, min(run, PIECE), each)
         for start in starts:
             for first in range(start, start + run, PIECE):
-                size = min(PIECE, start + run - first) * NUMBER_BYTES
-                place = first * NUMBER_BYTES
+                size = min(PIECE, start + run - first) * each
+                place = first * each
                 if array[place : place + size].tobytes() != numbers[:size]:
                     return False
         return True
@@ -203,6 +217,6 @@ class Memory:
         starts[begin:behind], values[begin:behind] = new_starts, new_values
 
 
-def _numbers(meaning: int, count: int) -> bytes:
-    """Return the bytes of an array of one meaning."""
-    return meaning.to_bytes(NUMBER_BYTES, sys.byteorder, signed=True) * count
+def _numbers(meaning: int, count: int, size: int) -> bytes:
+    """Return the bytes of an array of one meaning, each of ``size`` bytes."""
+    return meaning.to_bytes(size, sys.byteorder, signed=True) * count

@@ -69,10 +69,11 @@ Packed = dict[tuple[int, Packing], bytes]
 
 def packed(call: KernelCall, known: Packed | None = None) -> dict[str, bytes]:
     """Return the bytes of a call's constants. ``known`` gets those that it does not hold; its constants live as long."""
-    return {key: _packed(call.packing(key), constant, known) for key, constant in call.constants.items()}
+    return {key: packed_constant(call.packing(key), constant, known) for key, constant in call.constants.items()}
 
 
-def _packed(packing: Packing, constant: Constant, known: Packed | None) -> bytes:
+def packed_constant(packing: Packing, constant: Constant, known: Packed | None) -> bytes:
+    """Return the bytes of a constant; see ``packed``."""
     if known is None:
         return PACKERS[packing](constant)
     key = id(constant), packing
