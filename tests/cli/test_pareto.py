@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from openneutron import litert
 from openneutron.report.pareto import BudgetPoint, pareto_table
 from openneutron.report.text import plain
+from scripts.published_networks import Chain
 from tests.cli.conftest import Command
 
 
@@ -66,6 +68,19 @@ def test_what_can_not_be_drawn_or_does_not_run_is_refused(openneutron: Command) 
     ):
         ended = openneutron("pareto", *arguments)
         assert (ended.code, ended.out, ended.err) == (2, "", message)
+
+
+def test_no_budget_is_larger_than_the_chips_memory(openneutron: Command, tmp_path: Path) -> None:
+    chain = Chain("large", (1, 192, 192, 8))
+    for _ in range(3):
+        chain.conv(8, 3)
+    path = tmp_path / "large.tflite"
+    path.write_bytes(litert.write(chain.graph()))
+    arguments = str(path), "--target", "mcxn94x"
+    points = json.loads(openneutron("pareto", *arguments, "--json").out)["points"]
+    assert points[-1]["sram_budget_kib"] == 416 < 2 * 192 * 192 * 8 / 1024
+    (made,) = [json.loads(openneutron("compile", *arguments, "-o", str(tmp_path / "made.tflite"), "--json").out)]
+    assert points[-1]["modelled_ms"] == made["modelled_milliseconds"]
 
 
 def test_memory_is_rounded_up() -> None:

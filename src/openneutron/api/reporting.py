@@ -55,7 +55,8 @@ def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[
 def points_of(model: CompiledResult) -> tuple[BudgetPoint, ...]:
     """Return compiles of the model from the least memory to whole tensors, each faster than all with less memory.
 
-    A search gives the budgets, and a compile with each of them the figures.
+    A search gives the budgets, and a compile with each of them the figures. No budget is larger than the chip's SRAM, which whole tensors
+    may exceed.
     """
     graphs, target, options = model.graphs, model.report.target, model.compile_options
     if not graphs:
@@ -65,7 +66,8 @@ def points_of(model: CompiledResult) -> tuple[BudgetPoint, ...]:
         for done, graph in enumerate(graphs, 1):
             fronts.append(front(graph, target, options))
             advance(done, len(graphs))
-    budgets = dict.fromkeys(-(-point.sram_bytes // 1024) for point in one_after_the_other(fronts))
+    found, most = one_after_the_other(fronts), int(target.sram.value)
+    budgets = dict.fromkeys(min(-(-point.sram_bytes // 1024), most) for point in found)
     points = []
     with step("Compiling each budget", len(budgets)):
         for done, kib in enumerate(budgets, 1):
