@@ -83,10 +83,9 @@ class Flow:
         everything = (1 << len(self.before)) - 1
         here = [0] * len(self.before)
         for size, users, there in zip(self.sizes, self.users, self.from_start, strict=True):
-            defined, used = (
-                everything if there else 0,
-                everything if users > everything else 0,
-            )  # or the user of the outputs
+            defined = everything if there else 0
+            # The user of the outputs is behind all calls.
+            used = everything if users > everything else 0
             for user in bits(users & everything):
                 defined, used = defined | behind[user], used | ahead[user]
             for number in bits(defined & used | users & everything):

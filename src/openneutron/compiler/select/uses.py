@@ -36,8 +36,8 @@ class Uses:
         return Uses(storages, tuple(calls), writers, readers)
 
     def replaced(self, changes: Mapping[int, KernelCall | None], more: Sequence[Storage] = ()) -> Uses:
-        """Return the uses with other calls, or None, at some indices, and with further storages. The time depends on the changes, and not on
-        the number of calls."""
+        """Return the uses with other calls, or None, at some indices, and with further storages. The index is copied, and the operands of the
+        changed calls alone are looked at."""
         storages = self.storages.with_more(more) if more else self.storages
         calls, writers, readers = list(self.calls), dict(self.writers), dict(self.readers)
         for place, call in changes.items():
@@ -103,12 +103,11 @@ class Uses:
 
     def without_unread(self) -> Uses:
         """Return the uses without the calls whose only result has no reader any more."""
-        left, place = self, len(self.calls) - 1
-        while place >= 0:
+        left = self
+        for place in reversed(range(len(self.calls))):
             call = left.calls[place]
             if call is not None and left._is_unread(call):
                 left = left.replaced({place: None})
-            place -= 1
         return left
 
     def _is_unread(self, call: KernelCall) -> bool:
