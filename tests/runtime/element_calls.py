@@ -52,7 +52,6 @@ SOURCES = (
 )
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "portable": ("-DNEUTRON_PORTABLE_ONLY",),
-    "avx2": ("-DNEUTRON_WITHOUT_AVX512",),
     "native": (),
 }
 """The compiled sources: the portable code alone, or with the variants for the machine's processor."""

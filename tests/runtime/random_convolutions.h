@@ -14,14 +14,14 @@ typedef bool (*Variant)(const NeutronKernelCall *call);
 typedef struct {
     NeutronKernelCheck check;
     NeutronKernelRun portable;
-    Variant fast[2];
+    Variant fast;
 } Kernel;
 
 #if NEUTRON_X86_VARIANTS
-#define VARIANTS(name) name##_check, name##_run_portable, {name##_run_avx2, name##_run_avx512vnni}
+#define VARIANTS(name) name##_check, name##_run_portable, name##_run_avx2
 #else
 /* With the DSP extension, the portable run's place is taken by what the library runs. */
-#define VARIANTS(name) name##_check, name##_run, {NULL, NULL}
+#define VARIANTS(name) name##_check, name##_run, NULL
 #endif
 static const Kernel KERNELS[3] = {
     {VARIANTS(conv_2d_s8)},
@@ -29,11 +29,10 @@ static const Kernel KERNELS[3] = {
     {VARIANTS(depthwise_conv_2d_s8)},
 };
 
-static inline bool machine_has(int variant) {
+static inline bool machine_has_avx2(void) {
 #if NEUTRON_X86_VARIANTS
-    return variant == 0 ? neutron_has_avx2() : neutron_has_avx512vnni();
+    return neutron_has_avx2();
 #else
-    (void)variant;
     return false;
 #endif
 }
@@ -230,11 +229,9 @@ static inline int run(const Case *c, long *ran) {
                             c->params.weights_base != written && c->params.requant_base != written;
     if (comparable) add_to_checksum(want, c->output_size);
     int differences = 0;
-    for (int v = 0; v < 2; v++) {
-        if (!machine_has(v)) continue;
-        memcpy(output, before, c->output_size);
-        if (!KERNELS[c->kernel].fast[v](&call)) continue;
-        ran[1 + v]++;
+    memcpy(output, before, c->output_size);
+    if (machine_has_avx2() && KERNELS[c->kernel].fast(&call)) {
+        ran[1]++;
         if (comparable && memcmp(output, want, c->output_size) != 0) differences++;
     }
     free(input);
@@ -249,7 +246,7 @@ static inline int run(const Case *c, long *ran) {
 
 typedef struct {
     long accepted[2]; /* sound calls, and damaged ones */
-    long ran[3];      /* the portable run, and each variant */
+    long ran[2];      /* the portable run, and AVX2's */
     long differ;      /* calls on which the variants don't agree */
     long refused;     /* sound calls that were not accepted */
 } Totals;

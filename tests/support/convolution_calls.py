@@ -35,7 +35,6 @@ CPU_FLAGS = {
     "portable": (),
     "plain": (),
     "avx2": ("avx2",),
-    "avx512vnni": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"),
 }
 
 Int8Array = npt.NDArray[np.int8]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compile C sources once for all tests and all processes of a run.
 
-Many tests build the driver and the kernels, each with other flags, and most of the objects are the same nonetheless: a
-definition such as ``NEUTRON_WITHOUT_AVX512`` changes the text of three of a hundred sources.
+Many tests build the driver and the kernels, each with other flags. Most of the objects are the same nonetheless: a
+definition such as ``NEUTRON_MAX_WORK`` changes the preprocessed text of one of a hundred sources.
 """
 
 from __future__ import annotations

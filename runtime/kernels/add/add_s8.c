@@ -70,7 +70,7 @@ static NEUTRON_INLINE void add_block(const void *numbers, const int8_t *a, const
 static void add_row(const void *numbers, const NeutronTwoOperandRow *row) {
     neutron_for_each_block(numbers, row, add_block);
 }
-NEUTRON_ROWS_X86(add, neutron_sum)
+NEUTRON_ROW_AVX2(add, neutron_sum)
 
 void add_s8_run(const NeutronKernelCall *call) {
     const NeutronAddS8 *p = call->params;
@@ -80,7 +80,7 @@ void add_s8_run(const NeutronKernelCall *call) {
         .b_sign = p->b_multiplier < 0 ? -1 : 0,
         .result = neutron_result(p->output_multiplier, p->output_shift, p->output_zero_point, p->clamp_min, p->clamp_max),
     };
-    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, NEUTRON_FASTEST_ROW(add));
+    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, NEUTRON_FASTEST(add_row));
 }
 
 #endif

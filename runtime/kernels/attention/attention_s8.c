@@ -100,7 +100,7 @@ static NEUTRON_INLINE void add_block(const void *numbers, const int8_t *a, const
 }
 
 static void add_row(const void *numbers, const NeutronTwoOperandRow *row) { neutron_for_each_block(numbers, row, add_block); }
-NEUTRON_ROWS_X86(add, neutron_sum)
+NEUTRON_ROW_AVX2(add, neutron_sum)
 
 /* Copies the query to the scratch, contiguous and mapped by the table. */
 static NEUTRON_INLINE void take_query(const Attention *of, const uint8_t *from, int32_t pitch) {
@@ -238,7 +238,7 @@ static NEUTRON_INLINE void attend(const Attention *of, int32_t n, int32_t r, int
             .cols = 1,
             .length = of->keys,
         };
-        NEUTRON_FASTEST_ROW(add)(&of->sum, &row);
+        NEUTRON_FASTEST(add_row)(&of->sum, &row);
     }
     const int32_t largest = softmax_largest(of->scores, 1, of->keys);
     int32_t divisor = 0;

@@ -33,17 +33,9 @@ void conv_2d_1x1_s8_run_portable(const NeutronKernelCall *call);
 void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call);
 
 #if NEUTRON_X86_VARIANTS
-static inline bool neutron_has_avx512vnni(void) {
-    return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
 bool conv_2d_s8_run_avx2(const NeutronKernelCall *call);
 bool conv_2d_1x1_s8_run_avx2(const NeutronKernelCall *call);
 bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call);
-bool conv_2d_s8_run_avx512vnni(const NeutronKernelCall *call);
-bool conv_2d_1x1_s8_run_avx512vnni(const NeutronKernelCall *call);
-bool depthwise_conv_2d_s8_run_avx512vnni(const NeutronKernelCall *call);
 #endif
 
 /* ---- check ---------------------------------------------------------------------------------------------------------- */

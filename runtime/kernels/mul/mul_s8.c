@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::MulElementwise (integer_ops/mul.h). */
 #include "two_operands_dsp.h"
-#include "two_operands_x86.h"
+#include "two_operands_avx2.h"
 
 bool mul_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronMulS8 *p = params_block;
@@ -75,7 +75,7 @@ static NEUTRON_INLINE void mul_block(const void *numbers, const int8_t *a, const
 static void mul_row(const void *numbers, const NeutronTwoOperandRow *row) {
     neutron_for_each_block(numbers, row, mul_block);
 }
-NEUTRON_ROWS_X86(mul, product)
+NEUTRON_ROW_AVX2(mul, product)
 
 void mul_s8_run(const NeutronKernelCall *call) {
     const NeutronMulS8 *p = call->params;
@@ -84,7 +84,7 @@ void mul_s8_run(const NeutronKernelCall *call) {
         .b_zero_point = p->b_zero_point,
         .result = neutron_result(p->output_multiplier, p->output_shift, p->output_zero_point, p->clamp_min, p->clamp_max),
     };
-    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, NEUTRON_FASTEST_ROW(mul));
+    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, NEUTRON_FASTEST(mul_row));
 }
 
 #endif
