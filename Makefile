@@ -181,7 +181,7 @@ generate: $(VENV)/.dev
 
 clean:
 	rm -rf build dist demo_output bench/results .pytest_cache .ruff_cache .mypy_cache .hypothesis
-	rm -f src/openneutron/simulator/*.so $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench
+	rm -f src/openneutron/device/simulator/*.so $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench
 	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

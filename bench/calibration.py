@@ -99,8 +99,8 @@ def _demo(count: int) -> tuple[Any, list[tuple[Any, ...]]]:
     """The demo's network, trained for a while, and its images."""
     import torch
 
-    from openneutron.examples.demo import digits
-    from openneutron.examples.demo.train import Course, train
+    from openneutron.features.demo import digits
+    from openneutron.features.demo.train import Course, train
     from openneutron.pytorch.source.models.small import CifarNet
 
     torch.manual_seed(0)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.layout import bytes_outside
+from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.place.layout import bytes_outside
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.call_lists import for_cascades
 from openneutron.compiler.search.cascade.least_peak import boundary_bytes

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 from openneutron import targets
-from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.layout import lay_out
-from openneutron.compiler.memory.prefetch import PrefetchSearch, all_plans
+from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.place.layout import lay_out
+from openneutron.compiler.place.prefetch import PrefetchSearch, all_plans
 from openneutron.compiler.schedule.schedule import copy_cycles, durations, fetched_sizes, whole_schedule
 from openneutron.compiler.select.select import select_calls
 from openneutron.options import ARENA

@@ -46,7 +46,7 @@ def _speeds(model: Path) -> dict[str, float]:
 
     from openneutron import litert, targets
     from openneutron.compiler import compile_graph
-    from openneutron.simulator import Simulator
+    from openneutron.device.simulator import Simulator
 
     compiled = compile_graph(litert.read(model).graph, targets.get("imxrt700"))
     generator = np.random.default_rng(0)

@@ -54,8 +54,8 @@ def _over_budget() -> None:
 def _index_outside() -> None:
     """Look up row 9 of a table of four rows."""
     from openneutron.compiler import compile_graph
+    from openneutron.device.simulator import Simulator
     from openneutron.ir import constant
-    from openneutron.simulator import Simulator
 
     quant = per_tensor(0.05, 0)
     tensors = [

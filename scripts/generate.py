@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from openneutron.features.report import supported_ops
 from openneutron.isa import c_header
 from openneutron.isa import document as microcode_page
-from openneutron.report import supported_ops
 from scripts import (
     commands_page,
     drawings,

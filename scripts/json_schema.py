@@ -16,18 +16,18 @@ from openneutron.cli.output import SCHEMA_VERSION
 from openneutron.compiler import OperatorReport, Report
 from openneutron.compiler.emit.course import StepReport
 from openneutron.compiler.emit.report import MemoryItem
-from openneutron.diagnostics import OnCpu
-from openneutron.evaluation.results import PairResult
-from openneutron.profiling.profile import CpuProfile, OperatorProfile, Row
-from openneutron.report.accuracy import LayerAccuracy
-from openneutron.report.advice import Advice
-from openneutron.report.outputs import OutputAccuracy, PartAccuracy
-from openneutron.report.page.compare import Comparison
-from openneutron.report.page.data import ReportData
-from openneutron.report.repair import RepairReport
-from openneutron.report.summary import NOT_SHOWN, ConvertedSummary, Delegated
+from openneutron.device.timings import StepTime
+from openneutron.features.evaluation.results import PairResult
+from openneutron.features.profile.profile import CpuProfile, OperatorProfile, Row
+from openneutron.features.report.accuracy import LayerAccuracy
+from openneutron.features.report.advice import Advice
+from openneutron.features.report.outputs import OutputAccuracy, PartAccuracy
+from openneutron.features.report.page.compare import Comparison
+from openneutron.features.report.page.data import ReportData
+from openneutron.features.report.repair import RepairReport
+from openneutron.features.report.summary import NOT_SHOWN, ConvertedSummary, Delegated
+from openneutron.ir.diagnostics import OnCpu
 from openneutron.targets import Number
-from openneutron.timings import StepTime
 
 Schema = dict[str, Any]
 

@@ -13,7 +13,7 @@ from bench import arena, attention_budgets, child, ethos_u65, neutron_s, utilisa
 from bench.__main__ import SECTIONS
 from openneutron import targets
 from openneutron.compiler import compile_graph
-from openneutron.compiler.memory.place import Item, live_bound
+from openneutron.compiler.place.place import Item, live_bound
 from openneutron.litert import write
 from scripts.published_networks import Chain
 from tests.support.attention_graphs import block

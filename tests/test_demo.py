@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from openneutron.cli import main as openneutron_command
-from openneutron.examples.demo import digits, main_job
-from openneutron.examples.demo.digits import Digits
-from openneutron.examples.demo.main_job import Outcome
-from openneutron.examples.demo.train import train
+from openneutron.features.demo import digits, main_job
+from openneutron.features.demo.digits import Digits
+from openneutron.features.demo.main_job import Outcome
+from openneutron.features.demo.train import train
 from openneutron.pytorch.source.models.small import CifarNet
 from scripts.json_schema import schema
 from tests.support.json_schema import violations

@@ -12,7 +12,7 @@ import pytest
 
 import openneutron
 from openneutron import litert
-from openneutron.mixed import compile_file
+from openneutron.device.mixed import compile_file
 from openneutron.pytorch.source import models
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,8 @@ import inspect
 import pytest
 
 import openneutron
-from openneutron import flags, options
+from openneutron import options
+from openneutron.options import flags
 
 NAMES = [name for name in openneutron.__all__ if name != "__version__"]
 SECTIONS = ("Args:", "Returns:", "Raises:")
@@ -60,8 +61,8 @@ RESULTS = (
     ("openneutron.api.litert", "CompiledLiteRTModel"),
     ("openneutron.api.load", "LoadedFile"),
     ("openneutron.api.pytorch", "CompiledModel"),
-    ("openneutron.export", "Bundle"),
-    ("openneutron.report", "Summary"),
+    ("openneutron.features.export", "Bundle"),
+    ("openneutron.features.report", "Summary"),
 )
 """The classes of the objects that public functions return."""
 

@@ -10,8 +10,8 @@ import pytest
 
 from openneutron import litert
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.device.mixed import compile_file, part_name
 from openneutron.ir import Graph, Tensor, per_tensor
-from openneutron.mixed import compile_file, part_name
 from tests.support.litert_files import mixed_file
 from tests.support.made_networks import SIGNED, Layers
 from tests.support.oracle import TARGET

@@ -9,10 +9,10 @@ import pytest
 
 from openneutron import litert
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa.rows import ALIGNMENT
-from openneutron.simulator import Simulator
 from scripts.published_networks import cifarnet
 from tests.support import oracle, random_graphs
 

@@ -12,9 +12,9 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.select.calls import View
-from openneutron.mixed import compile_file
+from openneutron.device.mixed import compile_file
+from openneutron.device.simulator import Moment, Simulator
 from openneutron.ops.shape import VIEWS
-from openneutron.simulator import Moment, Simulator
 from tests.support.oracle import TARGET, random_inputs
 
 KIB = 1024

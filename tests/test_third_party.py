@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from openneutron.third_party import older_objects_kept
+from openneutron.device.third_party import older_objects_kept
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import openneutron
-from openneutron import litert, timings
+from openneutron import litert
 from openneutron.cli import main
-from openneutron.timings import OTHER, StepTime, Timings, advance, measured, step
+from openneutron.device import timings
+from openneutron.device.timings import OTHER, StepTime, Timings, advance, measured, step
 from scripts.published_networks import cifarnet
 
 

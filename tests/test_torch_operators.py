@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from torch._export import utils
 
-from openneutron.third_party import OPERATORS_LISTED_ONCE
+from openneutron.device.third_party import OPERATORS_LISTED_ONCE
 
 LISTING = OPERATORS_LISTED_ONCE.name
 

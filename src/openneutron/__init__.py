@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from openneutron.api.compile import compile as compile
     from openneutron.api.evaluate import evaluate as evaluate
     from openneutron.api.load import load as load
-    from openneutron.export import export_bundle as export_bundle
+    from openneutron.features.export import export_bundle as export_bundle
     from openneutron.options import CompileOptions as CompileOptions
     from openneutron.options import DataOptions as DataOptions
     from openneutron.options import DelegationOptions as DelegationOptions
@@ -41,7 +41,7 @@ _HOMES = {
     "DataOptions": "openneutron.options",
     "LoadingOptions": "openneutron.options",
     "OutputOptions": "openneutron.options",
-    "export_bundle": "openneutron.export",
+    "export_bundle": "openneutron.features.export",
     "CustomDelegationOptions": "openneutron.pytorch.backend.custom_delegation_options",
     "NeutronTargetSpec": "openneutron.pytorch.backend.neutron_target_spec",
     "NeutronPartitioner": "openneutron.pytorch.neutron_partitioner",

@@ -14,11 +14,11 @@ import pytest
 
 import openneutron
 from openneutron import CompileOptions, litert
-from openneutron.cache import fronts, programs
-from openneutron.cache.programs import key_of, read, written
 from openneutron.cli import main
 from openneutron.compiler import compile_graph
 from openneutron.compiler.search.pareto import Point
+from openneutron.device.cache import fronts, programs
+from openneutron.device.cache.programs import key_of, read, written
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import Graph
 from openneutron.targets import get

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from openneutron.cache import fronts, programs
 from openneutron.compiler import Compiled, compile_graph
+from openneutron.device.cache import fronts, programs
 from tests.support import oracle, random_graphs
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.cache import Store, opened
-from openneutron.cache.store import ABANDONED_SECONDS
+from openneutron.device.cache import Store, opened
+from openneutron.device.cache.store import ABANDONED_SECONDS
 from openneutron.errors import InvalidOptionError
 
 KEY, OTHER = "0" * 64, "1" * 64
@@ -87,7 +87,7 @@ def test_the_entries_used_least_recently_go(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from openneutron.cache import Store
+from openneutron.device.cache import Store
 Path.chmod = lambda *_: os._exit(9)
 Store(Path(sys.argv[1])).put("program", sys.argv[2], b"bytes")
 """
@@ -111,7 +111,7 @@ def test_a_process_killed_while_it_writes_leaves_no_entry(tmp_path: Path) -> Non
 SEVERAL = """
 import sys
 from pathlib import Path
-from openneutron.cache import Store
+from openneutron.device.cache import Store
 store = Store(Path(sys.argv[1]), limit_bytes=30_000)
 for index in range(60):
     key, content = f"{index % 7:064x}", bytes([index % 7]) * 9000

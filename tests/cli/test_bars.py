@@ -12,9 +12,9 @@ from rich.console import Console
 
 from openneutron.cli import output
 from openneutron.cli.bars import bars, left
+from openneutron.device.timings import measured, remark, step
+from openneutron.features.sweep import Compiling, grid, opened, run
 from openneutron.options import QuantizationOptions
-from openneutron.sweep import Compiling, grid, opened, run
-from openneutron.timings import measured, remark, step
 
 
 @pytest.mark.parametrize(

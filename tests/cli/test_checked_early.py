@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from openneutron.cli.model_source import DataParameters, check_early
+from openneutron.device.data.python_function import PythonFunction
 from openneutron.errors import InvalidModelError
-from openneutron.python_function import PythonFunction
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_the_compiler_itself_needs_no_command_line() -> None:
     program = (
         "import sys\n"
         "for name in ('rich', 'typer'): sys.modules[name] = None\n"
-        "import openneutron.compiler, openneutron.litert, openneutron.mixed, openneutron.simulator\n"
+        "import openneutron.compiler, openneutron.litert, openneutron.device.mixed, openneutron.device.simulator\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

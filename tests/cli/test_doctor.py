@@ -14,8 +14,8 @@ import pytest
 
 from openneutron.cli import doctor as checks
 from openneutron.cli.doctor import Check, Requirement, State
-from openneutron.report.text import plain
-from openneutron.third_party import EXTRAS
+from openneutron.device.third_party import EXTRAS
+from openneutron.features.report.text import plain
 from tests.cli.conftest import Command
 
 FINE = Check("C++ compiler", State.FINE, "c++")
@@ -125,7 +125,7 @@ def test_headers_of_another_build_have_another_delegate(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_was_not_built_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from openneutron.simulator import simulator as library
+    from openneutron.device.simulator import simulator as library
 
     library.library.cache_clear()
     monkeypatch.setattr(library, "LIBRARY", tmp_path / "libneutron.so")

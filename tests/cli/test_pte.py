@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from openneutron import pte
+from openneutron.device import pte
 from tests.cli.conftest import Command
 from tests.support import programs
 from tests.support.delegate_calls import SHAPE, Inverts, method, plain, random_bytes

@@ -14,8 +14,8 @@ from torch import nn
 
 from openneutron.cli.model_source import BUILT_IN, BuiltInModel, DataParameters, ExportedFile, check_early, parse
 from openneutron.cli.pytorch_source import Loaded, load, samples
+from openneutron.device.data.python_function import PythonFunction
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.python_function import PythonFunction
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.exporting import ModelInputs, aten_graph
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.report.page.draw import converter
-from openneutron.report.page.page import data_of
+from openneutron.features.report.page.draw import converter
+from openneutron.features.report.page.page import data_of
 from tests.cli.conftest import Command
 
 
@@ -126,7 +126,7 @@ COMPILES = """
 import sys
 from openneutron.cli import main
 code = main(["compile", "mixed.tflite", "-q"])
-print(sorted(name for name in sys.modules if name.startswith(("openneutron.report.page", "vl_convert", "openneutron.api.reporting"))))
+print(sorted(name for name in sys.modules if name.startswith(("openneutron.features.report.page", "vl_convert", "openneutron.api.reporting"))))
 sys.exit(code)
 """
 

@@ -63,7 +63,7 @@ def test_a_compile_of_a_small_tflite_imports_neither_solver_nor_interpreter(tmp_
     packages, modules = imported(tmp_path, "compile", str(model), "-o", str(tmp_path / "out.tflite"))
     assert packages == TYPER & packages | {"ai_edge_litert", "flatbuffers", "numpy", "rich"}
     unused = {"ai_edge_litert.interpreter", "hashlib", "importlib.metadata", "numpy.random", "rich.progress"}
-    unused |= {"openneutron.litert.interpret", "openneutron.simulator"}
+    unused |= {"openneutron.litert.interpret", "openneutron.device.simulator"}
     assert unused & modules == set()
     assert not any(name.startswith("openneutron.pytorch") for name in modules)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from openneutron.cli import main
-from openneutron.mixed import FileSimulator
+from openneutron.device.mixed import FileSimulator
 from tests.support.stream_files import compiled_stream
 
 FRAMES = np.random.default_rng(0).integers(-128, 128, (12, 1, 1, 4, 2)).astype(np.int8)

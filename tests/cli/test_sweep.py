@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from openneutron import litert
-from openneutron.mixed import CompiledFile
+from openneutron.device.mixed import CompiledFile
 from scripts.published_networks import cifarnet
 from tests.cli.conftest import Command
 from tests.support.chip_files import changed_chip

@@ -7,8 +7,8 @@ import pytest
 from executorch.backends.nxp.backend.neutron_map import NeutronMap
 
 from openneutron import litert
-from openneutron.compat.eiq_neutron_sdk import neutron_converter
-from openneutron.compat.eiq_neutron_sdk.neutron_converter import CompilationContext
+from openneutron.features.compat.eiq_neutron_sdk import neutron_converter
+from openneutron.features.compat.eiq_neutron_sdk.neutron_converter import CompilationContext
 from openneutron.isa import decode
 from openneutron.isa.facts import facts_of
 from openneutron.isa.steps import calls

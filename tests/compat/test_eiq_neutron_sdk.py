@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from openneutron import litert
-from openneutron.compat import eiq_neutron_sdk as sdk
-from openneutron.compat.eiq_neutron_sdk import neutron_converter, neutron_library_utils
+from openneutron.device.mixed import FileSimulator
 from openneutron.errors import InvalidOptionError, InvalidProgramError, InvalidTargetError
+from openneutron.features.compat import eiq_neutron_sdk as sdk
+from openneutron.features.compat.eiq_neutron_sdk import neutron_converter, neutron_library_utils
 from openneutron.ir import DType, Graph, Node, Tensor, per_tensor
 from openneutron.isa import kernel_selection
 from openneutron.litert.neutron_graph import FoundNode, find
-from openneutron.mixed import FileSimulator
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import mixed_file
 from tests.support.oracle import random_inputs, reference_outputs
@@ -134,7 +134,7 @@ def test_another_sdk_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         sdk.install()
     assert str(caught.value) == (
         "eiq_neutron_sdk: another package of this name is imported already (/sdk/eiq_neutron_sdk/__init__.py). "
-        "Call openneutron.compat.eiq_neutron_sdk.install() before anything imports it."
+        "Call openneutron.features.compat.eiq_neutron_sdk.install() before anything imports it."
     )
     assert sys.modules["eiq_neutron_sdk"] is theirs
 
@@ -149,10 +149,10 @@ import eiq_neutron_sdk.neutron_library_utils as utils
 print(neutron_converter.__name__, utils.isNeutronTarget("imxrt700"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("openneutron.compat.eiq_neutron_sdk.neutron_converter True\n", "")
+    assert (done.stdout, done.stderr) == ("openneutron.features.compat.eiq_neutron_sdk.neutron_converter True\n", "")
 
 
-MERGE = "openneutron.compat.eiq_neutron_sdk.neutron_library_utils.merge_kernel_selection_code"
+MERGE = "openneutron.features.compat.eiq_neutron_sdk.neutron_library_utils.merge_kernel_selection_code"
 
 
 def test_merging_from_the_command_line(tmp_path: Path) -> None:

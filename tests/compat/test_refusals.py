@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from openneutron import litert
-from openneutron.compat import eiq_neutron_sdk as sdk
-from openneutron.compat.eiq_neutron_sdk.neutron_converter import RefusedModelError
-from openneutron.converter.kernel_selections import read_selection
+from openneutron.device.converter.kernel_selections import read_selection
 from openneutron.errors import InvalidModelError
+from openneutron.features.compat import eiq_neutron_sdk as sdk
+from openneutron.features.compat.eiq_neutron_sdk.neutron_converter import RefusedModelError
 from openneutron.ir import DType, Graph, Node, Tensor, per_tensor
 from tests.cortex_m33.firmware import required
 from tests.support.litert_files import mixed_file

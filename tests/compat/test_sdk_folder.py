@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import openneutron
-from openneutron.compat import sdk_folder
-from openneutron.compat.executor_runner import main as run
 from openneutron.errors import InvalidOptionError, MissingToolError
+from openneutron.features.compat import sdk_folder
+from openneutron.features.compat.executor_runner import main as run
 from tests.cortex_m33.firmware import required
 
 EXPECTED = """
@@ -51,7 +51,7 @@ def test_what_executorchs_tests_look_for_is_found(tmp_path: Path) -> None:
     assert done.stderr == ""
     version, programs = done.stdout.splitlines()
     here = openneutron.__version__
-    assert version == f"{here} {here} openneutron.compat.eiq_neutron_sdk.neutron_converter"
+    assert version == f"{here} {here} openneutron.features.compat.eiq_neutron_sdk.neutron_converter"
     assert programs == f"{folder / 'bin/nsys'} {folder / 'bin/nxp_executor_runner'}"
     said = subprocess.run([folder / "bin/nsys", "--version"], capture_output=True, text=True, check=True).stdout
     assert said == f"openneutron {here}\n"

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from openneutron import litert, pte
+from openneutron import litert
+from openneutron.device import pte
+from openneutron.device.mixed import FileSimulator
 from openneutron.isa import decode, kernel_selection, payload
 from openneutron.isa.steps import calls
-from openneutron.mixed import FileSimulator
 from openneutron.pytorch.run.runner import Runner
 from tests.support.oracle import random_inputs, reference_outputs
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program of its own: CifarNet through the unmodified executorch.backends.nxp, compiled by openneutron.compat.
+"""A program of its own: CifarNet through the unmodified executorch.backends.nxp, compiled by openneutron.features.compat.
 
     python upstream_flow.py FOLDER
 
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 import openneutron
-from openneutron.compat import eiq_neutron_sdk
+from openneutron.features.compat import eiq_neutron_sdk
 
 MODEL = "cifarnet"
 

@@ -11,7 +11,7 @@ import pytest
 
 from bench.lower_bound import bounds, memory_bounds
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade.network import Network, network, segment
 from openneutron.compiler.search.cascade.progress import Paced, Pacing, cycles_of, rounds

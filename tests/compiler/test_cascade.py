@@ -10,8 +10,8 @@ import pytest
 
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.schedule.schedule import Loop, Rows, Whole
+from openneutron.device.simulator import Simulator
 from openneutron.isa import decode, encode
-from openneutron.simulator import Simulator
 from tests.support import oracle
 from tests.support.hand_made_cascade import compiled_with, three_operators
 from tests.support.programs import instruction

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.search.pareto import pareto
 from openneutron.compiler.select.select import select_calls
 from openneutron.compiler.select.selections import selections

@@ -13,11 +13,11 @@ import pytest
 import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.device.simulator import Simulator
+from openneutron.device.simulator.simulator import library
 from openneutron.errors import DriverError
+from openneutron.features.profile.profile import modelled
 from openneutron.ir import DType, Graph
-from openneutron.profiling.profile import modelled
-from openneutron.simulator import Simulator
-from openneutron.simulator.simulator import library
 from tests.support import oracle
 from tests.support.altered_programs import CODES
 from tests.support.c_api import Config, Copy, Wait

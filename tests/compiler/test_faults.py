@@ -13,10 +13,10 @@ import pytest
 
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph, driver
+from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError, CompilerFaultError
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, decode, encode
-from openneutron.simulator import Simulator
 from tests.support import oracle, stateful_graphs
 from tests.support.hand_made_cascade import three_operators
 

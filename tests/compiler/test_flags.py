@@ -9,7 +9,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import flags_of, size_in_bytes, with_flags
+from openneutron.options.flags import flags_of, size_in_bytes, with_flags
 
 FLAGS = flags_of(CompileOptions)
 THERE_ARE = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.ir import Graph, Node, constant, per_tensor
 from tests.support import oracle
 from tests.support.small_graphs import ATTRS, dilated_image

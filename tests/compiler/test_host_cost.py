@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from openneutron import litert, targets
 from openneutron.compiler.cost.host import HostKind, HostOperator, host_cycles, kind_of
-from openneutron.mixed import compile_file
-from openneutron.report.summary import of_compiled_file
-from openneutron.report.text import summary_rows
+from openneutron.device.mixed import compile_file
+from openneutron.features.report.summary import of_compiled_file
+from openneutron.features.report.text import summary_rows
 from tests.support.litert_files import mixed_file
 
 TARGET = targets.get("imxrt700")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.search.cascade import search
 from openneutron.compiler.search.fit import Task
 from openneutron.compiler.select.select import select_calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
 
 QUANT = per_tensor(0.5, -3)

@@ -9,7 +9,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.schedule.needs import _is_mergeable, _pieces, merge_columns
 from openneutron.compiler.search import fit
 from openneutron.compiler.select.calls import KernelCall

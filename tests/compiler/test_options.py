@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from openneutron.cli.parameters import of_flags
 from openneutron.compiler import CompileOptions
-from openneutron.converter import get
+from openneutron.device.converter import get
 from openneutron.errors import InvalidOptionError, InvalidTargetError
-from openneutron.flags import flags_of, option, with_flags
 from openneutron.options import CONVERTERS
+from openneutron.options.flags import flags_of, option, with_flags
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.call_lists import (
     MOST_CALLS,

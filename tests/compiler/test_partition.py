@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler.graph.partition import OnHost, OnNpu, Partitioning, extract, partition
+from openneutron.compiler.legalize.partition import OnHost, OnNpu, Partitioning, extract, partition
 from openneutron.ir import DType, Graph, Node, Tensor, constant
 from tests.support.oracle import activation, graph_of
 

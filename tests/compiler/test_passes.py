@@ -11,7 +11,7 @@ import pytest
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import checked, finish
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.passes import in_two_passes, norm_bytes
 from openneutron.compiler.schedule.schedule import Rows, Schedule, Step, Whole

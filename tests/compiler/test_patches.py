@@ -14,7 +14,7 @@ import pytest
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
 from openneutron.compiler.driver import checked, finish
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade.choose import schedule_of
 from openneutron.compiler.search.cascade.network import Network, mirrored, network, segment

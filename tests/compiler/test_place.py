@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler.memory.place import Item, live_bound, place
+from openneutron.compiler.place.place import Item, live_bound, place
 
 ITEMS = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12), st.integers(0, 5)), min_size=1, max_size=14).map(
     lambda rows: [Item(f"t{i}", 16 * size, first, first + length) for i, (size, first, length) in enumerate(rows)]

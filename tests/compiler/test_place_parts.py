@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bench.arena import greedy_by_size
-from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.place import (
+from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.place.place import (
     MANY_ITEMS,
     Candidate,
     Item,
@@ -22,8 +22,8 @@ from openneutron.compiler.memory.place import (
     place,
     place_parts,
 )
-from openneutron.compiler.memory.place_below import place_below
-from openneutron.compiler.memory.place_exact import place_exactly
+from openneutron.compiler.place.place_below import place_below
+from openneutron.compiler.place.place_exact import place_exactly
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade import CascadeSearch
 from openneutron.compiler.select.select import select_calls

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.schedule.planes import MOST_COLUMNS, patches_of_planes
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph

@@ -14,9 +14,9 @@ import pytest
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.emit.packing import packed
-from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.layout import Layout, lay_out
-from openneutron.compiler.memory.prefetch import (
+from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.place.layout import Layout, lay_out
+from openneutron.compiler.place.prefetch import (
     ENDLESS,
     ENOUGH,
     PrefetchPlan,
@@ -25,7 +25,7 @@ from openneutron.compiler.memory.prefetch import (
     fastest_plan,
     good_plan,
 )
-from openneutron.compiler.memory.prefetch_trial import LOWEST, ORDERS, CutSteps, Simulation, Transfer
+from openneutron.compiler.place.prefetch_trial import LOWEST, ORDERS, CutSteps, Simulation, Transfer
 from openneutron.compiler.schedule.schedule import (
     Cuttable,
     Fetch,
@@ -42,11 +42,11 @@ from openneutron.compiler.schedule.schedule import (
 )
 from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.select.select import select_calls
+from openneutron.device.simulator.simulator import library
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import decode
 from openneutron.options import ARENA
-from openneutron.simulator.simulator import library
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
 from tests.support import oracle
 from tests.support.random_graphs import several

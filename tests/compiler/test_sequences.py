@@ -9,7 +9,7 @@ import pytest
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.driver import checked, finish
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence, turned
 from openneutron.compiler.select.select import select_calls

@@ -13,10 +13,10 @@ from openneutron import litert
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import checked
 from openneutron.compiler.schedule.schedule import Whole
+from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError, CompilerFaultError
 from openneutron.ir import Graph, Node, State
 from openneutron.isa import base, decode, encode, listing
-from openneutron.simulator import Simulator
 from tests.support import oracle, random_graphs
 from tests.support.random_images import batched_graph
 from tests.support.stateful_graphs import delayed, small, streaming_convolution, without_states

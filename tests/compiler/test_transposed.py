@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.select.rules.conv import groups_of, phases
 from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, constant, per_channel

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place, parts_may_be_faster
 from openneutron.compiler.schedule.schedule import spent_on_calls, whole_schedule
 from openneutron.compiler.search.fit import Task

@@ -8,7 +8,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.driver import checked, finish
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.schedule.windows import windows_apart

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from openneutron import converter
-from openneutron.compat import eiq_neutron_sdk
-from openneutron.converter.kernel_selections import selection_of
+from openneutron.device import converter
+from openneutron.device.converter.kernel_selections import selection_of
+from openneutron.device.mixed import FileSimulator
 from openneutron.errors import ConverterError, InvalidOptionError, MissingToolError
+from openneutron.features.compat import eiq_neutron_sdk
 from openneutron.isa.facts import with_facts
-from openneutron.mixed import FileSimulator
 from openneutron.options import CompileOptions
 from scripts.published_networks import cifarnet
 from tests.support import fake_sdk
@@ -68,8 +68,8 @@ def test_our_own_stand_in_is_not_taken_for_it() -> None:
     finally:
         eiq_neutron_sdk.uninstall()
     assert str(caught.value) == (
-        "eiq: eiq_neutron_sdk is openneutron.compat.eiq_neutron_sdk in this process, which is this project's compiler and "
-        "not NXP's. Call openneutron.compat.eiq_neutron_sdk.uninstall() first."
+        "eiq: eiq_neutron_sdk is openneutron.features.compat.eiq_neutron_sdk in this process, which is this project's compiler and "
+        "not NXP's. Call openneutron.features.compat.eiq_neutron_sdk.uninstall() first."
     )
 
 

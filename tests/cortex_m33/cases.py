@@ -14,9 +14,9 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
+from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError
 from openneutron.isa import Program, decode
-from openneutron.simulator import Simulator
 from tests.cortex_m33.firmware import Image, execute
 
 FAULT = 254

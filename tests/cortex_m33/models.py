@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import openneutron
-from openneutron import litert, pte, targets
+from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, Report, compile_graph
+from openneutron.device import pte
+from openneutron.device.simulator import Simulator
 from openneutron.ir import Graph
 from openneutron.isa import Program, decode, payload
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.options import CALLER
-from openneutron.simulator import Simulator
 from tests.support.made_networks import models_folder
 
 if TYPE_CHECKING:

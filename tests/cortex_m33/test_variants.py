@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from openneutron.device.simulator.simulator import require
 from openneutron.errors import DriverError
 from openneutron.isa import Program, aligned, base
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
-from openneutron.simulator.simulator import require
 from tests.cortex_m33.cases import Case, run
 from tests.cortex_m33.firmware import image, library
 from tests.cortex_m33.models import on_the_host, random_inputs

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from openneutron.data import ModelInput, Sample, source
+from openneutron.device.data import ModelInput, Sample, source
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import QuantParams
 

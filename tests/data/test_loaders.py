@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from openneutron.data import ModelInput, check, source
+from openneutron.device.data import ModelInput, check, source
 from openneutron.errors import InvalidOptionError
 
 FLOAT = np.dtype(np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from openneutron.data import ModelInput, Source, check, source
+from openneutron.device.data import ModelInput, Source, check, source
 from openneutron.errors import InvalidOptionError, MissingToolError
 from openneutron.ir import QuantParams
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from openneutron.data import ModelInput, check, source
+from openneutron.device.data import ModelInput, check, source
 from openneutron.errors import InvalidOptionError, MissingToolError
 
 FLOAT = np.dtype(np.float32)

@@ -14,11 +14,11 @@ from executorch.devtools import Inspector
 from executorch.devtools.inspector import TimeScale
 from executorch.runtime import Runtime
 
+from openneutron.device.simulator import Simulator
 from openneutron.errors import MissingToolError
 from openneutron.isa import with_checksum
 from openneutron.isa.payload import Format, Payload
 from openneutron.pytorch.run import delegate
-from openneutron.simulator import Simulator
 from tests.support import programs
 from tests.support.delegate_calls import SHAPE, method, plain, random_bytes
 from tests.support.foreign import foreign_payload

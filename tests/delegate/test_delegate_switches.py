@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from openneutron.export.runtime_sources import runtime_folder
+from openneutron.device.runtime_sources import runtime_folder
 from tests.support.objects import compiled
 from tests.support.tools import required
 
@@ -33,7 +33,7 @@ import ctypes, sys
 import torch
 from pathlib import Path
 from openneutron.pytorch.run import compile_delegate, delegate
-from openneutron.simulator import simulator as library
+from openneutron.device.simulator import simulator as library
 from tests.support.delegate_calls import method, plain, random_bytes
 from tests.support import programs
 
@@ -78,7 +78,7 @@ import torch
 from concurrent.futures import ThreadPoolExecutor
 from openneutron.pytorch.run import compile_delegate, delegate
 from openneutron.pytorch.run.method import opened
-from openneutron.simulator.simulator import library
+from openneutron.device.simulator.simulator import library
 from tests.support.delegate_calls import method, plain, random_bytes
 from tests.support import programs
 

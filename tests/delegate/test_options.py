@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from openneutron.device.simulator.simulator import LIBRARY
 from openneutron.isa.payload import Format, Payload
 from openneutron.pytorch.run import delegate
-from openneutron.simulator.simulator import LIBRARY
 from tests.support import programs
 
 ROOT = Path(__file__).parents[2]

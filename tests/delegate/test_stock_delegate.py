@@ -17,7 +17,8 @@ import pytest
 import torch
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 
-from openneutron import pte
+from openneutron.device import pte
+from openneutron.device.simulator.simulator import LIBRARY
 from openneutron.isa import payload, with_checksum
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
@@ -28,7 +29,6 @@ from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
 from openneutron.pytorch.run import delegate
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source import models
-from openneutron.simulator.simulator import LIBRARY
 from tests.support import stock
 from tests.support.runtime_builds import INCLUDES, driver_sources, kernel_sources
 

@@ -8,10 +8,10 @@ from collections.abc import Collection
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError
 from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode
-from openneutron.simulator import Simulator
 from scripts.published_networks import cifarnet
 from tests.support import programs, random_graphs
 from tests.support.altered_programs import altered

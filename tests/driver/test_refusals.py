@@ -11,8 +11,8 @@ import pytest
 
 from openneutron import litert
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.device.simulator.simulator import ModelConfig, library
 from openneutron.isa import Program
-from openneutron.simulator.simulator import ModelConfig, library
 from tests.support.altered_programs import CODES
 from tests.support.c_api import memory_at
 from tests.support.oracle import TARGET

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openneutron.device.simulator import Simulator
+from openneutron.device.simulator.simulator import DataConfig, ModelConfig, library
 from openneutron.isa import Program
-from openneutron.simulator import Simulator
-from openneutron.simulator.simulator import DataConfig, ModelConfig, library
 from tests.support import programs
 from tests.support.altered_programs import CODES
 from tests.support.c_api import Cache, Config, Copy, Counter, Port, Prepared, Wait, memory_at

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from openneutron.device.simulator import Moment, Simulator
+from openneutron.device.simulator.simulator import library, require
 from openneutron.errors import DriverError
 from openneutron.isa import Program, record
 from openneutron.isa.rows import NO_SOURCE, STATE
-from openneutron.simulator import Moment, Simulator
-from openneutron.simulator.simulator import library, require
 from tests.support import programs
 from tests.support.altered_programs import CODES, refusal, with_header
 

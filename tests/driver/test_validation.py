@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from openneutron.device.simulator import Simulator
+from openneutron.device.simulator.simulator import library, require
 from openneutron.errors import DriverError
 from openneutron.isa import Microcode, Record, base, rows
-from openneutron.simulator import Simulator
-from openneutron.simulator.simulator import library, require
 from tests.support import programs
 from tests.support.altered_programs import CODES, altered, changed, refusal, with_header, with_word
 

@@ -18,7 +18,7 @@ import pytest
 import openneutron
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.errors import InvalidOptionError
-from openneutron.evaluation import cluster
+from openneutron.features.evaluation import cluster
 from tests.evaluation.conftest import SAMPLES
 
 if find_spec("distributed") is None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from openneutron.data import Sample
+from openneutron.device.data import Sample
 from openneutron.errors import InvalidOptionError
-from openneutron.evaluation.metrics import check, metric, usual
+from openneutron.features.evaluation.metrics import check, metric, usual
 
 SCORES = [np.array([[0.1, 0.4, 0.4, 0.1]], np.float32)]
 

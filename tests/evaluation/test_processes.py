@@ -13,14 +13,14 @@ import pytest
 import openneutron
 from openneutron.api.evaluate import inputs
 from openneutron.api.litert import CompiledLiteRTModel
-from openneutron.cache.digests import LIBRARIES, code
+from openneutron.device.cache.digests import LIBRARIES, code
 from openneutron.errors import InvalidOptionError
-from openneutron.evaluation import Evaluation, processes
-from openneutron.evaluation.job import Job, evaluated
-from openneutron.evaluation.processes import _Pool
-from openneutron.evaluation.records import Failure, Record
-from openneutron.evaluation.samples import DataSet, shards
-from openneutron.evaluation.sides import NPU, TFLITE, Side
+from openneutron.features.evaluation import Evaluation, processes
+from openneutron.features.evaluation.job import Job, evaluated
+from openneutron.features.evaluation.processes import _Pool
+from openneutron.features.evaluation.records import Failure, Record
+from openneutron.features.evaluation.samples import DataSet, shards
+from openneutron.features.evaluation.sides import NPU, TFLITE, Side
 from tests.evaluation.conftest import SAMPLES
 
 

@@ -13,13 +13,13 @@ import openneutron
 from openneutron import CompileOptions, litert, targets
 from openneutron.cli import main
 from openneutron.errors import InvalidModelError
-from openneutron.model_explorer.nodes import nodes_of
-from openneutron.report.page.data import LayerAccuracy
-from openneutron.report.page.stored import with_facts
+from openneutron.features.explorer.nodes import nodes_of
+from openneutron.features.report.page.data import LayerAccuracy
+from openneutron.features.report.page.stored import with_facts
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import mixed_file, wide_file
 
-EXTENSION = "openneutron.model_explorer"
+EXTENSION = "openneutron.features.explorer"
 
 
 @pytest.fixture(scope="module")

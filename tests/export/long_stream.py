@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from openneutron.export import export_bundle, golden
+from openneutron.features.export import export_bundle, golden
 from tests.export.bundles import built, run
 
 MAIN = Path(__file__).parent / "stream_main.c"

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import openneutron
-from openneutron.export import export_bundle
-from openneutron.export.read import read_pte
+from openneutron.features.export import export_bundle
+from openneutron.features.export.read import read_pte
 from openneutron.options import DelegationOptions, QuantizationOptions
 from tests.export.bundles import cifarnet, host_program, piped
 

@@ -17,7 +17,7 @@ from openneutron.cli import main
 from openneutron.cli.export import WORDS
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidOptionError
-from openneutron.export import export_bundle
+from openneutron.features.export import export_bundle
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import graph_file
 

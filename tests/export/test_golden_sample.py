@@ -12,8 +12,9 @@ from PIL import Image
 from torch import nn
 
 import openneutron
-from openneutron import DataOptions, QuantizationOptions, pte
+from openneutron import DataOptions, QuantizationOptions
 from openneutron.api.pytorch import CompiledModel
+from openneutron.device import pte
 from openneutron.errors import InvalidOptionError
 
 STEPS = "resize=8,crop=8,mean=0.5"

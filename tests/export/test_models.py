@@ -17,14 +17,14 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 import openneutron
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidModelError
-from openneutron.export import export_bundle
-from openneutron.export.deployment import Place, Where
-from openneutron.export.read import read_pte
+from openneutron.features.export import export_bundle
+from openneutron.features.export.deployment import Place, Where
+from openneutron.features.export.read import read_pte
+from openneutron.features.profile.device_csv import read_device_csv
 from openneutron.ir import Node
 from openneutron.isa.payload import Format, Payload
-from openneutron.profiling.device_csv import read_device_csv
-from openneutron.simulator import Simulator
 from scripts.published_networks import cifarnet
 from tests.export.bundles import checked_on_the_host, host_program, piped
 from tests.support import oracle, programs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.export.runtime_sources import runtime_folder, sources_of
+from openneutron.device.runtime_sources import runtime_folder, sources_of
 from openneutron.isa import rows
 from tests.cortex_m33.firmware import library
 from tests.support.tools import required

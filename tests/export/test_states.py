@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.export import export_bundle, golden
+from openneutron.features.export import export_bundle, golden
 from openneutron.isa import aligned
 from tests.export.bundles import SANITIZERS, built, checked_on_the_host, host_program, run
 from tests.support.stream_files import compiled_stream

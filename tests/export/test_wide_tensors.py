@@ -10,8 +10,8 @@ import pytest
 
 from openneutron.cli import main
 from openneutron.compiler import compile_graph
-from openneutron.export import export_bundle
-from openneutron.export.deployment import Quantization
+from openneutron.features.export import export_bundle
+from openneutron.features.export.deployment import Quantization
 from openneutron.ir import Graph, Node, constant
 from tests.export.bundles import SANITIZERS, built, host_program, piped, run
 from tests.support import oracle

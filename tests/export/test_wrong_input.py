@@ -13,13 +13,14 @@ import pytest
 import torch
 
 import openneutron
-from openneutron import litert, pte
+from openneutron import litert
 from openneutron.cli import main
+from openneutron.device import pte
+from openneutron.device.mixed import compile_file
 from openneutron.errors import InvalidModelError, OpenNeutronError
-from openneutron.export import export_bundle
-from openneutron.export.read import read_pte
+from openneutron.features.export import export_bundle
+from openneutron.features.export.read import read_pte
 from openneutron.isa.rows import MAGIC
-from openneutron.mixed import compile_file
 from openneutron.options import DelegationOptions
 from scripts.published_networks import cifarnet as published_cifarnet
 from tests.export.bundles import cifarnet

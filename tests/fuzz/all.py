@@ -27,9 +27,9 @@ import numpy as np
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
+from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
 from openneutron.ir import Graph
-from openneutron.simulator import Simulator
 from openneutron.targets import Target
 from tests.suites.targets import reference
 from tests.support import oracle, random_chips, random_graphs, random_wide, stateful_graphs

@@ -22,17 +22,18 @@ from pathlib import Path
 
 import numpy as np
 
-from openneutron import litert, pte
+from openneutron import litert
 from openneutron.api.litert import compile_litert
 from openneutron.api.load import load
-from openneutron.cache import fronts, programs
 from openneutron.cli.disasm import programs as listed
 from openneutron.compiler import compile_graph
+from openneutron.device import pte
+from openneutron.device.cache import fronts, programs
+from openneutron.device.mixed import FileSimulator, compile_file
 from openneutron.errors import OpenNeutronError
-from openneutron.export.read import read_pte, read_tflite
+from openneutron.features.export.read import read_pte, read_tflite
 from openneutron.isa import decode, listing
 from openneutron.litert.neutron_graph import find
-from openneutron.mixed import FileSimulator, compile_file
 from openneutron.options import CompileOptions, DelegationOptions
 from tests.support import oracle, random_graphs
 from tests.support.litert_files import branching_file, mixed_file, wide_file

@@ -20,14 +20,14 @@ class Fault:
 FAULTS = (
     Fault(
         "a buffer is free one step before its last reader",
-        "src/openneutron/compiler/memory/layout.py",
+        "src/openneutron/compiler/place/layout.py",
         "steps[name] = (first, index)",
         "steps[name] = (first, max(first, index - 1))",
         ("tests/compiler/test_sequences.py",),
     ),
     Fault(
         "a buffer may overlap another by one byte more than allowed",
-        "src/openneutron/compiler/memory/place.py",
+        "src/openneutron/compiler/place/place.py",
         "high = min(high, start - furthest)",
         "high = min(high, start - furthest - 1)",
         ("tests/compiler/test_place.py", "tests/compiler/test_cascade.py"),

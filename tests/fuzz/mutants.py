@@ -56,7 +56,7 @@ NEAREST: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("src/openneutron/compiler/select/", ("tests/compiler/test_selection.py", "tests/compiler/test_legalize.py")),
     (
-        "src/openneutron/compiler/graph/",
+        "src/openneutron/compiler/legalize/",
         ("tests/compiler/test_legalize.py", "tests/compiler/test_selection.py", "tests/compiler/test_transposed.py"),
     ),
     ("src/openneutron/compiler/", ("tests/compiler/test_selection.py", "tests/compiler/test_cascade_search.py")),

@@ -10,10 +10,10 @@ import random
 import numpy as np
 import pytest
 
+from openneutron.device.simulator import simulator
 from openneutron.errors import DriverError, InvalidProgramError
 from openneutron.isa import decode, listing, with_checksum
 from openneutron.isa.payload import Format, Payload, parse
-from openneutron.simulator import simulator
 from tests.support import programs
 
 SEEDS = [programs.inverted_twice(), programs.striped(), programs.through_scratch(), programs.fetched()]

@@ -16,12 +16,12 @@ import torch
 from executorch.exir import to_edge_transform_and_lower
 from torch import Tensor, nn
 
-from openneutron import pte
 from openneutron.api.pytorch import CompiledModel, analyse
+from openneutron.device import pte
+from openneutron.device.third_party import suppressed
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
 from openneutron.pytorch.source import models
-from openneutron.third_party import suppressed
 from tests import architectures
 
 MOST_LAYERS = 12

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError, InvalidProgramError
 from openneutron.isa import decode, payload
-from openneutron.simulator import Simulator
 from tests.support.foreign import foreign_payload, foreign_program, refusal
 
 SEEDS = range(20)

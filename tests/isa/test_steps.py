@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from openneutron.device.simulator import Simulator
 from openneutron.isa import base, decode
 from openneutron.isa.steps import CallStep, CopyStep, WaitStep, calls, steps
-from openneutron.simulator import Simulator
 from tests.support import programs
 from tests.support.fuzz_seeds import seeds
 

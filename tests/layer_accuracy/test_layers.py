@@ -14,11 +14,11 @@ from torch.fx import GraphModule
 import openneutron
 from openneutron.api.pytorch import CompiledModel, compile_module
 from openneutron.errors import OpenNeutronError
-from openneutron.layer_accuracy import session
-from openneutron.layer_accuracy.analysis import analysed
-from openneutron.layer_accuracy.twins import Layer, Twins, layers_of
+from openneutron.features.accuracy import session
+from openneutron.features.accuracy.analysis import analysed
+from openneutron.features.accuracy.twins import Layer, Twins, layers_of
+from openneutron.features.report.accuracy import AccuracyReport
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
-from openneutron.report.accuracy import AccuracyReport
 
 CHANNEL = 3
 EXAMPLE = (torch.zeros(1, 3, 12, 12),)

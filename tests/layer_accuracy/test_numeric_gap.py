@@ -12,8 +12,8 @@ from executorch.devtools import Inspector
 from torch import nn
 
 from openneutron.api.pytorch import compile_module
-from openneutron.layer_accuracy import session
-from openneutron.layer_accuracy.analysis import analysed
+from openneutron.features.accuracy import session
+from openneutron.features.accuracy.analysis import analysed
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
 
 

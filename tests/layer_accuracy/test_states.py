@@ -9,7 +9,7 @@ from torch import nn
 
 import openneutron
 from openneutron.api.pytorch import compile_module
-from openneutron.layer_accuracy import session
+from openneutron.features.accuracy import session
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
 from tests.support.stateful_modules import Hidden, Ring, TwoRings
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from openneutron.cli import main
+from openneutron.device.mixed import FileSimulator
 from openneutron.errors import InvalidModelError
 from openneutron.litert.interpret import InterpreterProcess, interpret
 from openneutron.litert.interpreter_child import receive, send
-from openneutron.mixed import FileSimulator
 from tests.support.litert_files import BUILTIN, FileBuilder, float_file, mixed_file
 
 VALUES = 5184

@@ -9,13 +9,13 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron import litert
 from openneutron.compiler import compile_graph
-from openneutron.compiler.graph.partition import extract
+from openneutron.compiler.legalize.partition import extract
+from openneutron.device.mixed import FileSimulator
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program, with_checksum
 from openneutron.litert.interpret import interpret
 from openneutron.litert.neutron_graph import NeutronNode, find, splice
 from openneutron.litert.write import cut, pack
-from openneutron.mixed import FileSimulator
 from tests.support.litert_files import graph_file, mixed_file
 from tests.support.oracle import TARGET
 

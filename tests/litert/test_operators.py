@@ -16,7 +16,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from openneutron import litert, ops
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.graph.partition import partition
+from openneutron.compiler.legalize.partition import partition
 from tests.litert import operator_samples
 from tests.litert.operator_samples import Sample
 from tests.support import oracle

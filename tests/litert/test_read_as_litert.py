@@ -12,8 +12,8 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron import litert
+from openneutron.device.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.litert.neutron_graph import OPERATOR_NAME
-from openneutron.mixed import CompiledFile, FileSimulator, compile_file
 from tests.support.litert_files import BUILTIN, FileBuilder
 from tests.support.oracle import reference_outputs
 

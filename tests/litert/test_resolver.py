@@ -8,8 +8,8 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from openneutron import litert
+from openneutron.device.mixed import FileSimulator, compile_file
 from openneutron.litert.interpret import WITHOUT_REFERENCE, interpret
-from openneutron.mixed import FileSimulator, compile_file
 from tests.litert.operator_samples import A, Sample
 from tests.support.litert_files import BUILTIN, FileBuilder
 

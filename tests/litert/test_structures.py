@@ -11,10 +11,10 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron import litert
+from openneutron.device.mixed import FileSimulator, compile_file
 from openneutron.errors import InvalidModelError, OpenNeutronWarning
 from openneutron.litert.read import unpack
 from openneutron.litert.write import pack
-from openneutron.mixed import FileSimulator, compile_file
 from tests.support.litert_files import BUILTIN, FileBuilder, mixed_file
 from tests.support.stream_files import streaming_file
 

@@ -10,9 +10,9 @@ import pytest
 
 from openneutron import litert
 from openneutron.compiler import CompileOptions
+from openneutron.device.mixed import CompiledFile, FileSimulator, compile_file
+from openneutron.device.timings import measured
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
-from openneutron.mixed import CompiledFile, FileSimulator, compile_file
-from openneutron.timings import measured
 from tests.support.litert_files import BUILTIN, FileBuilder, float_file, int16_file, mixed_file, wide_file
 
 WHOLE_MODELS = (

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openneutron import litert
+from openneutron.device.mixed import compile_file
 from openneutron.errors import OpenNeutronError
 from openneutron.litert.neutron_graph import find
-from openneutron.mixed import compile_file
 from tests.support.litert_files import mixed_file
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from openneutron import litert
-from openneutron.mixed import CompiledFile, FileSimulator, compile_file
-from openneutron.mixed.fold import folded
-from openneutron.report import of_compiled_file
-from openneutron.report.text import summary_rows
+from openneutron.device.mixed import CompiledFile, FileSimulator, compile_file
+from openneutron.device.mixed.fold import folded
+from openneutron.features.report import of_compiled_file
+from openneutron.features.report.text import summary_rows
 from tests.support.litert_files import BUILTIN, FileBuilder
 from tests.support.oracle import reference_outputs
 

@@ -10,8 +10,8 @@ import pytest
 
 import openneutron
 from openneutron import DelegationOptions, litert
+from openneutron.device.mixed import FileSimulator, compile_file
 from openneutron.errors import InvalidModelError
-from openneutron.mixed import FileSimulator, compile_file
 from tests.support import oracle
 from tests.support.litert_files import BUILTIN
 from tests.support.recurrent_files import Lstm, LstmFile, Svdf, svdf_file

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from openneutron import litert
+from openneutron.device.mixed import FileSimulator, compile_file
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.litert.interpret import interpret
-from openneutron.mixed import FileSimulator, compile_file
 from tests.support.litert_files import (
     BUILTIN,
     FileBuilder,

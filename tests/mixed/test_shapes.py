@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from openneutron import litert
-from openneutron.mixed import FileSimulator, compile_file
-from openneutron.mixed.fold import with_known_shapes
+from openneutron.device.mixed import FileSimulator, compile_file
+from openneutron.device.mixed.fold import with_known_shapes
 from tests.support.litert_files import BUILTIN, FileBuilder, mixed_file
 
 

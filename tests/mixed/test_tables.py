@@ -10,10 +10,10 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron import litert
+from openneutron.device.mixed import FileSimulator, compile_file
+from openneutron.device.mixed.tables import with_tables
 from openneutron.litert.interpret import interpret
 from openneutron.litert.neutron_graph import OPERATOR_NAME
-from openneutron.mixed import FileSimulator, compile_file
-from openneutron.mixed.tables import with_tables
 from tests.support.litert_files import BUILTIN, FileBuilder
 
 SHAPE = (1, 16, 16, 1)

@@ -10,14 +10,14 @@ import pytest
 
 from openneutron import litert
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.graph.legalize import parts_of
-from openneutron.compiler.graph.partition import ONLY_VIEWS
+from openneutron.compiler.legalize.legalize import parts_of
+from openneutron.compiler.legalize.partition import ONLY_VIEWS
+from openneutron.device.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.errors import BudgetError
+from openneutron.features.report import of_compiled_file
 from openneutron.ir import Graph, Node, QuantParams, constant
-from openneutron.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.ops import BY_NAME
 from openneutron.ops.rescaling import reciprocal
-from openneutron.report import of_compiled_file
 from tests.support import oracle, random_graphs
 from tests.support.litert_files import BUILTIN, FileBuilder
 from tests.support.small_graphs import dilated_image

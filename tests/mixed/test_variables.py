@@ -9,9 +9,9 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 import openneutron
 from openneutron import litert
+from openneutron.device.mixed import FileSimulator, compile_file
 from openneutron.litert.read import unpack
 from openneutron.litert.write import pack
-from openneutron.mixed import FileSimulator, compile_file
 from tests.support.litert_files import BUILTIN
 from tests.support.stream_files import StreamBuilder, streaming_file
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import compile_graph
+from openneutron.device.simulator import Simulator
 from openneutron.errors import OpenNeutronError
 from openneutron.ir import DType, Graph, QuantParams, Tensor
 from openneutron.ops import BY_NAME, reject
-from openneutron.simulator import Simulator
 from tests.support import oracle, random_graphs
 
 LARGEST = 1 << 16

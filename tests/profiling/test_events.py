@@ -8,9 +8,9 @@ import struct
 import pytest
 
 from openneutron.errors import InvalidOptionError, InvalidProgramError
+from openneutron.features.profile import delegate_time_scale_converter, parse_delegate_metadata
+from openneutron.features.profile.events import call_event
 from openneutron.isa.rows import KERNEL_BY_NAME
-from openneutron.profiling import delegate_time_scale_converter, parse_delegate_metadata
-from openneutron.profiling.events import call_event
 
 JSON = b'{"bytes":90,"module":"features.0","operators":["aten.conv2d","aten.relu"],"lines":["net.py:12"]}'
 

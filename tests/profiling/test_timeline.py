@@ -16,10 +16,10 @@ import pytest
 
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, Report, compile_graph
+from openneutron.features.profile.chrome_trace import chrome_trace
+from openneutron.features.profile.timeline import Kind, Slice, Track, overlap_cycles, timeline
 from openneutron.isa import decode
 from openneutron.isa.facts import facts_of
-from openneutron.profiling.chrome_trace import chrome_trace
-from openneutron.profiling.timeline import Kind, Slice, Track, overlap_cycles, timeline
 from scripts.published_networks import cifarnet, mobilenet_v1
 from tests.support.oracle import TARGET
 from tests.support.tools import required

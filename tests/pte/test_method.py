@@ -10,7 +10,7 @@ import torch
 from executorch.exir import to_edge
 from executorch.exir._serialize._program import deserialize_pte_binary
 
-from openneutron.pte import DelegateCall, Jump, KernelCall, TensorValue, methods
+from openneutron.device.pte import DelegateCall, Jump, KernelCall, TensorValue, methods
 from tests.export.bundles import cifarnet
 
 

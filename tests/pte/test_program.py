@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openneutron import pte
+from openneutron.device import pte
 from openneutron.errors import InvalidProgramError
 from tests.support.pte_files import PAYLOADS, pte_file
 

@@ -18,7 +18,7 @@ import openneutron
 from openneutron import CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.api import pytorch as api
 from openneutron.api.pytorch import CompiledModel
-from openneutron.cache import programs
+from openneutron.device.cache import programs
 from openneutron.errors import BudgetError, InvalidModelError
 
 IMAGE = (torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)),)

@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import openneutron
-from openneutron import pte
 from openneutron.api.pytorch import CompiledModel, analyse
+from openneutron.device import pte
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError, OpenNeutronError, OpenNeutronWarning
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
 from tests.pytorch.small_models import IMAGE, Around, outputs_of, without_lines

@@ -15,8 +15,8 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch import nn
 
 import openneutron
-from openneutron import pte
-from openneutron.converter.eiq import EiqConverter
+from openneutron.device import pte
+from openneutron.device.converter.eiq import EiqConverter
 from openneutron.errors import BudgetError, ConverterError, InvalidOptionError, MissingToolError
 from openneutron.ir import Graph
 from openneutron.isa import payload

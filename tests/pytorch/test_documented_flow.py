@@ -11,7 +11,8 @@ from executorch.exir import to_edge_transform_and_lower
 from torchao.quantization.pt2e import qat_utils
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 
-from openneutron import pte, targets
+from openneutron import targets
+from openneutron.device import pte
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec

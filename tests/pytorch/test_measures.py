@@ -15,7 +15,7 @@ import openneutron
 from openneutron import QuantizationOptions
 from openneutron.api.pytorch import compile_module
 from openneutron.errors import InvalidOptionError
-from openneutron.layer_accuracy import session
+from openneutron.features.accuracy import session
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions
 from openneutron.pytorch.quantizer.equalize import below
 

@@ -10,7 +10,7 @@ import torch
 from executorch.exir import to_edge
 from torch import nn
 
-from openneutron import pte
+from openneutron.device import pte
 from openneutron.pytorch.run import method
 from openneutron.pytorch.run.runner import Runner
 from tests.support import programs

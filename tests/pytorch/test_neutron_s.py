@@ -16,11 +16,11 @@ from torch import nn
 import openneutron
 from openneutron import CompileOptions, OutputOptions
 from openneutron.api.pytorch import CompiledModel
+from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidOptionError
+from openneutron.features.profile.chrome_trace import chrome_trace
+from openneutron.features.profile.timeline import Track, timeline
 from openneutron.isa import decode
-from openneutron.profiling.chrome_trace import chrome_trace
-from openneutron.profiling.timeline import Track, timeline
-from openneutron.simulator import Simulator
 
 OPTIONS = CompileOptions(target="imx95", sram_budget=16 * 1024, check=True)
 

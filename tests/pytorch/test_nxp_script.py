@@ -16,7 +16,8 @@ from executorch.runtime import Runtime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openneutron import litert, pte
+from openneutron import litert
+from openneutron.device import pte
 from openneutron.errors import InvalidOptionError, InvalidTargetError
 from openneutron.isa import payload
 from openneutron.options import EFFORTS, IO_PLACES, CompileOptions

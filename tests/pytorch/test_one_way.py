@@ -22,7 +22,7 @@ ONCE = (
     "pytorch/operators/convolution/lower.py convolution",
     "pytorch/backend/compile_spec.py encode",
     "pytorch/backend/compile_spec.py decode",
-    "compiler/graph/legalize.py legalize",
+    "compiler/legalize/legalize.py legalize",
     "compiler/select/select.py select_calls",
     "compiler/emit/packing.py _weight_blocks",
     "compiler/emit/emit.py emit",

@@ -13,9 +13,10 @@ from executorch.devtools.inspector import TimeScale
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.runtime import Runtime
 
-from openneutron import pte
+from openneutron.device import pte
+from openneutron.device.simulator import Simulator
+from openneutron.features.profile import delegate_time_scale_converter, parse_delegate_metadata
 from openneutron.isa import decode, payload
-from openneutron.profiling import delegate_time_scale_converter, parse_delegate_metadata
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
@@ -23,7 +24,6 @@ from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
 from openneutron.pytorch.run import delegate
 from openneutron.pytorch.run.runner import Runner
-from openneutron.simulator import Simulator
 from tests.pytorch.small_models import IMAGE, Around, without_lines
 
 SPEC = NeutronTargetSpec("imxrt700")

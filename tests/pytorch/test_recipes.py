@@ -15,8 +15,8 @@ from torch import nn
 from torch.fx import GraphModule
 
 import openneutron
-from openneutron import pte
 from openneutron.api.pytorch import CompiledModel
+from openneutron.device import pte
 from openneutron.errors import BudgetError, InvalidOptionError
 from openneutron.isa import payload
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions

@@ -12,8 +12,8 @@ from torch import nn
 
 from openneutron import QuantizationOptions
 from openneutron.api.pytorch import compile_module
-from openneutron.layer_accuracy import session
-from openneutron.layer_accuracy.twins import Twins, tensor_of
+from openneutron.features.accuracy import session
+from openneutron.features.accuracy.twins import Twins, tensor_of
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions
 from openneutron.pytorch.quantizer.corrections.rounding import DAMPING, nearest
 

@@ -11,6 +11,7 @@ import torch
 
 import openneutron
 from openneutron.api.pytorch import CompiledModel
+from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError, OpenNeutronError
 from openneutron.examples.text_decoder import corpus
 from openneutron.examples.text_decoder.__main__ import main
@@ -19,7 +20,6 @@ from openneutron.examples.text_decoder.write import in_executorch, on_the_driver
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.models.decoder import POSITIONS, TextDecoder
-from openneutron.simulator import Simulator
 from tests.support import oracle
 from tests.support.stateful_graphs import without_states
 

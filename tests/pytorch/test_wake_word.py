@@ -12,9 +12,9 @@ from torch import nn
 
 import openneutron
 from openneutron.api.pytorch import CompiledModel
+from openneutron.device.simulator import Simulator
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source.models.recurrent import WakeWord
-from openneutron.simulator import Simulator
 
 FEATURES, FRAMES, CLASSES = 40, 16, 4
 """Classes: noise, a tone that rises, one that falls, one that stays."""

@@ -15,11 +15,11 @@ from torch import nn
 import openneutron
 from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import InvalidOptionError
+from openneutron.features.report.text import summary_rows
 from openneutron.ir import DType
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.source import models
-from openneutron.report.text import summary_rows
 from tests.pytorch.small_models import without_lines
 from tests.support import oracle
 

@@ -13,9 +13,9 @@ import pytest
 
 from openneutron import litert, ops
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.device.simulator import Simulator
 from openneutron.ir import Graph
 from openneutron.litert.expand import expanded
-from openneutron.simulator import Simulator
 from tests.support import micro, oracle
 from tests.support.recurrent_files import BidirectionalFile, Lstm
 

@@ -11,7 +11,7 @@ import pytest
 
 from openneutron import litert, ops
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.simulator import Simulator
+from openneutron.device.simulator import Simulator
 from tests.support import oracle
 from tests.support.recurrent_files import Svdf, lstm_file, random_lstm, random_svdf, svdf_file
 

@@ -13,7 +13,7 @@ import pytest
 
 from openneutron import litert, ops
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.simulator import Simulator
+from openneutron.device.simulator import Simulator
 from tests.support import micro, oracle
 from tests.support.recurrent_files import lstm_file, random_svdf, random_wide_lstm
 

@@ -9,10 +9,10 @@ from functools import lru_cache, partial
 
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.device.mixed import compile_file
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import Program
-from openneutron.mixed import compile_file
 from scripts.published_networks import cifarnet, mobilenet_v1
 from tests.replay.records import Case, digest
 from tests.support import attention_graphs, random_graphs, random_wide, stateful_graphs

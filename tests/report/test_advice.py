@@ -14,13 +14,13 @@ from openneutron import CompileOptions, litert
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.api.reporting import points_of
 from openneutron.compiler.cost.host import HostKind, HostOperator
-from openneutron.diagnostics import OnCpu
 from openneutron.errors import BudgetError
-from openneutron.report import Summary
-from openneutron.report.advice import Advice, Compiled, Cost, advice, advice_text, quick_advice
-from openneutron.report.page.data import LayerAccuracy, ReportData
-from openneutron.report.page.findings import findings
-from openneutron.report.pareto import BudgetPoint
+from openneutron.features.report import Summary
+from openneutron.features.report.advice import Advice, Compiled, Cost, advice, advice_text, quick_advice
+from openneutron.features.report.page.data import LayerAccuracy, ReportData
+from openneutron.features.report.page.findings import findings
+from openneutron.features.report.pareto import BudgetPoint
+from openneutron.ir.diagnostics import OnCpu
 from scripts.published_networks import cifarnet
 
 

@@ -9,12 +9,12 @@ from torch import nn
 from openneutron import litert
 from openneutron.api.pytorch import analyse
 from openneutron.compiler import CompileOptions
-from openneutron.diagnostics import OnCpu
-from openneutron.mixed import compile_file
+from openneutron.device.mixed import compile_file
+from openneutron.features.report import PartitionSummary, of_compiled_file
+from openneutron.features.report.summary import folded
+from openneutron.features.report.text import calls_table, plain, summary_rows
+from openneutron.ir.diagnostics import OnCpu
 from openneutron.options import QuantizationOptions
-from openneutron.report import PartitionSummary, of_compiled_file
-from openneutron.report.summary import folded
-from openneutron.report.text import calls_table, plain, summary_rows
 from tests.support.litert_files import mixed_file
 
 SIDE = 12

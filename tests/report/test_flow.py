@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from openneutron import pte
-from openneutron.report.page import flow
+from openneutron.device import pte
+from openneutron.features.report.page import flow
 
 
 def test_methods_that_return_a_constant_have_no_part_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import openneutron
 from openneutron.api.litert import CompiledLiteRTModel
-from openneutron.report.notebook import explanation_html, summary_html
-from openneutron.report.text import summary_rows
+from openneutron.features.report.notebook import explanation_html, summary_html
+from openneutron.features.report.text import summary_rows
 from tests.support.litert_files import mixed_file
 
 

@@ -15,13 +15,13 @@ import openneutron
 from openneutron import CompileOptions, litert
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.errors import InvalidModelError
+from openneutron.features.report.page.charts import latency, parts_of
+from openneutron.features.report.page.collect import by_layer
+from openneutron.features.report.page.data import ON_CPU, ON_NPU, GraphNode, LayerAccuracy, ReportData, from_dict
+from openneutron.features.report.page.lanes import slots
+from openneutron.features.report.page.page import charts_of, data_of, page, pictures
+from openneutron.features.report.page.stored import facts_of, with_facts
 from openneutron.isa.facts import facts_of as profile_facts
-from openneutron.report.page.charts import latency, parts_of
-from openneutron.report.page.collect import by_layer
-from openneutron.report.page.data import ON_CPU, ON_NPU, GraphNode, LayerAccuracy, ReportData, from_dict
-from openneutron.report.page.lanes import slots
-from openneutron.report.page.page import charts_of, data_of, page, pictures
-from openneutron.report.page.stored import facts_of, with_facts
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import mixed_file
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import openneutron
+from openneutron.device.pte import payloads
 from openneutron.errors import InvalidModelError
-from openneutron.pte import payloads
 
 torch = pytest.importorskip("torch")
 
 from openneutron.api.pytorch import CompiledModel, analyse  # noqa: E402
-from openneutron.model_explorer.nodes import nodes_of  # noqa: E402
-from openneutron.report.page.stored import facts_of  # noqa: E402
+from openneutron.features.explorer.nodes import nodes_of  # noqa: E402
+from openneutron.features.report.page.stored import facts_of  # noqa: E402
 from tests.pytorch.small_models import without_lines  # noqa: E402
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import openneutron
 from openneutron import CompileOptions, DelegationOptions, litert
-from openneutron.report.page.compare import compared, comparison_page
-from openneutron.report.page.data import ReportData
-from openneutron.report.page.sides import notes
+from openneutron.features.report.page.compare import compared, comparison_page
+from openneutron.features.report.page.data import ReportData
+from openneutron.features.report.page.sides import notes
 from scripts.published_networks import cifarnet
 
 

@@ -11,16 +11,16 @@ import pytest
 
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions
-from openneutron.diagnostics import OnCpu
+from openneutron.device.mixed import compile_file
 from openneutron.errors import BudgetError
-from openneutron.mixed import compile_file
-from openneutron.report import Summary, of_compiled_file
-from openneutron.report.fitted import short_name
-from openneutron.report.latency import latency_text
-from openneutron.report.memory_map import memory_table
-from openneutron.report.sweep import sweep_table
-from openneutron.report.text import calls_table, on_cpu_table, plain, summary_rows
-from openneutron.report.units import count_text, duration_text, size_text
+from openneutron.features.report import Summary, of_compiled_file
+from openneutron.features.report.fitted import short_name
+from openneutron.features.report.latency import latency_text
+from openneutron.features.report.memory_map import memory_table
+from openneutron.features.report.sweep import sweep_table
+from openneutron.features.report.text import calls_table, on_cpu_table, plain, summary_rows
+from openneutron.features.report.units import count_text, duration_text, size_text
+from openneutron.ir.diagnostics import OnCpu
 from tests.support.litert_files import mixed_file
 from tests.support.oracle import TARGET
 from tests.support.random_images import image_graph

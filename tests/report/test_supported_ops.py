@@ -6,10 +6,10 @@ from __future__ import annotations
 import inspect
 
 from openneutron import ops
+from openneutron.features.report import supported_ops
+from openneutron.features.report.lowered_by import lowered_by
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
-from openneutron.report import supported_ops
-from openneutron.report.lowered_by import lowered_by
 
 
 def test_every_operator_has_its_row_and_every_limit_its_words() -> None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError
 from openneutron.ir import DType, Graph, Node, Tensor, constant
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import reject
 from openneutron.ops.choice import COMPARISONS
-from openneutron.simulator import Simulator
 from tests.runtime import element_calls
 from tests.support import oracle, random_graphs
 from tests.support.altered_programs import CODES

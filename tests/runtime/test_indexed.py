@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, constant
 from openneutron.ir.graph import AttrValue

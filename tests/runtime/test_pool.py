@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.select.rules.reductions import mean_multiplier
 from openneutron.ir import Graph, Node, constant
 from openneutron.ops import reject

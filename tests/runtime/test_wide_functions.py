@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from openneutron import ops
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.graph.partition import partition
+from openneutron.compiler.legalize.partition import partition
 from openneutron.ir import Graph, Node, per_tensor
 from openneutron.ir.graph import AttrValue, DType, Tensor
 from openneutron.ops import BY_NAME

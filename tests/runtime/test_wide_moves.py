@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.select.select import select_calls, select_node
 from openneutron.compiler.select.selections import selections
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from openneutron.device.simulator import Moment, Simulator
+from openneutron.device.simulator import simulator as binding
 from openneutron.errors import MissingToolError
-from openneutron.simulator import Moment, Simulator
-from openneutron.simulator import simulator as binding
 from tests.support import programs
 
 
@@ -125,7 +125,7 @@ def test_library_that_was_not_built(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_imports_numpy_alone() -> None:
     """The simulator works where nothing but numpy is installed."""
     code = (
-        "import sys, openneutron.simulator; "
+        "import sys, openneutron.device.simulator; "
         "print([name for name in ('torch', 'executorch', 'ai_edge_litert', 'flatbuffers', 'ortools') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError
 from openneutron.isa import Microcode, Program, Record, decode, encode, record, with_checksum
 from openneutron.isa.rows import HEADER
-from openneutron.simulator import Simulator
 
 INCLUDE = Path(__file__).parents[2] / "runtime" / "include"
 

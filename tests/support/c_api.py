@@ -9,8 +9,8 @@ from ctypes import byref, c_bool, c_uint32, c_void_p
 
 import numpy as np
 
+from openneutron.device.simulator.simulator import DataConfig, ModelConfig, library
 from openneutron.isa import Program
-from openneutron.simulator.simulator import DataConfig, ModelConfig, library
 
 Counter = ctypes.CFUNCTYPE(c_uint32)
 Cache = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)

@@ -19,7 +19,7 @@ def getNeutronTargets():
 
 CONVERTER = """
 import os, signal, sys
-from openneutron.compat.eiq_neutron_sdk.neutron_converter import CompilationContext, getNeutronTarget
+from openneutron.features.compat.eiq_neutron_sdk.neutron_converter import CompilationContext, getNeutronTarget
 
 def convertModel(model, context):
     assert isinstance(model, list)
@@ -38,7 +38,7 @@ def write(folder: Path, body: str) -> None:
 
 
 OURS = """\
-import openneutron.compat.eiq_neutron_sdk.neutron_converter as ours
+import openneutron.features.compat.eiq_neutron_sdk.neutron_converter as ours
 print("converting for", context.targetOpts.name, context.compilationOpts, flush=True)
 return bytearray(ours.convertModel(model, context))
 """
@@ -50,7 +50,7 @@ PRINTS = "for _ in range(40000):\n    print('0123456789')\n    print('warning', 
 GIVES_BACK = "return bytes(model)"
 GIVES_NOTHING = "return b''"
 GIVES_TWO = """\
-import openneutron.compat.eiq_neutron_sdk.neutron_converter as ours
+import openneutron.features.compat.eiq_neutron_sdk.neutron_converter as ours
 from tests.support.litert_files import mixed_file
 return ours.convertModel(mixed_file(), context)
 """

@@ -9,7 +9,7 @@ import numpy as np
 
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.driver import finish
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Node, constant, per_channel

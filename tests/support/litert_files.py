@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from openneutron.device.mixed import FileSimulator
 from openneutron.ir import DType, Graph
 from openneutron.isa import Program
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.litert.read import read
 from openneutron.litert.write import pack, write
-from openneutron.mixed import FileSimulator
 
 BUILTIN = schema.BuiltinOperator
 

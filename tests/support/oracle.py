@@ -15,13 +15,13 @@ from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.search.tiles.searches import FEW_CALLS
+from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor
 from openneutron.ir.graph import DType
 from openneutron.isa.rows import ALIGNMENT
 from openneutron.litert.interpret import beyond_reference
 from openneutron.litert.read import unpack
-from openneutron.simulator import Simulator
 from tests.support import normalized
 
 TARGET = targets.get("imxrt700")

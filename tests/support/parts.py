@@ -1,83 +1,71 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parts of the package, and those that each may import."""
+"""The parts of the package, in the order in which a model passes them."""
 
 from __future__ import annotations
 
-LAYERS: dict[str, set[str]] = {
-    "errors": set(),
-    "files": {"errors"},
-    "third_party": {"errors"},
-    "diagnostics": {"errors"},
-    "flags": {"errors"},
-    "quantization_file": {"errors", "flags"},
-    "options": {"errors", "flags", "quantization_file", "targets"},
-    "option_groups": {"errors", "options"},
-    "timings": {"options"},
+PARTS = (
+    "errors",
+    "ir",
+    "targets",
+    "ops",
+    "isa",
+    "options",
+    "litert",
+    "compiler",
+    "device.files",
+    "device.third_party",
+    "device.timings",
+    "device.pte",
+    "device.data",
+    "device.cache",
+    "device.runtime_sources",
+    "device.simulator",
+    "device.converter",
+    "device.mixed",
+    "pytorch",
+    "features.sweep",
+    "features.report",
+    "features.evaluation",
+    "features.profile",
+    "features.accuracy",
+    "features.export",
+    "features.compat",
+    "api",
+    "features.explorer",
+    "features.demo",
+    "cli",
+    "examples",
+    "__main__",
+)
+"""A part imports itself and the parts before it. Of ``device`` and ``features`` each folder is a part."""
+
+ONLY: dict[str, set[str]] = {
     "ir": {"errors"},
     "targets": {"errors"},
     "isa": {"errors"},
-    "pte": {"errors", "isa"},
     "ops": {"errors", "ir", "targets"},
+    "options": {"errors", "targets"},
     "litert": {"errors", "ir", "ops", "isa"},
-    "compiler": {"errors", "options", "diagnostics", "ir", "targets", "ops", "isa"},
-    "python_function": {"errors", "files"},
-    "data": {"errors", "files", "ir", "python_function"},
-    "cache": {"errors", "files", "options", "ir", "isa", "targets", "compiler"},
-    "converter": {"errors", "flags", "options", "ir", "targets", "isa", "litert", "compiler", "cache", "__version__"},
-    "simulator": {"errors", "isa"},
-    "export": {
-        "errors",
-        "files",
-        "options",
-        "targets",
-        "data",
-        "ir",
-        "isa",
-        "pte",
-        "litert",
-        "simulator",
-        "__version__",
-    },
-    "mixed": {
-        "errors",
-        "options",
-        "timings",
-        "diagnostics",
-        "ir",
-        "targets",
-        "ops",
-        "isa",
-        "litert",
-        "compiler",
-        "cache",
-        "simulator",
-    },
-    "evaluation": {
-        "errors",
-        "files",
-        "flags",
-        "ir",
-        "data",
-        "python_function",
-        "third_party",
-        "cache",
-        "mixed",
-        "pytorch",
-        "report",
-    },
-    "sweep": {"errors", "files", "flags", "options", "targets", "timings"},
+    "compiler": {"errors", "options", "ir", "targets", "ops", "isa"},
+    "device.files": {"errors"},
+    "device.third_party": {"errors"},
+    "device.timings": {"options"},
+    "device.pte": {"errors", "isa"},
+    "device.cache": {"errors", "options", "ir", "isa", "targets", "compiler", "device.files"},
+    "device.runtime_sources": {"errors", "isa"},
+    "device.simulator": {"errors", "isa"},
+    "device.data": {"errors", "ir", "device.files", "device.pte"},
+    "features.sweep": {"errors", "options", "targets", "device.files", "device.timings"},
 }
-"""The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
+"""Parts that import fewer of those before them."""
 
-ABOVE = {
-    "__main__",
-    "api",
-    "cli",
-    "compat",
-    "examples",
-    "layer_accuracy",
-    "model_explorer",
-    "profiling",
-    "pytorch",
-    "report",
-}
+SPLIT = ("device", "features")
+
+
+def part_of(module: str) -> str:
+    """Return ``compiler`` for ``openneutron.compiler.place.place``, ``device.pte`` for ``openneutron.device.pte``.
+
+    The package itself is ``openneutron``.
+    """
+    names = module.split(".")[1:]
+    return ".".join(names[: 2 if names and names[0] in SPLIT else 1]) or "openneutron"

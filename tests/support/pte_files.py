@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import flatbuffers
 
-from openneutron import pte
+from openneutron.device import pte
 
 PAYLOADS = (b"first payload", b"another one, longer")
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from openneutron.device.mixed import compile_file
 from openneutron.litert import read
-from openneutron.mixed import compile_file
 from tests.support.litert_files import BUILTIN, FileBuilder
 
 

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from openneutron.errors import InvalidOptionError
+from openneutron.features.sweep import grid
+from openneutron.features.sweep.grid import flags, values_of
 from openneutron.options import CompileOptions, QuantizationOptions
-from openneutron.sweep import grid
-from openneutron.sweep.grid import flags, values_of
 
 
 def kib(text: str) -> list[int]:

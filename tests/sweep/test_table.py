@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from openneutron.errors import InvalidOptionError
-from openneutron.sweep import Row, opened
-from openneutron.sweep.table import RUNNING, is_running, me
+from openneutron.features.sweep import Row, opened
+from openneutron.features.sweep.table import RUNNING, is_running, me
 
 IDENTITY = {"model": "net", "hash of the model": "12ab"}
 
@@ -32,7 +32,7 @@ def test_a_point_is_computed_once(tmp_path: Path) -> None:
 CLAIM = """
 import sys
 from pathlib import Path
-from openneutron.sweep import opened
+from openneutron.features.sweep import opened
 with opened(Path(sys.argv[1]), {"model": "net", "hash of the model": "12ab"}) as table:
     print(table.claim("a"), flush=True)
     sys.stdin.read()

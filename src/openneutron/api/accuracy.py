@@ -9,10 +9,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from openneutron import files
+from openneutron.device import files
+from openneutron.device.third_party import needs_pytorch
+from openneutron.device.timings import measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.evaluation.metrics import check as check_metric
-from openneutron.evaluation.metrics import metric as metric_of
+from openneutron.features.evaluation.metrics import check as check_metric
+from openneutron.features.evaluation.metrics import metric as metric_of
+from openneutron.features.report.accuracy import AccuracyReport
+from openneutron.features.report.repair import RepairReport
 from openneutron.options import (
     OPEN,
     CompileOptions,
@@ -23,16 +27,12 @@ from openneutron.options import (
     QuantizationOptions,
     silent,
 )
-from openneutron.report.accuracy import AccuracyReport
-from openneutron.report.repair import RepairReport
-from openneutron.third_party import needs_pytorch
-from openneutron.timings import measured, step
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
 
-    from openneutron.layer_accuracy.session import Session
+    from openneutron.features.accuracy.session import Session
 
 LOADING = "Loading PyTorch"
 
@@ -203,7 +203,7 @@ def _session(
         )
     with needs_pytorch("PyTorch models take"), step(LOADING):
         from openneutron.api.pytorch import compile_module
-        from openneutron.layer_accuracy import session
+        from openneutron.features.accuracy import session
         from openneutron.pytorch.source.exported_file import load_exported
     if path is not None:
         with step("Reading"):

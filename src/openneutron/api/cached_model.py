@@ -19,17 +19,17 @@ from torch.fx import GraphModule
 
 from openneutron.api.frame import Frame
 from openneutron.api.unquantized import Unquantized
-from openneutron.cache import Store, caching
-from openneutron.cache.digests import Digest, code
-from openneutron.cache.records import UNREADABLE, record
+from openneutron.device.cache import Store, caching
+from openneutron.device.cache.digests import Digest, code
+from openneutron.device.cache.records import UNREADABLE, record
 from openneutron.errors import InvalidModelError, OpenNeutronError
+from openneutron.features.report.outputs import OutputAccuracy
 from openneutron.ir import stored
 from openneutron.isa.payload import Format
 from openneutron.options import OPEN, CompileOptions, DelegationOptions
 from openneutron.pytorch.graph.digests import add_node, add_samples, is_known, machine
 from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, LoweredPartition
 from openneutron.pytorch.partition.delegation import Delegation, registered
-from openneutron.report.outputs import OutputAccuracy
 
 KIND = "model"
 LENGTH_BYTES = 8

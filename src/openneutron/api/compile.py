@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-from openneutron import files, targets
-from openneutron.cache import caching, opened
-from openneutron.converter import kernel_selections
+from openneutron import targets
+from openneutron.device import files
+from openneutron.device.cache import caching, opened
+from openneutron.device.converter import kernel_selections
+from openneutron.device.third_party import needs_pytorch, older_objects_kept
+from openneutron.device.timings import measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.option_groups import as_group, suggestion
 from openneutron.options import (
     OPEN,
     CompileOptions,
@@ -28,8 +30,7 @@ from openneutron.options import (
     changed,
     silent,
 )
-from openneutron.third_party import needs_pytorch, older_objects_kept
-from openneutron.timings import measured, step
+from openneutron.options.groups import as_group, suggestion
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from openneutron import litert, pte
+from openneutron import litert
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.api.load import LoadedFile
-from openneutron.cache.digests import LIBRARIES, Digest, code
-from openneutron.data import ModelInput, Sample, Source
-from openneutron.data import source as source_of
+from openneutron.device import pte
+from openneutron.device.cache.digests import LIBRARIES, Digest, code
+from openneutron.device.data import ModelInput, Sample, Source
+from openneutron.device.data import source as source_of
+from openneutron.device.data.python_function import parsed
 from openneutron.errors import InvalidOptionError
-from openneutron.evaluation import cluster, processes
-from openneutron.evaluation.job import Job
-from openneutron.evaluation.metrics import metric as metric_of
-from openneutron.evaluation.metrics import usual
-from openneutron.evaluation.records import Failure, Record
-from openneutron.evaluation.results import Evaluation, pair_results, side_results, worst_classes
-from openneutron.evaluation.samples import DataSet, Shard, absolute, shards
-from openneutron.evaluation.sides import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Side
+from openneutron.features.evaluation import cluster, processes
+from openneutron.features.evaluation.job import Job
+from openneutron.features.evaluation.metrics import metric as metric_of
+from openneutron.features.evaluation.metrics import usual
+from openneutron.features.evaluation.records import Failure, Record
+from openneutron.features.evaluation.results import Evaluation, pair_results, side_results, worst_classes
+from openneutron.features.evaluation.samples import DataSet, Shard, absolute, shards
+from openneutron.features.evaluation.sides import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Side
 from openneutron.ir import Graph
 from openneutron.litert.write import pack
 from openneutron.options import Progress, silent
-from openneutron.python_function import parsed
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,16 +15,16 @@ import numpy as np
 from openneutron import litert
 from openneutron.api.compile import check_for_tflite
 from openneutron.api.result import CompiledResult
-from openneutron.converter import kernel_selections
+from openneutron.device.converter import kernel_selections
+from openneutron.device.mixed import CompiledFile, compile_file
+from openneutron.device.timings import Timings, measured, step
+from openneutron.features.report import Summary, of_compiled_file
 from openneutron.ir import Graph
-from openneutron.mixed import CompiledFile, compile_file
 from openneutron.options import ARENA, CompileOptions, DelegationOptions, QuantizationOptions, with_changes
-from openneutron.report import Summary, of_compiled_file
 from openneutron.targets import Target
-from openneutron.timings import Timings, measured, step
 
 if TYPE_CHECKING:
-    from openneutron.mixed import FileSimulator
+    from openneutron.device.mixed import FileSimulator
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class CompiledLiteRTModel(CompiledResult):
 
     @cached_property
     def _simulator(self) -> FileSimulator:
-        from openneutron.mixed import FileSimulator
+        from openneutron.device.mixed import FileSimulator
 
         return FileSimulator(self.buffer)
 

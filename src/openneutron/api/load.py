@@ -12,22 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from openneutron import litert, pte
+from openneutron import litert
 from openneutron.api.copies import Copied
 from openneutron.compiler.cost.host import HostOperator
-from openneutron.compiler.graph.partition import operator_title
+from openneutron.compiler.legalize.partition import operator_title
+from openneutron.device import pte
+from openneutron.device.files import existing
+from openneutron.device.mixed import FileSimulator
+from openneutron.device.pte import KernelCall, methods
 from openneutron.errors import InvalidModelError
-from openneutron.files import existing
+from openneutron.features.profile.timeline import run_cycles
+from openneutron.features.report.host_operators import host_operators, host_operators_of_graph
+from openneutron.features.report.loaded import CallProfile, LoadedSummary, ProgramFigures, target_of
+from openneutron.features.report.notebook import loaded_html, loaded_text
 from openneutron.isa import Program, decode
 from openneutron.isa.listing import profile
 from openneutron.litert.neutron_graph import OPERATOR_NAME, find
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
-from openneutron.mixed import FileSimulator
-from openneutron.profiling.timeline import run_cycles
-from openneutron.pte import KernelCall, methods
-from openneutron.report.host_operators import host_operators, host_operators_of_graph
-from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures, target_of
-from openneutron.report.notebook import loaded_html, loaded_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ class LoadedFile(Copied):
             MissingToolError: The package vl-convert-python is not installed.
         """
         from openneutron.api.reporting import check_report, write_report
-        from openneutron.report.page.stored import facts_of
+        from openneutron.features.report.page.stored import facts_of
 
         data = facts_of(self.buffer, self.name)
         write_report(data, check_report(Path(path)))
@@ -139,7 +140,7 @@ class LoadedFile(Copied):
     def _runnable(self) -> Any:
         if self.is_litert:
             return FileSimulator(self.buffer)
-        from openneutron.third_party import needs_pytorch
+        from openneutron.device.third_party import needs_pytorch
 
         with needs_pytorch("Running a .pte takes"):
             from openneutron.pytorch.run.runner import Runner

@@ -13,13 +13,13 @@ from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_trans
 from torch.export import ExportedProgram
 from torch.fx import Graph
 
-from openneutron.cache.digests import PACKAGE
+from openneutron.device.cache.digests import PACKAGE
+from openneutron.device.third_party import OPERATORS_LISTED_ONCE
 from openneutron.errors import InvalidModelError, OpenNeutronError
 from openneutron.pytorch.graph.program import depends_on_data, source_line, title
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list
 from openneutron.pytorch.source.exporting import first_line
-from openneutron.third_party import OPERATORS_LISTED_ONCE
 
 
 def lowered(

@@ -25,9 +25,15 @@ from openneutron.api.frame import Frame, backend_config
 from openneutron.api.lowering import in_words, keep_state, lowered
 from openneutron.api.result import CompiledResult
 from openneutron.api.unquantized import Unquantized
-from openneutron.cache import current
-from openneutron.converter import kernel_selections
+from openneutron.device.cache import current
+from openneutron.device.converter import kernel_selections
+from openneutron.device.third_party import older_objects_kept, suppressed
+from openneutron.device.timings import Timings, measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError, warn
+from openneutron.features.report import ConvertedSummary, Delegated, PartitionSummary, Summary
+from openneutron.features.report.host_operators import host_operators
+from openneutron.features.report.outputs import OutputAccuracy, accuracy_warning
+from openneutron.features.report.summary import conversions_in
 from openneutron.ir import Graph
 from openneutron.options import (
     CALLER,
@@ -50,13 +56,7 @@ from openneutron.pytorch.partition.delegation import Delegation, check_kernels, 
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.calibration_data import Calibrated
 from openneutron.pytorch.source.exporting import aten_graph, export, lifted
-from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
-from openneutron.report.host_operators import host_operators
-from openneutron.report.outputs import OutputAccuracy, accuracy_warning
-from openneutron.report.summary import conversions_in
 from openneutron.targets import Target
-from openneutron.third_party import older_objects_kept, suppressed
-from openneutron.timings import Timings, measured, step
 
 
 @dataclass(frozen=True, eq=False)

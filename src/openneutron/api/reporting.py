@@ -9,22 +9,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from openneutron import files
 from openneutron.api.result import CompiledResult
-from openneutron.cache.fronts import front
 from openneutron.compiler.search.pareto import one_after_the_other
+from openneutron.device import files
+from openneutron.device.cache.fronts import front
+from openneutron.device.timings import advance, step
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
-from openneutron.report import Summary
-from openneutron.report.advice import advice, quick_advice
-from openneutron.report.page.collect import report_data
-from openneutron.report.page.compare import Comparison, comparison_page
-from openneutron.report.page.data import LayerAccuracy, Measured, ReportData
-from openneutron.report.page.draw import converter
-from openneutron.report.page.page import data_of as data_of_page
-from openneutron.report.page.page import page
-from openneutron.report.page.stored import facts_of, with_facts
-from openneutron.report.pareto import BudgetPoint, worthwhile
-from openneutron.timings import advance, step
+from openneutron.features.report import Summary
+from openneutron.features.report.advice import advice, quick_advice
+from openneutron.features.report.page.collect import report_data
+from openneutron.features.report.page.compare import Comparison, comparison_page
+from openneutron.features.report.page.data import LayerAccuracy, Measured, ReportData
+from openneutron.features.report.page.draw import converter
+from openneutron.features.report.page.page import data_of as data_of_page
+from openneutron.features.report.page.page import page
+from openneutron.features.report.page.stored import facts_of, with_facts
+from openneutron.features.report.pareto import BudgetPoint, worthwhile
 
 SUFFIXES = (".html", ".htm")
 

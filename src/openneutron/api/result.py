@@ -9,17 +9,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openneutron import files
 from openneutron.api.copies import Copied
+from openneutron.device import files
+from openneutron.features.report.notebook import ShownModel
+from openneutron.features.report.text import one_line
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions
-from openneutron.report.notebook import ShownModel
-from openneutron.report.text import one_line
 
 if TYPE_CHECKING:
-    from openneutron.report import Summary
-    from openneutron.report.advice import Advice
-    from openneutron.report.page.data import Measured, ReportData
+    from openneutron.features.report import Summary
+    from openneutron.features.report.advice import Advice
+    from openneutron.features.report.page.data import Measured, ReportData
 
 
 class CompiledResult(Copied, ShownModel):
@@ -63,7 +63,7 @@ class CompiledResult(Copied, ShownModel):
     @cached_property
     def quick_advice(self) -> tuple[Advice, ...]:
         """Return the advice that takes no search: against the host's conversions, and against weights that do not fit the SRAM."""
-        from openneutron.report.advice import quick_advice
+        from openneutron.features.report.advice import quick_advice
 
         return quick_advice(self)
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from openneutron.device.timings import advance
 from openneutron.errors import InvalidOptionError
+from openneutron.features.report.outputs import OutputAccuracy
 from openneutron.options import OPEN, DataOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_quantize
@@ -19,8 +21,6 @@ from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.measures import measures_in, quantized_with, quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
 from openneutron.pytorch.source.exporting import SAMPLES, AtenGraph, FirstSamples, ModelInputs, restore
-from openneutron.report.outputs import OutputAccuracy
-from openneutron.timings import advance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class Quantized:
         """Return the accuracy of the results on the samples; empty without a float twin."""
         if self.real is None or not self.samples:
             return ()
-        from openneutron.layer_accuracy.outputs import measured
+        from openneutron.features.accuracy.outputs import measured
 
         return measured(self.real, self.module, self.samples)
 

@@ -10,18 +10,18 @@ from typing import Annotated, Any
 import typer
 
 import openneutron
-from openneutron import files
 from openneutron.api.compile import LOADING
 from openneutron.cli import output
 from openneutron.cli.evaluate import Metric
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
+from openneutron.device import files
+from openneutron.device.third_party import needs_pytorch, suppressed
+from openneutron.device.timings import measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.evaluation.metrics import check
-from openneutron.report.accuracy import SHOWN, accuracy_table
-from openneutron.report.repair import repair_table
-from openneutron.third_party import needs_pytorch, suppressed
-from openneutron.timings import measured, step
+from openneutron.features.evaluation.metrics import check
+from openneutron.features.report.accuracy import SHOWN, accuracy_table
+from openneutron.features.report.repair import repair_table
 
 ON_EXAMPLES = (
     "Calibrated and compared on the example inputs alone: the figures mean little until they are those of typical inputs. Give them "

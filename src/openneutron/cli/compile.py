@@ -13,18 +13,18 @@ import typer
 from rich.console import Group, RenderableType
 
 import openneutron
-from openneutron import files
 from openneutron.api.compile import LOADING, output_files
 from openneutron.cli import output
 from openneutron.cli.ending import told
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import AskedModel, GivenModel, takes_a_model
-from openneutron.converter import kernel_selections
+from openneutron.device import files
+from openneutron.device.converter import kernel_selections
+from openneutron.device.third_party import needs_pytorch, suppressed
+from openneutron.device.timings import Timings, measured, step
 from openneutron.errors import InvalidOptionError
+from openneutron.features.report.text import summary_table, timings_table
 from openneutron.options import CompileOptions, OutputOptions, QuantizationOptions
-from openneutron.report.text import summary_table, timings_table
-from openneutron.third_party import needs_pytorch, suppressed
-from openneutron.timings import Timings, measured, step
 
 if TYPE_CHECKING:
     from torch import nn

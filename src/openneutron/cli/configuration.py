@@ -20,8 +20,8 @@ from typing import Any
 from openneutron import targets
 from openneutron.cli.values import reader
 from openneutron.errors import InvalidOptionError, OpenNeutronError
-from openneutron.flags import Flag, did_you_mean, flags_of
 from openneutron.options import CompileOptions, QuantizationOptions
+from openneutron.options.flags import Flag, did_you_mean, flags_of
 
 FILE = "openneutron.toml"
 PROJECT = "pyproject.toml"

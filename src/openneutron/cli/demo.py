@@ -17,13 +17,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from openneutron import files
 from openneutron.cli import output
-from openneutron.report.text import summary_table
-from openneutron.third_party import needs_demo, suppressed
+from openneutron.device import files
+from openneutron.device.third_party import needs_demo, suppressed
+from openneutron.features.report.text import summary_table
 
 if TYPE_CHECKING:
-    from openneutron.examples.demo.main_job import Outcome
+    from openneutron.features.demo.main_job import Outcome
 
 
 def demo(
@@ -45,7 +45,7 @@ def demo(
     files.check_folder(to)
     with suppressed():
         with needs_demo("openneutron demo takes"):
-            from openneutron.examples.demo import main_job
+            from openneutron.features.demo import main_job
         with output.Steps(quiet or as_json) as steps:
             outcome = main_job.run(qat, steps)
     image = io.BytesIO()

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from openneutron import litert, pte
+from openneutron import litert
 from openneutron.cli import output
 from openneutron.cli.standard_input import given_file
+from openneutron.device import pte
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program, decode, listing, payload, rows
 from openneutron.litert.neutron_graph import find

@@ -24,9 +24,9 @@ from rich.text import Text
 
 from openneutron.cli import output
 from openneutron.cli.ending import PART_MISSING
+from openneutron.device.third_party import EXTRAS
 from openneutron.errors import OpenNeutronError
 from openneutron.options import Progress
-from openneutron.third_party import EXTRAS
 
 LOAD_DELEGATE = "from openneutron.pytorch.run.delegate import load; print(load())"
 LONGEST_LOAD_SECONDS = 300
@@ -208,7 +208,7 @@ def extra_check(extra: str) -> Check:
 
 
 def host_library_check() -> Check:
-    from openneutron.simulator.simulator import LIBRARY, library
+    from openneutron.device.simulator.simulator import LIBRARY, library
 
     try:
         library()
@@ -223,9 +223,9 @@ def self_test() -> Check:
 
     from openneutron import litert, targets
     from openneutron.compiler import compile_graph
+    from openneutron.device.simulator import Simulator
     from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
     from openneutron.litert.interpret import interpret
-    from openneutron.simulator import Simulator
 
     quant = per_tensor(0.05, 3)
     weights = np.arange(-36, 36, dtype=np.int8).reshape(4, 3, 3, 2)

@@ -14,10 +14,10 @@ from openneutron.cli.compile import ON_EXAMPLES, compiled_with_model
 from openneutron.cli.model_source import CompiledFile, LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.errors import InvalidOptionError
-from openneutron.evaluation import cluster
-from openneutron.evaluation.metrics import check
-from openneutron.evaluation.samples import DataSet
-from openneutron.evaluation.tables import evaluation_table
+from openneutron.features.evaluation import cluster
+from openneutron.features.evaluation.metrics import check
+from openneutron.features.evaluation.samples import DataSet
+from openneutron.features.evaluation.tables import evaluation_table
 
 if TYPE_CHECKING:
     from openneutron.api.litert import CompiledLiteRTModel

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.compile import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.report.text import explanation
+from openneutron.device import files
+from openneutron.features.report.text import explanation
 
 
 @takes_a_model(without=("io_dtype", "profile", "converter", "converter_flags", "any_runtime"))

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from openneutron.cli import output
-from openneutron.export import PORTS, Bundle, export_bundle
-from openneutron.export.readme import Port
+from openneutron.features.export import PORTS, Bundle, export_bundle
+from openneutron.features.export.readme import Port
+from openneutron.features.report.units import size_text
 from openneutron.options import DataOptions
-from openneutron.report.units import size_text
 
 DEFAULT_PORT = "cortex_m33"
 

@@ -11,14 +11,14 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.disasm import programs
 from openneutron.cli.standard_input import given_file
-from openneutron.converter import kernel_selections
+from openneutron.device import files
+from openneutron.device.converter import kernel_selections
+from openneutron.features.report.fitted import facts
 from openneutron.isa.kernel_selection import called_kernels
 from openneutron.isa.rows import FORMAT_VERSION
-from openneutron.report.fitted import facts
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Kernels that compiled models call.")
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openneutron.cli.standard_input import DASH, from_standard_input
+from openneutron.device.data.python_function import PythonFunction
+from openneutron.device.files import existing, nearest, obstacle
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.files import existing, nearest, obstacle
 from openneutron.options import DataOptions, changed
-from openneutron.python_function import PythonFunction
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
 BUILT_IN = (
@@ -175,7 +175,7 @@ def check_data(samples: DataParameters, option: str = "--calibration") -> None:
                 f"{spelled}: there is no calibration data that it is about. Give --calibration too."
             )
         return
-    from openneutron import data
+    from openneutron.device import data
 
     assert not callable(options.preprocess)
     data.check(samples.path, options.preprocess, options.sample_rate, options.calibration_samples, option)

@@ -16,7 +16,6 @@ import typer
 
 from openneutron import targets
 from openneutron.api.compile import check_for_tflite
-from openneutron.cache import opened
 from openneutron.cli import model_source, output
 from openneutron.cli.model_source import (
     BuiltInModel,
@@ -28,8 +27,8 @@ from openneutron.cli.model_source import (
 )
 from openneutron.cli.parameters import of_fields, of_flags
 from openneutron.cli.standard_input import DASH
+from openneutron.device.cache import opened
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import flags_of
 from openneutron.options import (
     CompileOptions,
     DataOptions,
@@ -38,6 +37,7 @@ from openneutron.options import (
     budget_bytes,
     changed,
 )
+from openneutron.options.flags import flags_of
 from openneutron.targets import Target
 
 OF_PYTORCH = (

@@ -53,7 +53,7 @@ def show(renderable: RenderableType, command: str, data: Mapping[str, Any], as_j
         return
     from rich.console import Console
 
-    from openneutron.report.text import plain
+    from openneutron.features.report.text import plain
 
     if sys.stdout.isatty():
         Console(highlight=False, markup=False, emoji=False).print(renderable)
@@ -71,8 +71,8 @@ def note(text: str) -> None:
 def check_plot(path: Path | None) -> None:
     """Raise InvalidOptionError early for a picture that can't be written, MissingToolError where none can be drawn."""
     if path is not None:
-        from openneutron import files
-        from openneutron.report.page.draw import check_format
+        from openneutron.device import files
+        from openneutron.features.report.page.draw import check_format
 
         check_format(path, "--plot")
         files.check(path)
@@ -82,7 +82,7 @@ def plotted(path: Path | None, model: CompiledResult) -> dict[Path, bytes]:
     """Return the picture of a compiled model, to be written; nothing without a path."""
     if path is None:
         return {}
-    from openneutron.report.page.page import pictures
+    from openneutron.features.report.page.page import pictures
 
     return {path: pictures(model.report_data(pareto=False), path.suffix)}
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import Flag, flags_of
+from openneutron.options.flags import Flag, flags_of
 
 
 def _varied(flag: Flag) -> Parameter:

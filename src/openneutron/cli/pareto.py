@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from openneutron import files
-from openneutron.cache import caching, opened
 from openneutron.cli import output
 from openneutron.cli.compile import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
+from openneutron.device import files
+from openneutron.device.cache import caching, opened
+from openneutron.device.timings import measured
 from openneutron.errors import InvalidModelError
-from openneutron.report.pareto import BudgetPoint, pareto_table
-from openneutron.timings import measured
+from openneutron.features.report.pareto import BudgetPoint, pareto_table
 
 
 @takes_a_model(without=("sram_budget", "check", "profile", "converter", "converter_flags", "any_runtime"))
@@ -73,7 +73,7 @@ def show_pareto(
 
 
 def _picture(title: str, points: Sequence[BudgetPoint], suffix: str) -> bytes:
-    from openneutron.report.page.charts import pareto_spec
-    from openneutron.report.page.draw import picture
+    from openneutron.features.report.page.charts import pareto_spec
+    from openneutron.features.report.page.draw import picture
 
     return picture([(title, pareto_spec(points))], suffix)

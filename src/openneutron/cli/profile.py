@@ -12,16 +12,18 @@ from typing import Annotated
 import typer
 
 import openneutron
-from openneutron import files, targets
+from openneutron import targets
 from openneutron.api.load import LoadedFile
 from openneutron.cli import output
 from openneutron.cli.run_file import given_inputs, open_pte, tflite_inputs
+from openneutron.device import files
+from openneutron.device.files import existing
+from openneutron.device.mixed import FileSimulator, Times
+from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidProgramError
-from openneutron.files import existing
-from openneutron.mixed import FileSimulator, Times
-from openneutron.profiling.chrome_trace import chrome_trace
-from openneutron.profiling.device_csv import read_device_csv
-from openneutron.profiling.profile import (
+from openneutron.features.profile.chrome_trace import chrome_trace
+from openneutron.features.profile.device_csv import read_device_csv
+from openneutron.features.profile.profile import (
     HOST,
     KERNEL,
     LAYER,
@@ -36,10 +38,9 @@ from openneutron.profiling.profile import (
     modelled,
     summed,
 )
-from openneutron.profiling.table import profile_table
-from openneutron.report.loaded import LoadedSummary
+from openneutron.features.profile.table import profile_table
+from openneutron.features.report.loaded import LoadedSummary
 from openneutron.targets import Target
-from openneutron.third_party import needs_pytorch, suppressed
 
 ETDUMP_IDENTIFIER = b"ED00"
 """At byte 8: the file is a flatbuffer behind its size."""
@@ -165,7 +166,7 @@ def _recorded(profile: Profile, loaded: LoadedFile, source: Path) -> Profile:
 
 def _of_etdump(profile: Profile, loaded: LoadedFile, source: str, data: bytes) -> Profile:
     with suppressed(), needs_pytorch("Reading an ETDump takes"):
-        from openneutron.pytorch.run.etdump import read_etdump
+        from openneutron.features.profile.etdump import read_etdump
     events = read_etdump(source, data)
     times: Mapping[Key, Measurement] = summed(
         (call.program, call.operator, call.host_nanoseconds) for call in events.calls

@@ -13,8 +13,8 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from openneutron.cli.model_source import BuiltInModel, DataParameters, ExportedFile, PyTorchModel
+from openneutron.device.data.python_function import PythonFunction
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.python_function import PythonFunction
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.calibration_data import CalibrationData, ExampleInputs
 from openneutron.pytorch.source.exported_file import load_exported

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.options import AskedModel, takes_a_model
+from openneutron.device import files
 from openneutron.errors import InvalidOptionError
-from openneutron.report.units import size_text
+from openneutron.features.report.units import size_text
 
 if TYPE_CHECKING:
-    from openneutron.report.page.data import ReportData
+    from openneutron.features.report.page.data import ReportData
 
 DEFAULT = Path("report.html")
 
@@ -56,8 +56,8 @@ def report_model(
     models the page shows both side by side. With --json and without --output, no page is written.
     """
     from openneutron.api.reporting import check_report, measured_accuracy, write_report
-    from openneutron.report.page.collect import with_accuracy
-    from openneutron.report.page.compare import compared
+    from openneutron.features.report.page.collect import with_accuracy
+    from openneutron.features.report.page.compare import compared
 
     if len(asked) > 2:
         raise InvalidOptionError(
@@ -78,8 +78,8 @@ def report_model(
         data = with_accuracy(data, measured) if measured else data
         shown = compared(data, *others) if others else data
     if node_data is not None:
-        from openneutron.model_explorer.nodes import nodes_of_report
-        from openneutron.model_explorer.overlays import node_data_files
+        from openneutron.features.explorer.nodes import nodes_of_report
+        from openneutron.features.explorer.overlays import node_data_files
 
         files.write(node_data_files(node_data, nodes_of_report(data)), node_data)
     if path is not None:
@@ -93,9 +93,9 @@ def _data(asked: AskedModel, with_pareto: bool, steps: output.Steps) -> ReportDa
     """Return the data of a model, compiled here, or of a file that has it inside."""
     from openneutron.api.reporting import data_of, stored_data
     from openneutron.cli.compile import compiled
-    from openneutron.files import existing
-    from openneutron.report.page.stored import has_facts
-    from openneutron.timings import measured
+    from openneutron.device.files import existing
+    from openneutron.device.timings import measured
+    from openneutron.features.report.page.stored import has_facts
 
     name = asked.name
     path = Path(name)

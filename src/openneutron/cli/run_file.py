@@ -17,17 +17,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from openneutron import files, pte
 from openneutron.cli import output
 from openneutron.cli.standard_input import given_file
-from openneutron.data.arrays import load_array
-from openneutron.data.samples import describe
+from openneutron.device import files, pte
+from openneutron.device.data.arrays import load_array
+from openneutron.device.data.samples import describe
+from openneutron.device.mixed import FileSimulator
+from openneutron.device.third_party import needs_pytorch, suppressed
+from openneutron.device.timings import advance, measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.report.units import plural
 from openneutron.ir import QuantParams
-from openneutron.mixed import FileSimulator
-from openneutron.report.units import plural
-from openneutron.third_party import needs_pytorch, suppressed
-from openneutron.timings import advance, measured, step
 
 SHOWN_VALUES = 8
 """An output of at most so many values is printed whole."""

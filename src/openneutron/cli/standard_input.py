@@ -8,8 +8,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from openneutron.device.files import existing
 from openneutron.errors import InvalidModelError
-from openneutron.files import existing
 
 DASH = "-"
 

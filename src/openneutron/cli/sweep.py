@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 import openneutron
-from openneutron import converter, files
 from openneutron.api.compile import check_for_tflite
 from openneutron.api.evaluate import evaluated, outputs_digest
 from openneutron.cli import output
@@ -20,12 +19,13 @@ from openneutron.cli.compile import ON_EXAMPLES, Ready, prepared
 from openneutron.cli.evaluate import Metric, Scheduler, Workers, data_set
 from openneutron.cli.model_source import BuiltInModel, DataParameters, LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.evaluation.metrics import check
-from openneutron.flags import flags_of
+from openneutron.device import converter, files
+from openneutron.features.evaluation.metrics import check
+from openneutron.features.report.sweep import Facts, sweep_table
+from openneutron.features.report.units import plural
+from openneutron.features.sweep import Compiling, Point, Row, Table, grid, opened, run
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
-from openneutron.report.sweep import Facts, sweep_table
-from openneutron.report.units import plural
-from openneutron.sweep import Compiling, Point, Row, Table, grid, opened, run
+from openneutron.options.flags import flags_of
 
 
 @takes_a_model(without=("any_runtime",), evaluates=True, varies=True)
@@ -97,8 +97,8 @@ def sweep(
 
 
 def _picture(title: str, points: Sequence[Facts], suffix: str) -> bytes:
-    from openneutron.report.page.draw import picture
-    from openneutron.report.page.sweeps import sweep_spec
+    from openneutron.features.report.page.draw import picture
+    from openneutron.features.report.page.sweeps import sweep_spec
 
     return picture([(title, sweep_spec(points))], suffix)
 

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from openneutron import targets
 from openneutron.cli import output
-from openneutron.report.fitted import Column, FittedTable
-from openneutron.report.units import plural
+from openneutron.features.report.fitted import Column, FittedTable
+from openneutron.features.report.units import plural
 from openneutron.targets import Number, Target
 from openneutron.targets.target import Words
 

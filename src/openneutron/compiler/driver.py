@@ -12,9 +12,9 @@ from openneutron.compiler.emit.compiled import Compiled, Details
 from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.emit.packing import Packed
 from openneutron.compiler.emit.report import report, sram_bytes
-from openneutron.compiler.graph.data_types import type_reason
-from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.layout import Layout, lay_out
+from openneutron.compiler.legalize.data_types import type_reason
+from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.place.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.search.alternatives import alternatives
 from openneutron.compiler.search.effort import DEFAULT

@@ -21,10 +21,12 @@ from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBac
 from torch.export import export
 from torch.fx import GraphModule
 
-from openneutron import files, targets
+from openneutron import targets
 from openneutron.api.frame import delegate_calls
 from openneutron.api.lowering import in_words
-from openneutron.converter import kernel_selections
+from openneutron.device import files
+from openneutron.device.converter import kernel_selections
+from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutronError
 from openneutron.examples import networks
 from openneutron.examples.networks import Network, Samples
@@ -39,7 +41,6 @@ from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, genera
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.source.exporting import first_line
-from openneutron.third_party import suppressed
 
 CHANNELS_LAST_HINT = "HINT: --use_channels_last_dim_order saves the transposes at the inputs and outputs of images."
 USER_FAULT = 2

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError, InvalidOptionError, MissingToolError
 from openneutron.options import DataOptions
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.calibration_data import CalibrationData
 from openneutron.pytorch.source.exporting import ModelInputs, first_line
-from openneutron.third_party import suppressed
 
 Samples = Sequence[tuple[torch.Tensor, ...]]
 

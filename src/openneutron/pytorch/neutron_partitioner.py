@@ -19,6 +19,7 @@ from torch.fx import Graph, Node
 
 from openneutron import targets
 from openneutron.compiler.select.select import Refused, Trial, try_compile
+from openneutron.device.timings import step
 from openneutron.errors import InvalidOptionError
 from openneutron.litert.expand import unstated
 from openneutron.options import OPEN
@@ -72,7 +73,6 @@ from openneutron.pytorch.partition.gather import (
     partition,
     tensors_of,
 )
-from openneutron.timings import step
 
 NXP_DELEGATION_TAG = "delegation_tag"
 

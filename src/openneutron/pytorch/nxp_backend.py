@@ -16,9 +16,9 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from openneutron import converter as converters
-from openneutron import files
 from openneutron.compiler.select.select import Trial
+from openneutron.device import converter as converters
+from openneutron.device import files
 from openneutron.options import CompileOptions
 from openneutron.pytorch.backend.compile_spec import DelegateOptions, decode, encode, is_ours, with_upstream
 from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor

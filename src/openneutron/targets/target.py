@@ -196,7 +196,7 @@ class Costs:
 
 
 PORT_NAMES = ("", "cortex_m33", "zephyr", "mcuxpresso", "mcxn947")
-"""The values of a chip's C port: the names in ``openneutron.export.PORTS``, or an empty text for a chip without a port."""
+"""The values of a chip's C port: the names in ``openneutron.features.export.PORTS``, or an empty text for a chip without a port."""
 
 
 @dataclass(frozen=True, slots=True)

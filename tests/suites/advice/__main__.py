@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from openneutron.cache.records import record
-from openneutron.files import write
+from openneutron.device.cache.records import record
+from openneutron.device.files import write
 from tests.suites.advice.followed import Followed, followed, middle_budget, report
 
 SHARED = Path(__file__).parents[4] / "shared" / "models"

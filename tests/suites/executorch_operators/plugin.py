@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from openneutron.third_party import suppressed
+from openneutron.device.third_party import suppressed
 from tests.suites.executorch_operators.flow import TESTERS, register
 from tests.suites.executorch_operators.records import Test, subtests_of
 

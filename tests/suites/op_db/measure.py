@@ -15,11 +15,11 @@ from torch import Tensor
 
 import openneutron
 from openneutron.api.pytorch import CompiledModel
+from openneutron.device.third_party import suppressed
 from openneutron.errors import OpenNeutronError
 from openneutron.options import CompileOptions, DelegationOptions
 from openneutron.pytorch.partition.delegation import check_kernels
 from openneutron.pytorch.quantizer.specs import activation_spec
-from openneutron.third_party import suppressed
 from tests.suites.op_db.samples import Sample, Samples, results_of
 
 WHOLE, PART, CPU = "whole", "in part", "on the CPU"

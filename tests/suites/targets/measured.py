@@ -22,13 +22,13 @@ import numpy as np
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
-from openneutron.compiler.graph.data_types import type_reason
-from openneutron.compiler.memory.layout import bytes_outside
+from openneutron.compiler.legalize.data_types import type_reason
+from openneutron.compiler.place.layout import bytes_outside
 from openneutron.compiler.search.fitted import Infeasible
+from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError, OpenNeutronError
 from openneutron.ir import Graph
 from openneutron.options import ARENA
-from openneutron.simulator import Simulator
 from openneutron.targets import Target
 from tests.suites.targets import networks, reference
 

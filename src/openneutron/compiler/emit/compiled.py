@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from openneutron.compiler.emit.report import Report
-from openneutron.compiler.memory.layout import Layout
+from openneutron.compiler.place.layout import Layout
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import Storages
 from openneutron.ir import Graph, Tensor

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.emit.packing import Packed, packed
 from openneutron.compiler.emit.weights import Weights, state_record
-from openneutron.compiler.memory.layout import Layout
+from openneutron.compiler.place.layout import Layout
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Loop,

@@ -11,7 +11,7 @@ from openneutron.compiler.cost.losses import bottleneck, idle_reason
 from openneutron.compiler.emit.course import StepReport, least_traffic_bytes, rows_held, steps_of, traffic
 from openneutron.compiler.emit.emit import border
 from openneutron.compiler.emit.packing import Packed
-from openneutron.compiler.memory.layout import Layout, bytes_outside
+from openneutron.compiler.place.layout import Layout, bytes_outside
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Schedule,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from openneutron.compiler.memory.layout import bytes_outside, lay_out
+from openneutron.compiler.place.layout import bytes_outside, lay_out
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.search.fit import Task, Tasks
 from openneutron.compiler.search.fitted import Fitted

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from openneutron.compiler.memory.layout import lay_out
+from openneutron.compiler.place.layout import lay_out
 from openneutron.compiler.schedule.batches import CallList, batch_by_batch
 from openneutron.compiler.schedule.positions import with_rows_of_neighbours
 from openneutron.compiler.schedule.schedule import whole_schedule

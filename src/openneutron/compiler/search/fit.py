@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
-from openneutron.compiler.memory.layout import bytes_outside, lay_out
-from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
+from openneutron.compiler.place.layout import bytes_outside, lay_out
+from openneutron.compiler.place.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.needs import in_place, merge_columns, merge_without_edges, parts_may_be_faster
 from openneutron.compiler.schedule.planes import patches_of_planes

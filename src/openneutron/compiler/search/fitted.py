@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openneutron.compiler.memory.layout import Layout
-from openneutron.compiler.memory.prefetch import ENDLESS
+from openneutron.compiler.place.layout import Layout
+from openneutron.compiler.place.prefetch import ENDLESS
 from openneutron.compiler.schedule.schedule import Schedule, fetched_sizes
 from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.select.calls import Storages

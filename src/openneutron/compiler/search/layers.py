@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from openneutron.compiler.memory.layout import Layout
+from openneutron.compiler.place.layout import Layout
 from openneutron.compiler.schedule.schedule import Fetch, Schedule, calls_in, fetched_sizes
 from openneutron.compiler.select.calls import Storages
 from openneutron.ir import Graph

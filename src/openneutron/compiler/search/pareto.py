@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol, TypeVar
 
-from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.layout import bytes_outside
-from openneutron.compiler.memory.prefetch import all_plans
+from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.place.layout import bytes_outside
+from openneutron.compiler.place.prefetch import all_plans
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.compiler.search.fit import Task, Tasks, within_budget
 from openneutron.compiler.search.fitted import Fitted

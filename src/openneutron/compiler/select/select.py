@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron import ops
-from openneutron.compiler.graph.data_types import type_reason
-from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.legalize.data_types import type_reason
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, copied, whole
 from openneutron.compiler.select.rules.attention import fuse_attention

@@ -12,6 +12,7 @@ import torch
 
 import openneutron
 from openneutron.api.pytorch import CompiledModel
+from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidOptionError, OpenNeutronError
 from openneutron.examples.text_decoder import corpus
 from openneutron.examples.text_decoder.corpus import Corpus, decoded, encoded
@@ -19,7 +20,6 @@ from openneutron.examples.text_decoder.train import STEPS, train
 from openneutron.examples.text_decoder.write import in_executorch, on_the_driver, quality, read, real, stream, write
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source.models.decoder import TextDecoder
-from openneutron.third_party import suppressed
 
 CALIBRATION_TEXTS = 4
 TEST_TEXTS = 8

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from openneutron.api.pytorch import CompiledModel
-from openneutron.simulator import Simulator
+from openneutron.device.simulator import Simulator
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """A function of a token and its position, both int64 [1], that returns the logits [1, tokens] of the next token. The function keeps the

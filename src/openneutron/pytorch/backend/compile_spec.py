@@ -14,8 +14,8 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 
 from openneutron import targets
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import read_as, split_flags, with_flags
 from openneutron.options import CALLER, EIQ, CompileOptions
+from openneutron.options.flags import read_as, split_flags, with_flags
 from openneutron.pytorch.backend.neutron_target_spec import FLAVOR, warn_of_flavor
 
 OUTPUT_FORMAT = "tflite"

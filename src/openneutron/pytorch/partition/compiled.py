@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from openneutron import converter as converters
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, Prepared, prepared
 from openneutron.compiler.search.shortfall import over_budget
 from openneutron.compiler.select.select import Trial
-from openneutron.converter import Conversion
+from openneutron.device import converter as converters
+from openneutron.device.converter import Conversion
+from openneutron.device.timings import advance, step
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa.facts import facts_of
@@ -28,7 +29,6 @@ from openneutron.options import budget_bytes
 from openneutron.pytorch.backend.compile_spec import DelegateOptions
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.partition.origins import Origin, Origins, debug_handle_map, with_origins
-from openneutron.timings import advance, step
 
 
 @dataclass(frozen=True, slots=True)

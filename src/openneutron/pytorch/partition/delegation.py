@@ -27,8 +27,8 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.ir.diagnostics import Fallback, OnCpu
 from openneutron.pytorch.graph.pointwise import CASTS, is_pointwise
 from openneutron.pytorch.graph.program import (
     GETITEM,

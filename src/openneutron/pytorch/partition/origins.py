@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from torch.fx import Node
 
 from openneutron.compiler.select.names import in_words, node_of
-from openneutron.converter import Conversion
+from openneutron.device.converter import Conversion
 from openneutron.isa import Program, decode
 from openneutron.isa.facts import OperatorFacts, event_name, facts_of, with_facts
 from openneutron.isa.steps import calls

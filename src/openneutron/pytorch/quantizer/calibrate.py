@@ -17,7 +17,8 @@ from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
-from openneutron.cache import current
+from openneutron.device.cache import current
+from openneutron.device.timings import step
 from openneutron.errors import InvalidOptionError, OpenNeutronError, warn
 from openneutron.pytorch.graph.program import arguments_of, quantized_dtype
 from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of
@@ -35,7 +36,6 @@ from openneutron.pytorch.quantizer.passes.batch_norm import (
 from openneutron.pytorch.quantizer.passes.before_torchao import fold_batch_norms
 from openneutron.pytorch.quantizer.passes.constants import FoldConstants
 from openneutron.pytorch.source.exporting import FirstSamples, ModelInputs, first_line
-from openneutron.timings import step
 
 
 def calibrate_and_quantize(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from torch.fx import Graph, GraphModule, Node
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
+from openneutron.device.timings import step
 from openneutron.errors import InvalidOptionError
 from openneutron.options import FLOAT32, OPEN, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
@@ -23,7 +24,6 @@ from openneutron.pytorch.quantizer.passes.before_torchao import fold_batch_norms
 from openneutron.pytorch.quantizer.range_observers import OBSERVER
 from openneutron.pytorch.quantizer.settings import USUAL, QuantizationConfig, Usual
 from openneutron.pytorch.source.exporting import FirstSamples, ModelInputs
-from openneutron.timings import step
 
 MEASURES = ("observer", "layer_observers", "equalize", "smooth", "adaptive_rounding", "correct_biases")
 """The options that change how a model is calibrated, or its weights."""

@@ -15,9 +15,9 @@ from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, Quantize
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
 from openneutron.errors import InvalidModelError
-from openneutron.flags import check_choice
 from openneutron.options import ACTIVATIONS as TYPES
 from openneutron.options import CONVERTERS, INT8, INT16, OPEN
+from openneutron.options.flags import check_choice
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.pointwise import Region, find_regions, jumps
 from openneutron.pytorch.graph.program import JOINS_OUTPUT, WHOLE_NUMBERS, is_vmapped, source_line

@@ -16,8 +16,8 @@ from torchao.quantization.pt2e.quantizer import QuantizationSpec
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import check_choice
 from openneutron.options import ACTIVATIONS
+from openneutron.options.flags import check_choice
 from openneutron.pytorch.graph.program import JOINS_OUTPUT, KEPT_FLOAT, LEFT_FLOAT
 
 

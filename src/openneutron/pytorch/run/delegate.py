@@ -20,10 +20,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from openneutron.device.runtime_sources import runtime_folder
+from openneutron.device.simulator.simulator import library
 from openneutron.errors import MissingToolError
-from openneutron.export.runtime_sources import runtime_folder
 from openneutron.pytorch.run.compile_delegate import FLAGS, SOURCES, compile_delegate, file_name
-from openneutron.simulator.simulator import library
 
 COMPILERS = ("c++", "g++", "clang++")
 """Tried in this order after ``$CXX``."""

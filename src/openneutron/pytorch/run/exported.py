@@ -16,9 +16,9 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from openneutron.device.third_party import suppressed
 from openneutron.pytorch.graph.rewriting import is_state
 from openneutron.pytorch.source.exporting import ModelInputs, export
-from openneutron.third_party import suppressed
 
 
 class _Tensors(nn.Module):

@@ -19,7 +19,7 @@ from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint8, c_uint3
 
 import numpy as np
 
-from openneutron import pte
+from openneutron.device import pte
 from openneutron.pytorch.run.delegate import load_runtime
 
 METHOD = "forward"

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from openneutron.data import ModelInput, Source, source
+from openneutron.device.data import ModelInput, Source, source
+from openneutron.device.pte import PREPROCESSING
 from openneutron.errors import InvalidModelError, InvalidOptionError, warn
 from openneutron.options import DataOptions, changed
-from openneutron.pte import PREPROCESSING
 from openneutron.pytorch.source.exporting import ModelInputs
 
 

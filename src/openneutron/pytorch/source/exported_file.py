@@ -20,10 +20,10 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import PT2ArchiveReader, load_pt2
 
+from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.pytorch.source.exported_text import NeedsTrust, NotRegistered, check_program, unsafe_payload
 from openneutron.pytorch.source.file_kind import what_it_is
-from openneutron.third_party import suppressed
 
 MODEL = "model"
 """The name of the program in the archive of torch.export.save."""

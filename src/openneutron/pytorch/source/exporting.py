@@ -45,11 +45,11 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from openneutron.device.third_party import PACKAGES
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError, warn
 from openneutron.pytorch.graph.inference import to_inference
 from openneutron.pytorch.graph.program import is_functional, is_getitem, is_vmapped, overload_of
 from openneutron.pytorch.graph.rewriting import is_state, writes_views
-from openneutron.third_party import PACKAGES
 
 CONSTANTS = (int, float, bool, str, type(None))
 """What an input may be beside a tensor: torch.export builds its value into the program."""

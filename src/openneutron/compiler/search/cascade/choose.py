@@ -7,16 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
-from openneutron.compiler.memory.layout import Layout, laid_out_at, lay_out
-from openneutron.compiler.memory.place import (
-    Candidate,
-    Item,
-    Parts,
-    Placement,
-    exceed,
-    place_near_bound,
-    place_smallest,
-)
+from openneutron.compiler.place.layout import Layout, laid_out_at, lay_out
+from openneutron.compiler.place.place import Candidate, Item, Parts, Placement, exceed, place_near_bound, place_smallest
 from openneutron.compiler.schedule.schedule import Rows, Schedule, Step, Whole, calls_in
 from openneutron.compiler.search.cascade.loops import Round, compressed
 from openneutron.compiler.search.cascade.network import Network, mirrored, network

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from openneutron.compiler.memory.prefetch import ENDLESS
+from openneutron.compiler.place.prefetch import ENDLESS
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.schedule import fetched_sizes
 from openneutron.compiler.schedule.timeline import overlapped_cycles

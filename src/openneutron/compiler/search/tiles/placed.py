@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from openneutron.compiler.memory.layout import Layout, lay_out
-from openneutron.compiler.memory.place import EXACT_WORK, Item
-from openneutron.compiler.memory.prefetch import ENDLESS, ConstantUse, PrefetchPlan, PrefetchSearch, fastest_within
+from openneutron.compiler.place.layout import Layout, lay_out
+from openneutron.compiler.place.place import EXACT_WORK, Item
+from openneutron.compiler.place.prefetch import ENDLESS, ConstantUse, PrefetchPlan, PrefetchSearch, fastest_within
 from openneutron.compiler.schedule.schedule import Cuttable, Schedule, Step
 from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.graph.partition import signed_quant
+from openneutron.compiler.legalize.partition import signed_quant
 from openneutron.compiler.select.calls import (
     KernelCall,
     View,

@@ -12,9 +12,9 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from openneutron.device.timings import advance
 from openneutron.pytorch.graph.program import is_dequantize
 from openneutron.pytorch.source.exporting import ModelInputs
-from openneutron.timings import advance
 
 _aten = torch.ops.aten
 CONV_1D, CONV_2D, LINEAR = _aten.conv1d.default, _aten.conv2d.default, _aten.linear.default

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: BSD-3-Clause
-"""A folder for ``sys.path``: see ``openneutron.compat.eiq_neutron_sdk.SEARCH_PATH``."""

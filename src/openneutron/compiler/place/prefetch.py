@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Constant prefetch: which constants are copied from flash to SRAM how far ahead of their use, for a schedule whose tensors have addresses.
+
+A constant takes bytes that no tensor and no other constant is live in, from its copy to the last step that reads it: beside the
+tensors, or in parts of the arena that are free for so long. ``prefetch_trial`` has a worked example.
+
+While a kernel computes, a port that copies in the background brings the next constants. With the driver's own port, which copies
+at once, the same program takes the sum of both. More memory allows earlier copies; with less memory, whole convolutions are cut into
+groups of output channels. The candidates of a schedule, pairs of a memory size and the pieces of its calls, do not depend on the
+budget, so that a greater budget never gives a slower program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
+from openneutron.compiler.place.layout import Layout, laid_out_at
+from openneutron.compiler.place.prefetch_trial import (
+    CHANNELS,
+    CONSTANT_CHANNELS,
+    LOWEST,
+    ORDERS,
+    CutSteps,
+    Gap,
+    PrefetchTrial,
+    Simulation,
+    Transfer,
+)
+from openneutron.compiler.schedule.schedule import (
+    Cuttable,
+    Fetch,
+    Schedule,
+    Step,
+    Wait,
+    Whole,
+    calls_in,
+    edges,
+    fetched_bytes,
+    split_calls,
+)
+from openneutron.compiler.schedule.timeline import Timeline
+from openneutron.compiler.select.calls import Storages
+from openneutron.isa import aligned
+from openneutron.targets import Target
+
+ENDLESS = 1 << 40
+"""More bytes, and more cycles, than any program takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantUse:
+    """A call's constants: their bytes, the first and the last step that read them, and how many blocks they can be cut into."""
+
+    call: int
+    size: int
+    first: int
+    last: int
+    blocks: int
+
+
+@dataclass(slots=True)
+class PrefetchSearch:
+    """The prefetches that a schedule can have. ``compute_cycles`` are those of its kernel calls, none of them cut."""
+
+    schedule: Schedule
+    layout: Layout
+    storages: Storages
+    target: Target
+    channels: int = field(init=False)
+    compute_cycles: int = field(init=False)
+    uses: tuple[ConstantUse, ...] = field(init=False)
+    _spent: list[int] = field(init=False)
+    _moving: list[int] = field(init=False)
+    _items: list[tuple[int, int, int, int]] = field(init=False)
+    _least: list[tuple[int, int, int]] = field(init=False, default_factory=list)
+    _gaps: dict[tuple[int, int], list[Gap]] = field(default_factory=dict)
+    _pieces: dict[tuple[int, int, bool], tuple[int, int]] = field(default_factory=dict)
+    _last_cut: tuple[Mapping[int, int], CutSteps] | None = None
+
+    def __post_init__(self) -> None:
+        self.channels = CONSTANT_CHANNELS if self.schedule.is_tiled else CHANNELS
+        times = Timeline(self.schedule, {}, self.target).run()
+        self._spent, self._moving = [each.spent for each in times], [each.moving for each in times]
+        self.compute_cycles = sum(self._spent)
+        self.uses = tuple(_uses(self.schedule, self.storages))
+        offsets = self.layout.placement.offsets
+        self._items = sorted((offsets[i.name], offsets[i.name] + i.size, i.first, i.last) for i in self.layout.items)
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.layout.scratch_bytes
+
+    @property
+    def most_bytes(self) -> int:
+        """Return a size that holds the arena and all constants at once."""
+        return self.arena_bytes + sum(use.size for use in self.uses)
+
+    def counts(self, capacity: int, share: float) -> dict[int, int]:
+        """Return the calls to cut and their pieces: no piece takes more than this share of the free bytes, as far as possible."""
+        counts = {}
+        for use in self.uses:
+            if use.blocks > 1:
+                free = max((min(end, capacity) - start for start, end in self._free(use.first, use.first)), default=0)
+                at_once = max(1, use.blocks * max(0, int(free * share)) // use.size)
+                if at_once < use.blocks:
+                    counts[use.call] = -(-use.blocks // at_once)
+        return counts
+
+    def bound(self, capacity: int) -> int:
+        """Return a lower bound of the cycles of all trials within ``capacity`` bytes.
+
+        While a step runs, the memory that tensors do not take holds constants that this step or a later one reads. All other
+        constants that later steps read are copied after that step, one after the other.
+        """
+        self._least = self._least or self._least_of_steps()
+        rate = fetch_cycles(1 << 30, self.target) / (1 << 30)
+        # Each piece's copy is rounded down to a cycle.
+        rounded = sum(use.blocks for use in self.uses) + 1
+        now = read = at = 0
+        begun = 0.0  # when the first byte would have come, had bytes come without a pause since
+        for step, (least, taken, gone) in enumerate(self._least):
+            while at < len(self.uses) and self.uses[at].first == step:
+                use = self.uses[at]
+                read, at = read + use.size, at + 1
+                there = int(begun + read * rate) - rounded
+                # The last piece has work of its own left, which is not reckoned with.
+                now = max(now, there - (least if use.blocks > 1 else 0))
+            now += least
+            begun = max(begun, now - (gone + capacity - taken) * rate)
+        return now
+
+    def smallest(self) -> PrefetchTrial:
+        """Return the trial of the least memory: all calls in their smallest pieces, each copied right before its use."""
+        counts = {use.call: use.blocks for use in self.uses if use.blocks > 1}
+        trial = self.trial(counts, ENDLESS, ENDLESS, ahead=False)
+        assert trial is not None
+        return trial
+
+    def trial(
+        self, counts: Mapping[int, int], capacity: int, limit: int, ahead: bool = True, order: str = LOWEST
+    ) -> PrefetchTrial | None:
+        """Return a prefetch of these pieces within ``capacity`` bytes of SRAM, or None.
+
+        None: the copies do not fit, or the run takes ``limit`` cycles or more. ``ahead``: copies start as early as possible.
+        ``order``: one of ``ORDERS``.
+        """
+        if self._last_cut is None or self._last_cut[0] != counts:
+            self._last_cut = counts, self._cut(counts)
+        simulation = Simulation(self._last_cut[1], self._free, capacity, order, self.channels)
+        if not simulation.run(limit, ahead):
+            return None
+        return PrefetchTrial(counts, simulation.copies, simulation.now, max(simulation.top, self.arena_bytes))
+
+    def made(self, trial: PrefetchTrial) -> Schedule:
+        """Return the schedule with the trial's copies as steps; ``Fetch.destination`` is an address among the tensors'."""
+        cut = split_calls(self.schedule, self.storages, trial.counts) if trial.counts else self.schedule
+        uses = list(_uses(cut, self.storages))
+        starting: dict[int, list[Step]] = {}
+        ending: dict[int, list[Step]] = {}
+        for index, (use, (begin, address)) in enumerate(zip(uses, trial.copies, strict=True)):
+            starting.setdefault(begin, []).append(Fetch(use.call, address, index % self.channels))
+            ending.setdefault(use.first, []).append(Wait(index % self.channels))
+        steps: list[Step] = []
+        for index, step in enumerate(cut.steps):
+            steps += [*starting.get(index, ()), *ending.get(index, ()), step]
+        return dataclasses.replace(cut, steps=tuple(steps))
+
+    def _cut(self, counts: Mapping[int, int]) -> CutSteps:
+        pieces = {
+            use.first: [self._piece(use, *edge) for edge in edges(use.blocks, counts[use.call])]
+            for use in self.uses
+            if use.call in counts
+        }
+        spent: list[int] = []
+        moving: list[int] = []
+        origins: list[int] = []
+        starts: list[int] = []
+        for step, cycles in enumerate(self._spent):
+            starts.append(len(spent))
+            parts = [cycles for _, cycles in pieces[step]] if step in pieces else [cycles]
+            spent += parts
+            moving += [self._moving[step], *[0] * (len(parts) - 1)]
+            origins += [step] * len(parts)
+        transfers: list[Transfer] = []
+        for use in self.uses:
+            if use.call in counts:
+                for index, (size, _) in enumerate(pieces[use.first], starts[use.first]):
+                    transfers.append(self._transfer(size, index, index))
+            else:
+                transfers.append(self._transfer(use.size, starts[use.first], starts[use.last]))
+        copying = sum(transfer.cycles for transfer in transfers)
+        return CutSteps(spent, origins, transfers, sum(spent), copying, moving)
+
+    def _transfer(self, size: int, first: int, last: int) -> Transfer:
+        return Transfer(size, fetch_cycles(size, self.target), first, last)
+
+    def _piece(self, use: ConstantUse, first: int, last: int) -> tuple[int, int]:
+        """Return the bytes of constants and the cycles of a call's blocks [first, last)."""
+        key = use.call, last - first, last == use.blocks
+        found = self._pieces.get(key)
+        if found is None:
+            cuttable = Cuttable(self.schedule.calls[use.call], self.storages)
+            cost = call_cost(cuttable.piece(first, last, ""), self.target)
+            found = self._pieces[key] = cuttable.piece_bytes(last - first), cost.cycles
+        return found
+
+    def _least_of_steps(self) -> list[tuple[int, int, int]]:
+        """Return for each step a lower bound of its cycles, and the bytes of its tensors and of constants last used by then."""
+        gone = [0] * len(self._spent)
+        least = [*self._spent]
+        for use in self.uses:
+            if use.blocks > 1:
+                # Fewer than 8 channels of the last block may take less in a piece of their own.
+                least[use.first] = self._piece(use, 0, use.blocks - 1)[1]
+            ended = use.last if use.blocks > 1 else use.last + 1
+            if ended < len(gone):
+                gone[ended] += use.size
+        gone = [*accumulate(gone)]
+        free = [sum(end - start for start, end in self._free(step, step)) for step in range(len(gone))]
+        return [(cycles, ENDLESS - there, behind) for cycles, there, behind in zip(least, free, gone, strict=True)]
+
+    def _free(self, first: int, last: int) -> list[Gap]:
+        gaps = self._gaps.get((first, last))
+        if gaps is None:
+            gaps, end = [], 0
+            for start, behind, defined, last_used in self._items:
+                if defined <= last and first <= last_used:
+                    if start > end:
+                        gaps.append((end, start))
+                    end = max(end, behind)
+            gaps.append((end, ENDLESS))
+            self._gaps[first, last] = gaps
+        return gaps
+
+
+def _uses(schedule: Schedule, storages: Storages) -> list[ConstantUse]:
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    whole = set()
+    for place, step in enumerate(schedule.steps):
+        for call in calls_in(step):
+            first.setdefault(call, place)
+            last[call] = place
+        if isinstance(step, Whole):
+            whole.add(step.call)
+    uses = []
+    for call, place in first.items():
+        size = fetched_bytes(schedule.calls[call], storages)
+        if size:
+            blocks = Cuttable(schedule.calls[call], storages).blocks if call in whole else 1
+            uses.append(ConstantUse(call, size, place, last[call], blocks))
+    return uses
+
+
+SHARES = (1.0, 0.7, 0.5, 0.33, 0.25, 0.2)
+"""Calls are cut so that no piece takes more than this share of the free bytes in its step. With a half, the next piece can be
+copied while one is in use."""
+
+FIRST_CAPACITY = 1024
+"""Bytes of the smallest amount of memory tried; each is about 1/32 larger than the one before."""
+
+ENOUGH = 1.002
+"""Plans for whole tensors within this ratio of the fewest cycles count as equally fast; the smallest of them is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchPlan:
+    """A schedule's prefetch. ``cycles``: with a port that copies in the background.
+
+    From a budget of ``budget_bytes`` on, ``fastest_plan`` finds this plan or a faster one.
+    """
+
+    search: PrefetchSearch
+    trial: PrefetchTrial
+    budget_bytes: int
+
+    @property
+    def cycles(self) -> int:
+        return self.trial.cycles
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the SRAM of tensors and constants."""
+        return self.trial.size_bytes
+
+    def laid_out(self, io: str) -> tuple[Schedule, Layout]:
+        """Return the schedule with its copies, and its layout.
+
+        The arena ends behind the tensors, or behind a constant that crosses that end; the prefetch buffer follows.
+        """
+        search = self.search
+        schedule, end = search.made(self.trial), search.arena_bytes
+        places = sorted(
+            (step.destination, step.destination + fetched_bytes(schedule.calls[step.call], search.storages))
+            for step in schedule.steps
+            if isinstance(step, Fetch)
+        )
+        for _ in places:
+            end = max([end, *(behind for start, behind in places if start < end or schedule.is_tiled)])
+        schedule = dataclasses.replace(schedule, prefetch_bytes=max(0, self.size_bytes - end))
+        layout = laid_out_at(search.layout.placement, schedule, search.storages, io)
+        return schedule, dataclasses.replace(layout, placement=dataclasses.replace(layout.placement, size=end))
+
+
+def good_plan(search: PrefetchSearch) -> PrefetchPlan:
+    """Return the plan of the least memory with which a schedule is nearly as fast as with unlimited memory."""
+    best = search.trial({}, ENDLESS, ENDLESS)
+    assert best is not None
+    enough = int(best.cycles * ENOUGH) + 1
+    for capacity in _capacities(search, search.smallest()):
+        if search.bound(capacity) >= enough:
+            continue
+        found = fastest_within(search, capacity, enough)
+        if found is not None:
+            return PrefetchPlan(search, found, found.size_bytes)
+    return PrefetchPlan(search, best, best.size_bytes)
+
+
+def fastest_plan(families: Iterable[Iterable[PrefetchSearch]], budget: int, least_cycles: int) -> PrefetchPlan | int:
+    """Return the fastest plan of at most ``budget`` bytes that takes ``least_cycles`` or more, or the bytes of the smallest plan.
+
+    The schedules of a family are in ascending order of their compute cycles. A schedule that can't be faster than the best plan so
+    far is not asked for.
+    """
+    best: PrefetchPlan | None = None
+    limit = least = ENDLESS
+    for family in families:
+        for search in family:
+            if search.compute_cycles >= limit:
+                break
+            smallest = search.smallest()
+            least = min(least, smallest.size_bytes)
+            if smallest.size_bytes > budget:
+                continue
+            if least_cycles <= smallest.cycles < limit:
+                best, limit = PrefetchPlan(search, smallest, smallest.size_bytes), smallest.cycles
+            for capacity in reversed([capacity for capacity in _capacities(search, smallest) if capacity <= budget]):
+                if search.bound(capacity) >= limit:
+                    break
+                found = fastest_within(search, capacity, limit, least_cycles)
+                if found is not None:
+                    best, limit = PrefetchPlan(search, found, capacity), found.cycles
+    return least if best is None else best
+
+
+def all_plans(schedules: Iterable[PrefetchSearch], least_cycles: int = 0) -> tuple[PrefetchPlan, ...]:
+    """Return for each amount of memory the fastest plan that takes ``least_cycles`` or more, by growing memory."""
+    tried = []
+    each = [*schedules]
+    for index, search in enumerate(each):
+        smallest = search.smallest()
+        tried += [(capacity, index) for capacity in _capacities(search, smallest)]
+        tried.append((smallest.size_bytes, index))
+    found: list[PrefetchPlan] = []
+    limit = ENDLESS
+    for (capacity, index), again in itertools.groupby(sorted(tried)):
+        search = each[index]
+        if search.bound(capacity) >= limit:
+            continue
+        trial = fastest_within(search, capacity, limit, least_cycles)
+        if trial is None and len([*again]) > 1 and least_cycles <= search.smallest().cycles < limit:
+            trial = search.smallest()
+        if trial is not None:
+            if found and found[-1].budget_bytes == capacity:
+                found.pop()
+            found.append(PrefetchPlan(search, trial, capacity))
+            limit = trial.cycles
+    return tuple(found)
+
+
+def _capacities(search: PrefetchSearch, smallest: PrefetchTrial) -> list[int]:
+    """Return the amounts of memory that are tried for a schedule, by size; none of them depends on the budget."""
+    found = [smallest.size_bytes]
+    capacity = FIRST_CAPACITY
+    while capacity < search.most_bytes:
+        capacity += aligned(capacity // 32)
+        if capacity > smallest.size_bytes:
+            found.append(capacity)
+    return found
+
+
+def fastest_within(search: PrefetchSearch, capacity: int, limit: int, least_cycles: int = 0) -> PrefetchTrial | None:
+    """Return the fastest candidate in ``capacity`` bytes that takes ``least_cycles`` or more and less than ``limit``, or None."""
+    best = None
+    before = None
+    for share in SHARES:
+        counts = search.counts(capacity, share)
+        if counts == before:
+            continue
+        before = counts
+        for order in ORDERS:
+            trial = search.trial(counts, capacity, limit, order=order)
+            if trial is not None and trial.cycles >= least_cycles:
+                best, limit = trial, trial.cycles
+    return best

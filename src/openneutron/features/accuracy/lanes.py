@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compute the values of one run of a model in float, with one layer quantized at a time, and as in the compiled program.
+
+A model that changes its buffers takes the samples as a stream, with separate states in float and in int8. The simulator keeps the state
+of a delegate call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+
+from openneutron.features.accuracy.npu_tensors import Observed
+from openneutron.features.accuracy.twins import Layer, Twins, is_activation, layers_of, origin_of, tensor_of
+from openneutron.pytorch.graph.program import is_dequantize
+from openneutron.pytorch.source.exporting import ModelInputs
+
+Values = Mapping[Any, Any]
+
+State = Mapping[str, torch.Tensor]
+"""The values of the buffers that a model changes, by name."""
+
+COPY = torch.ops.aten.copy_.default
+"""This operator at the end of a graph changes a buffer."""
+
+
+def computed(node: Node, values: Values) -> Any:
+    """Return the result of a call, of the values of its operands by node."""
+    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+    assert callable(node.target)
+    return node.target(*args, **kwargs)
+
+
+def given(module: GraphModule, call: ModelInputs) -> dict[Node, Any]:
+    """Return the inputs of a module by their nodes."""
+    return dict(zip(module.graph.find_nodes(op="placeholder"), call.leaves, strict=True))
+
+
+def calls_of(module: GraphModule) -> Iterator[Node]:
+    """Yield the calls of a module, except those that change its buffers."""
+    return (node for node in module.graph.nodes if node.op == "call_function" and node.target != COPY)
+
+
+def held(module: GraphModule, state: State) -> dict[Node, torch.Tensor]:
+    """Return the values of a module's buffers in a state, by their nodes."""
+    return {node: state[node.target] for node in module.graph.find_nodes(op="get_attr") if node.target in state}
+
+
+def updates_of(module: GraphModule) -> dict[str, Node]:
+    """Return the node of the new value of each buffer that a module changes."""
+    writes = module.graph.find_nodes(op="call_function", target=COPY)
+    return {str(node.args[0].target): node.args[1] for node in writes}
+
+
+def state_after(module: GraphModule, values: Values, state: State) -> dict[str, torch.Tensor]:
+    """Return the state after a run, of the values of its nodes."""
+    return {**state, **{name: values[node] for name, node in updates_of(module).items()}}
+
+
+def constants_of(module: GraphModule, state: State) -> dict[Node, Any]:
+    """Return the constants of a module, and all values that depend on constants alone. Buffers of the state are not constants."""
+    found: dict[Node, Any] = {}
+    with torch.no_grad():
+        for node in module.graph.nodes:
+            if node.op == "get_attr":
+                if node.target not in state:
+                    found[node] = tensor_of(module, node)
+            elif node.op == "call_function" and node.all_input_nodes and found.keys() >= set(node.all_input_nodes):
+                found[node] = computed(node, found)
+    return found
+
+
+def computed_all(module: GraphModule, call: ModelInputs, constants: Values, state: State) -> dict[Node, Any]:
+    """Return the value of every node of a module in a run that begins in a state."""
+    values = {**constants, **given(module, call), **held(module, state)}
+    with torch.no_grad():
+        for node in calls_of(module):
+            if node not in values:
+                values[node] = computed(node, values)
+    return values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Twin:
+    """The float node of a quantized module's operator, and the operands of both in pairs."""
+
+    node: Node
+    operands: tuple[tuple[Node, Node], ...]
+
+
+def pairs_of(both: Twins) -> dict[Node, Twin]:
+    """Return the float twin of each operator of the quantized module."""
+    named = {node.name: node for node in both.real.graph.nodes if node.op == "call_function"}
+    found = {}
+    for node in both.quantized.graph.nodes:
+        twin = named.get(node.name)
+        if node.op == "call_function" and twin is not None and twin.target == node.target:
+            here, there = _operands(node), _operands(twin)
+            if len(here) == len(there):
+                found[node] = Twin(twin, tuple(zip(there, here, strict=True)))
+    return found
+
+
+def _operands(node: Node) -> list[Node]:
+    found: list[Node] = []
+    map_arg((node.args, node.kwargs), found.append)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lanes:
+    """Twins, ready to be run sample by sample, with the tensors inside the delegate calls of the compiled program."""
+
+    twins: Twins
+    layers: tuple[Layer, ...]
+    parts: tuple[Observed, ...] = ()
+    real_constants: Values = field(default_factory=dict, repr=False)
+    constants: Values = field(default_factory=dict, repr=False)
+    pairs: Mapping[Node, Twin] = field(default_factory=dict, repr=False)
+    plan: tuple[Node | Observed, ...] = field(default=(), repr=False)
+    """The order in which the nodes of the quantized module, and the delegate calls, are run."""
+
+    @classmethod
+    def of(cls, both: Twins, parts: Sequence[Observed] = ()) -> Lanes:
+        """Return the lanes of twins."""
+        layers = tuple(layers_of(both.quantized))
+        constants = constants_of(both.quantized, both.state)
+        real_constants = constants_of(both.real, both.state)
+        plan = _plan(both.quantized, parts, constants, layers)
+        return cls(both, layers, tuple(parts), real_constants, constants, pairs_of(both), plan)
+
+    def float_values(self, call: ModelInputs, state: State) -> tuple[dict[str, Any], State]:
+        """Return the float values by the names of nodes, and the state after the run."""
+        real = self.twins.real
+        found = computed_all(real, call, self.real_constants, state)
+        return {node.name: value for node, value in found.items()}, state_after(real, found, state)
+
+    def float_results(self, real: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the results of the float module, of the values of its nodes by name."""
+        nodes = self.twins.real.graph.output_node().all_input_nodes
+        return results(self.twins.real, {node: real[node.name] for node in nodes})
+
+    def with_noise(self, real: Mapping[str, Any], layer: Layer, noise: torch.Tensor) -> list[torch.Tensor]:
+        """Return the results of the float module, in one run, with noise added to one layer's result."""
+        name = layer.source.name
+        changed: dict[str, Any] = {name: real[name] + noise}
+        with torch.no_grad():
+            for node in calls_of(self.twins.real):
+                sources = node.all_input_nodes
+                if node.name != name and any(item.name in changed for item in sources):
+                    operands = {item: changed.get(item.name, real[item.name]) for item in sources}
+                    changed[node.name] = computed(node, operands)
+        return self.float_results({**real, **changed})
+
+    def alone(self, real: Mapping[str, Any], state: State) -> Iterator[tuple[Layer, torch.Tensor, torch.Tensor]]:
+        """Yield each layer with two results of its float inputs, quantized: that of the layer quantized, and that of the layer in
+        float. The difference is the noise of the layer itself; one that only moves values has none. ``state`` is that of the float
+        module before the run."""
+        by_quantize = {layer.quantize: layer for layer in self.layers}
+        quantized = self.twins.quantized
+        inputs = {node: real[node.name] for node in quantized.graph.find_nodes(op="placeholder")}
+        passed: dict[Node, Any] = {**inputs, **held(quantized, state)}
+        values: dict[Node, Any] = {**self.constants, **passed}
+        with torch.no_grad():
+            for node in calls_of(quantized):
+                if node in values:
+                    continue
+                if is_dequantize(node) and is_activation(node.args[0]):
+                    quantize = node.args[0]
+                    value = {quantize.args[0]: real[origin_of(quantize).name]}
+                    values[node] = passed[node] = computed(node, {quantize: computed(quantize, value)})
+                else:
+                    values[node] = computed(node, values)
+                    if node in by_quantize:
+                        yield by_quantize[node], _dequantized(node, values[node]), passed[node.args[0]]
+                    elif node in self.pairs:
+                        there = self.pairs[node]
+                        operands = {
+                            other: self.real_constants[other] if other in self.real_constants else passed[here]
+                            for other, here in there.operands
+                        }
+                        passed[node] = computed(there.node, operands)
+                    else:
+                        passed[node] = values[node]
+
+    def accumulated(
+        self, call: ModelInputs, state: State
+    ) -> tuple[dict[Node, torch.Tensor], list[torch.Tensor], State]:
+        """Return each layer's result with everything before it quantized, by its ``quantize`` node, the results of the model, and
+        the state after the run.
+
+        Values of the NPU are those of the simulator, others those of PyTorch.
+        """
+        quantized = self.twins.quantized
+        values: dict[Node, Any] = {**self.constants, **given(quantized, call), **held(quantized, state)}
+        with torch.no_grad():
+            for item in self.plan:
+                if isinstance(item, Observed):
+                    values |= item.run([values[source] for source in item.sources])
+                elif item not in values:
+                    values[item] = computed(item, values)
+        found = {layer.quantize: _dequantized(layer.quantize, values[layer.quantize]) for layer in self.layers}
+        return found, results(quantized, values), state_after(quantized, values, state)
+
+    @property
+    def on_npu(self) -> set[Node]:
+        """Return the ``quantize`` nodes whose tensors come from the simulator."""
+        return {place.quantize for part in self.parts for place in part.places}
+
+
+def results(module: GraphModule, values: Values) -> list[torch.Tensor]:
+    """Return the results of a module, of the values of its nodes."""
+    (found,) = map_arg(module.graph.output_node().args, values.__getitem__)
+    return [item for item in pytree.tree_leaves(found) if isinstance(item, torch.Tensor)]
+
+
+def _dequantized(quantize: Node, stored: torch.Tensor) -> torch.Tensor:
+    scale, zero_point = quantize.args[1:3]
+    return (stored.to(torch.float32) - zero_point) * scale
+
+
+def _plan(
+    quantized: GraphModule, parts: Sequence[Observed], constants: Values, layers: Sequence[Layer]
+) -> tuple[Node | Observed, ...]:
+    """Return the nodes to run for all layers and results: a delegate call for the tensors inside of it, and the rest node by
+    node."""
+    inside = {place.quantize: part for part in parts for place in part.places}
+
+    def sources(item: Any) -> list[Any]:
+        if isinstance(item, Observed):
+            return list(item.sources)
+        if item in inside:
+            return [inside[item]]
+        return [node for node in item.all_input_nodes if node not in constants]
+
+    ends = [*quantized.graph.output_node().all_input_nodes, *updates_of(quantized).values()]
+    waiting: list[Any] = [*ends, *(layer.quantize for layer in layers)]
+    sorter: TopologicalSorter[Any] = TopologicalSorter()
+    seen = set()
+    while waiting:
+        item = waiting.pop()
+        if item in seen or item in constants:
+            continue
+        seen.add(item)
+        sorter.add(item, *sources(item))
+        waiting += sources(item)
+    ready = (item for item in sorter.static_order() if item not in inside)
+    return tuple(item for item in ready if isinstance(item, Observed) or item.op == "call_function")

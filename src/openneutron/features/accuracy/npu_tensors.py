@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tensors inside delegate calls, as the simulated NPU computes them.
+
+A cascade has only stripes of a tensor in memory at a time, and a kernel may write over what it reads. So each partition's graph is
+compiled once more with all its tensors as outputs, in memory without a limit. Every schedule of a graph computes the same
+bytes, and so does this program.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch.fx import GraphModule, Node
+
+from openneutron.compiler import compile_graph
+from openneutron.device.simulator import Simulator
+from openneutron.features.accuracy.twins import is_activation, origin_of
+from openneutron.ir import Graph
+from openneutron.options import CALLER, CompileOptions
+from openneutron.pytorch.graph.program import CHANNELS_LAST, stored_type
+from openneutron.pytorch.lower.lower import Lowered
+from openneutron.pytorch.operators.rules.results import Value
+from openneutron.pytorch.partition.compiled import CompiledPartition
+from openneutron.pytorch.source.exporting import ModelInputs, lifted
+from openneutron.targets import Target
+
+ENDLESS_KIB = 1 << 30
+"""The SRAM of a machine that no program fills."""
+
+MOST_OUTPUTS = 128
+"""Outputs of one program; a partition with more tensors is compiled to several programs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A quantized tensor of the module inside a partition: its ``quantize`` node, and the tensor of the graph."""
+
+    quantize: Node
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """A partition whose tensors can be read. ``sources`` are the nodes of its inputs: ``quantize`` nodes, or those of
+    integers and booleans."""
+
+    sources: tuple[Node, ...]
+    channels_last: tuple[bool, ...]
+    places: tuple[Place, ...]
+    programs: tuple[tuple[Simulator, tuple[Place, ...]], ...] = field(repr=False)
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> dict[Node, torch.Tensor]:
+        """Return the stored values of all tensors, by their ``quantize`` nodes, in the shapes of the module."""
+        arrays = [
+            (given.permute(CHANNELS_LAST) if last else given).contiguous().numpy()
+            for given, last in zip(inputs, self.channels_last, strict=True)
+        ]
+        found: dict[Node, torch.Tensor] = {}
+        for simulator, places in self.programs:
+            tensors = dict.fromkeys(place.value.tensor for place in places)
+            results = dict(zip(tensors, simulator.run(arrays), strict=True))
+            for place in places:
+                stored = results[place.value.tensor].view(stored_type(place.quantize).numpy)
+                found[place.quantize] = _arranged(stored, place.value)
+        return found
+
+
+def _arranged(stored: np.ndarray, value: Value) -> torch.Tensor:
+    """Return a tensor's bytes in the shape and the order of axes of the module."""
+    axes = np.argsort(value.order)
+    return torch.from_numpy(stored.reshape(value.stored).transpose(axes).reshape(value.shape).copy())
+
+
+def observed(
+    partitions: Iterable[CompiledPartition], quantized: GraphModule, inputs: ModelInputs, target: Target
+) -> list[Observed]:
+    """Return the partitions with their tensors. One whose inputs can't be told from others is left out; it has then the values
+    of PyTorch's arithmetic."""
+    partitions = list(partitions)
+    names = _names(quantized, inputs)
+    places = _places(partitions, quantized, names)
+    found = []
+    for part, here in zip(partitions, places, strict=True):
+        sources = [_source(part, number, quantized, names) for number in range(len(lowered_of(part).inputs))]
+        if here and all(source is not None for source in sources):
+            made = _programs(part.graph, here, target)
+            last = tuple(item.channels_last for item in lowered_of(part).inputs)
+            found.append(Observed(tuple(item for item in sources if item is not None), last, here, made))
+    return found
+
+
+def lowered_of(part: CompiledPartition) -> Lowered:
+    """Return the nodes behind a partition's tensors, which a model that was compiled here has."""
+    assert part.lowered is not None, "a model from a cache has no nodes"
+    return part.lowered
+
+
+def _names(quantized: GraphModule, inputs: ModelInputs) -> Mapping[str, Node]:
+    """Return the nodes of the module by their names in the program that is compiled."""
+    program = lifted(quantized, inputs)
+    if program is None:
+        return {}
+    here = [node for node in quantized.graph.nodes if node.op == "call_function"]
+    there = [node for node in program.graph.nodes if node.op == "call_function"]
+    given = [node for node in quantized.graph.nodes if node.op == "placeholder"]
+    users = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+    if [node.target for node in here] != [node.target for node in there] or len(given) != len(users):
+        return {}
+    return {other.name: node for node, other in zip((*here, *given), (*there, *users), strict=True)}
+
+
+Signature = tuple[float, int, int]
+
+
+def _signature(node: Node) -> Signature:
+    """Return scale, zero point and number of elements of a quantized tensor."""
+    scale, zero_point = node.args[1:3]
+    return float(np.float32(scale)), int(zero_point), origin_of(node).meta["val"].numel()
+
+
+def _places(
+    partitions: Sequence[CompiledPartition], quantized: GraphModule, names: Mapping[str, Node]
+) -> list[tuple[Place, ...]]:
+    """Return the tensors of each partition that are known in the module.
+
+    They have the same names, unless ExecuTorch has taken the program apart. Then those with one scale, zero point and size are taken
+    in their order, where there are as many on both sides.
+    """
+    found: list[list[Place]] = [[] for _ in partitions]
+    rest: dict[Signature, list[tuple[int, Value]]] = defaultdict(list)
+    taken: set[Node] = set()
+    for number, part in enumerate(partitions):
+        graph = part.graph
+        given = {*graph.inputs, *(state.tensor for state in graph.states)}
+        for name, value in lowered_of(part).values.items():
+            quant = graph[value.tensor].quant
+            if quant is None or graph[value.tensor].is_constant or value.tensor in given:
+                continue
+            key = (quant.scale, quant.zero_point, graph[value.tensor].elements)
+            node = names.get(name)
+            if node is not None and is_activation(node) and _signature(node) == key and node not in taken:
+                taken.add(node)
+                found[number].append(Place(node, value))
+            else:
+                rest[key].append((number, value))
+    free: dict[Signature, list[Node]] = defaultdict(list)
+    for node in quantized.graph.nodes:
+        if is_activation(node) and node not in taken:
+            free[_signature(node)].append(node)
+    for key, values in rest.items():
+        if len(free[key]) == len(values):
+            for node, (number, value) in zip(free[key], values, strict=True):
+                found[number].append(Place(node, value))
+    return [tuple(places) for places in found]
+
+
+def _source(part: CompiledPartition, number: int, quantized: GraphModule, names: Mapping[str, Node]) -> Node | None:
+    """Return the node of a partition's input; None where several nodes may be the one."""
+    item = lowered_of(part).inputs[number]
+    tensor = part.graph[item.tensor]
+    named = names.get(item.node.name)
+    if tensor.quant is None:
+        return named
+    key = (tensor.quant.scale, tensor.quant.zero_point, tensor.elements)
+    if named is not None and is_activation(named) and _signature(named) == key:
+        return named
+    alike = [node for node in quantized.graph.nodes if is_activation(node) and _signature(node) == key]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _programs(graph: Graph, places: Sequence[Place], target: Target) -> tuple[tuple[Simulator, tuple[Place, ...]], ...]:
+    options = CompileOptions(io_place=CALLER)
+    target = target.with_sram(ENDLESS_KIB)
+    tensors = list(dict.fromkeys(place.value.tensor for place in places))
+    made = []
+    for start in range(0, len(tensors), MOST_OUTPUTS):
+        some = tuple(tensors[start : start + MOST_OUTPUTS])
+        program = compile_graph(replace(graph, outputs=some), target, options).program
+        here = tuple(place for place in places if place.value.tensor in some)
+        made.append((Simulator(program), tuple(sorted(here, key=lambda place: some.index(place.value.tensor)))))
+    return tuple(made)

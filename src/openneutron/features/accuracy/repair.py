@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The search for the cheapest measures that reach a ratio of signal to noise at a model's results.
+
+Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant, rounded weights,
+corrected biases. Of these the one that gains most is added, again and again. Only what is still missing is bought with layers
+on int16 activations, and then with layers in float, those with the most noise first. At the end each measure is taken out again whose absence keeps the target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from pathlib import Path
+
+from openneutron import targets
+from openneutron.device.timings import advance, remark, step
+from openneutron.features.accuracy import session
+from openneutron.features.accuracy.analysis import RESULT_SAMPLES, Analysis, noise_of
+from openneutron.features.accuracy.journal import Journal, digest
+from openneutron.features.accuracy.lanes import Lanes, State, computed_all, constants_of, results, state_after
+from openneutron.features.accuracy.session import Session
+from openneutron.features.accuracy.statistics import power, usable
+from openneutron.features.accuracy.twins import Layer, Twins
+from openneutron.features.report.accuracy import decibels
+from openneutron.features.report.repair import Chosen, Cost, RepairReport
+from openneutron.options import INT16, OBSERVERS, QuantizationOptions
+from openneutron.pytorch.graph.program import module_path
+from openneutron.pytorch.source.exporting import ModelInputs
+
+LEAST_GAIN_DB = 0.25
+"""A measure that gains less is not chosen."""
+
+SMOOTH = 0.5
+LAYERS_TRIED = 3
+"""Layers whose ranges are tried one by one, and layers of which the best is left float: those with the most noise."""
+
+ATTEMPTS = 3
+"""Searches, each with a target that is higher by what the NPU's ratio is below PyTorch's."""
+
+NOISELESS_DB = 300.0
+"""Stands for the ratio without noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A change of the options, in words. ``is_free``: it costs nothing when the model runs."""
+
+    words: str
+    field: str
+    value: object
+    is_free: bool = True
+
+    def added(self, options: QuantizationOptions) -> QuantizationOptions:
+        """Return the options with this measure: lists get one entry more."""
+        before = getattr(options, self.field)
+        value = (
+            (*before, self.value)
+            if self.field in ("keep_float", "layer_activations", "layer_observers")
+            else self.value
+        )
+        return replace(options, **{self.field: value})  # type: ignore[arg-type]
+
+
+FREE = (
+    Measure("equalize channels between convolutions", "equalize", True),
+    Measure(f"SmoothQuant for linear layers, exponent {SMOOTH}", "smooth", SMOOTH),
+    *(Measure(f"observer {name}", "observer", name) for name in OBSERVERS),
+    Measure("round weights by their layers' results", "adaptive_rounding", True),
+    Measure("correct biases", "correct_biases", True),
+)
+
+
+@dataclass(slots=True, eq=False)
+class Search:
+    """A search: the options so far, with the measures that they have."""
+
+    asked: Session
+    calls: Sequence[ModelInputs]
+    journal: Journal
+    target_db: float
+    chosen: list[tuple[Measure, float]] = field(default_factory=list)
+    tried: int = 0
+    planned: int = 0
+    """The sets of measures that will have been tried at the end of the present round."""
+    best_db: float = -math.inf
+
+    def options(self, without: Measure | None = None) -> QuantizationOptions:
+        """Return the options with the chosen measures."""
+        options = self.asked.quantization
+        for measure, _ in self.chosen:
+            options = options if measure is without else measure.added(options)
+        return options
+
+    def ratio(self, options: QuantizationOptions) -> float:
+        """Return the ratio at the results, in PyTorch's arithmetic, of a set of measures."""
+        self.tried += 1
+        known = self.journal.get(options)
+        if known is None:
+            both = replace(self.asked, quantization=options).twins()
+            known = _ratio(both, self.calls)
+            self.journal.put(options, known)
+        self.best_db = max(self.best_db, known)
+        advance(self.tried, max(self.tried, self.planned))
+        remark(f"{self.best_db:.1f} of {self.target_db:.1f} dB")
+        return known
+
+    def run(self) -> float:
+        """Choose measures until the target is reached, or nothing gains any more. Return the ratio."""
+        now = self.ratio(self.options())
+        for candidates in (self._free, self._observers, self._wide, self._float):
+            while now < self.target_db:
+                round_of = list(candidates())
+                self.planned = self.tried + len(round_of)
+                found = [(self.ratio(item.added(self.options())), item) for item in round_of]
+                if not found:
+                    break
+                best_db, best = max(found, key=lambda pair: pair[0])
+                if best_db < now + LEAST_GAIN_DB:
+                    break
+                self.chosen.append((best, now))
+                now = best_db
+        for measure, _ in reversed(list(self.chosen[:-1])):
+            if now >= self.target_db and self.ratio(self.options(measure)) >= self.target_db:
+                self.chosen = [item for item in self.chosen if item[0] is not measure]
+        return self.ratio(self.options())
+
+    def _free(self) -> Iterator[Measure]:
+        taken = {measure.field for measure, _ in self.chosen}
+        options = self.asked.quantization
+        for measure in FREE:
+            if measure.field not in taken and getattr(options, measure.field) != measure.value:
+                yield measure
+
+    def _observers(self) -> Iterator[Measure]:
+        known = {name for name, _ in self.options().layer_observers}
+        names = (module_path(layer.source) for layer in self._noisiest())
+        for name in dict.fromkeys(name for name in names if name and name not in known):
+            for observer in OBSERVERS:
+                yield Measure(f"{name}: observer {observer}", "layer_observers", (name, observer))
+
+    def _wide(self) -> Iterator[Measure]:
+        """Yield the noisiest layers on int16 activations, where the target computes on int16."""
+        known = {name for name, _ in self.options().layer_activations}
+        if (
+            INT16 not in targets.get(self.asked.options.target).npu.data_types.value
+            or self.asked.quantization.activations == INT16
+        ):
+            return
+        names = dict.fromkeys(module_path(layer.lead) for layer in self._noisiest())
+        for name in [name for name in names if name and name not in known]:
+            yield Measure(f"{name} in 16 bits", "layer_activations", (name, INT16), is_free=False)
+
+    def _float(self) -> Iterator[Measure]:
+        """Yield the noisiest layers in float: by their modules, without one by their operators."""
+        names = dict.fromkeys(module_path(layer.lead) or str(layer.lead.target) for layer in self._noisiest())
+        for name in names:
+            yield Measure(f"{name} in float", "keep_float", name, is_free=False)
+
+    def _noisiest(self) -> list[Layer]:
+        """Return the layers with the most noise at the results."""
+        both = replace(self.asked, quantization=self.options()).twins()
+        analysis = Analysis(Lanes.of(both))
+        for call in self.calls[:RESULT_SAMPLES]:
+            analysis.add(call)
+        layers = [layer for layer in analysis.lanes.layers if layer.operator != "input"]
+        layers.sort(key=lambda layer: -analysis.sums[layer].at_results)
+        return [layer for layer in layers[:LAYERS_TRIED] if analysis.sums[layer].at_results]
+
+
+def _ratio(both: Twins, calls: Sequence[ModelInputs]) -> float:
+    signal = noise = 0.0
+    modules = both.real, both.quantized
+    constants = [constants_of(module, both.state) for module in modules]
+    states: list[State] = [both.state, both.state]
+    for call in calls:
+        values = [computed_all(*side) for side in zip(modules, repeat(call), constants, states)]
+        states = [state_after(*side) for side in zip(modules, values, states, strict=True)]
+        wanted, found = map(results, modules, values)
+        signal += sum(power(usable(item)) for item in wanted)
+        noise += noise_of(wanted, found)
+    value = decibels(signal, noise)
+    return NOISELESS_DB if value is None else value
+
+
+def repaired(asked: Session, calls: Sequence[ModelInputs], target_db: float, journal: Path | None) -> RepairReport:
+    """Return the measures for a model, found with these samples. An interrupt ends the search; the best so far is returned."""
+    settings = repr((sorted(asked.quantization.to_file().items()), asked.delegation, asked.options.target))
+    known = Journal(journal, digest(asked.source.module, [*asked.samples, *calls], settings))
+    search = Search(asked, calls, known, target_db)
+    complete = True
+    before_db, before = _measured(asked, calls)
+    after_db, after = before_db, before
+    try:
+        for _ in range(ATTEMPTS):
+            with step("Searching measures"):
+                ratio = search.run()
+            if search.chosen:
+                after_db, after = _measured(replace(asked, quantization=search.options()), calls)
+            if after_db >= target_db or ratio < search.target_db:
+                break
+            # The NPU rounds otherwise than PyTorch does.
+            search.target_db += target_db - after_db
+    except KeyboardInterrupt:
+        complete = False
+        after_db, after = _measured(replace(asked, quantization=search.options()), calls)
+    quantization = asked.quantization
+    steps: list[Chosen] = []
+    ratio = search.ratio(quantization) if search.chosen else 0.0
+    for measure, _ in search.chosen:
+        quantization = measure.added(quantization)
+        gained = search.ratio(quantization)
+        cost = None if measure.is_free else _cost(replace(asked, quantization=quantization))
+        steps.append(Chosen(measure.words, ratio, gained, cost))
+        ratio = gained
+    if complete:
+        known.remove()
+    return RepairReport(
+        asked.name,
+        asked.options.target,
+        target_db,
+        before_db,
+        after_db,
+        tuple(steps),
+        before,
+        after,
+        quantization.to_file(),
+        len(known.known),
+        complete,
+    )
+
+
+def _measured(asked: Session, calls: Sequence[ModelInputs]) -> tuple[float, Cost]:
+    """Return the ratio at the results on the NPU, and the costs."""
+    both = asked.twins()
+    program = session.compiled(both, asked)
+    ready = session.lanes(both, program)
+    signal = noise = 0.0
+    real_state = state = both.state
+    for call in calls:
+        real, real_state = ready.float_values(call, real_state)
+        wanted = ready.float_results(real)
+        _, found, state = ready.accumulated(call, state)
+        signal += sum(power(usable(item)) for item in wanted)
+        noise += noise_of(wanted, found)
+    value = decibels(signal, noise)
+    return NOISELESS_DB if value is None else value, session.cost(program)
+
+
+def _cost(asked: Session) -> Cost:
+    return session.cost(session.compiled(asked.twins(), asked))

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One model with its samples and options: quantized, compiled and compared, in one way or in many."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from operator import length_hint
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from openneutron.device.data import Sample
+from openneutron.device.third_party import suppressed
+from openneutron.device.timings import step
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.accuracy.analysis import analysed
+from openneutron.features.accuracy.lanes import Lanes
+from openneutron.features.accuracy.npu_tensors import observed
+from openneutron.features.accuracy.twins import Twins, is_quantized, of_quantized, twins
+from openneutron.features.evaluation.metrics import Metric
+from openneutron.features.report.accuracy import AccuracyReport
+from openneutron.features.report.repair import Cost, RepairReport
+from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.quantizer.measures import MEASURES, quantizer_for
+from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData, samples
+from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export, lifted
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """A float model with its calibration samples and the options of its compile."""
+
+    model: Any
+    example_inputs: Any
+    example_kwargs: Mapping[str, Any] | None
+    calibration: Any
+    data_options: DataOptions
+    options: CompileOptions
+    quantization: QuantizationOptions
+    delegation: DelegationOptions
+    name: str
+    compile_module: Callable[..., Any]
+    """The function of ``openneutron.api.pytorch``, which is above this part."""
+
+    @cached_property
+    def source(self) -> AtenGraph:
+        """Return the model's graph."""
+        layout = self.quantization.channels_last
+        with suppressed(), step("Exporting"):
+            return aten_graph(self.model, self.example_inputs, self.example_kwargs, layout, self.name)
+
+    @cached_property
+    def samples(self) -> list[ModelInputs]:
+        """Return the calibration samples. Raises InvalidOptionError without any."""
+        with step("Reading the samples"):
+            found = Calibration.of(self.calibration, self.source.inputs, self.data_options)
+            read = [] if found is None else list(found)
+        if not read:
+            raise InvalidOptionError(
+                "calibration: there are no samples; int8 scales come from at least one. "
+                "Pass some typical inputs, each a tuple of the model's arguments."
+            )
+        return read
+
+    @cached_property
+    def is_quantized(self) -> bool:
+        """Return whether the model is quantized already. Raises InvalidOptionError with options of a quantization for such a model."""
+        found = is_quantized(self.source)
+        for option in (
+            [name for name in ("keep_float", *MEASURES) if name in changed(self.quantization)] if found else []
+        ):
+            raise InvalidOptionError(f"{option}: '{self.name}' is quantized already. Pass the float model.")
+        return found
+
+    def twins(self) -> Twins:
+        """Return the model quantized, beside its float twin."""
+        if self.is_quantized:
+            return of_quantized(self.source, self.name)
+        spec = NeutronTargetSpec(self.options.target)
+        quantizer = quantizer_for(self.quantization, spec, converter=self.options.converter)
+        return twins(self.source, quantizer, self.samples, self.name, self.quantization)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Samples to compare with, and their labels where they have some."""
+
+    given: Any
+    inputs: ModelInputs
+    options: DataOptions
+
+    def __iter__(self) -> Iterator[tuple[ModelInputs, Sample]]:
+        given = self.given
+        if isinstance(given, (str, os.PathLike, Dataset, DataLoader)) or changed(self.options):
+            given = CalibrationData.of(given, self.inputs, self.options, "data")
+        if isinstance(given, CalibrationData):
+            for sample, read in zip(given.source, given, strict=True):
+                for call in samples([read], self.inputs):
+                    yield call, sample
+        else:
+            yield from without_labels(samples(given, self.inputs))
+
+    def __length_hint__(self) -> int:
+        return length_hint(self.given)
+
+
+def without_labels(calls: Iterable[ModelInputs]) -> Iterator[tuple[ModelInputs, Sample]]:
+    """Yield calls with samples for a metric, which have no labels."""
+    for number, call in enumerate(calls):
+        yield call, Sample(tuple(tensor.detach().numpy() for tensor in call.tensors), None, f"sample {number}")
+
+
+def compiled(both: Twins, asked: Session) -> Any:
+    """Return the compiled program of a quantized module."""
+    with suppressed(), step("Exporting the quantized model"):
+        program = lifted(both.quantized, both.inputs) or export(both.quantized, both.inputs, both.name)
+    delegation = dataclasses.replace(asked.delegation, must_delegate=False, any_runtime=True)
+    return asked.compile_module(
+        program,
+        both.inputs.args,
+        both.inputs.kwargs,
+        None,
+        DataOptions(),
+        asked.options,
+        QuantizationOptions(),
+        delegation,
+        both.name,
+    )
+
+
+def lanes(both: Twins, program: Any) -> Lanes:
+    """Return twins ready to be compared, with the tensors inside the delegate calls of their program."""
+    with suppressed(), step("Keeping all tensors"):
+        return Lanes.of(both, observed(program.partitions, both.quantized, both.inputs, program.target))
+
+
+def report(asked: Session, data: Any, metric: Metric | None = None) -> AccuracyReport:
+    """Return the accuracy by layer over ``data``, or over the calibration samples where it is None."""
+    both = asked.twins()
+    ready = lanes(both, compiled(both, asked))
+    calls: Any = list(without_labels(asked.samples)) if data is None else None
+    if calls is None:
+        calls = Labelled(data, asked.source.inputs, asked.data_options)
+    found = analysed(ready, calls, asked.options.target, length_hint(calls), metric)
+    found = dataclasses.replace(found, has_float_weights=not asked.is_quantized)
+    if not found.samples:
+        raise InvalidOptionError("data: there are no samples. Pass at least one tuple of the model's arguments.")
+    return found
+
+
+def repair(asked: Session, data: Any, target_db: float, journal: Path | None) -> RepairReport:
+    """Return the measures that reach a target on ``data``, or on the calibration samples where it is None."""
+    from openneutron.features.accuracy.repair import repaired
+
+    if asked.is_quantized:
+        raise InvalidModelError(
+            f"'{asked.name}' is quantized already, so that no measure changes it. Pass the float model."
+        )
+    calls = list(asked.samples)
+    if data is not None:
+        calls = [call for call, _ in Labelled(data, asked.source.inputs, asked.data_options)]
+    return repaired(asked, calls, target_db, journal)
+
+
+def cost(program: Any) -> Cost:
+    """Return the cost of a compiled model."""
+    summary = program.report
+    return Cost(summary.cycles, summary.milliseconds, summary.sram_bytes, len(program.buffer), summary.cpu_macs)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Stock ``.tflite`` bytes to ``.tflite`` bytes with NeutronGraphs, under the SDK's names."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from openneutron import litert, ops, targets
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.legalize.legalize import unchanged_operand
+from openneutron.compiler.legalize.partition import extract
+from openneutron.device import files
+from openneutron.device.converter.kernel_selections import check_target, selection_of
+from openneutron.device.mixed import compile_file, part_name
+from openneutron.device.mixed.fold import folded
+from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidTargetError, OpenNeutronError
+from openneutron.features.compat.eiq_neutron_sdk.conversion_log import conversion_log
+from openneutron.ir import Graph
+from openneutron.ir.diagnostics import OnCpu
+from openneutron.isa import Program
+from openneutron.isa.facts import facts_of, with_facts
+from openneutron.litert import LiteRTModel
+from openneutron.litert.neutron_graph import NeutronNode, splice
+from openneutron.litert.write import copied, pack, prune
+from openneutron.options import CALLER
+
+KERNEL_SELECTION = "_kernel_selection.c"
+"""The file in the working directory that ``dumpKernelSelectionCode`` asks for."""
+
+CONSOLE = "console"
+"""The value of ``dumpAfterImport`` and ``dumpAfterGenerate`` that prints."""
+
+HARDWARE_VERSIONS = {"N1": 1, "N3": 2}
+"""The numbers that ExecuTorch's NXP backend knows them by."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NeutronNpu:
+    """An NPU's shape."""
+
+    subsystem: bool
+    numUnits: int
+    numPipes: int
+    numMacs: int
+    hwVersion: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeutronTarget:
+    """A chip."""
+
+    name: str
+    npu: NeutronNpu
+
+
+@dataclass(slots=True)
+class CompilationOptions:
+    """The options of a caller.
+
+    ``fetchConstantsToSRAM``, ``dumpKernelSelectionCode`` and ``useProfiling`` have the effect documented at
+    ``generate_neutron_compile_spec``. ``useProfiling`` with ``dumpAfterImport`` and ``dumpAfterGenerate`` set to ``console``
+    prints the log from which ExecuTorch's NXP backend makes its map of debug handles. ``minNumOpsPerGraph`` and
+    ``excludeGraphPasses`` steer passes that this compiler does not have, ``verbose`` the SDK's own log. These three are
+    accepted and change nothing.
+    """
+
+    minNumOpsPerGraph: int = 1
+    excludeGraphPasses: str = ""
+    fetchConstantsToSRAM: bool = False
+    dumpKernelSelectionCode: bool = False
+    useProfiling: bool = False
+    dumpAfterImport: str = ""
+    dumpAfterGenerate: str = ""
+    verbose: bool = False
+
+
+@dataclass(slots=True)
+class CompilationContext:
+    """The target (see ``getNeutronTarget``) and the options of a conversion."""
+
+    targetOpts: NeutronTarget | None = None
+    compilationOpts: CompilationOptions = field(default_factory=CompilationOptions)
+
+
+def getNeutronTarget(name: str) -> NeutronTarget:
+    """Return the target of this name. Raises InvalidTargetError where it is unknown."""
+    if name not in targets.KNOWN:
+        raise InvalidTargetError(f"Target `{name}` is not a valid target. Must be one of `{list(targets.KNOWN)}`.")
+    chip = targets.described(name)
+    version = HARDWARE_VERSIONS[chip.hw_version]
+    return NeutronTarget(chip.name, NeutronNpu(chip.subsystem, chip.units, chip.pipelines, chip.macs, version))
+
+
+class RefusedModelError(InvalidModelError, RuntimeError):
+    """A partition that did not become exactly one NeutronGraph.
+
+    ``args`` are the message and the number of remaining operators, as in the error that ExecuTorch's NXP backend raises
+    for such a model.
+    """
+
+    def __init__(self, message: str, operators: int) -> None:
+        super().__init__(message, operators)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The object that a child process returns in place of a model.
+
+    ExecuTorch's NXP backend converts in a child process and discards the child's output. The parent calls ``bytes`` on
+    the returned object; this class raises the error there.
+    """
+
+    message: str
+    operators: int
+
+    def __bytes__(self) -> bytes:
+        raise RefusedModelError(self.message, self.operators)
+
+
+def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> bytes | Refusal:
+    """Return ``converted``, or a Refusal in a child process that multiprocessing started.
+
+    A Refusal replaces an error and a model with remaining operators: ExecuTorch's NXP backend converts in such a
+    process and accepts neither.
+    """
+    in_child = multiprocessing.parent_process() is not None
+    try:
+        data, on_cpu, operators = converted(model, context)
+    except OpenNeutronError as error:
+        if not in_child:
+            raise
+        return Refusal(str(error), 0)
+    if not in_child or not on_cpu:
+        return data
+    fact = f"has `{operators}` operators instead of `1`."
+    if operators == 1:
+        fact = "does not contain a NeutronGraph node."
+    return Refusal(f"Model converted with neutron-converter {fact} {' '.join(map(str, on_cpu))}", operators)
+
+
+def converted(model: bytes | Sequence[int], context: CompilationContext) -> tuple[bytes, tuple[OnCpu, ...], int]:
+    """Return the model with a NeutronGraph for each partition, the CPU fallbacks with their reasons, and the number of
+    all operators.
+
+    ``model`` is a ``.tflite`` file as bytes, or as a list of their values. With ``dumpKernelSelectionCode`` the kernels it calls
+    are written to ``_kernel_selection.c`` in the working directory. The reason for each CPU fallback is logged as a
+    warning.
+
+    Raises InvalidOptionError without a target, InvalidTargetError for a target without a compiler, InvalidModelError
+    for a damaged file, BudgetError where a partition needs more SRAM than the target has.
+    """
+    if context.targetOpts is None:
+        raise InvalidOptionError("CompilationContext: targetOpts is not set. Set it to getNeutronTarget(name).")
+    given = context.compilationOpts
+    options = CompileOptions(
+        target=context.targetOpts.name,
+        io_place=CALLER,
+        prefetch_constants=given.fetchConstantsToSRAM,
+        profile=given.useProfiling,
+    )
+    loaded, chip = folded(litert.read(bytes(model))), targets.get(options.target)
+    whole = _whole(loaded.graph)
+    on_cpu: tuple[OnCpu, ...] = ()
+    programs: list[Program] = []
+    if all(unchanged_operand(loaded.graph, node) is not None for node in loaded.graph.nodes):
+        data = _without_sums(loaded)
+    elif whole is not None:
+        program = compile_graph(whole, chip, options).program
+        if facts_of(program):
+            if given.dumpAfterImport == given.dumpAfterGenerate == CONSOLE:
+                sys.stdout.write(conversion_log(litert.read(bytes(model)).graph, program))
+                sys.stdout.flush()  # the backend reads the file descriptor
+            # The backend knows the events of a profile by their numbers, and the delegate logs these without facts.
+            program = with_facts(program, ())
+        programs = [program]
+        data = splice(loaded, [NeutronNode(part_name(0), whole.inputs, whole.outputs, program)])
+    else:
+        compiled = compile_file(loaded, "model", options, must_delegate=False)
+        on_cpu = compiled.partitioning.on_cpu
+        for item in on_cpu:
+            _log.warning("%s", item)
+        programs, data = [part.program for part in compiled.parts], compiled.to_bytes()
+    if given.dumpKernelSelectionCode:
+        check_target(chip.name)
+        selection = replace(selection_of(programs), kinds=True)
+        files.write({Path(KERNEL_SELECTION): selection.text().encode()})
+    return data, on_cpu, len(programs) + len(on_cpu)
+
+
+def _without_sums(loaded: LiteRTModel) -> bytes:
+    """Return the file without operators, where every operator is a sum with zeros and its result equals its operand.
+    NXP's converter also removes all operators of such a file."""
+    graph, index = loaded.graph, loaded.tensor_index
+    same: dict[str, str] = {}
+    for node in graph.nodes:
+        kept = unchanged_operand(graph, node)
+        assert kept is not None
+        same[node.name] = same.get(kept, kept)
+    made = copied(loaded.model)
+    made.subgraphs[0].operators = []
+    made.subgraphs[0].outputs = np.array([index[same.get(name, name)] for name in graph.outputs], np.int32)
+    return pack(prune(made))
+
+
+def _whole(graph: Graph) -> Graph | None:
+    """Return the graph without inputs that nothing reads, where all of it can be one program; None where part of it
+    can't.
+
+    The caller excludes graphs that only reshape values.
+    """
+    part = extract(graph, range(len(graph.nodes)))
+    if not graph.nodes or set(part.outputs) != set(graph.outputs):
+        return None
+    return part if all(ops.reject(graph, node) is None for node in graph.nodes) else None

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Becomes ``openneutron.features.compat.eiq_neutron_sdk`` when it is imported."""
+
+import sys
+
+del sys.modules[__name__]
+
+from openneutron.features.compat.eiq_neutron_sdk import install  # noqa: E402
+
+install()

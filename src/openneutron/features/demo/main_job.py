@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Train CifarNet on handwritten digits, compile it, and run every test image on the simulated NPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+import openneutron
+from openneutron.api.pytorch import CompiledModel
+from openneutron.features.demo import digits
+from openneutron.features.demo.digits import Digits
+from openneutron.features.demo.train import FROM_NOTHING, WITH_ROUNDING, Course, train
+from openneutron.options import CompileOptions, Progress, QuantizationOptions
+from openneutron.pytorch.source.models.small import CifarNet
+
+SEED = 0
+CALIBRATION_IMAGES = 64
+
+FLOAT, INT8, NPU = "float32 on the CPU", "int8 on the CPU", "int8 on the simulated NPU"
+TRAINED_ON = "trained for int8, on the simulated NPU"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """The compiled network, and the class of every test image [N] for each way of running the network."""
+
+    data: Digits
+    program: CompiledModel
+    classes: dict[str, torch.Tensor]
+
+    def correct(self) -> dict[str, int]:
+        """Return the number of correctly classified test images for each way of running the network."""
+        return {where: int((found == self.data.test_labels).sum()) for where, found in self.classes.items()}
+
+    def alike(self) -> int:
+        """Return the number of test images with one class on the NPU and in int8 on the CPU."""
+        return int((self.classes[INT8] == self.classes[NPU]).sum())
+
+
+def run(qat: bool, progress: Progress) -> Outcome:
+    """Return the outcome of the whole job. ``qat``: the network is then trained on with its quantization simulated, and
+    the program is the result of that training."""
+    torch.manual_seed(SEED)
+    data = digits.load(SEED)
+    model = CifarNet()
+    train(model, data.train, data.train_labels, SEED, counting(progress, "Training", FROM_NOTHING, data))
+    program = compiled(model, data, progress)
+    classes = classify(model, program, data, progress)
+    if qat:
+        program = trained_on(model, data, progress)
+        classes[TRAINED_ON] = classify_on_npu(program, data, progress)
+    return Outcome(data, program, classes)
+
+
+def compiled(model: nn.Module, data: Digits, progress: Progress) -> CompiledModel:
+    """Return the trained network for the NPU. Channels-last images save the NPU a transposition of the input."""
+    images = data.train[:CALIBRATION_IMAGES]
+    program: CompiledModel = openneutron.compile(
+        model,
+        (data.test[:1],),
+        calibration=[(image,) for image in images.split(1)],
+        options=CompileOptions(target="imxrt700"),
+        quantization=QuantizationOptions(channels_last=True),
+        name="cifarnet",
+        progress=progress,
+    )
+    return program
+
+
+def trained_on(model: nn.Module, data: Digits, progress: Progress) -> CompiledModel:
+    """Return the same after further training with the quantization simulated; the model itself stays as it is."""
+    images = data.train.contiguous(memory_format=torch.channels_last)
+    after_batch = counting(progress, "Training with rounding", WITH_ROUNDING, data)
+    program: CompiledModel = openneutron.compile(
+        model,
+        (data.test[:1],),
+        quantization=QuantizationOptions(
+            train_fn=lambda simulation: train(
+                simulation, images, data.train_labels, SEED, after_batch, course=WITH_ROUNDING
+            ),
+            channels_last=True,
+        ),
+        options=CompileOptions(target="imxrt700"),
+        name="cifarnet",
+    )
+    return program
+
+
+def counting(progress: Progress, what: str, course: Course, data: Digits) -> Callable[[], None]:
+    """Return a function that reports one more batch to ``progress``."""
+    done = 0
+
+    def after_batch() -> None:
+        nonlocal done
+        done += 1
+        progress(what, done, course.steps(len(data.train)))
+
+    return after_batch
+
+
+def classify(model: nn.Module, program: CompiledModel, data: Digits, progress: Progress) -> dict[str, torch.Tensor]:
+    """Return the class of every test image [N], for each way of running the network."""
+    images = data.test.contiguous(memory_format=torch.channels_last)
+    found: dict[str, list[torch.Tensor]] = {FLOAT: [], INT8: [], NPU: []}
+    with torch.no_grad():
+        for number, image in enumerate(images.split(1)):
+            found[FLOAT].append(model(image).argmax(1))
+            found[INT8].append(program.quantized(image).argmax(1))
+            found[NPU].append(program.run(image)[0].argmax(1))
+            progress("Running every test image", number + 1, len(images))
+    return {where: torch.cat(classes) for where, classes in found.items()}
+
+
+def classify_on_npu(program: CompiledModel, data: Digits, progress: Progress) -> torch.Tensor:
+    """Return the class of every test image [N]."""
+    found = []
+    for number, image in enumerate(data.test.contiguous(memory_format=torch.channels_last).split(1)):
+        found.append(program.run(image)[0].argmax(1))
+        progress("Running every test image", number + 1, len(data.test))
+    return torch.cat(found)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Metrics: a number for each sample, whose mean over the samples is the metric of a model."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openneutron.device.data import Sample
+from openneutron.device.data.python_function import PythonFunction, parsed
+from openneutron.device.files import obstacle
+from openneutron.errors import InvalidOptionError
+from openneutron.features.evaluation.records import row
+from openneutron.options.flags import did_you_mean
+
+Score = Callable[[Sequence[np.ndarray], Sample], float]
+
+TOP1, TOP5, MSE = "top1", "top5", "mse"
+FORMS = "top1, top5, mse or file.py:function"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric. ``is_share``: its values are between 0 and 1, and tables show them in per cent."""
+
+    name: str
+    score: Score = field(repr=False)
+    is_share: bool
+
+
+def metric(text: str) -> Metric:
+    """Return the metric of this name, or the function of a Python file.
+
+    Raises InvalidOptionError where there is neither.
+    """
+    if text in _BUILT_IN:
+        return _BUILT_IN[text]
+    if named := parsed(text):
+        return Metric(text, _of_user(_named(*named)), is_share=False)
+    raise InvalidOptionError(f"metric: '{text}' is unknown. A metric is {FORMS}.{did_you_mean(text, _BUILT_IN)}")
+
+
+def check(text: str | None) -> None:
+    """Check the name of a metric before a model is compiled. Raises InvalidOptionError as ``metric`` does."""
+    if text is None:
+        return
+    named = parsed(text)
+    if named is None:
+        metric(text)
+    else:
+        _named(*named).check(InvalidOptionError)
+
+
+def usual(label: Any) -> str | None:
+    """Return the name of the metric for a kind of labels: ``top1`` for classes, ``mse`` for arrays, None without labels."""
+    if label is None:
+        return None
+    return TOP1 if class_of(label) is not None else MSE
+
+
+def class_of(label: Any) -> int | None:
+    """Return the class number of a label; None for a label of another kind."""
+    if isinstance(label, np.ndarray) and label.ndim == 0:
+        label = label.item()
+    return int(label) if isinstance(label, numbers.Integral) and not isinstance(label, bool) else None
+
+
+def _top(count: int) -> Score:
+    name = f"top{count}"
+
+    def score(outputs: Sequence[np.ndarray], sample: Sample) -> float:
+        if sample.label is None:
+            raise InvalidOptionError(
+                f"metric: {name} takes the number of a class for each sample; sample '{sample.name}' has no label. Leave the "
+                "metric out to compare the sides alone."
+            )
+        label = class_of(sample.label)
+        if label is None:
+            raise InvalidOptionError(
+                f"metric: {name} takes the number of a class for each sample; the label of sample '{sample.name}' is "
+                f"{_described(sample.label)}. For values there is mse."
+            )
+        values = row(outputs[0])
+        if values is None:
+            raise InvalidOptionError(
+                f"metric: {name} takes one row of values for the classes; the first output is {_described(outputs[0])}. "
+                "Write a metric of your own: file.py:function."
+            )
+        if not 0 <= label < len(values):
+            raise InvalidOptionError(
+                f"metric: the label of sample '{sample.name}' is {label}; the model has the classes 0 to {len(values) - 1}. "
+                "Correct the labels, or evaluate the model that they belong to."
+            )
+        return float(values[label] == values[label] and _rank(values, label) < count)  # not a number: not right
+
+    return score
+
+
+def _rank(values: np.ndarray, label: int) -> int:
+    """Return how many classes come before the label: those with a larger value, and equal ones with a smaller number, as
+    argmax counts them."""
+    value = values[label]
+    return int((values > value).sum() + (values[:label] == value).sum())
+
+
+def _mse(outputs: Sequence[np.ndarray], sample: Sample) -> float:
+    if sample.label is None:
+        raise InvalidOptionError(
+            f"metric: mse takes an array for each sample; sample '{sample.name}' has no label. Leave the metric out to compare "
+            "the sides alone."
+        )
+    wanted = np.asarray(sample.label)
+    if wanted.size != outputs[0].size or wanted.dtype.kind not in "biuf":
+        raise InvalidOptionError(
+            f"metric: mse takes an array like the first output, {_described(outputs[0])}; the label of sample "
+            f"'{sample.name}' is {_described(sample.label)}. Store the labels in that shape."
+        )
+    difference = outputs[0].astype(np.float64).reshape(-1) - wanted.astype(np.float64).reshape(-1)
+    return float(np.square(difference).mean())
+
+
+def _named(file: str, function: str) -> PythonFunction:
+    problem = obstacle(Path(file))
+    if problem is not None:
+        raise InvalidOptionError(f"metric: '{file}' {problem}. A metric is {FORMS}.")
+    return PythonFunction(Path(file), function)
+
+
+def _of_user(named: PythonFunction) -> Score:
+    purpose = "a metric returns a number"
+    function = named.load(purpose, InvalidOptionError)
+
+    def score(outputs: Sequence[np.ndarray], sample: Sample) -> float:
+        try:
+            result = named.run(lambda: function(tuple(outputs), sample), purpose, InvalidOptionError)
+        except InvalidOptionError as error:
+            raise InvalidOptionError(f"metric: on sample '{sample.name}': {error}. Correct the function.") from error
+        try:
+            value = float(result)
+        except (TypeError, ValueError) as error:
+            raise InvalidOptionError(
+                f"metric: '{named}' returned {type(result).__name__} for sample '{sample.name}'; {purpose}."
+            ) from error
+        if not math.isfinite(value):
+            raise InvalidOptionError(
+                f"metric: '{named}' returned {value} for sample '{sample.name}'; a metric returns a finite number."
+            )
+        return value
+
+    return score
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    return f"{value!r}"
+
+
+_BUILT_IN = {TOP1: Metric(TOP1, _top(1), True), TOP5: Metric(TOP5, _top(5), True), MSE: Metric(MSE, _mse, False)}

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Shards on the cores of this computer: in this process, and in processes that it starts."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+
+from openneutron.errors import MissingToolError
+from openneutron.features.evaluation import worker
+from openneutron.features.evaluation.job import Answer, evaluated
+from openneutron.features.evaluation.samples import Shard
+from openneutron.features.evaluation.sides import cores
+
+MOST_LOSSES = 3
+"""The processes that may end while they evaluate one and the same shard."""
+
+
+STARTING_SECONDS = 5
+"""The CPU time in which a process loads PyTorch and ExecuTorch. Without a number of processes, no process is started to save
+less."""
+
+MEASURED = 2
+"""The shards that this process evaluates before it decides; the first one also prepares what all others use."""
+
+
+def answers(job: bytes, shards: Sequence[Shard], workers: int | None) -> Generator[tuple[int, Answer]]:
+    """Yield the place of each shard with its answer, as they are finished, with ``workers`` processes; None: with as many as
+    there are cores, or fewer where so many would take longer to start than to evaluate.
+
+    This process is one of them: it begins at once, while the others still load their libraries. A shard whose process ends
+    is evaluated again.
+
+    Raises MissingToolError where a shard ends several processes.
+    """
+    pool = _Pool(job, shards)
+    try:
+        for _ in range(min(workers or 1, len(shards)) - 1):
+            pool.start()
+        missing, measured = len(shards), 0
+        while missing:
+            start = time.perf_counter()
+            place = pool.next_place()
+            here = [] if place is None else [(place, evaluated(job, shards[place]))]
+            measured += 1
+            if workers is None and measured == MEASURED:
+                for _ in range(helpers((time.perf_counter() - start) * missing)):
+                    pool.start()
+            ready = [*here, *pool.finished(wait=not here)]
+            missing -= len(ready)
+            yield from ready
+    finally:
+        pool.close()
+
+
+def helpers(seconds: float) -> int:
+    """Return the number of further processes for work that takes one process so many seconds."""
+    return max(0, min(cores() - 1, int(seconds / STARTING_SECONDS) - 1))
+
+
+class _Pool:
+    """Processes with a thread each, which take shards from one queue."""
+
+    def __init__(self, job: bytes, shards: Sequence[Shard]) -> None:
+        self._job = job
+        self._shards = shards
+        self._places: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[int, Answer] | MissingToolError] = queue.SimpleQueue()
+        self._losses = [0] * len(shards)
+        self._closed = threading.Event()
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        for place in range(len(shards)):
+            self._places.put(place)
+
+    def start(self) -> None:
+        """Start one more process."""
+        threading.Thread(target=self._feed, daemon=True).start()
+
+    def next_place(self) -> int | None:
+        """Return the place of the next shard without a worker; None when every shard has one."""
+        try:
+            return self._places.get_nowait()
+        except queue.Empty:
+            return None
+
+    def finished(self, wait: bool) -> list[tuple[int, Answer]]:
+        """Return the shards that other processes have finished; with ``wait`` there is at least one."""
+        found: list[tuple[int, Answer]] = []
+        while wait or not self._done.empty():
+            item = self._done.get()
+            if isinstance(item, MissingToolError):
+                raise item
+            found.append(item)
+            wait = False
+        return found
+
+    def close(self) -> None:
+        """End all processes."""
+        self._closed.set()
+        with self._lock:
+            for child in self._children:
+                with suppress(OSError):
+                    child.kill()
+
+    def _feed(self) -> None:
+        while not self._closed.is_set() and self._serve():
+            pass
+
+    def _serve(self) -> bool:
+        """Let one process evaluate shards until there are no more; return whether another one is needed."""
+        child = self._child()
+        assert child.stdin is not None and child.stdout is not None
+        place = None
+        try:
+            pickle.dump(self._job, child.stdin)
+            child.stdin.flush()
+            pickle.load(child.stdout)
+            while (place := self.next_place()) is not None:
+                pickle.dump(self._shards[place], child.stdin)
+                child.stdin.flush()
+                self._done.put((place, pickle.load(child.stdout)))
+            return False
+        except (EOFError, OSError, pickle.UnpicklingError):
+            return self._lost(place)
+        finally:
+            self._end(child)
+
+    def _lost(self, place: int | None) -> bool:
+        """Put the shard of a process that has ended back; return whether to go on with another process."""
+        if place is None or self._closed.is_set():
+            return False
+        self._losses[place] += 1
+        if self._losses[place] < MOST_LOSSES:
+            self._places.put(place)
+            return True
+        shard = self._shards[place]
+        self._done.put(
+            MissingToolError(
+                f"evaluate: samples {shard.start} to {shard.stop - 1} ended {MOST_LOSSES} processes that ran them, perhaps for want "
+                "of memory. Use fewer processes with --workers."
+            )
+        )
+        return False
+
+    def _child(self) -> subprocess.Popen[bytes]:
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "OMP_NUM_THREADS": "1",
+        }
+        with self._lock:
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", worker.__name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches this process alone, which then ends them
+            )
+            self._children.add(child)
+        if self._closed.is_set():
+            child.kill()
+        return child
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        child.kill()
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        child.wait()
+        with self._lock:
+            self._children.discard(child)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The results of an evaluation: sums over the samples in their order, so that they are the same however the samples were
+divided among processes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from openneutron.features.evaluation.records import Record
+from openneutron.features.evaluation.sides import TITLES
+
+WORST = 5
+"""The classes that tables show."""
+
+TAKEN_FOR = 3
+"""The other classes that tables show of each of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideResult:
+    """A side's result: its metric, which is None without one.
+
+    ``share`` is the mean of a metric between 0 and 1, of which ``right`` counts the samples with 1; None for others.
+    ``seconds`` is the time of all samples, which differs from run to run.
+    """
+
+    side: str
+    metric: float | None
+    right: int | None
+    seconds: float = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PairResult:
+    """Two sides compared.
+
+    ``agreeing`` counts the samples in which the largest value is at the same place, None where outputs are not one row of
+    values. ``identical`` counts those whose outputs are the same to the byte. ``sqnr_db`` is the ratio of the first
+    side's energy to that of the differences, None where there is no difference at all.
+    """
+
+    sides: tuple[str, str]
+    agreeing: int | None
+    identical: int
+    sqnr_db: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassResult:
+    """A class: its samples, and how many of them the sides take for it, in the order of the sides.
+
+    ``taken_for``: the classes that the last side takes its other samples for, with their numbers, the most frequent first.
+    """
+
+    name: str
+    samples: int
+    right: tuple[int, ...]
+    taken_for: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of ``openneutron.evaluate``.
+
+    ``worst`` has the classes of which the last side finds the fewest, by their share; empty without labels of classes.
+    ``notes`` states in words what was left out. ``complete`` is False after an interrupt; ``samples`` are then those that were
+    finished before it. Two evaluations are equal if all but their times are.
+
+    >>> Evaluation("net", "imxrt700", "digits.npz", 2, None, (), ()).metric is None
+    True
+    """
+
+    model: str
+    target: str
+    data: str
+    samples: int
+    metric: str | None
+    sides: tuple[SideResult, ...]
+    pairs: tuple[PairResult, ...]
+    worst: tuple[ClassResult, ...] = ()
+    notes: tuple[str, ...] = ()
+    wall_seconds: float = field(default=0.0, compare=False)
+    complete: bool = True
+
+    def side(self, name: str) -> SideResult | None:
+        """Return the result of a side: ``float``, ``int8`` or ``npu``; None where it was left out."""
+        return next((item for item in self.sides if item.side == name), None)
+
+    def summary(self) -> str:
+        """Return the results as text."""
+        from openneutron.features.evaluation.tables import evaluation_table
+        from openneutron.features.report.text import plain
+
+        return plain(evaluation_table(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the results as data. ``timings`` differ from run to run, everything else does not."""
+        return {
+            "model": self.model,
+            "target": self.target,
+            "data": self.data,
+            "samples": self.samples,
+            "complete": self.complete,
+            "metric": self.metric,
+            "sides": [
+                {"side": item.side, "title": TITLES[item.side], "metric": item.metric, "right": item.right}
+                for item in self.sides
+            ],
+            "pairs": [
+                {
+                    "sides": list(item.sides),
+                    "agreeing": item.agreeing,
+                    "identical": item.identical,
+                    "sqnr_db": item.sqnr_db,
+                }
+                for item in self.pairs
+            ],
+            "worst_classes": [
+                {
+                    "class": item.name,
+                    "samples": item.samples,
+                    "right": {side.side: count for side, count in zip(self.sides, item.right, strict=True)},
+                    "taken_for": [{"class": name, "samples": count} for name, count in item.taken_for],
+                }
+                for item in self.worst
+            ],
+            "notes": list(self.notes),
+            "timings": {
+                "wall_seconds": self.wall_seconds,
+                "sides": {item.side: item.seconds for item in self.sides},
+            },
+        }
+
+
+def side_results(sides: Sequence[str], records: Sequence[Record], is_share: bool) -> tuple[SideResult, ...]:
+    """Return the result of each side. Sums are exact (``math.fsum``)."""
+    found = []
+    for place, name in enumerate(sides):
+        items = [record.sides[place] for record in records]
+        scores = [item.score for item in items if item.score is not None]
+        mean = math.fsum(scores) / len(scores) if scores else None
+        right = sum(score == 1 for score in scores) if scores and is_share else None
+        found.append(SideResult(name, mean, right, math.fsum(item.seconds for item in items)))
+    return tuple(found)
+
+
+def pair_results(
+    sides: Sequence[str], pairs: Sequence[tuple[int, int]], records: Sequence[Record]
+) -> tuple[PairResult, ...]:
+    """Return the comparison of each pair of sides."""
+    found = []
+    for place, (one, other) in enumerate(pairs):
+        items = [record.pairs[place] for record in records]
+        rows = [(record.sides[one].found, record.sides[other].found) for record in records]
+        whole = all(first is not None and second is not None for first, second in rows)
+        noise = math.fsum(item.noise for item in items)
+        signal = math.fsum(item.signal for item in items)
+        sqnr = 10 * math.log10(signal / noise) if noise > 0 and signal > 0 else None
+        found.append(
+            PairResult(
+                (sides[one], sides[other]),
+                sum(first == second for first, second in rows) if whole else None,
+                sum(item.identical for item in items),
+                sqnr,
+            )
+        )
+    return tuple(found)
+
+
+def worst_classes(records: Sequence[Record], classes: Sequence[str]) -> tuple[ClassResult, ...]:
+    """Return the classes of which the last side finds the smallest share, those without an error left out."""
+    labels = Counter(record.label for record in records if record.label is not None)
+    taken: dict[int, Counter[int]] = {label: Counter() for label in labels}
+    right = {label: [0] * len(records[0].sides) for label in labels}
+    for record in records:
+        if record.label is None or any(side.found is None for side in record.sides):
+            continue
+        for place, side in enumerate(record.sides):
+            right[record.label][place] += side.found == record.label
+        last = record.sides[-1].found
+        if last is not None and last != record.label:
+            taken[record.label][last] += 1
+
+    def name(label: int) -> str:
+        return classes[label] if 0 <= label < len(classes) else str(label)
+
+    found = []
+    for label in sorted(taken, key=lambda label: (right[label][-1] / labels[label], label)):
+        others = sorted(taken[label].items(), key=lambda item: (-item[1], item[0]))
+        if others:
+            listed = tuple((name(other), count) for other, count in others[:TAKEN_FOR])
+            found.append(ClassResult(name(label), labels[label], tuple(right[label]), listed))
+    return tuple(found[:WORST])

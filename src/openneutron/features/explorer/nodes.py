@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The nodes of a compiled file as Model Explorer shows them, without Model Explorer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from openneutron.api.load import LoadedFile, load
+from openneutron.features.explorer.microcode import INPUT_BASE, program_calls
+from openneutron.features.report.page.connect import CONVERSIONS
+from openneutron.features.report.page.data import INPUT, ON_CPU, ON_NPU, OUTPUT, GraphNode, Layer, ReportData
+from openneutron.features.report.page.flow import Call, flow_of
+from openneutron.features.report.page.stored import facts_of, has_facts
+from openneutron.features.report.units import size_text
+
+GRAPH = "main"
+"""The id of the one graph of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node; its id is its position. ``group`` is the path of groups around it, ``inputs`` the ids of the nodes it reads.
+
+    ``microseconds``, ``live_bytes`` and ``sqnr_db`` are the values of overlays, None where they are not known.
+    """
+
+    kind: str
+    label: str
+    group: str
+    inputs: tuple[int, ...]
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    shape: tuple[int, ...] = ()
+    microseconds: float | None = None
+    live_bytes: int | None = None
+    sqnr_db: float | None = None
+
+
+def nodes_of(path: Path) -> tuple[Node, ...]:
+    """Return the nodes of a compiled ``.pte`` or ``.tflite``: with the facts of its compile where it has them, otherwise from
+    its programs.
+
+    Raises InvalidModelError or InvalidProgramError where the file is not compiled, or damaged.
+    """
+    loaded = load(path)
+    if has_facts(loaded.buffer):
+        return nodes_of_report(facts_of(loaded.buffer, loaded.name))
+    return _of_programs(loaded)
+
+
+def group_name(partition: int) -> str:
+    """Return the name of the group of a partition."""
+    return f"NPU partition {partition}"
+
+
+# -- from the data of a report -------------------------------------------------------------------------------------------
+
+
+def nodes_of_report(data: ReportData) -> tuple[Node, ...]:
+    """Return the nodes of a report's graph."""
+    live: dict[int, int] = defaultdict(int)
+    for step in data.steps:
+        for layer in step.layers:
+            live[layer] = max(live[layer], step.live_bytes)
+    ratios = {item.name: item.accumulated_db for item in data.accuracy if item.accumulated_db is not None}
+    return tuple(_reported(node, data, live, ratios) for node in data.graph)
+
+
+def _reported(node: GraphNode, data: ReportData, live: Mapping[int, int], ratios: Mapping[str, float]) -> Node:
+    if node.layer is None:
+        attributes = {"operator": node.operator, "why on the CPU": node.reason}
+        group = "" if node.partition is None else group_name(node.partition)
+        kept = {name: text for name, text in attributes.items() if text}
+        return Node(node.kind, node.name, group, node.inputs, kept, sqnr_db=ratios.get(node.name))
+    layer = data.layers[node.layer]
+    path = "/".join(part for part in layer.module.split(".") if part)
+    return Node(
+        ON_NPU,
+        layer.kernel,
+        f"{group_name(layer.partition)}/{path}" if path else group_name(layer.partition),
+        node.inputs,
+        _attributes(layer),
+        layer.output,
+        round(1e3 * data.milliseconds(layer.cycles + layer.copy_cycles), 3),
+        live.get(node.layer),
+        ratios.get(layer.name),
+    )
+
+
+def _attributes(layer: Layer) -> dict[str, str]:
+    attributes = {
+        "name": layer.name,
+        "cycles": f"{layer.cycles:,}",
+        "MACs": f"{layer.macs:,}",
+        "multipliers used": f"{100 * layer.utilisation:.1f} %",
+        "bound by": layer.bottleneck,
+        "because": layer.idle,
+        "stripes": str(layer.stripes),
+        "constants": size_text(layer.weights_bytes),
+        "reads": size_text(layer.read_bytes),
+        "writes": size_text(layer.written_bytes),
+    }
+    return {name: text for name, text in attributes.items() if text}
+
+
+# -- from the programs of a file -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """Nodes, and for each value of the file the nodes that have written it."""
+
+    nodes: list[Node] = field(default_factory=list)
+    writers: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+
+    def sources(self, values: Iterable[str]) -> tuple[int, ...]:
+        return tuple(sorted({node for value in values for node in self.writers.get(value, ())}))
+
+    def add(self, node: Node, writes: Iterable[str]) -> None:
+        for value in writes:
+            self.writers[value].add(len(self.nodes))
+        self.nodes.append(node)
+
+    def add_program(self, call: Call, partition: int, microseconds_per_cycle: float | None) -> None:
+        """Add the kernel calls of a delegate call."""
+        assert call.program is not None
+        first = len(self.nodes)
+        outside = [set(self.sources((value,))) for value in call.reads]
+
+        def ids(writers: Iterable[int]) -> set[int]:
+            found: set[int] = set()
+            for writer in writers:
+                found |= {first + writer} if writer > INPUT_BASE else outside[INPUT_BASE - writer]
+            return found
+
+        calls, outputs = program_calls(call.program)
+        for item in calls:
+            time = None if microseconds_per_cycle is None else round(item.cycles * microseconds_per_cycle, 3)
+            attributes = {"name": item.name, "cycles": f"{item.cycles:,}", "calls": str(item.calls)}
+            inputs = tuple(sorted(ids(item.reads)))
+            self.nodes.append(Node(ON_NPU, item.kernel, group_name(partition), inputs, attributes, item.output, time))
+        for value, writers in zip(call.writes, outputs, strict=False):
+            self.writers[value] |= ids(writers)
+
+
+def _of_programs(loaded: LoadedFile) -> tuple[Node, ...]:
+    target = loaded.report.target
+    per_cycle = None if target is None else 1e3 * target.milliseconds(1)
+    flow = flow_of(loaded.buffer, loaded.name)
+    found = _Nodes()
+    for index, value in enumerate(flow.inputs):
+        found.add(Node(INPUT, f"input {index}", "", ()), (value,))
+    partition = 0
+    for call in flow.calls:
+        if call.program is not None:
+            found.add_program(call, partition, per_cycle)
+            partition += 1
+            continue
+        why = next((reason for word, reason in CONVERSIONS.items() if word in call.operator), "")
+        attributes = {"operator": call.operator} | ({"why on the CPU": why} if why else {})
+        found.add(Node(ON_CPU, call.operator, "", found.sources(call.reads), attributes), call.writes)
+    for index, value in enumerate(flow.outputs):
+        found.add(Node(OUTPUT, f"output {index}", "", found.sources((value,))), ())
+    return tuple(found.nodes)

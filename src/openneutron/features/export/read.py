@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compiled files as deployments: the delegate calls of a ``.pte``, or a ``.tflite`` that is one NeutronGraph."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from openneutron import litert
+from openneutron.device import pte
+from openneutron.device.pte import DelegateCall, Jump, KernelCall, Method, TensorValue, methods
+from openneutron.errors import InvalidModelError, InvalidProgramError
+from openneutron.features.export.deployment import (
+    ITEM_BYTES,
+    STORED_RANGES,
+    Call,
+    Deployment,
+    IoTensor,
+    Place,
+    Quantization,
+    Where,
+)
+from openneutron.ir import Tensor
+from openneutron.isa import decode, payload
+from openneutron.isa.payload import Format, Payload
+from openneutron.litert.neutron_graph import find
+
+QUANTIZE = "quantized_decomposed::quantize_per_tensor.out"
+DEQUANTIZE = "quantized_decomposed::dequantize_per_tensor.out"
+MAIN = "forward"
+
+
+def read_pte(data: bytes, file: str, name: str) -> Deployment:
+    """Return the deployment of a ``.pte`` that messages call ``file``.
+
+    Raises InvalidProgramError where the file or a payload is damaged or another compiler's, InvalidModelError where something
+    of the model runs on the CPU.
+    """
+    found = methods(data, file)
+    method = next((method for method in found if method.name == MAIN), None)
+    if method is None:
+        listed = ", ".join(f"'{other.name}'" for other in found) or "none"
+        raise InvalidModelError(f"'{file}' has no method '{MAIN}'; its methods: {listed}. Export a model that has it.")
+    calls = [step for step in method.instructions if isinstance(step, DelegateCall)]
+    if not any(delegate.backend == pte.BACKEND_ID for delegate in method.delegates):
+        others = ", ".join(sorted({delegate.backend for delegate in method.delegates})) or "none"
+        raise InvalidProgramError(
+            f"'{file}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}. "
+            "Compile the model first: openneutron compile MODEL -o MODEL.pte."
+        )
+    try:
+        reader = _Reader(method, file, _constant_methods(found))
+        reader.refuse_cpu_operators()
+        payloads = {step.delegate: _payload(method, step.delegate, file) for step in calls}
+        made = tuple(reader.call(step, payloads[step.delegate]) for step in calls)
+    except IndexError as error:  # a value, operator or delegate that the file does not have
+        raise _damaged(file) from error
+    reader.refuse_what_is_not_computed()
+    return Deployment(name, made, *reader.io_tensors(), tuple(reader.between.values()))
+
+
+def _damaged(file: str) -> InvalidProgramError:
+    return InvalidProgramError(f"'{file}' is damaged: its delegate calls make no sense. Compile the model again.")
+
+
+def _size_bytes(tensor: TensorValue) -> int:
+    """Return bytes of a tensor; 0 where inputs and outputs can't have its type or shape."""
+    if tensor.dtype not in ITEM_BYTES or min(tensor.shape, default=1) < 1:
+        return 0
+    return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
+
+
+def _payload(method: Method, index: int, file: str) -> Payload:
+    try:
+        return payload.parse(method.delegates[index].payload)
+    except InvalidProgramError as error:
+        raise InvalidProgramError(f"'{file}' ({method.name}, delegate {index}): {error}") from error
+
+
+def _constant_methods(found: list[Method]) -> dict[str, float]:
+    """Return numbers that methods without arguments return: ``input0_scale`` and the like."""
+    numbers = {}
+    for method in found:
+        if len(method.outputs) == 1 and not method.inputs:
+            value = method.values[method.outputs[0]]
+            if isinstance(value, int | float):
+                numbers[method.name] = value
+    return numbers
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The values of the method, and their roles in the programs."""
+
+    method: Method
+    file: str
+    numbers: dict[str, float]
+    inputs: dict[int, IoTensor] = field(default_factory=dict)
+    """By the value that a delegate call takes."""
+    outputs: dict[int, IoTensor] = field(default_factory=dict)
+    """By the value that a delegate call gives."""
+    between: dict[int, int] = field(default_factory=dict)
+    """By value, its bytes."""
+    orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The order in memory that a value's program gives it."""
+
+    def refuse_cpu_operators(self) -> None:
+        """Raise InvalidModelError for operators other than delegate calls and the quantization of inputs and outputs."""
+        on_cpu: Counter[str] = Counter()
+        for step in self.method.instructions:
+            if isinstance(step, Jump):
+                on_cpu["a move or jump"] += 1
+            elif isinstance(step, KernelCall) and not self._is_conversion(step):
+                on_cpu[step.operator] += 1
+            elif isinstance(step, DelegateCall) and self.method.delegates[step.delegate].backend != pte.BACKEND_ID:
+                on_cpu[f"delegate {self.method.delegates[step.delegate].backend}"] += 1
+        if on_cpu:
+            listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in on_cpu.items())
+            raise InvalidModelError(
+                f"'{self.file}' does not run on the NPU alone: {listed}. A bundle has no CPU operators. See what stays on the CPU, "
+                "and why, with `openneutron explain MODEL`, or link the .pte with ExecuTorch's own runtime and runtime/delegate."
+            )
+
+    def _is_conversion(self, step: KernelCall) -> bool:
+        if step.operator == QUANTIZE:
+            return step.arguments[0] in self.method.inputs
+        return step.operator == DEQUANTIZE and step.arguments[-1] in self.method.outputs
+
+    def _quantized(self, step: KernelCall, dtype: str) -> Quantization:
+        scale, zero, least, most = (self.method.values[index] for index in step.arguments[1:5])
+        if not isinstance(scale, float):
+            raise _damaged(self.file)
+        if not (isinstance(zero, int) and isinstance(least, int) and isinstance(most, int)):
+            raise _damaged(self.file)
+        lowest, highest = STORED_RANGES.get(dtype, STORED_RANGES["int8"])
+        if not (0 < scale < math.inf and lowest <= least <= zero <= most <= highest):
+            raise InvalidModelError(
+                f"'{self.file}': {step.operator} has scale {scale}, zero point {zero} and the range {least} to {most}; a bundle "
+                "has int8 and int16 inputs and outputs. Compile the model again with this version."
+            )
+        return Quantization(scale, zero, least, most)
+
+    def call(self, step: DelegateCall, contents: Payload) -> Call:
+        """Return the call of a program, its tensors entered."""
+        arguments, results = step.arguments[: contents.arguments], step.arguments[contents.arguments :]
+        if len(arguments) != contents.arguments or len(results) != len(contents.output_map):
+            raise _damaged(self.file)
+        microcode = decode(contents.program)
+        sizes = [binding["size"] for binding in (*microcode.inputs, *microcode.outputs)]
+        values = [arguments[index] for index in contents.input_map] + [results[index] for index in contents.output_map]
+        if [_size_bytes(self.method.tensor(value)) for value in values] != sizes:
+            raise _damaged(self.file)
+        takes = [
+            self._taken(arguments[index], form)
+            for index, form in zip(contents.input_map, contents.input_formats, strict=True)
+        ]
+        gives = [
+            self._given(results[index], form)
+            for index, form in zip(contents.output_map, contents.output_formats, strict=True)
+        ]
+        return Call(contents.program, tuple(takes), tuple(gives))
+
+    def _order(self, value: int, form: Format) -> tuple[int, ...]:
+        rank = len(self.method.tensor(value).shape)
+        if form is Format.CHANNELS_LAST:
+            if rank < 3:
+                raise _damaged(self.file)
+            return (0, *range(2, rank), 1)
+        return tuple(range(rank))
+
+    def _taken(self, value: int, form: Format) -> Place:
+        order = self._order(value, form)
+        if value in self.orders:
+            self._agree(order, self.orders[value])
+            if value in self.outputs:
+                return Place(Where.OUTPUT, list(self.outputs).index(value))
+            return Place(Where.BETWEEN, list(self.between).index(value))
+        if value not in self.inputs:
+            self.inputs[value] = self._input(value, order)
+        self._agree(order, self.inputs[value].order)
+        return Place(Where.INPUT, list(self.inputs).index(value))
+
+    def _agree(self, order: tuple[int, ...], other: tuple[int, ...]) -> None:
+        """Raise InvalidModelError where two programs have a tensor in different orders."""
+        if order != other:
+            raise InvalidModelError(
+                f"'{self.file}': two of its programs have a tensor in two memory orders. "
+                "Compile the model with use_neutron_for_format_conversion=True."
+            )
+
+    def _conversion(self, operator: str, place: int, value: int) -> KernelCall | None:
+        """Return the call of an operator that has the value at this place of its arguments; None where there is no such
+        call."""
+        calls = (step for step in self.method.instructions if isinstance(step, KernelCall))
+        return next((step for step in calls if step.operator == operator and step.arguments[place] == value), None)
+
+    def _input(self, value: int, order: tuple[int, ...]) -> IoTensor:
+        step = self._conversion(QUANTIZE, -1, value)
+        taken = value if step is None else step.arguments[0]
+        if taken not in self.method.inputs:
+            raise InvalidModelError(
+                f"'{self.file}': a delegate call takes a constant of the file. Compile the model again with this version."
+            )
+        return self._tensor("input", value, self.method.inputs.index(taken), order, step)
+
+    def _given(self, value: int, form: Format) -> Place:
+        order = self.orders[value] = self._order(value, form)
+        step = self._conversion(DEQUANTIZE, 0, value)
+        given = value if step is None else step.arguments[-1]
+        if given in self.method.outputs:
+            self.outputs[value] = self._tensor("output", value, self.method.outputs.index(given), order, step)
+            return Place(Where.OUTPUT, list(self.outputs).index(value))
+        self.between[value] = _size_bytes(self.method.tensor(value))
+        return Place(Where.BETWEEN, list(self.between).index(value))
+
+    def _tensor(
+        self, kind: str, value: int, index: int, order: tuple[int, ...], conversion: KernelCall | None
+    ) -> IoTensor:
+        """Return an input or output with the quantization of its conversion; without a conversion, with the one that a
+        method of the file states, if any."""
+        tensor = self.method.tensor(value)
+        name = f"{kind}{index}"
+        if tensor.dtype not in ITEM_BYTES:
+            raise InvalidModelError(
+                f"'{self.file}': {name} is {tensor.dtype}; a bundle has {', '.join(ITEM_BYTES)}. Convert it in the model's caller."
+            )
+        scale, zero, least, most = (
+            self.numbers.get(f"{name}_{what}") for what in ("scale", "zp", "quant_min", "quant_max")
+        )
+        quantization = None
+        if conversion is not None:
+            quantization = self._quantized(conversion, tensor.dtype)
+        elif scale is not None and zero is not None and least is not None and most is not None:
+            quantization = Quantization(float(scale), int(zero), int(least), int(most))
+        return IoTensor(name, tensor.dtype, tensor.shape, order, quantization, index, conversion is not None)
+
+    def refuse_what_is_not_computed(self) -> None:
+        """Raise InvalidModelError where an output of the model comes from no program."""
+        given = {tensor.model_index for tensor in self.outputs.values()}
+        computed = set(self.outputs)
+        for index, value in enumerate(self.method.outputs):
+            if index not in given and value not in computed:
+                raise InvalidModelError(
+                    f"'{self.file}': output {index} is not computed by the NPU (it is an input, a constant, or returned twice). "
+                    "Remove it from the model's outputs."
+                )
+
+    def io_tensors(self) -> tuple[tuple[IoTensor, ...], tuple[IoTensor, ...]]:
+        return tuple(self.inputs.values()), tuple(self.outputs.values())
+
+
+def read_tflite(data: bytes | Path, name: str) -> Deployment:
+    """Return the deployment of a compiled ``.tflite`` file, or of its bytes.
+
+    Raises InvalidProgramError where the file has no NeutronGraph or a damaged one, InvalidModelError where it is no
+    LiteRT file or has more than one NeutronGraph.
+    """
+    file = data.name if isinstance(data, Path) else name
+    model = litert.read(data)
+    nodes = find(model.model)
+    if not nodes:
+        raise InvalidProgramError(f"'{file}' has no NeutronGraph in it. Compile it first: openneutron compile {file}.")
+    graph = model.graph
+    if len(graph.nodes) != 1:
+        others = [node.op for place, node in enumerate(graph.nodes) if place not in {found.operator for found in nodes}]
+        rest = (
+            f"{len(nodes)} NeutronGraphs"
+            if not others
+            else f"LiteRT operators beside them ({', '.join(sorted(set(others)))})"
+        )
+        raise InvalidModelError(
+            f"'{file}' does not run on the NPU alone: it has {rest}. A bundle has no CPU operators. See what stays on the CPU, "
+            "and why, with `openneutron explain MODEL`."
+        )
+    node = nodes[0]
+    by_place = {model.tensor_index[tensor_name]: tensor for tensor_name, tensor in graph.tensors.items()}
+    inputs = [by_place[place] for place in node.inputs]
+    outputs = [by_place[place] for place in node.outputs]
+    model_inputs, model_outputs = list(graph.inputs), list(graph.outputs)
+    missing = [tensor.name for tensor in outputs if tensor.name not in model_outputs]
+    missing += [tensor.name for tensor in inputs if tensor.name not in model_inputs]
+    if missing:
+        raise InvalidModelError(f"'{file}': its NeutronGraph's '{missing[0]}' is no input or output. Compile it again.")
+    return Deployment(
+        name,
+        (
+            Call(
+                node.program,
+                tuple(Place(Where.INPUT, index) for index in range(len(inputs))),
+                tuple(Place(Where.OUTPUT, index) for index in range(len(outputs))),
+            ),
+        ),
+        tuple(_io_tensor(file, tensor, model_inputs.index(tensor.name)) for tensor in inputs),
+        tuple(_io_tensor(file, tensor, model_outputs.index(tensor.name)) for tensor in outputs),
+    )
+
+
+def _io_tensor(file: str, tensor: Tensor, index: int) -> IoTensor:
+    dtype = str(tensor.dtype)
+    if dtype not in ITEM_BYTES:
+        raise InvalidModelError(f"'{file}': '{tensor.name}' is {dtype}; a bundle has {', '.join(ITEM_BYTES)}.")
+    quantization = None
+    if tensor.quant is not None and not tensor.quant.per_channel and dtype in STORED_RANGES:
+        quantization = Quantization(float(tensor.quant.scale), tensor.quant.zero_point, *STORED_RANGES[dtype])
+    return IoTensor(tensor.name, dtype, tensor.shape, tuple(range(len(tensor.shape))), quantization, index)

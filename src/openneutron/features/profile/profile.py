@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A profile of a compiled file: each operator with its modelled cycles and its measured time, and sums of operators."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from openneutron.compiler.cost.host import HostOperator
+from openneutron.errors import InvalidProgramError
+from openneutron.features.profile.timeline import Kind, Slice, timeline
+from openneutron.features.report.latency import Latency
+from openneutron.features.report.units import plural
+from openneutron.isa import Program, decode
+from openneutron.isa.facts import facts_of
+from openneutron.isa.listing import profile as costs_of
+from openneutron.isa.steps import calls
+from openneutron.targets import Target
+
+LAYER, MODULE, KERNEL = "layer", "module", "kernel"
+
+HOST = "host nanoseconds"
+"""The unit of times on the host; those of a device are its counter's, ``cycles`` or ``instructions``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The times of the kernel calls of one operator: the number of calls that were measured, and the sum of their times."""
+
+    calls: int
+    time: int
+
+
+Key = tuple[int, int]
+"""By which measurements know an operator: the checksum of its program's microcode, and its index in the program."""
+
+
+def summed(times: Iterable[tuple[int, int, int]]) -> dict[Key, Measurement]:
+    """Return the sums of the times of kernel calls, each with the two numbers of its key."""
+    found: dict[Key, Measurement] = {}
+    for program, operator, time in times:
+        known = found.get((program, operator), Measurement(0, 0))
+        found[program, operator] = Measurement(known.calls + 1, known.time + time)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorProfile:
+    """An operator of a program. ``cycles``, ``calls``, ``bytes`` and ``time`` are those of one run.
+
+    ``program`` is the program's title, ``operator`` the operator's index in it. ``cycles`` are modelled, without copies.
+    ``time`` is the mean measured time; None where nothing was measured.
+    """
+
+    program: str
+    operator: int
+    layer: str
+    module: str
+    kernel: str
+    operators: tuple[str, ...]
+    lines: tuple[str, ...]
+    calls: int
+    cycles: int
+    bytes: int
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuProfile:
+    """An operator on the CPU: its name, its calls in one run, and their time in nanoseconds of the host."""
+
+    operator: str
+    calls: float
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table: operators of the NPU that have ``name`` in common."""
+
+    name: str
+    kernels: tuple[str, ...]
+    lines: tuple[str, ...]
+    calls: int
+    cycles: int
+    bytes: int
+    time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile. ``unit`` is that of the operators' times.
+
+    ``delegate_cycles`` are those of the NPU and of copies that block, ``copy_cycles`` of them copies; ``overlapped_cycles`` with a port that
+    copies in the background. ``slices`` are the latter's schedule. Weights that the chip's SRAM does not hold are copied in
+    ``implied_copy_cycles`` of both, which no program contains. Where the chip's copy engine works in the background, ``delegate_cycles``
+    are the same as these, and kernels wait for copies in ``copy_cycles`` of them. ``host`` are the operators on the CPU.
+    """
+
+    file: str
+    target: Target
+    unit: str
+    operators: tuple[OperatorProfile, ...] = field(repr=False)
+    on_cpu: tuple[CpuProfile, ...] = field(repr=False)
+    delegate_cycles: int
+    slices: tuple[Slice, ...] = field(repr=False)
+    host: tuple[HostOperator, ...] = field(default=(), repr=False)
+    implied_copy_cycles: int = 0
+
+    @property
+    def latency(self) -> Latency:
+        """Return the modelled latency of one inference with its parts."""
+        return Latency(self.target, self.delegate_cycles - self.copy_cycles, self.copy_cycles, self.host)
+
+    @property
+    def copy_cycles(self) -> int:
+        """Return the cycles of all copies of constants, or those in which kernels wait for a copy engine that works in the background."""
+        if self.target.copies_in_background:
+            return sum(item.cycles for item in self.slices if item.kind is Kind.WAIT) + self.implied_copy_cycles
+        return self.delegate_cycles - sum(item.cycles for item in self.operators)
+
+    @property
+    def overlapped_cycles(self) -> int:
+        """Return the cycles of an inference with a port that copies in the background."""
+        return max((item.end for item in self.slices), default=0) + self.implied_copy_cycles + self.latency.host_cycles
+
+    def rows(self, by: str) -> list[Row]:
+        """Return the operators in rows by ``LAYER`` (one for each), ``MODULE`` or ``KERNEL``, in the order of the first."""
+        groups: dict[object, list[OperatorProfile]] = {}
+        for item in self.operators:
+            key = (item.program, item.operator) if by == LAYER else item.kernel if by == KERNEL else module_of(item)
+            groups.setdefault(key, []).append(item)
+        return [_row(items[0].layer if by == LAYER else str(key), items) for key, items in groups.items()]
+
+    def to_dict(self, by: str) -> dict[str, Any]:
+        """Return the profile as data."""
+        return {
+            "file": self.file,
+            "target": self.target.name,
+            "clock_mhz": self.target.clock.value,
+            "unit_of_time": self.unit,
+            "modelled_cycles": self.latency.cycles,
+            "npu_cycles": self.latency.npu_cycles,
+            "copy_cycles": self.copy_cycles,
+            "host_cycles": self.latency.host_cycles,
+            "host_operators_not_modelled": self.latency.operators_not_modelled,
+            "overlapped_cycles": self.overlapped_cycles,
+            "by": by,
+            "rows": [asdict(row) for row in self.rows(by)],
+            "operators": [asdict(item) for item in self.operators],
+            "on_cpu": [asdict(item) for item in self.on_cpu],
+        }
+
+
+TOP_LEVEL = "(top level)"
+
+
+def module_of(item: OperatorProfile) -> str:
+    """Return the module of an operator; TOP_LEVEL for operators of the model itself. LiteRT's files have no modules: there
+    return the layer's name up to its last part."""
+    if item.module or item.operators or item.lines:
+        return item.module or TOP_LEVEL
+    return item.layer.rpartition("/")[0] or item.layer
+
+
+def _row(name: str, items: Sequence[OperatorProfile]) -> Row:
+    times = [item.time for item in items if item.time is not None]
+    return Row(
+        name,
+        tuple(dict.fromkeys(item.kernel for item in items)),
+        tuple(dict.fromkeys(line for item in items for line in item.lines)),
+        sum(item.calls for item in items),
+        sum(item.cycles for item in items),
+        sum(item.bytes for item in items),
+        sum(times) if times else None,
+    )
+
+
+Programs = Sequence[tuple[str, Program]]
+
+
+def modelled(
+    file: str,
+    programs: Programs,
+    target: Target,
+    host: tuple[HostOperator, ...] = (),
+    implied_copy_cycles: int = 0,
+) -> Profile:
+    """Return the profile of a file without measured times; ``implied_copy_cycles``: see ``LoadedSummary``.
+
+    Raises InvalidProgramError where a program was compiled without profiling.
+    """
+    slices: list[Slice] = []
+    operators = [item for title, program in programs for item in _operators(file, title, program)]
+    for _, program in programs:
+        start = max((item.end for item in slices), default=0)
+        slices += timeline(decode(program), [item.layer for item in facts_of(program)], target, start)
+    cycles = sum(decode(program).cycles for _, program in programs)
+    if target.copies_in_background:
+        cycles = max((item.end for item in slices), default=0)
+    cycles += implied_copy_cycles
+    return Profile(file, target, HOST, tuple(operators), (), cycles, tuple(slices), host, implied_copy_cycles)
+
+
+def _operators(file: str, title: str, program: Program) -> Iterator[OperatorProfile]:
+    facts = facts_of(program)
+    if not facts:
+        raise InvalidProgramError(
+            f"'{file}' was compiled without profiling: {title} has no names of layers, and its runs leave no events. Compile "
+            "the model again with --profile."
+        )
+    for index, (fact, cost) in enumerate(zip(facts, costs_of(program), strict=True)):
+        yield OperatorProfile(
+            title,
+            index,
+            fact.layer,
+            fact.module,
+            cost.kernel,
+            fact.operators,
+            fact.lines,
+            cost.calls,
+            cost.cycles,
+            fact.bytes,
+        )
+
+
+def checksum(program: Program) -> int:
+    """Return the number by which measurements know a program: the checksum of its microcode."""
+    return program.header["microcode_crc"]
+
+
+def measured(
+    profile: Profile,
+    programs: Programs,
+    unit: str,
+    times: Mapping[Key, Measurement],
+    on_cpu: Iterable[CpuProfile] = (),
+) -> Profile:
+    """Return the profile with the times of a run."""
+    checksums = {title: checksum(program) for title, program in programs}
+    operators = []
+    for item in profile.operators:
+        found = times.get((checksums[item.program], item.operator))
+        time = None if found is None else found.time / found.calls * item.calls
+        operators.append(replace(item, time=time))
+    return replace(profile, unit=unit, operators=tuple(operators), on_cpu=tuple(on_cpu))
+
+
+def check_times(source: str, file: str, what: str, programs: Programs, times: Mapping[Key, Measurement]) -> None:
+    """Raise InvalidProgramError where measurements are of another model or build, which has a program that the file does not
+    have, or are not those of whole runs."""
+    made = {checksum(program): Counter(step.operator for step in calls(decode(program))) for _, program in programs}
+    unknown = next((number for number, _ in times if number not in made), None)
+    if unknown is not None:
+        raise InvalidProgramError(
+            f"--from {source}: it is {what} of another model, or of another build of it: '{file}' has no program with the "
+            f"checksum 0x{unknown:08x}. Give the file that ran."
+        )
+    for number, counts in made.items():
+        found = {operator: times.get((number, operator), Measurement(0, 0)).calls for operator in counts}
+        runs = max(found[operator] / count for operator, count in counts.items())
+        for operator, count in counts.items():
+            if found[operator] != runs * count:
+                raise InvalidProgramError(
+                    f"--from {source}: it has {plural(found[operator], 'call')} of operator {operator}, which '{file}' calls "
+                    f"{count} times a run, but {runs:g} runs of another operator. Record it again, whole runs alone."
+                )

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Options that make a compiled model faster or smaller, each compiled before it is advised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from openneutron.errors import BudgetError
+from openneutron.features.report.pareto import BudgetPoint
+from openneutron.features.report.summary import Summary
+from openneutron.features.report.units import duration_text, size_text
+from openneutron.options import ARENA, CALLER, CompileOptions
+
+WORTH = 0.02
+"""The share of the latency that advice about latency saves at least."""
+
+HOST_SHARE = 0.1
+"""The share of the latency from which the host's conversions are the first advice."""
+
+WORTH_BYTES = 0.1
+"""The share of the SRAM of a run that advice about memory saves at least."""
+
+MOST_TIME = 0.1
+"""The most latency that advice about memory costs, as a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The modelled latency of an inference, and the SRAM of a run."""
+
+    milliseconds: float
+    sram_bytes: int
+
+    @classmethod
+    def of(cls, summary: Summary) -> Cost:
+        """Return the costs of a compile."""
+        return cls(summary.milliseconds, summary.sram_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change of the options, with the costs of the compile and of the compile with the change.
+
+    ``options`` are words of the command line, such as ``--sram-budget 268``. ``keywords`` are the same in Python: fields of
+    CompileOptions, or of QuantizationOptions for ``io_dtype``.
+    """
+
+    title: str
+    reason: str
+    options: str
+    keywords: str
+    before: Cost
+    after: Cost
+
+    @property
+    def text(self) -> str:
+        """Return the gain and the reason as one sentence."""
+        return f"{_gain_text(self.before, self.after)}; {self.reason}"
+
+    @property
+    def saved_milliseconds(self) -> float:
+        """Return the latency that the change saves."""
+        return self.before.milliseconds - self.after.milliseconds
+
+    @property
+    def saved_bytes(self) -> int:
+        """Return the SRAM that the change saves."""
+        return self.before.sram_bytes - self.after.sram_bytes
+
+
+class Compiled(Protocol):
+    """A compiled model; see ``openneutron.api.result.CompiledResult``."""
+
+    @property
+    def report(self) -> Summary: ...
+    @property
+    def compile_options(self) -> CompileOptions: ...
+    def figures(self, **changes: Any) -> Summary: ...
+
+
+def quick_advice(model: Compiled) -> tuple[Advice, ...]:
+    """Return the advice that takes no search: against the host's conversions, and against weights that do not fit the SRAM."""
+    now = model.report
+    if not now.partitions or now.is_on_cpu:
+        return ()
+    found = [item for item in _io_type(now) if item.saved_milliseconds > HOST_SHARE * now.milliseconds]
+    return (*found, *_prefetch(model, now))
+
+
+def advice(model: Compiled, points: Sequence[BudgetPoint] = ()) -> tuple[Advice, ...]:
+    """Return all advice: first the host's conversions where they take long, then by the latency saved, then by the memory saved.
+
+    ``points`` are compiles of the model with other budgets.
+    """
+    now = model.report
+    if not now.partitions or now.is_on_cpu:
+        return ()
+    found = [*_io_type(now), *_prefetch(model, now), *_io_place(model, now), *_budgets(model, now, points)]
+    found = [item for item in found if _is_worth(item)]
+
+    def rank(item: Advice) -> tuple[bool, float, float]:
+        is_host = "io_dtype" in item.keywords and item.saved_milliseconds > HOST_SHARE * now.milliseconds
+        return not is_host, -max(item.saved_milliseconds, 0.0), -item.saved_bytes
+
+    return tuple(sorted(found, key=rank))
+
+
+def advice_text(found: Sequence[Advice]) -> str:
+    """Return advice in one line."""
+    return ". ".join(f"{item.options}: {item.text}" for item in found)
+
+
+def _is_worth(item: Advice) -> bool:
+    faster = item.saved_milliseconds >= WORTH * item.before.milliseconds
+    smaller = item.saved_bytes >= WORTH_BYTES * item.before.sram_bytes
+    return faster or (smaller and -item.saved_milliseconds <= MOST_TIME * item.before.milliseconds)
+
+
+def _gain_text(before: Cost, after: Cost) -> str:
+    time = duration_text(after.milliseconds)
+    if time != duration_text(before.milliseconds):
+        time = f"{time} instead of {duration_text(before.milliseconds)}"
+    else:
+        time = f"{time} as now"
+    size = size_text(after.sram_bytes)
+    if size != size_text(before.sram_bytes):
+        return f"{time}, {size} of SRAM instead of {size_text(before.sram_bytes)}"
+    return f"{time}, the same SRAM"
+
+
+def _tried(model: Compiled, **changes: Any) -> Summary | None:
+    """Return the figures of the model with these options; None where it does not fit its budget."""
+    try:
+        return model.figures(**changes)
+    except BudgetError:
+        return None
+
+
+def _io_type(now: Summary) -> Iterator[Advice]:
+    """Advise against conversions of inputs and outputs. Without them the programs of the NPU are the same."""
+    latency, then = now.latency, now.latency.without_conversions
+    if latency.io_type:
+        yield Advice(
+            f"Take and return {latency.io_type} values",
+            "the host converts no inputs and outputs",
+            f"--io-dtype {latency.io_type}",
+            f"io_dtype={latency.io_type!r}",
+            Cost.of(now),
+            Cost(then.milliseconds, now.sram_bytes),
+        )
+
+
+def _prefetch(model: Compiled, now: Summary) -> Iterator[Advice]:
+    if now.weights_fit or model.compile_options.prefetch_constants:
+        return
+    then = _tried(model, prefetch_constants=True)
+    if then is not None and then.milliseconds <= (1 - WORTH) * now.milliseconds:
+        yield Advice(
+            "Copy weights ahead of their use",
+            "the program copies only the weights that a run reads, ahead of their use",
+            "--prefetch-constants",
+            "prefetch_constants=True",
+            Cost.of(now),
+            Cost.of(then),
+        )
+
+
+def _io_place(model: Compiled, now: Summary) -> Iterator[Advice]:
+    if now.target.moves_tiles:
+        return
+    inside = model.compile_options.place == ARENA
+    place = CALLER if inside else ARENA
+    reason = (
+        "a run reads inputs and writes outputs in the caller's buffers"
+        if inside
+        else "a run copies inputs and outputs from and to buffers of the caller, which may be in another memory"
+    )
+    then = _tried(model, io_place=place)
+    if then is not None:
+        title = (
+            "Leave inputs and outputs in the caller's buffers" if inside else "Place inputs and outputs in the arena"
+        )
+        yield Advice(title, reason, f"--io-place {place}", f"io_place={place!r}", Cost.of(now), Cost.of(then))
+
+
+def _budgets(model: Compiled, now: Summary, points: Sequence[BudgetPoint]) -> Iterator[Advice]:
+    before = Cost.of(now)
+    given = now.budget_bytes
+    larger = [point for point in points if point.sram_budget_kib * 1024 > given]
+    faster = [point for point in larger if point.milliseconds <= (1 - WORTH) * before.milliseconds]
+    if faster:
+        best = min(faster, key=lambda point: (point.milliseconds, point.sram_bytes))
+        point = _knee(faster, best, before)
+        reason = "more rows are computed at once"
+        if point is not best:
+            reason += f", and --sram-budget {best.sram_budget_kib} gives the fastest schedule, {duration_text(best.milliseconds)}"
+        yield _of_budget("Raise", point, before, reason)
+    most = (1 + MOST_TIME) * before.milliseconds
+    least = (1 - WORTH_BYTES) * before.sram_bytes
+    smaller = [point for point in points if point.sram_bytes <= least and point.milliseconds <= most]
+    if smaller:
+        point = min(smaller, key=lambda point: point.sram_bytes)
+        yield _of_budget("Lower", point, before, "fewer rows are in memory at once")
+
+
+def _of_budget(verb: str, point: BudgetPoint, before: Cost, reason: str) -> Advice:
+    kib = point.sram_budget_kib
+    after = Cost(point.milliseconds, point.sram_bytes)
+    return Advice(
+        f"{verb} the SRAM budget to {kib} KiB",
+        reason,
+        f"--sram-budget {kib}",
+        f"sram_budget={kib * 1024}",
+        before,
+        after,
+    )
+
+
+def _knee(points: Sequence[BudgetPoint], best: BudgetPoint, now: Cost) -> BudgetPoint:
+    """Return the knee of the curve from this compile to the fastest one: the point with the most time saved for its memory, both in
+    parts of what the fastest one takes (Satopaa et al., Finding a "Kneedle" in a Haystack, 2011)."""
+
+    def gain(point: BudgetPoint) -> float:
+        time = (now.milliseconds - point.milliseconds) / (now.milliseconds - best.milliseconds)
+        return time - (point.sram_bytes - now.sram_bytes) / (best.sram_bytes - now.sram_bytes)
+
+    return max(points, key=gain) if best.sram_bytes > now.sram_bytes else best

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The modelled latency of one inference: the whole, and its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from openneutron.compiler.cost.host import HostKind, HostOperator, host_cycles
+from openneutron.features.report.units import duration_text, plural
+from openneutron.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The modelled latency of one inference, in cycles of the NPU. It is the sum of three parts, which do not overlap.
+
+    ``npu_cycles``: the NPU works or is dispatched. ``copy_cycles``: the NPU waits for copies. ``host_cycles``: the operators of
+    ``host``, those on the CPU, whose time is modelled.
+    """
+
+    target: Target
+    npu_cycles: int
+    copy_cycles: int = 0
+    host: tuple[HostOperator, ...] = field(default=(), repr=False)
+
+    @property
+    def host_cycles(self) -> int:
+        """Return the time of the operators on the CPU, as far as it is modelled."""
+        return host_cycles(self.host, self.target)
+
+    @property
+    def cycles(self) -> int:
+        """Return the whole."""
+        return self.npu_cycles + self.copy_cycles + self.host_cycles
+
+    @property
+    def milliseconds(self) -> float:
+        """Return the whole in milliseconds."""
+        return self.target.milliseconds(self.cycles)
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Return the milliseconds between which the whole is expected to be on the chip."""
+        return self.target.band(self.cycles) if self.cycles else (0.0, 0.0)
+
+    @property
+    def operators_not_modelled(self) -> int:
+        """Return the number of operators on the CPU that ``cycles`` does not contain."""
+        return sum(item.kind is HostKind.OTHER for item in self.host)
+
+    @property
+    def io_type(self) -> str:
+        """Return the type that inputs and outputs have where the program takes and returns quantized values; empty where nothing
+        converts them."""
+        return next((item.io_type for item in self.host if item.io_type), "")
+
+    @property
+    def without_conversions(self) -> Latency:
+        """Return the latency of the program whose inputs and outputs are quantized values."""
+        rest = tuple(item for item in self.host if not item.io_type)
+        return Latency(self.target, self.npu_cycles, self.copy_cycles, rest)
+
+
+def weights_fit(target: Target, weights_bytes: int, sram_bytes: int, are_fetched: bool) -> bool:
+    """Return whether the NPU reads all weights without copies that no program makes: the chip's SRAM holds them beside a run of
+    ``sram_bytes``, the programs fetch them, or the NPU reads the memory that they are in."""
+    fits = weights_bytes + sram_bytes <= int(target.sram.value * 1024)
+    return are_fetched or target.reads_constants_in_place or fits
+
+
+def modelled_text(milliseconds: float, operators_not_modelled: int) -> str:
+    """Return a modelled latency: a lower bound where operators on the CPU are not modelled."""
+    return f"at least {duration_text(milliseconds)}" if operators_not_modelled else duration_text(milliseconds)
+
+
+def latency_text(latency: Latency) -> str:
+    """Return the whole in words, with the range that is expected on the chip where all of it is modelled."""
+    whole = modelled_text(latency.milliseconds, latency.operators_not_modelled)
+    whole += f" at {latency.target.clock.value:g} MHz, modelled"
+    if latency.operators_not_modelled:
+        return whole
+    low, high = map(duration_text, latency.band)
+    return f"{whole}; {low} to {high} expected on the chip"
+
+
+def parts_text(latency: Latency) -> str:
+    """Return the times of NPU, copies and host, and the number of operators without a time."""
+    shares = [("NPU", latency.npu_cycles), ("copies", latency.copy_cycles), ("host", latency.host_cycles)]
+    words = [f"{name} {duration_text(latency.target.milliseconds(cycles))}" for name, cycles in shares if cycles]
+    others = latency.operators_not_modelled
+    words += [f"not modelled: {plural(others, 'operator')} on the CPU"] if others else []
+    return ", ".join(words)

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The charts of a report as Vega-Lite specifications, each with the table of its figures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from openneutron.features.report.fitted import short_name
+from openneutron.features.report.page.data import Layer, ReportData
+from openneutron.features.report.pareto import BudgetPoint
+from openneutron.features.report.units import size_text
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+"""The name of the specification's language; nothing is loaded from there."""
+
+SHOWN = 25
+"""Bars of a chart that shows the largest layers."""
+
+LABEL_WIDTH = 34
+"""Characters of a layer's name beside its bar."""
+
+BAR_STEP = 17
+"""The height of a bar with its gap, in pixels."""
+
+COMPUTE, MEMORY, DISPATCH, COPIES = "compute", "memory", "dispatch", "copies of constants"
+PARTS = (COMPUTE, MEMORY, DISPATCH, COPIES)
+PART_COLOURS = ("#3f7fd1", "#d9831f", "#8d93a1", "#b4559f")
+ACCENT = "#d1495b"
+
+Spec = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The figures behind a chart: headings, and a text or number for each cell."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str | int | float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart of a section: ``views`` has a specification for each way to see it, by label."""
+
+    key: str
+    title: str
+    description: str
+    views: tuple[tuple[str, Spec], ...]
+    table: Table
+    notes: tuple[str, ...] = field(default=())
+
+
+def spec(description: str, **parts: Any) -> Spec:
+    """Return a specification that is as wide as its place."""
+    autosize = {"type": "fit-x", "contains": "padding"}
+    return {"$schema": SCHEMA, "description": description, "width": "container", "autosize": autosize, **parts}
+
+
+def values(rows: Iterable[Spec]) -> Spec:
+    """Return rows as data of a specification."""
+    return {"values": list(rows)}
+
+
+def axis(name: str, title: str | None, **more: Any) -> Spec:
+    """Return a channel of numbers."""
+    return {"field": name, "type": "quantitative", "title": title, **more}
+
+
+def tip(name: str, title: str, kind: str = "nominal", **more: Any) -> Spec:
+    """Return a line of a tooltip."""
+    return {"field": name, "type": kind, "title": title, **more}
+
+
+def label(data: ReportData, index: int) -> str:
+    """Return a layer's number and name beside its bar; different layers have different labels."""
+    return f"{index} {short_name(data.layers[index].name, LABEL_WIDTH)}"
+
+
+def names_axis(order: Sequence[str], name: str = "label") -> Spec:
+    """Return the vertical channel of bars, one for each of ``order``."""
+    return {
+        "field": name,
+        "type": "nominal",
+        "title": None,
+        "sort": list(order),
+        "axis": {"labelLimit": 230, "ticks": False, "domain": False},
+    }
+
+
+def microseconds(data: ReportData, cycles: float) -> float:
+    """Return the time of so many cycles, to the nanosecond."""
+    return round(1e3 * data.milliseconds(cycles), 3)
+
+
+# -- latency -------------------------------------------------------------------------------------------------------------
+
+
+def latency(data: ReportData) -> Chart:
+    """Return the time of each layer, in its parts."""
+    order = range(len(data.layers))
+    slowest = sorted(order, key=lambda index: (-_all_cycles(data.layers[index]), index))[:SHOWN]
+    views = [(f"{len(slowest)} slowest" if len(slowest) < len(order) else "slowest first", _latency(data, slowest))]
+    views += [("in order", _latency(data, order)), ("by kernel", _by_kernel(data))]
+    headings = (
+        *("layer", "kernel", "output", "MACs", "cycles", "us", "compute", "memory", "dispatch", "copies"),
+        *("stripes", "used, %", "bound by"),
+    )
+    rows = tuple(
+        (
+            label(data, index),
+            layer.kernel,
+            "x".join(map(str, layer.output)),
+            layer.macs,
+            layer.cycles,
+            microseconds(data, layer.cycles),
+            layer.compute_cycles,
+            layer.memory_cycles,
+            layer.dispatch_cycles,
+            layer.copy_cycles,
+            layer.stripes,
+            round(100 * layer.utilisation, 1),
+            layer.bottleneck,
+        )
+        for index, layer in enumerate(data.layers)
+    )
+    beside = ", which run beside the kernels of earlier layers" if data.target.copies_beside else ""
+    text = (
+        "The modelled time of each kernel call: computing, moving values, the host's dispatch, and copies of its constants "
+        f"from {data.target.constants_from}{beside}. The share behind a bar is that of the multipliers at work."
+    )
+    return Chart("latency", "Latency by layer", text, tuple(views), Table(headings, rows))
+
+
+def _all_cycles(layer: Layer) -> int:
+    return layer.cycles + layer.copy_cycles
+
+
+def parts_of(layer: Layer) -> dict[str, int]:
+    """Return the cycles of a layer by their cause."""
+    return {
+        COMPUTE: layer.compute_cycles,
+        MEMORY: layer.memory_cycles,
+        DISPATCH: layer.dispatch_cycles,
+        COPIES: layer.copy_cycles,
+    }
+
+
+def _latency(data: ReportData, shown: Iterable[int]) -> Spec:
+    bars, totals, order = [], [], []
+    for index in shown:
+        layer, name = data.layers[index], label(data, index)
+        order.append(name)
+        facts = {
+            "label": name,
+            "layer": layer.name,
+            "kernel": layer.kernel,
+            "output": "x".join(map(str, layer.output)),
+            "stripes": layer.stripes,
+            "used": f"{100 * layer.utilisation:.1f} %" if layer.macs else "no products",
+            "why": layer.idle,
+        }
+        for rank, (part, cycles) in enumerate(parts_of(layer).items()):
+            if cycles:
+                bars.append({**facts, "part": part, "rank": rank, "us": microseconds(data, cycles), "cycles": cycles})
+        used = f"{100 * layer.utilisation:.0f}%" if layer.macs else ""
+        totals.append({"label": name, "us": microseconds(data, _all_cycles(layer)), "said": used})
+    tooltip = [tip("layer", "layer"), tip("kernel", "kernel"), tip("output", "output"), tip("part", "part")]
+    tooltip += [tip("us", "us", "quantitative", format=",.1f"), tip("cycles", "cycles", "quantitative", format=",")]
+    tooltip += [tip("stripes", "stripes"), tip("used", "multipliers used"), tip("why", "because")]
+    bar = {
+        "data": values(bars),
+        "mark": {"type": "bar", "cornerRadiusEnd": 2},
+        "encoding": {
+            "x": axis("us", "microseconds", stack="zero"),
+            "color": _part_colour(bars),
+            "order": {"field": "rank", "type": "quantitative"},
+            "tooltip": tooltip,
+        },
+    }
+    said = {
+        "data": values(totals),
+        "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 10, "aria": False},
+        "encoding": {"x": axis("us", "microseconds"), "text": {"field": "said"}},
+    }
+    return spec(
+        "Time of each layer in microseconds, split into compute, memory, dispatch and copies",
+        height={"step": BAR_STEP},
+        encoding={"y": names_axis(order)},
+        layer=[bar, said],
+    )
+
+
+def _part_colour(rows: Iterable[Spec]) -> Spec:
+    """Return the colours of the parts that occur."""
+    there = {row["part"] for row in rows}
+    known = [(part, colour) for part, colour in zip(PARTS, PART_COLOURS, strict=True) if part in there]
+    scale = {"domain": [part for part, _ in known], "range": [colour for _, colour in known]}
+    return {"field": "part", "type": "nominal", "title": None, "scale": scale, "legend": {"orient": "top"}}
+
+
+def _by_kernel(data: ReportData) -> Spec:
+    spent: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(PARTS, 0))
+    for layer in data.layers:
+        for part, cycles in parts_of(layer).items():
+            spent[layer.kernel][part] += cycles
+    order = sorted(spent, key=lambda kernel: -sum(spent[kernel].values()))
+    rows = [
+        {"label": kernel, "part": part, "rank": rank, "us": microseconds(data, cycles), "cycles": cycles}
+        for kernel in order
+        for rank, (part, cycles) in enumerate(spent[kernel].items())
+        if cycles
+    ]
+    return spec(
+        "Time of each kernel in microseconds",
+        height={"step": BAR_STEP},
+        data=values(rows),
+        mark={"type": "bar", "cornerRadiusEnd": 2},
+        encoding={
+            "y": names_axis(order),
+            "x": axis("us", "microseconds", stack="zero"),
+            "color": _part_colour(rows),
+            "order": {"field": "rank", "type": "quantitative"},
+            "tooltip": [tip("label", "kernel"), tip("part", "part"), tip("us", "us", "quantitative", format=",.1f")],
+        },
+    )
+
+
+# -- weights -------------------------------------------------------------------------------------------------------------
+
+
+def weights(data: ReportData) -> Chart:
+    """Return the constants of the layers, the largest first."""
+    order = sorted(range(len(data.layers)), key=lambda index: (-data.layers[index].weights_bytes, index))
+    order = [index for index in order if data.layers[index].weights_bytes]
+    rows: list[Spec] = [
+        {
+            "label": label(data, index),
+            "layer": data.layers[index].name,
+            "kib": round(data.layers[index].weights_bytes / 1024, 3),
+            "size": size_text(data.layers[index].weights_bytes),
+        }
+        for index in order[:SHOWN]
+    ]
+    drawn = spec(
+        "Constants of the layers in KiB, the largest first",
+        height={"step": BAR_STEP},
+        data=values(rows),
+        mark={"type": "bar", "cornerRadiusEnd": 2, "color": PART_COLOURS[0]},
+        encoding={
+            "y": names_axis([row["label"] for row in rows]),
+            "x": axis("kib", "KiB"),
+            "tooltip": [tip("layer", "layer"), tip("size", "constants")],
+        },
+    )
+    table = tuple((label(data, index), data.layers[index].weights_bytes) for index in order)
+    text = (
+        "Weights, requantization tables and other constants of each layer, as packed for the NPU. Equal constants of several "
+        "layers are stored once."
+    )
+    return Chart("weights", "Weights by layer", text, (("largest", drawn),), Table(("layer", "bytes"), table))
+
+
+# -- memory against latency ----------------------------------------------------------------------------------------------
+
+
+def pareto(data: ReportData) -> Chart:
+    """Return memory against time, with the present point."""
+    here = data.figures.peak_sram_bytes, data.figures.modelled_milliseconds
+    rows = tuple((p.sram_bytes, f"{p.sram_budget_kib} KiB", p.cycles, p.milliseconds) for p in data.pareto)
+    text = (
+        "Compiles with other SRAM budgets: the memory of a run, and the latency of an inference. A budget between two points takes the "
+        "left one. The diamond is this compile."
+    )
+    headings = ("SRAM, bytes", "--sram-budget", "cycles", "ms")
+    drawn = pareto_spec(data.pareto, here)
+    return Chart("pareto", "Memory against latency", text, (("curve", drawn),), Table(headings, rows))
+
+
+def pareto_spec(points: Sequence[BudgetPoint], here: tuple[int, float] | None = None) -> Spec:
+    """Return the curve of memory against latency, with a mark at ``here``: bytes and milliseconds."""
+
+    def place(sram_bytes: int, milliseconds: float, said: str) -> Spec:
+        return {"kib": round(sram_bytes / 1024, 2), "ms": round(milliseconds, 4), "said": said}
+
+    rows = [place(point.sram_bytes, point.milliseconds, f"{point.sram_budget_kib} KiB") for point in points]
+    now = [] if here is None else [place(*here, "this compile")]
+    x, y = axis("kib", "SRAM, KiB", scale={"zero": True}), axis("ms", "milliseconds", scale={"zero": True})
+    tooltip = [tip("said", "budget"), tip("kib", "SRAM, KiB", "quantitative"), tip("ms", "ms", "quantitative")]
+    line = {"type": "line", "interpolate": "step-after", "color": PART_COLOURS[0]}
+    dot = {"type": "point", "filled": True, "size": 45, "color": PART_COLOURS[0]}
+    diamond = {"type": "point", "shape": "diamond", "size": 160, "filled": True, "color": ACCENT}
+    text = {"type": "text", "dy": -14, "color": ACCENT, "fontWeight": "bold"}
+    return spec(
+        "Modelled latency in milliseconds for each SRAM of a run in KiB",
+        height=280,
+        encoding={"x": x, "y": y},
+        layer=[
+            {"data": values(rows), "mark": line},
+            {"data": values(rows), "mark": dot, "encoding": {"tooltip": tooltip}},
+            {"data": values(now), "mark": diamond, "encoding": {"tooltip": tooltip[1:]}},
+            {"data": values(now), "mark": text, "encoding": {"text": {"field": "said"}}},
+        ],
+    )
+
+
+# -- accuracy ------------------------------------------------------------------------------------------------------------
+
+LOCAL, ACCUMULATED = "alone", "with all before it"
+
+
+def accuracy(data: ReportData) -> Chart:
+    """Return the signal-to-quantization-noise ratios, the lowest first."""
+
+    def lowest(item: Any) -> float:
+        known = [value for value in (item.local_db, item.accumulated_db) if value is not None]
+        return min(known, default=float("inf"))
+
+    ordered = sorted(data.accuracy, key=lowest)
+    shown = ordered[: 2 * SHOWN]
+    rows: list[Spec] = [
+        {"label": short_name(item.name, LABEL_WIDTH), "way": way, "db": round(value, 2)}
+        for item in shown
+        for way, value in ((LOCAL, item.local_db), (ACCUMULATED, item.accumulated_db))
+        if value is not None
+    ]
+    colours = {"domain": [LOCAL, ACCUMULATED], "range": [PART_COLOURS[0], PART_COLOURS[1]]}
+    # Colour and shape have one legend as long as their domains are the same.
+    shapes = {"domain": [LOCAL, ACCUMULATED], "range": ["circle", "diamond"]}
+    drawn = spec(
+        "Signal-to-quantization-noise ratio of each layer in dB, the lowest first",
+        height={"step": BAR_STEP},
+        data=values(rows),
+        mark={"type": "point", "filled": True, "size": 60},
+        encoding={
+            "y": {
+                **names_axis(list(dict.fromkeys(row["label"] for row in rows))),
+                "axis": {"grid": True, "labelLimit": 230},
+            },
+            "x": axis("db", "dB", scale={"zero": True}),
+            "color": {"field": "way", "type": "nominal", "title": None, "scale": colours, "legend": {"orient": "top"}},
+            "shape": {"field": "way", "type": "nominal", "title": None, "scale": shapes, "legend": {"orient": "top"}},
+            "tooltip": [tip("label", "layer"), tip("way", "quantized"), tip("db", "dB", "quantitative")],
+        },
+    )
+    table = tuple(
+        (item.name, *("" if value is None else value for value in (item.local_db, item.accumulated_db, item.saturated)))
+        for item in ordered
+    )
+    text = (
+        "The signal-to-quantization-noise ratio of each layer's result against the float model, with this layer alone quantized, and "
+        "with all layers before it quantized too: a low value loses accuracy."
+    )
+    headings = ("layer", "local, dB", "accumulated, dB", "saturated, share")
+    return Chart("accuracy", "Accuracy by layer", text, (("lowest first", drawn),), Table(headings, table))

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The data of a report from the summary of a compile and the compiled file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+
+from openneutron.compiler.cost.losses import MEMORY
+from openneutron.compiler.emit.report import OperatorReport
+from openneutron.features.report.advice import Advice
+from openneutron.features.report.memory_map import mapped_buffers
+from openneutron.features.report.page.connect import connected
+from openneutron.features.report.page.data import (
+    CONSTANTS,
+    ROLLING,
+    TENSOR,
+    Buffer,
+    CpuFallback,
+    Figures,
+    Layer,
+    LayerAccuracy,
+    Measured,
+    Partition,
+    Peak,
+    ReportData,
+    Row,
+    Step,
+    TargetData,
+)
+from openneutron.features.report.page.findings import findings
+from openneutron.features.report.page.flow import flow_of
+from openneutron.features.report.pareto import BudgetPoint
+from openneutron.features.report.summary import PartitionSummary, Summary, folded
+from openneutron.features.report.text import summary_rows
+from openneutron.isa.rows import KERNEL_BY_NAME
+from openneutron.targets import Target
+
+
+def report_data(
+    summary: Summary,
+    file: bytes,
+    pareto: Sequence[BudgetPoint] = (),
+    accuracy: Sequence[Measured] = (),
+    advice: Sequence[Advice] = (),
+) -> ReportData:
+    """Return the data of a compile.
+
+    Args:
+        summary: The figures of the compile.
+        file: The compiled file, whose calls are the graph.
+        pareto: The compiles with other budgets; empty: not computed.
+        accuracy: The signal-to-quantization-noise ratios of layers, named by module path, node or layer; empty: not measured.
+        advice: The changes of options that were compiled.
+    """
+    target = summary.target
+    layers: list[Layer] = []
+    steps: list[Step] = []
+    buffers: list[Buffer] = []
+    peaks: list[Peak] = []
+    for number, part in enumerate(summary.partitions):
+        first = len(layers)
+        layers += _layers(number, part, target)
+        own = _buffers(number, part)
+        live = _live_bytes(own, len(part.report.steps))
+        steps += _steps(number, part, first, live)
+        peaks += _peak(number, own, len(buffers), live)
+        buffers += own
+    data = ReportData(
+        model=summary.model,
+        target=_target(target),
+        figures=_figures(summary),
+        summary=tuple(Row(label, text) for label, text in summary_rows(summary)),
+        partitions=tuple(_partition(summary, part) for part in summary.partitions),
+        layers=tuple(layers),
+        buffers=tuple(buffers),
+        steps=tuple(steps),
+        peaks=tuple(peaks),
+        graph=connected(summary, flow_of(file, summary.model), layers),
+        fallbacks=tuple(_fallbacks(summary)),
+        pareto=tuple(pareto),
+        accuracy=tuple(by_layer(accuracy, layers)),
+        advice=tuple(advice),
+    )
+    return replace(data, findings=findings(data))
+
+
+def with_accuracy(data: ReportData, accuracy: Iterable[Measured]) -> ReportData:
+    """Return the data of a report with the accuracy of its layers, and with findings about them."""
+    data = replace(data, accuracy=tuple(by_layer(accuracy, data.layers)))
+    return replace(data, findings=findings(data))
+
+
+def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[LayerAccuracy]:
+    """Return the ratios by the names of layers. The result of a module or node is that of its last layer."""
+    names: dict[str, str] = {}
+    for layer in layers:
+        names |= dict.fromkeys(filter(None, (layer.module, layer.node)), layer.name)
+    names |= {layer.name: layer.name for layer in layers}
+    for item in accuracy:
+        name = names.get(item.name, item.name)
+        yield LayerAccuracy(name, item.accumulated_db, item.local_db, item.saturated)
+
+
+def _target(target: Target) -> TargetData:
+    return TargetData(
+        name=target.name,
+        title=target.title,
+        clock_mhz=float(target.clock.value),
+        macs_per_cycle=target.macs_per_cycle,
+        sram_bytes=int(target.sram.value * 1024),
+        moved_bytes_per_cycle=float(target.arena_memory.bandwidth.value),
+        flash_bytes_per_cycle=float(target.copy_engine.rate.value),
+        pipelines=target.all_pipelines,
+        macs=target.macs,
+        constants_from=target.external_memory.name,
+        copies_beside=target.copies_in_background,
+    )
+
+
+def _figures(summary: Summary) -> Figures:
+    known = summary.to_dict()
+    values = {item.name: known[item.name] for item in fields(Figures)}
+    return Figures(**{**values, "expected_milliseconds": tuple(known["expected_milliseconds"])})
+
+
+def _partition(summary: Summary, part: PartitionSummary) -> Partition:
+    report, implied = part.report, summary.implied_copy_cycles(part)
+    return Partition(
+        name=part.name,
+        cycles=summary.part_cycles(part),
+        copy_cycles=report.copy_cycles + implied,
+        implied_copy_cycles=implied,
+        sram_bytes=report.sram_bytes,
+        arena_bytes=report.arena_bytes,
+        prefetch_bytes=report.prefetch_bytes,
+        io_bytes=report.io_bytes,
+        weights_bytes=report.weights_bytes,
+    )
+
+
+def _layers(number: int, part: PartitionSummary, target: Target) -> Iterable[Layer]:
+    copies = dict.fromkeys(range(len(part.report.operators)), 0)
+    for step in part.report.steps:
+        if step.size_bytes:
+            copies[step.calls[0]] += step.cycles
+    for index, call in enumerate(part.report.operators):
+        dispatch, compute, memory = _split(call, target)
+        yield Layer(
+            partition=number,
+            name=part.title(call.name),
+            node=call.name,
+            module=part.module(call.name),
+            kernel=call.kernel,
+            output=call.output,
+            macs=call.macs,
+            cycles=call.cycles,
+            compute_cycles=compute,
+            memory_cycles=memory,
+            dispatch_cycles=dispatch,
+            copy_cycles=copies[index],
+            stripes=call.stripes,
+            utilisation=call.utilisation,
+            parallel=call.parallel,
+            bottleneck=call.bottleneck,
+            idle=call.idle,
+            read_bytes=call.read_bytes,
+            written_bytes=call.written_bytes,
+            weights_bytes=call.weights_bytes,
+        )
+
+
+MOVES = "bytes"
+"""``OperatorReport.parallel`` of a kernel that moves values and multiplies none."""
+
+
+def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
+    """Return the cycles of dispatch, of compute and of moving values."""
+    is_transfer = KERNEL_BY_NAME[call.kernel].is_transfer  # the data mover makes it
+    dispatch = 0 if is_transfer else call.stripes * int(target.costs.issue_cycles.value)
+    rest = call.cycles - dispatch
+    moves = call.bottleneck == MEMORY or call.parallel == MOVES
+    return (dispatch, 0, rest) if moves else (dispatch, rest, 0)
+
+
+def _buffers(number: int, part: PartitionSummary) -> list[Buffer]:
+    found = []
+    last = max(len(part.report.steps) - 1, 0)
+    for item in mapped_buffers(part):
+        kind = CONSTANTS if item.is_constant else ROLLING if item.rows_held else TENSOR
+        live = item.first, min(item.last, last), item.rows_held, item.rows
+        found.append(Buffer(number, item.title, kind, item.offset, item.size_bytes, *live))
+    return found
+
+
+def _live_bytes(buffers: Iterable[Buffer], steps: int) -> list[int]:
+    """Return the bytes of the arena that hold values in each step. A result in place of an operand counts once."""
+    live: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
+    for buffer in buffers:
+        for step in range(buffer.first, min(buffer.last + 1, steps)):
+            live[step].append((buffer.offset, buffer.offset + buffer.size_bytes))
+    return [_covered(spans) for spans in live]
+
+
+def _covered(spans: Iterable[tuple[int, int]]) -> int:
+    """Return the number of addresses in the union of spans."""
+    covered = end = 0
+    for start, stop in sorted(spans):
+        covered += max(stop - max(start, end), 0)
+        end = max(end, stop)
+    return covered
+
+
+def _steps(number: int, part: PartitionSummary, first: int, live: Sequence[int]) -> Iterable[Step]:
+    start = 0
+    for step, size in zip(part.report.steps, live, strict=True):
+        yield Step(number, step.kind, tuple(first + call for call in step.calls), step.times, start, step.cycles, size)
+        start += step.cycles
+
+
+def _peak(number: int, own: Sequence[Buffer], first: int, live: Sequence[int]) -> Iterable[Peak]:
+    if own and live:
+        most = max(live)
+        step = live.index(most)
+        there = [index for index, buffer in enumerate(own, first) if buffer.first <= step <= buffer.last]
+        there.sort(key=lambda index: -own[index - first].size_bytes)
+        yield Peak(number, step, most, tuple(there))
+
+
+def _fallbacks(summary: Summary) -> Iterable[CpuFallback]:
+    for row in folded(summary.on_cpu):
+        first = row.items[0]
+        cost = first.fallback
+        yield CpuFallback(
+            operator=row.title,
+            name=first.name,
+            count=len(row.items),
+            reason=first.reason,
+            suggestion=first.suggestion,
+            line=first.line,
+            macs=sum(item.macs for item in row.items),
+            calls=None if cost is None else cost.calls,
+            calls_without=None if cost is None else cost.calls_without,
+            border_bytes=None if cost is None else cost.border_bytes,
+        )

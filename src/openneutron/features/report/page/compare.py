@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Two reports side by side: the figures, the layers and the operators on the CPU that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from openneutron.features.report.fitted import short_name
+from openneutron.features.report.page import charts
+from openneutron.features.report.page.charts import (
+    BAR_STEP,
+    LABEL_WIDTH,
+    PART_COLOURS,
+    SHOWN,
+    Chart,
+    Spec,
+    Table,
+    axis,
+    tip,
+    values,
+)
+from openneutron.features.report.page.data import ReportData
+from openneutron.features.report.page.page import document, figure, table, tiles
+from openneutron.features.report.page.sides import cycles_by_key, graphs
+from openneutron.features.report.pareto import BudgetPoint
+from openneutron.features.report.units import duration_text, size_text
+
+COLOURS = (PART_COLOURS[0], PART_COLOURS[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure of both compiles; ``change`` is B's less A's in parts of A's, None where A's is 0."""
+
+    name: str
+    a: float
+    b: float
+    change: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChange:
+    """A layer of both compiles, by module or name; None where a compile does not have it. The kernel calls of one layer, which
+    may be pieces and patches, are added up."""
+
+    name: str
+    a_cycles: int | None
+    b_cycles: int | None
+    cycles: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two compiles: ``layers`` has the largest change first, ``only_a`` and ``only_b`` the CPU fallbacks of one of them."""
+
+    a: ReportData
+    b: ReportData
+    figures: tuple[Change, ...]
+    layers: tuple[LayerChange, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Return names of the two that differ: the models, the chips, the SRAM budgets, or their order."""
+        both = (self.a, self.b)
+        budgets = [size_text(data.figures.sram_budget_bytes) for data in both]
+        for one, other in (
+            (self.a.model, self.b.model),
+            (self.a.target.name, self.b.target.name),
+            (f"budget {budgets[0]}", f"budget {budgets[1]}"),
+        ):
+            if one != other:
+                return one, other
+        return "first", "second"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as data, with both reports."""
+        return {
+            "a": self.a.to_dict(),
+            "b": self.b.to_dict(),
+            "figures": [asdict(item) for item in self.figures],
+            "layers": [asdict(item) for item in self.layers],
+            "only_a": list(self.only_a),
+            "only_b": list(self.only_b),
+        }
+
+
+def _bytes_text(size: float) -> str:
+    return size_text(int(size))
+
+
+def _count_text(count: float) -> str:
+    return f"{count:,.0f}"
+
+
+COMPARED: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("modelled_milliseconds", "latency", duration_text),
+    ("npu_cycles", "cycles of the NPU", _count_text),
+    ("copy_cycles", "cycles of copies", _count_text),
+    ("host_cycles", "cycles of the host", _count_text),
+    ("total_sram_bytes", "SRAM with weights", _bytes_text),
+    ("peak_sram_bytes", "SRAM of a run", _bytes_text),
+    ("weights_bytes", "weights", _bytes_text),
+    ("microcode_bytes", "microcode", _bytes_text),
+    ("operators_on_npu", "operators on the NPU", _count_text),
+    ("operators", "operators", _count_text),
+    ("macs", "MACs on the NPU", _count_text),
+    ("utilisation", "multipliers used", lambda share: f"{100 * share:.1f} %"),
+)
+"""The figures to compare, with the words and the text of each."""
+
+
+def compared(a: ReportData, b: ReportData) -> Comparison:
+    """Return two compiles side by side."""
+    figures = []
+    for name, _, _ in COMPARED:
+        one, other = float(getattr(a.figures, name)), float(getattr(b.figures, name))
+        figures.append(Change(name, one, other, (other - one) / one if one else None))
+    spent = [cycles_by_key(data) for data in (a, b)]
+    layers = []
+    for name in dict.fromkeys((*spent[0], *spent[1])):
+        before, after = (each.get(name) for each in spent)
+        layers.append(LayerChange(name, before, after, (after or 0) - (before or 0)))
+    layers.sort(key=lambda item: -abs(item.cycles))
+    left = [[f"{item.operator} '{item.name}': {item.reason}" for item in data.fallbacks] for data in (a, b)]
+    only_a, only_b = (tuple(item for item in one if item not in other) for one, other in (left, left[::-1]))
+    return Comparison(a, b, tuple(figures), tuple(layers), only_a, only_b)
+
+
+def comparison_page(both: Comparison) -> str:
+    """Return the page of a comparison. Raises MissingToolError without vl-convert-python."""
+    one, other = both.names
+    parts = [("figures", "Figures", _figures(both)), ("graph", "Graphs", graphs((both.a, both.b), both.names))]
+    drawn = []
+    if both.layers:
+        drawn.append(_layers(both))
+    if both.a.pareto and both.b.pareto:
+        drawn.append(_pareto(both))
+    parts += [(chart.key, chart.title, figure(chart)) for chart in drawn]
+    rows = [(name, item) for name, items in ((one, both.only_a), (other, both.only_b)) for item in items]
+    if rows:
+        parts.append(
+            (
+                "cpu",
+                "On the CPU in one of the two",
+                table(Table(("only in", "operator"), tuple(rows)), "Operators on the CPU in one of the two"),
+            )
+        )
+    subtitle = "; ".join(dict.fromkeys(f"{data.target.name} ({data.target.title})" for data in (both.a, both.b)))
+    head = tiles(
+        (
+            _tile("Latency", both, "modelled_milliseconds"),
+            _tile("SRAM of a run", both, "peak_sram_bytes"),
+            _tile("Weights", both, "weights_bytes"),
+            _tile("On the NPU", both, "operators_on_npu"),
+        )
+    )
+    title = f"{one} and {other}" if both.a.model != both.b.model else f"{both.a.model}: {one} and {other}"
+    return document(title, subtitle, head, parts, drawn, both.to_dict())
+
+
+NEGLIGIBLE = 0.0005
+"""Changes below this are shown as none."""
+
+
+def _change(item: Change) -> str:
+    return (
+        "" if item.change is None else "no change" if abs(item.change) < NEGLIGIBLE else f"{100 * item.change:+.1f} %"
+    )
+
+
+def _tile(label: str, both: Comparison, name: str) -> tuple[str, str, str]:
+    said = next(text for key, _, text in COMPARED if key == name)
+    item = next(item for item in both.figures if item.name == name)
+    one, other = both.names
+    note = f"{other}; {one}: {said(item.a)}, {_change(item)}" if item.a != item.b else "in both"
+    return label, said(item.b), note
+
+
+def _figures(both: Comparison) -> str:
+    words = {name: (label, text) for name, label, text in COMPARED}
+    rows = tuple(
+        (words[item.name][0], words[item.name][1](item.a), words[item.name][1](item.b), _change(item))
+        for item in both.figures
+    )
+    return table(Table(("figure", *both.names, "change"), rows), f"{both.names[0]} and {both.names[1]}")
+
+
+def _layers(both: Comparison) -> Chart:
+    shown = [item for item in both.layers if item.cycles][:SHOWN] or list(both.layers[:SHOWN])
+    sides = ((both.names[0], both.a, "a_cycles"), (both.names[1], both.b, "b_cycles"))
+    rows: list[Spec] = [
+        {
+            "label": short_name(item.name, LABEL_WIDTH),
+            "layer": item.name,
+            "which": name,
+            "us": _us(data, getattr(item, side)),
+        }
+        for item in shown
+        for name, data, side in sides
+    ]
+    order = list(dict.fromkeys(row["label"] for row in rows))
+    drawn = charts.spec(
+        "Time of the layers that differ most, in microseconds",
+        height={"step": 2 * BAR_STEP, "for": "position"},
+        data=values(rows),
+        mark={"type": "bar", "cornerRadiusEnd": 2},
+        encoding={
+            "y": charts.names_axis(order),
+            "yOffset": {"field": "which", "sort": list(both.names)},
+            "x": axis("us", "microseconds"),
+            "color": _colour(both.names),
+            "tooltip": [tip("layer", "layer"), tip("which", "in"), tip("us", "us", "quantitative", format=",.1f")],
+        },
+    )
+    cells = tuple(
+        (
+            item.name,
+            "" if item.a_cycles is None else item.a_cycles,
+            "" if item.b_cycles is None else item.b_cycles,
+            item.cycles,
+        )
+        for item in both.layers
+    )
+    text = "The layers whose time differs most. A layer that only one of the two has, has one bar."
+    headings = ("layer", *(f"{name}, cycles" for name in both.names), "difference")
+    return Chart("layers", "Latency by layer", text, (("largest", drawn),), Table(headings, cells))
+
+
+def _us(data: ReportData, cycles: int | None) -> float:
+    return 0.0 if cycles is None else charts.microseconds(data, cycles)
+
+
+def _colour(names: Sequence[str]) -> Spec:
+    scale = {"domain": list(names), "range": list(COLOURS)}
+    return {"field": "which", "type": "nominal", "title": None, "scale": scale, "legend": {"orient": "top"}}
+
+
+def _points(name: str, points: Iterable[BudgetPoint]) -> list[Spec]:
+    return [{"which": name, "kib": round(p.sram_bytes / 1024, 2), "ms": round(p.milliseconds, 4)} for p in points]
+
+
+def _pareto(both: Comparison) -> Chart:
+    rows = [row for name, data in zip(both.names, (both.a, both.b), strict=True) for row in _points(name, data.pareto)]
+    drawn = charts.spec(
+        "Modelled time of both for each amount of SRAM",
+        height=280,
+        data=values(rows),
+        mark={"type": "line", "interpolate": "step-after", "point": True},
+        encoding={
+            "x": axis("kib", "SRAM, KiB", scale={"zero": True}),
+            "y": axis("ms", "milliseconds", scale={"zero": True}),
+            "color": _colour(both.names),
+            "tooltip": [tip("which", "of"), tip("kib", "SRAM, KiB", "quantitative"), tip("ms", "ms", "quantitative")],
+        },
+    )
+    cells = tuple((row["which"], row["kib"], row["ms"]) for row in rows)
+    text = "The fastest schedule of both for each SRAM budget."
+    return Chart("pareto", "Memory against latency", text, (("curve", drawn),), Table(("of", "KiB", "ms"), cells))

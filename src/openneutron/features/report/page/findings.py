@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Facts of a report about lost time and accuracy, each with its amount."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from openneutron.features.report.fitted import short_name
+from openneutron.features.report.page.data import Layer, ReportData, Row
+from openneutron.features.report.units import duration_text, plural
+
+MOST = 10
+"""The number of findings in a report."""
+
+WORTH_CYCLES = 0.02
+"""The share of the latency from which lost time is a finding."""
+
+LOW_DB = 20.0
+"""The signal-to-quantization-noise ratio below which the accuracy of a layer is a finding."""
+
+NAMED = 3
+"""The layers that a finding names."""
+
+
+def findings(data: ReportData) -> tuple[Row, ...]:
+    """Return the findings, those about most time first, then those about accuracy."""
+    found = [*_idle(data), *_dispatch(data), *_stripes(data)]
+    found.sort(key=lambda item: -item[0])
+    return tuple(Row(title, text) for _, title, text in found[:MOST]) + tuple(_accuracy(data))
+
+
+Finding = tuple[int, str, str]
+"""The cycles in question, a title and a text."""
+
+
+def _share(data: ReportData, cycles: float) -> str:
+    return f"{100 * cycles / data.figures.modelled_cycles:.0f}%"
+
+
+def _is_worth(data: ReportData, cycles: float) -> bool:
+    return cycles >= WORTH_CYCLES * max(data.figures.modelled_cycles, 1)
+
+
+def _names(layers: list[Layer]) -> str:
+    """Return the names of the slowest layers. Several kernel calls of one module have one name, which is there once."""
+    calls = Counter(layer.name for layer in sorted(layers, key=lambda layer: -layer.cycles))
+    first = list(calls.items())[:NAMED]
+    names = ", ".join(f"'{short_name(name)}'" + (f" {count} times" if count > 1 else "") for name, count in first)
+    more = len(layers) - sum(count for _, count in first)
+    return names + (f" and {more} more" if more else "")
+
+
+def _idle(data: ReportData) -> Iterator[Finding]:
+    groups: dict[str, list[Layer]] = defaultdict(list)
+    for layer in data.layers:
+        for reason in filter(None, layer.idle.split("; ")[:1]):
+            groups[reason].append(layer)
+    for reason, layers in groups.items():
+        lost = int(sum(layer.compute_cycles * (1 - layer.utilisation) for layer in layers))
+        taken = sum(layer.cycles for layer in layers)
+        if "dispatch" in reason or not _is_worth(data, lost):
+            continue
+        yield (
+            lost,
+            f"{reason[0].upper()}{reason[1:]}",
+            f"{plural(len(layers), 'layer')} ({_names(layers)}) {'takes' if len(layers) == 1 else 'take'} "
+            f"{_share(data, taken)} of the latency and {'uses' if len(layers) == 1 else 'use'} less than half of the multipliers.",
+        )
+
+
+def _dispatch(data: ReportData) -> Iterator[Finding]:
+    small = [layer for layer in data.layers if layer.stripes == 1 and layer.bottleneck == "dispatch"]
+    taken = sum(layer.dispatch_cycles for layer in small)
+    if _is_worth(data, taken):
+        yield (
+            taken,
+            "Small layers",
+            f"The dispatch of {plural(len(small), 'layer')} takes longer than the work of {'it' if len(small) == 1 else 'each'} "
+            f"({_names(small)}): {duration_text(data.milliseconds(taken))}, {_share(data, taken)} of the latency.",
+        )
+
+
+def _stripes(data: ReportData) -> Iterator[Finding]:
+    striped = [layer for layer in data.layers if layer.stripes > 1]
+    more = sum(layer.dispatch_cycles - layer.dispatch_cycles // layer.stripes for layer in striped)
+    if striped and _is_worth(data, more):
+        runs = sum(layer.stripes for layer in striped)
+        yield (
+            more,
+            "Stripes",
+            f"{plural(len(striped), 'layer')} in {runs:,} stripes save memory and take {duration_text(data.milliseconds(more))} "
+            f"more for dispatch, {_share(data, more)} of the latency.",
+        )
+
+
+def _accuracy(data: ReportData) -> Iterator[Row]:
+    known = [item for item in data.accuracy if item.local_db is not None and item.local_db < LOW_DB]
+    for item in sorted(known, key=lambda item: item.local_db or 0.0)[:NAMED]:
+        yield Row(
+            f"Accuracy of '{short_name(item.name)}'",
+            f"Quantized alone, it has a signal-to-quantization-noise ratio of {item.local_db:.1f} dB.",
+        )

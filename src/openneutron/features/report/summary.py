@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The figures of a compile, from a LiteRT file or a PyTorch model alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+from openneutron.compiler import Report
+from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.cost.host import HostKind, HostOperator, kind_of
+from openneutron.compiler.legalize.legalize import rename_identities
+from openneutron.compiler.legalize.partition import extract, operator_title
+from openneutron.compiler.select.names import in_words, node_of
+from openneutron.device.mixed import CompiledFile, part_name
+from openneutron.features.report.host_operators import host_operators_of_graph
+from openneutron.features.report.latency import Latency, weights_fit
+from openneutron.features.report.outputs import OutputAccuracy
+from openneutron.ir import DType, Graph
+from openneutron.ir.diagnostics import OnCpu
+from openneutron.isa import Program
+from openneutron.ops.conv import macs
+from openneutron.ops.shape import VIEWS
+from openneutron.targets import Target
+
+CPU_SHARE = 0.1
+"""The share of the multiply-accumulates on the CPU from which the modelled latency is not that of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """An operator on the NPU, in the terms of its origin, with its partition.
+
+    ``computes``: see ``diagnostics.OnCpu``.
+    """
+
+    operator: str
+    name: str
+    partition: int
+    computes: bool = True
+
+
+def conversions_in(graph: Graph) -> int:
+    """Return the number of operators that convert activations between int8 and int16."""
+    types = ({graph[node.name].dtype, graph.given(node, 0).dtype} for node in graph.nodes if node.op == "quantize")
+    return sum(found == {DType.INT8, DType.INT16} for found in types)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """A partition of the model, which is one program, and the compiler's report of it. ``name`` is that in files, ``number`` its place.
+
+    ``names`` are the names for people of the nodes of the user's graph, ``modules`` the paths of those in a module. ``conversions``: see
+    ``conversions_in``.
+    """
+
+    name: str
+    report: Report = field(repr=False)
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    modules: Mapping[str, str] = field(default_factory=dict, repr=False)
+    conversions: int = 0
+    number: int = 0
+
+    @property
+    def heading(self) -> str:
+        """Return the partition in words."""
+        return f"Partition {self.number}"
+
+    def module(self, name: str) -> str:
+        """Return the module path of a kernel call or buffer of this name; empty where it is unknown."""
+        return self.modules.get(node_of(name, self.modules), "")
+
+    def title(self, name: str) -> str:
+        """Return the node's name for people with the compiler's suffix; ``name`` itself where the node is unknown.
+
+        For example ``features.3.conv.1/middle`` for ``aten_convolution_default_1/middle``, and ``load features.3`` for a copy into the
+        memory of a Neutron-S.
+        """
+        for moved in ("load ", "store "):
+            if name.startswith(moved):
+                return moved + self.title(name.removeprefix(moved))
+        node = node_of(name, self.names)
+        return in_words(name, node, self.names[node]) if node else name
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedSummary:
+    """A partition that NXP's converter compiled, with the sizes of its program; its costs are unknown here."""
+
+    name: str
+    microcode_bytes: int
+    weights_bytes: int
+    kernels_bytes: int
+
+    @classmethod
+    def of(cls, name: str, program: Program) -> Self:
+        """Return the sizes of a partition's program."""
+        return cls(name, len(program.microcode), len(program.weights), len(program.kernels))
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of a compile. Sizes are bytes; times and cycles are modelled, of one inference: of the NPU, of copies for it, and of
+    ``host``, the operators on the CPU.
+
+    Weights that do not fit the chip's SRAM beside a run count as copied from flash in each inference, all of them but tables of entries, as
+    ``prefetch_constants`` copies them: the NPU reads only SRAM.
+
+    ``budget_bytes`` holds for each partition: they run one after the other in the same memory. ``file_bytes`` is the size
+    of ``file``, the result; None where nothing was written. ``kernel_selection`` is the C file of its kernels, if asked for.
+    ``outputs`` is the accuracy of the model's float results; empty without a float model to compare with.
+    """
+
+    model: str
+    target: Target = field(repr=False)
+    delegated: tuple[Delegated, ...] = field(repr=False)
+    on_cpu: tuple[OnCpu, ...] = field(repr=False)
+    partitions: tuple[PartitionSummary, ...] = field(repr=False)
+    budget_bytes: int
+    file: str | None = None
+    file_bytes: int | None = None
+    kernel_selection: str | None = None
+    converted: tuple[ConvertedSummary, ...] = field(default=(), repr=False)
+    host: tuple[HostOperator, ...] = field(default=(), repr=False)
+    outputs: tuple[OutputAccuracy, ...] = field(default=(), repr=False)
+
+    @property
+    def operators(self) -> int:
+        """Return the number of operators that compute, on either side. Views, identities and dropouts in eval mode are
+        not counted."""
+        return self.operators_on_npu + sum(item.computes for item in self.on_cpu)
+
+    @property
+    def operators_on_npu(self) -> int:
+        """Return the number of these ``operators`` on the NPU."""
+        return sum(item.computes for item in self.delegated)
+
+    @property
+    def whole(self) -> bool:
+        """Return whether the model runs on the NPU except for the conversions of its float inputs and outputs."""
+        return len(self.partitions) == 1 and all(item.converts or not item.computes for item in self.on_cpu)
+
+    @property
+    def macs(self) -> int:
+        """Return the multiply-accumulates on the NPU."""
+        return sum(part.report.macs for part in self.partitions)
+
+    @property
+    def cpu_macs(self) -> int:
+        """Return the multiply-accumulates of operators that stay on the CPU."""
+        return sum(item.macs for item in self.on_cpu)
+
+    @property
+    def conversions(self) -> int:
+        """Return the number of operators on the NPU that convert activations between int8 and int16."""
+        return sum(part.conversions for part in self.partitions)
+
+    @property
+    def weights_fit(self) -> bool:
+        """Return whether the NPU reads all weights without copies that the program does not make; see ``latency.weights_fit``."""
+        fetched = any(part.report.fetched_bytes for part in self.partitions)
+        return weights_fit(self.target, self.weights_bytes, self.sram_bytes, fetched)
+
+    @property
+    def constants_fit(self) -> bool:
+        """Return whether the memory that has the constants between runs, such as flash, holds weights and microcode."""
+        return self.weights_bytes + self.microcode_bytes <= int(self.target.constants_home.size.value * 1024)
+
+    def implied_copy_cycles(self, part: PartitionSummary) -> int:
+        """Return the cycles of copying the weights of ``part`` from flash in each inference, without tables, of which the kernels copy
+        entries; 0 where the SRAM holds the weights."""
+        copied = part.report.weights_bytes - part.report.kept_bytes
+        return 0 if self.weights_fit else fetch_cycles(copied, self.target)
+
+    def part_cycles(self, part: PartitionSummary) -> int:
+        """Return the cycles of ``part`` with its copies; those of constants block where the chip's copy engine is synchronous."""
+        return part.report.cycles + self.implied_copy_cycles(part)
+
+    @property
+    def latency(self) -> Latency:
+        """Return the modelled latency of one inference with its parts."""
+        copies = sum(part.report.copy_cycles + self.implied_copy_cycles(part) for part in self.partitions)
+        return Latency(self.target, sum(map(self.part_cycles, self.partitions)) - copies, copies, self.host)
+
+    @property
+    def cycles(self) -> int:
+        """Return the cycles of one inference: those of the NPU, of copies and of the host."""
+        return self.latency.cycles
+
+    @property
+    def delegate_cycles(self) -> int:
+        """Return those of ``cycles`` in which the NPU works, is dispatched or waits for copies."""
+        return self.latency.npu_cycles + self.latency.copy_cycles
+
+    @property
+    def copy_cycles(self) -> int:
+        """Return those of ``cycles`` in which the NPU waits for copies."""
+        return self.latency.copy_cycles
+
+    @property
+    def npu_cycles(self) -> int:
+        """Return those of ``cycles`` in which the NPU works or is dispatched."""
+        return self.latency.npu_cycles
+
+    @property
+    def host_cycles(self) -> int:
+        """Return those of ``cycles`` that operators on the CPU take, as far as their time is modelled."""
+        return self.latency.host_cycles
+
+    @property
+    def host_operators_not_modelled(self) -> int:
+        """Return the number of operators on the CPU that ``cycles`` does not contain."""
+        return self.latency.operators_not_modelled
+
+    @property
+    def overlapped_cycles(self) -> int:
+        """Return ``cycles`` with a port that copies in the background. Copies that the program does not make are not
+        hidden."""
+        hidden = sum(part.report.cycles - part.report.overlapped_cycles for part in self.partitions)
+        return self.cycles - hidden
+
+    @property
+    def milliseconds(self) -> float:
+        """Return the modelled time of one inference: of the NPU, of copies and of the host."""
+        return self.latency.milliseconds
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Return the milliseconds between which the latency is expected to be on the chip."""
+        return self.latency.band
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Return whether so much of the model is on the CPU that its latency is unknown: most operators, or a tenth of the
+        multiply-accumulates."""
+        return 2 * self.computed_on_cpu > self.operators or self.cpu_macs > CPU_SHARE * (self.macs + self.cpu_macs)
+
+    @property
+    def computed_on_cpu(self) -> int:
+        """Return the number of operators on the CPU that compute more than conversions of quantized values."""
+        converts = (item.converts or kind_of(item.operator) is HostKind.CONVERSION for item in self.on_cpu)
+        return sum(item.computes and not other for item, other in zip(self.on_cpu, converts, strict=True))
+
+    @property
+    def utilisation(self) -> float:
+        """Return the share of the multiply-accumulates that the NPU could do in its time."""
+        return self.macs / (self.delegate_cycles * self.target.macs_per_cycle) if self.delegate_cycles else 0.0
+
+    @property
+    def sram_bytes(self) -> int:
+        """Return the most SRAM that a partition takes: arena, prefetch buffer, and inputs and outputs outside the
+        arena, beside the states of all partitions."""
+        others = (part.report.sram_bytes - part.report.state_bytes for part in self.partitions)
+        return max(others, default=0) + self.state_bytes
+
+    @property
+    def weights_are_in_sram(self) -> bool:
+        """Return whether all weights are in the chip's SRAM beside a run: the NPU reads no other memory, and they fit."""
+        fetched = any(part.report.fetched_bytes for part in self.partitions)
+        return self.weights_fit and not fetched and not self.target.reads_constants_in_place and bool(self.partitions)
+
+    @property
+    def total_sram_bytes(self) -> int:
+        """Return the SRAM that the model takes on the chip: ``sram_bytes``, and the weights where they are in the same memory."""
+        return self.sram_bytes + (self.weights_bytes if self.weights_are_in_sram else 0)
+
+    @property
+    def state_bytes(self) -> int:
+        """Return the bytes that all partitions keep between runs."""
+        return sum(part.report.state_bytes for part in self.partitions)
+
+    @property
+    def weights_bytes(self) -> int:
+        """Return the bytes of the packed weights of all partitions."""
+        return sum(part.report.weights_bytes for part in self.partitions)
+
+    @property
+    def microcode_bytes(self) -> int:
+        """Return the bytes of the microcode of all partitions."""
+        return sum(part.report.microcode_bytes for part in self.partitions)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Return the faults that the audit has found in programs that were not taken: mistakes in the compiler, to be reported."""
+        return tuple(fault for part in self.partitions for fault in part.report.faults)
+
+    def _repr_html_(self) -> str:
+        # Imported here: the texts are made of this class.
+        from openneutron.features.report.notebook import summary_html
+
+        return summary_html(self)
+
+    def to_dict(self, details: bool = False) -> dict[str, Any]:
+        """Return the figures as data. With ``details``, every kernel call and buffer of each partition too."""
+        return {
+            "model": self.model,
+            "target": self.target.name,
+            "clock_mhz": self.target.clock.value,
+            "assumed": list(self.target.assumed),
+            "operators": self.operators,
+            "whole": self.whole,
+            "operators_on_npu": self.operators_on_npu,
+            "conversions": self.conversions,
+            "delegated": [asdict(item) for item in self.delegated],
+            "on_cpu": [asdict(item) for item in self.on_cpu],
+            "on_cpu_rows": [row.to_dict() for row in folded(self.on_cpu)],
+            "partitions": [_partition_dict(self, part, details) for part in self.partitions],
+            "converted": [asdict(part) for part in self.converted],
+            "macs": self.macs,
+            "macs_on_cpu": self.cpu_macs,
+            "macs_in_all": self.macs + self.cpu_macs,
+            "weights_fit_sram": self.weights_fit,
+            "constants_fit_chip": self.constants_fit,
+            "modelled_cycles": self.cycles,
+            "npu_cycles": self.npu_cycles,
+            "copy_cycles": self.copy_cycles,
+            "host_cycles": self.host_cycles,
+            "host_operators_not_modelled": self.host_operators_not_modelled,
+            "is_on_cpu": self.is_on_cpu,
+            "overlapped_cycles": self.overlapped_cycles,
+            "modelled_milliseconds": self.milliseconds,
+            "expected_milliseconds": list(self.band),
+            "utilisation": self.utilisation,
+            "peak_sram_bytes": self.sram_bytes,
+            "total_sram_bytes": self.total_sram_bytes,
+            "sram_budget_bytes": self.budget_bytes,
+            "state_bytes": self.state_bytes,
+            "weights_bytes": self.weights_bytes,
+            "microcode_bytes": self.microcode_bytes,
+            "outputs": [item.to_dict() for item in self.outputs],
+            "faults": list(self.faults),
+            "file": self.file,
+            "file_bytes": self.file_bytes,
+            "kernel_selection": self.kernel_selection,
+        }
+
+
+NOT_SHOWN = ("target", "cycles", "macs", "milliseconds", "inputs", "outputs")
+"""Fields of the compiler's report that a partition's data has elsewhere, or not at all."""
+
+
+def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> dict[str, Any]:
+    figures = asdict(part.report)
+    operators, memory, steps = figures.pop("operators"), figures.pop("memory"), figures.pop("steps")
+    result = {
+        "name": part.name,
+        "kernel_calls": len(operators),
+        "macs": figures["macs"],
+        "modelled_cycles": summary.part_cycles(part),
+        "modelled_milliseconds": summary.target.milliseconds(summary.part_cycles(part)),
+        **{key: value for key, value in figures.items() if key not in NOT_SHOWN},
+        "states": list(part.report.states),
+        "faults": list(part.report.faults),
+    }
+    if details:
+        calls = [{**call, "module": part.module(call["name"])} for call in operators]
+        result |= {"calls": calls, "memory": memory, "steps": steps}
+    return result
+
+
+def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes: int | None = None) -> Summary:
+    """Return the summary of a compiled ``.tflite``."""
+    graph = compiled.graph
+    delegated = [
+        (index, Delegated(operator_title(graph.nodes[index]), graph.nodes[index].name, number, node.op not in VIEWS))
+        for number, part in enumerate(compiled.partitioning.partitions)
+        for index, node in zip(part.nodes, rename_identities(extract(graph, part.nodes)).nodes, strict=True)
+    ]
+    inside = {index for index, _ in delegated}
+    outside = [node for index, node in enumerate(graph.nodes) if index not in inside]
+    return Summary(
+        model=compiled.name,
+        target=compiled.target,
+        delegated=tuple(item for _, item in sorted(delegated, key=lambda pair: pair[0])),
+        on_cpu=tuple(
+            replace(item, macs=macs(graph, node), computes=node.op not in VIEWS)
+            for item, node in zip(compiled.partitioning.on_cpu, outside, strict=True)
+        ),
+        partitions=tuple(
+            PartitionSummary(part_name(number), part.report, conversions=conversions_in(partition.graph), number=number)
+            for number, (part, partition) in enumerate(
+                zip(compiled.parts, compiled.partitioning.partitions, strict=True)
+            )
+        ),
+        budget_bytes=compiled.budget_bytes,
+        host=host_operators_of_graph(graph, outside),
+        file=file,
+        file_bytes=file_bytes,
+    )
+
+
+# -- rows for operators on the CPU --------------------------------------------------------------------------------------
+
+SHOWN_KINDS = 3
+"""The number of kinds of operators that a row names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRow:
+    """The operators of one module, or of one call of the user's, that stay on the CPU for the same reason; at least
+    one."""
+
+    items: tuple[OnCpu, ...]
+
+    @property
+    def title(self) -> str:
+        """Return the operator. For several operators return their call, or their kinds, with the count: ``aten.sort (2
+        operators)``."""
+        first, count = self.items[0], len(self.items)
+        if count == 1:
+            return first.operator
+        kinds = Counter(item.operator for item in self.items)
+        if first.call and len({item.call for item in self.items}) == 1:
+            words = first.written
+        else:
+            words = ", ".join(kind for kind, _ in kinds.most_common(SHOWN_KINDS))
+            words += ", ..." if len(kinds) > SHOWN_KINDS else ""
+        return f"{words} ({count} operators)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as data for ``--json``."""
+        first = self.items[0]
+        return {
+            "operator": self.title,
+            "name": first.name,
+            "reason": first.reason,
+            "suggestion": first.suggestion,
+            "count": len(self.items),
+        }
+
+
+def folded(operators: Iterable[OnCpu]) -> list[CpuRow]:
+    """Return the operators in rows, each row at the position of its first operator.
+
+    Operators share a row where reason, suggestion and name (the module's path) are equal, or where they are pieces of
+    one call of the user's.
+    """
+    rows: dict[tuple[str, ...], list[OnCpu]] = {}
+    row_of: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for item in operators:
+        words = (item.reason, item.suggestion)
+        keys = [("name", item.name, *words), *([("call", item.call, *words)] if item.call else [])]
+        key = next((row_of[each] for each in keys if each in row_of), keys[0])
+        row_of |= dict.fromkeys(keys, key)
+        rows.setdefault(key, []).append(item)
+    return [CpuRow(tuple(items)) for items in rows.values()]
+
+
+def by_reason(operators: Iterable[OnCpu]) -> list[CpuRow]:
+    """Return the operators in rows of one reason, suggestion and cost, each row at the position of its first operator."""
+    rows: dict[object, list[OnCpu]] = {}
+    for item in operators:
+        rows.setdefault((item.reason, item.suggestion, item.fallback), []).append(item)
+    return [CpuRow(tuple(items)) for items in rows.values()]

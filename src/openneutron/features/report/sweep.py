@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sweeps as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from openneutron.features.report.latency import modelled_text
+from openneutron.features.report.units import duration_text, size_text
+
+SHARES = ("top1", "top5")
+"""The metrics that are shown in per cent."""
+
+PARTS = {"NPU": "npu_cycles", "copies": "copy_cycles", "host": "host_cycles"}
+"""The parts of the latency, with the names of their figures."""
+
+Facts = Mapping[str, Any]
+"""A point as data: ``options``, ``state`` and its figures."""
+
+
+def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
+    """Return a row for each point: the options that vary, memory, latency with its parts, the metric of each side, and the state of
+    points that have no figures."""
+    varied = varying(points)
+    sides = list(dict.fromkeys(side for point in points for side in point.get("metrics", ())))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in varied:
+        table.add_column(f"--{name.replace('_', '-')}", justify="right", style="cyan", no_wrap=True)
+    done = [point for point in points if point["state"] == "done"]
+    with_weights = any(point["total_sram_bytes"] != point["sram_bytes"] for point in done)
+    parts = [name for name in PARTS if any(point[PARTS[name]] for point in done)]
+    parts = parts if len(parts) > 1 else []
+    headings = ["SRAM", *(["with weights"] if with_weights else []), "time", *parts, "file", *sides]
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for point in points:
+        cells = [value_text(name, point["options"][name]) for name in varied]
+        if point["state"] == "done":
+            cells.append(size_text(point["sram_bytes"]))
+            cells += [size_text(point["total_sram_bytes"])] if with_weights else []
+            is_on_cpu = point.get("is_on_cpu", False)
+            others = point["host_operators_not_modelled"]
+            cells.append("not known" if is_on_cpu else modelled_text(point["modelled_ms"], others))
+            cells += [_part_text(point, name) for name in parts]
+            cells.append(size_text(point["file_bytes"]))
+            cells += [metric_text(point, side) for side in sides]
+            cells.append("most of the model is on the CPU" if is_on_cpu else "")
+        else:
+            cells += [""] * len(headings) + [_reason(point)]
+        table.add_row(*cells)
+    return Group(Text(title, "bold"), table)
+
+
+def _part_text(point: Facts, name: str) -> str:
+    """Return the time of a part of the latency; empty where it takes none."""
+    cycles = point[PARTS[name]]
+    return duration_text(point["modelled_ms"] * cycles / point["modelled_cycles"]) if cycles else ""
+
+
+def metric_text(point: Facts, side: str) -> str:
+    """Return the metric of a side, in per cent where it is a share; empty without a metric."""
+    value = point.get("metrics", {}).get(side)
+    if value is None:
+        return ""
+    return f"{100 * value:.2f} %" if point["metric"] in SHARES else f"{value:.6g}"
+
+
+def _reason(point: Facts) -> str:
+    if point["state"] == "infeasible":
+        return f"infeasible: {-(-point['least_sram_bytes'] // 1024)} KiB are enough"
+    if point["state"] == "running":
+        return "another process computes it"
+    return str(point["error"])
+
+
+def varying(points: Sequence[Facts]) -> list[str]:
+    """Return the names of the options that have several values."""
+    names = list(points[0]["options"])
+    return [name for name in names if len({repr(point["options"][name]) for point in points}) > 1]
+
+
+def value_text(name: str, value: Any) -> str:
+    """Return the value of an option as it is written on the command line."""
+    if value is None:
+        return "default"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name == "sram_budget":
+        return str(value // 1024)
+    return " ".join(value) if isinstance(value, (list, tuple)) else str(value)

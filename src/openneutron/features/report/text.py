@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Summaries as rich tables, and as plain text."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from openneutron.device.timings import Timings
+from openneutron.features.report.advice import Advice, advice_text
+from openneutron.features.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
+from openneutron.features.report.latency import latency_text, parts_text
+from openneutron.features.report.memory_map import memory_table
+from openneutron.features.report.outputs import output_lines
+from openneutron.features.report.summary import CpuRow, PartitionSummary, Summary, by_reason
+from openneutron.features.report.traffic import copies_text, traffic_text
+from openneutron.features.report.units import count_text, duration_text, plural, size_text
+from openneutron.ir.diagnostics import Fallback, OnCpu
+from openneutron.isa.rows import KERNEL_BY_NAME
+from openneutron.options import DEFAULT_EFFORT
+from openneutron.targets import Target
+
+SHOWN_ON_CPU = 12
+"""Operators on the CPU that a summary lists; ``explain`` lists all."""
+
+STATES_SHOWN = 4
+"""The number of states that a summary names."""
+
+NAMES_SHOWN = 2
+"""Names of operators on the CPU that a row of a summary has; ``explain`` has all."""
+
+COST_WIDTH = 30
+
+PLAIN_WIDTH = 120
+
+
+def plain(renderable: RenderableType, width: int = PLAIN_WIDTH) -> str:
+    """Return a table as text, without colours, and without blanks at the ends of lines. Brackets and colons of names stay."""
+    console = Console(
+        file=io.StringIO(), width=width, no_color=True, highlight=False, markup=False, emoji=False, legacy_windows=False
+    )
+    with console.capture() as capture:
+        console.print(renderable)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def _share(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def summary_table(summary: Summary, with_cpu: bool = True, advice: Sequence[Advice] = ()) -> RenderableType:
+    """Return the figures of a compile, and what stays on the CPU."""
+    title = Text.assemble((summary.model, "bold"), f"  for {summary.target.name} ({summary.target.title})")
+    parts: list[RenderableType] = [title, facts(summary_rows(summary, advice))]
+    if len(summary.partitions) > 1:
+        parts += ["", partitions_table(summary)]
+    if summary.on_cpu and with_cpu:
+        parts += ["", on_cpu_table(summary.on_cpu, SHOWN_ON_CPU)]
+    return Group(*parts)
+
+
+def one_line(summary: Summary) -> str:
+    """Return the model, its chip and its main figures."""
+    on_npu = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')} on the NPU"
+    figures = (
+        ""
+        if not summary.partitions
+        else f", {duration_text(summary.milliseconds)}, {size_text(summary.sram_bytes)} of SRAM in a run"
+    )
+    figures = "" if summary.is_on_cpu else figures
+    return f"{summary.model} for {summary.target.name}: {on_npu}{figures}"
+
+
+def timings_table(timings: Timings) -> RenderableType:
+    """Return the seconds of each step and of all."""
+    rows = [(item.step, item.wall_seconds, item.cpu_seconds) for item in timings.steps]
+    rows.append(("All", timings.wall_seconds, timings.cpu_seconds))
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("step", style="cyan", no_wrap=True)
+    for heading in ("seconds", "CPU seconds", "share of CPU"):
+        table.add_column(heading, justify="right")
+    for step, wall, cpu in rows:
+        share = _share(cpu / timings.cpu_seconds) if timings.cpu_seconds else ""
+        table.add_row(step, f"{wall:.2f}", f"{cpu:.2f}", share)
+    return Group(Text("Time of the compile", "bold"), table)
+
+
+def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[str, str]]:
+    """Return labels and values of the summary, in words."""
+    pieces = len(summary.partitions)
+    calls = sum(len(part.report.operators) for part in summary.partitions)
+    said = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')}"
+    if pieces:
+        said += f", in {plural(pieces, 'partition')} of {plural(calls, 'kernel call')}"
+    if summary.whole and summary.on_cpu:
+        conversions = " and ".join(dict.fromkeys(item.operator for item in summary.on_cpu))
+        said += f": the whole model but for {conversions} at its float inputs and outputs"
+    rows = [("Warning", _warning_text(summary)), ("On the NPU", said)]
+    if summary.converted:
+        sizes = "; ".join(
+            f"{part.name}: microcode {size_text(part.microcode_bytes)}, weights {size_text(part.weights_bytes)}, "
+            f"kernels {size_text(part.kernels_bytes)}"
+            for part in summary.converted
+        )
+        count = plural(len(summary.converted), "partition")
+        rows.append(("By NXP's SDK", f"{count}, for the chip alone; costs are not known here. {sizes}"))
+    if summary.delegated:
+        kinds = Counter(item.operator for item in summary.delegated if item.computes)
+        rows.append(("", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())))
+    if summary.conversions:
+        rows.append(("Conversions", f"{summary.conversions} between int8 and int16"))
+    if summary.partitions:
+        rows += [
+            ("MACs", _macs_text(summary)),
+            ("Latency", _latency_text(summary)),
+            ("Time on", parts_text(summary.latency)),
+            ("Advice", advice_text(advice)),
+            ("Assumed", _assumed_text(summary.target)),
+            ("Copies", copies_text(summary)),
+            ("Traffic", traffic_text(summary)),
+            ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
+            ("Bound by", _bound_text(summary)),
+            ("SRAM", _total_sram_text(summary)),
+            ("Peak SRAM", _sram_text(summary)),
+            ("State", _state_text(summary)),
+            ("Stripes", _stripes_text(summary)),
+            ("Effort", _effort_text(summary)),
+            ("Weights", _weights_text(summary)),
+            ("Microcode", size_text(summary.microcode_bytes)),
+        ]
+    rows += [("" if line else "Accuracy", said) for line, said in enumerate(output_lines(summary.outputs))]
+    rows += [
+        ("Warning", f"{fault} The program is another schedule's, in which the audit finds no fault.")
+        for fault in summary.faults
+    ]
+    if summary.file is not None and summary.file_bytes is not None:
+        rows.append(("File", f"{summary.file}, {size_text(summary.file_bytes)}"))
+    if summary.kernel_selection is not None:
+        rows.append(("Kernels", f"{summary.kernel_selection}, for the firmware's linker"))
+    return [(label, value) for label, value in rows if value]
+
+
+def _macs_text(summary: Summary) -> str:
+    """Return the model's multiply-accumulates and the share that stays on the CPU."""
+    if not summary.cpu_macs:
+        return count_text(summary.macs)
+    in_all = summary.macs + summary.cpu_macs
+    return f"{count_text(in_all)}, {_share(summary.cpu_macs / in_all)} of them on the CPU"
+
+
+def _warning_text(summary: Summary) -> str:
+    """Return that most or all of the model is on the CPU, with the most frequent reason; empty where it is not."""
+    if not summary.is_on_cpu or summary.converted:
+        return ""
+    reasons = Counter(item.reason for item in summary.on_cpu if item.computes and not item.converts)
+    ((reason, count),) = reasons.most_common(1)
+    on_cpu = summary.computed_on_cpu
+    why = f"for {count} of them, {reason}" if count < on_cpu else reason
+    share = "all" if on_cpu == summary.operators else "most"
+    return f"{share} of the model is on the CPU, {on_cpu} of {plural(summary.operators, 'operator')}: {why}"
+
+
+def _latency_text(summary: Summary) -> str:
+    """Return the latency of an inference; no figure where most of the model is on the CPU."""
+    if not summary.is_on_cpu:
+        return latency_text(summary.latency)
+    on_cpu = summary.computed_on_cpu
+    share = (
+        f", with {_share(summary.cpu_macs / (summary.macs + summary.cpu_macs))} of the MACs,"
+        if summary.cpu_macs
+        else ""
+    )
+    are = "is" if on_cpu == 1 else "are"
+    return f"not known: {on_cpu} of {plural(summary.operators, 'operator')}{share} {are} on the CPU, whose time is not modelled"
+
+
+def _assumed_text(target: Target) -> str:
+    """Return the number of facts about the chip that are assumed; empty where none is."""
+    return f"{target.assumption}; `openneutron targets` lists them" if target.assumed else ""
+
+
+def _bound_text(summary: Summary) -> str:
+    """Return the shares of the time by bottleneck, with the copies that kernels wait for; they add up to the whole."""
+    spent = Counter[str]()
+    for part in summary.partitions:
+        for call in part.report.operators:
+            # The copy engine makes transfers beside the kernels.
+            if not KERNEL_BY_NAME[call.kernel].is_transfer:
+                spent[call.bottleneck] += call.cycles
+    spent["copies"] = summary.copy_cycles
+    shares = (f"{name} {_share(cycles / summary.delegate_cycles)}" for name, cycles in spent.most_common() if cycles)
+    return f"{', '.join(shares)} of the time"
+
+
+def _stripes_text(summary: Summary) -> str:
+    """Return the number of calls in stripes and the cost of their dispatch, where there are any."""
+    striped = [item for part in summary.partitions for item in part.report.operators if item.stripes > 1]
+    if not striped:
+        return ""
+    runs = sum(item.stripes for item in striped)
+    more = summary.target.milliseconds((runs - len(striped)) * int(summary.target.costs.issue_cycles.value))
+    return f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
+
+
+def _effort_text(summary: Summary) -> str:
+    """Return the gain of an effort beyond the default one."""
+    reports = [part.report for part in summary.partitions if part.report.effort != DEFAULT_EFFORT]
+    if not reports:
+        return ""
+    cycles = sum(report.overlapped_cycles for report in reports)
+    gained = sum(report.gained_cycles or 0 for report in reports)
+    said = "as fast as at the default one"
+    if gained:
+        said = f"{_share(gained / (cycles + gained))} fewer cycles than at the default one"
+    if any(report.gained_cycles is None for report in reports):
+        said = "the default one finds nothing that fits"
+    return f"{reports[0].effort}: {said}"
+
+
+def _total_sram_text(summary: Summary) -> str:
+    """Return the sum of a run's memory and the weights; empty where the weights are in another memory."""
+    if not summary.weights_are_in_sram:
+        return ""
+    chip = int(summary.target.sram.value * 1024)
+    return (
+        f"{size_text(summary.total_sram_bytes)} of the chip's {size_text(chip)}: a run {size_text(summary.sram_bytes)}, weights "
+        f"{size_text(summary.weights_bytes)}"
+    )
+
+
+def _sram_text(summary: Summary) -> str:
+    """Return the parts of the memory of a run, which add up to it."""
+    largest = max((part.report for part in summary.partitions), key=lambda each: each.sram_bytes - each.state_bytes)
+    parts = [f"arena {size_text(largest.arena_bytes)}"]
+    if largest.prefetch_bytes:
+        parts.append(f"prefetch {size_text(largest.prefetch_bytes)}")
+    outside = largest.sram_bytes - largest.arena_bytes - largest.prefetch_bytes - largest.state_bytes
+    if summary.state_bytes:
+        parts.append(f"state {size_text(summary.state_bytes)}")
+    if summary.target.moves_tiles:
+        parts.append(f"input and output in {summary.target.external_memory.name}")
+    else:
+        parts.append(f"input and output {size_text(outside)}" if outside else "input and output inside")
+    used = _share(summary.sram_bytes / summary.budget_bytes)
+    return f"{size_text(summary.sram_bytes)} of {size_text(summary.budget_bytes)} ({used}): {', '.join(parts)}"
+
+
+def _state_text(summary: Summary) -> str:
+    """Return the memory that lasts between runs; empty for a model without state."""
+    names = [name for part in summary.partitions for name in part.report.states]
+    shown = ", ".join(names[:STATES_SHOWN]) + (
+        f" and {len(names) - STATES_SHOWN} more" if len(names) > STATES_SHOWN else ""
+    )
+    return f"{size_text(summary.state_bytes)} kept between runs: {shown}" if names else ""
+
+
+def _weights_text(summary: Summary) -> str:
+    """Return the place of the constants: the budget counts the memory that they are fetched to, and none otherwise."""
+    size = summary.weights_bytes
+    if any(part.report.fetched_bytes for part in summary.partitions):
+        return (
+            f"{size_text(size)} in {summary.target.external_memory.name}, fetched ahead of use{_too_much_text(summary)}"
+        )
+    if not summary.weights_fit:
+        return f"{size_text(size)} in flash, since they do not fit the chip's SRAM{_too_much_text(summary)}"
+    return f"{size_text(size)} beside the budget, in memory that the NPU reads{_too_much_text(summary)}"
+
+
+def _too_much_text(summary: Summary) -> str:
+    """Return that the chip's memory of constants does not hold weights and microcode; empty where it does."""
+    home = summary.target.constants_home
+    there = int(home.size.value * 1024)
+    return "" if summary.constants_fit else f"; the chip's {home.name} of {size_text(there)} does not hold them"
+
+
+def partitions_table(summary: Summary) -> RenderableType:
+    """Return each partition's share; the SRAM budget holds for each of them alone."""
+    rows = [
+        (
+            str(sum(item.partition == index and item.computes for item in summary.delegated)),
+            str(len(part.report.operators)),
+            count_text(part.report.macs),
+            duration_text(summary.target.milliseconds(summary.part_cycles(part))),
+            size_text(part.report.sram_bytes),
+            size_text(part.report.weights_bytes),
+        )
+        for index, part in enumerate(summary.partitions)
+    ]
+    headings = ("operators", "kernel calls", "MACs", "latency", "SRAM", "weights")
+    columns = [
+        Column(heading, cells, goes=int(heading == "kernel calls"), justify="right")
+        for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)
+    ]
+    names = [str(part.number) for part in summary.partitions]
+    return Group(
+        Text("Partitions, one after the other in the same SRAM", "bold"),
+        FittedTable("partition", names, columns, gap=4),
+    )
+
+
+def fallback_text(cost: Fallback) -> str:
+    """Return the cost of operators on the CPU in words."""
+    parts = cost.calls > cost.calls_without > 0
+    calls = f"parts {plural(cost.calls_without, 'delegate call')} into {cost.calls}" if parts else ""
+    return "; ".join(filter(None, (calls, f"{size_text(cost.border_bytes)} between NPU and CPU")))
+
+
+def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
+    """Return operators on the CPU, a row for each reason; with ``limit``, as many rows, the first names of each, and how many more
+    operators there are.
+
+    ``by_reason`` determines which operators share a row.
+    """
+    rows = by_reason(operators)
+    shown = rows[:limit]
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("operator", style="cyan", overflow="fold", max_width=NAME_WIDTH)
+    table.add_column("name", overflow="fold", max_width=NAME_WIDTH)
+    table.add_column("why", overflow="fold", ratio=1)
+    if any(row.items[0].fallback is not None for row in shown):
+        table.add_column("what it costs", overflow="fold", max_width=COST_WIDTH)
+    for row in shown:
+        item = row.items[0]
+        why = f"{item.reason}. {item.suggestion}" if item.suggestion else f"{item.reason}."
+        cost = [] if item.fallback is None else [fallback_text(item.fallback)]
+        table.add_row(row.title, _names_text(row, None if limit is None else NAMES_SHOWN), Text(why), *cost)
+    rest = sum(len(row.items) for row in rows[len(shown) :])
+    parts: list[RenderableType] = [Text("On the CPU", "bold"), table]
+    if rest:
+        parts.append(Text(f"... and {rest} more; `openneutron explain` lists all."))
+    return Group(*parts)
+
+
+def _names_text(row: CpuRow, limit: int | None) -> str:
+    """Return the names of a row's operators with their lines in the model's source; with ``limit``, the first ones and the number of the
+    others."""
+    names = list(
+        dict.fromkeys(
+            f"{short_name(item.name)} ({item.line})" if item.line not in item.name else short_name(item.name)
+            for item in row.items
+        )
+    )
+    shown = names[:limit]
+    more = [f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []
+    return ", ".join((*shown, *more))
+
+
+def calls_table(part: PartitionSummary) -> RenderableType:
+    """Return each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
+
+    ``parallel`` is the dimension that the pipelines divide among them, ``bound by`` the bottleneck: dispatch, memory or compute;
+    ``stripes`` is the number of the operator's calls. The reasons for idle multipliers follow for calls that use less than
+    half of them.
+    """
+    report = part.report
+    calls = report.operators
+    title = Text(f"{part.heading}: {plural(len(calls), 'kernel call')}, modelled", "bold")
+    times = [duration_text(report.milliseconds * item.cycles / report.cycles) for item in calls]
+    columns = [
+        Column("kernel", [item.kernel for item in calls], style="cyan"),
+        Column("output", ["x".join(str(extent) for extent in item.output) for item in calls], goes=4),
+        Column("MACs", [count_text(item.macs) if item.macs else "" for item in calls], goes=5, justify="right"),
+        Column("cycles", [f"{item.cycles:,}" for item in calls], justify="right"),
+        Column("time", times, justify="right"),
+        Column("share", [_share(item.cycles / report.cycles) for item in calls], goes=3, justify="right"),
+        Column("used", [_share(item.utilisation) if item.macs else "" for item in calls], goes=1, justify="right"),
+        Column("parallel", [item.parallel.removeprefix("output ") for item in calls], goes=6),
+        Column("bound by", [item.bottleneck for item in calls], goes=2),
+    ]
+    if any(item.stripes > 1 for item in calls):
+        columns.append(Column("stripes", [str(item.stripes) for item in calls], justify="right"))
+    return Group(title, FittedTable("operator", [part.title(item.name) for item in calls], columns), *_idle_lines(part))
+
+
+def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
+    """Return the reasons why multipliers idle, each with its operators."""
+    reasons: dict[str, Counter[str]] = {}
+    for item in part.report.operators:
+        for reason in filter(None, item.idle.split("; ")):
+            reasons.setdefault(reason, Counter())[short_name(part.title(item.name))] += 1
+    if not reasons:
+        return []
+    lines: list[RenderableType] = [Text("Less than half of the multipliers at work", "bold")]
+    for reason, names in reasons.items():
+        listed = (f"{name} {count} times" if count > 1 else name for name, count in names.items())
+        lines += [Padding(f"{reason}:", (0, 0, 0, 2)), Padding(", ".join(listed), (0, 0, 0, 4))]
+    return lines
+
+
+def explanation(summary: Summary, memory: bool, advice: Sequence[Advice] = ()) -> RenderableType:
+    """Return the summary, each partition's kernel calls (and memory), and everything on the CPU."""
+    parts: list[RenderableType] = [summary_table(summary, with_cpu=False, advice=advice)]
+    for part in summary.partitions:
+        parts += ["", calls_table(part)]
+        if memory:
+            parts += ["", memory_table(part)]
+    if summary.on_cpu:
+        parts += ["", on_cpu_table(summary.on_cpu)]
+    return Group(*parts)

@@ -1,5 +1,0 @@
-# SPDX-License-Identifier: BSD-3-Clause
-"""Google's Model Explorer opens compiled files: ``model-explorer --extensions=openneutron.model_explorer model.pte``.
-
-``main`` has the classes that Model Explorer looks for; it takes the package ai-edge-model-explorer. The other modules do without.
-"""

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The options of ``openneutron.compile``, declared, documented and checked: ``CompileOptions`` for the compiler, and the
+quantization, delegation, loading and outputs of a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, SupportsIndex
+
+from openneutron import targets
+from openneutron.errors import InvalidOptionError
+from openneutron.options import quantization_file
+from openneutron.options.flags import (
+    check_choice,
+    did_you_mean,
+    flags_of,
+    option,
+    size_in_bytes,
+    sizes_between,
+    split_flags,
+)
+
+ARENA = "arena"
+CALLER = "caller"
+IO_PLACES = (ARENA, CALLER)
+"""The places of inputs and outputs."""
+
+DEFAULT_EFFORT = "default"
+HIGH_EFFORT = "high"
+EFFORTS = (DEFAULT_EFFORT, HIGH_EFFORT)
+"""The efforts of the search for a schedule."""
+
+OPEN = "open"
+EIQ = "eiq"
+CONVERTERS = (OPEN, EIQ)
+"""The converters: this project's compiler, and NXP's ``eiq_neutron_sdk``."""
+
+
+def _check_target(_subject: str, name: str) -> None:
+    targets.get(name)
+
+
+def _check_budget(subject: str, size: Any) -> None:
+    if not isinstance(size, SupportsIndex) or isinstance(size, bool):
+        raise InvalidOptionError(f"{subject}: it is {size!r}; a budget is a whole number of bytes.")
+    if operator.index(size) <= 0:
+        raise InvalidOptionError(f"{subject}: it is {size} bytes; a budget is above 0.")
+
+
+def _check_list(subject: str, values: Any) -> None:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidOptionError(f"{subject}: it is {values!r}. Pass a list, such as [{values!r}].")
+
+
+def _check_texts(subject: str, values: Any) -> None:
+    if not isinstance(values, tuple) or not all(isinstance(item, str) for item in values):
+        raise InvalidOptionError(f"{subject}: it is {values!r}; it is a tuple of texts.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """The options of a compile.
+
+    ``openneutron.compile``, the command line, ``generate_neutron_compile_spec`` and the compiler share this class. A
+    subclass that adds a field, made by ``openneutron.options.flags.option``, has a flag, a check and a place in compile specs
+    for it.
+
+    Raises InvalidTargetError for an unknown target, InvalidOptionError for any other unusable value.
+
+    >>> CompileOptions(sram_budget=64 * 1024, effort="high").sram_budget
+    65536
+    >>> CompileOptions(sram_budget=0)
+    Traceback (most recent call last):
+        ...
+    openneutron.errors.InvalidOptionError: sram_budget: it is 0 bytes; a budget is above 0.
+    """
+
+    target: str = option(
+        targets.DEFAULT,
+        "The chip, see `openneutron targets`, or the path of its .toml file.",
+        metavar="NAME",
+        check=_check_target,
+        in_text=False,
+    )
+    """The name of the chip, or the path of its file (docs/how-to/add-a-chip.md)."""
+
+    sram_budget: int | None = option(
+        None,
+        "SRAM that a run may take, such as 287 or 1.5MiB; default: the target's.",
+        metavar="KIB",
+        read=size_in_bytes,
+        span=sizes_between,
+        check=_check_budget,
+        eiq=(),
+    )
+    """The SRAM in bytes that arena, prefetch buffer, inputs and outputs of a delegate call may take together; None: the
+    target's SRAM."""
+
+    io_place: str | None = option(
+        None,
+        "Place inputs and outputs in the arena (default of a .tflite) or in the caller's buffers (of a .pte).",
+        choices=IO_PLACES,
+        eiq=(CALLER,),
+    )
+    """The place of inputs and outputs: ``arena``, where their memory is reused after their last use and a run copies
+    them, or ``caller``, the caller's buffers. None: ``arena`` in a ``.tflite``, ``caller`` in a ``.pte``."""
+
+    prefetch_constants: bool = option(False, "Copy constants from flash to SRAM before each use.")
+    """True copies each operator's constants from flash to SRAM ahead of their use. The budget covers their memory
+    too."""
+
+    effort: str = option(
+        DEFAULT_EFFORT,
+        "Effort of the search for a faster schedule in little memory; high takes longer and reports its gain.",
+        choices=EFFORTS,
+        eiq=(),
+    )
+    """The effort of the search for a schedule: ``default`` or ``high``."""
+
+    check: bool = option(
+        True, "Audit each compiled program byte by byte: every read byte must be the right one.", eiq=(False,)
+    )
+    """True audits each program byte by byte before it is returned (compiler/emit/audit). Where the audit finds a fault, the next best
+    schedule is compiled, and the report has the fault; where all are faulty, the compile ends with CompilerFaultError."""
+
+    profile: bool = option(False, "Record an event for each kernel call of a run, which takes memory.")
+    """True reserves memory for an event of each kernel call of a run."""
+
+    converter: str = option(
+        OPEN,
+        "Compiler of a PyTorch model's partitions: this project's, or NXP's eiq_neutron_sdk.",
+        choices=CONVERTERS,
+        in_text=False,
+    )
+    """The converter of a PyTorch model's partitions: ``open`` is this project's compiler, ``eiq`` NXP's SDK
+    (docs/converters.md)."""
+
+    converter_flags: tuple[str, ...] = option(
+        (),
+        "Flags for NXP's eiq_neutron_sdk, such as --minNumOpsPerGraph=2, in one text.",
+        metavar="FLAGS",
+        read=split_flags,
+        check=_check_texts,
+        in_text=False,
+    )
+    """Flags for the converter ``eiq``: fields of its compilationOpts, such as ``--minNumOpsPerGraph=2``."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.target, os.PathLike):
+            object.__setattr__(self, "target", os.fspath(self.target))
+        for name, flag in flags_of(type(self)).items():
+            value = getattr(self, name)
+            flag.check(value)
+            accepted = flag.declared.eiq
+            if self.converter == EIQ and accepted is not None and value not in (flag.default, *accepted):
+                raise InvalidOptionError(
+                    f"{name}: it is {value!r}; NXP's converter has no such option. Leave it out with converter='eiq'."
+                )
+        if self.converter == OPEN and self.converter_flags:
+            raise InvalidOptionError(
+                f"converter_flags: '{self.converter_flags[0]}' is for NXP's converter. Leave it out, or set "
+                "converter='eiq'."
+            )
+
+    @property
+    def place(self) -> str:
+        """Return the place of inputs and outputs in a program: ``arena`` where ``io_place`` is None."""
+        return self.io_place or ARENA
+
+    def placed(self, default: str) -> Self:
+        """Return the options with ``io_place`` set: to ``default`` where it is None."""
+        return self if self.io_place is not None else dataclasses.replace(self, io_place=default)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options by name, for JSON; ``from_dict`` reads them.
+
+        >>> CompileOptions.from_dict(CompileOptions(profile=True).to_dict()) == CompileOptions(profile=True)
+        True
+        """
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the options with these values. Raises InvalidOptionError for an unknown name."""
+        for name in values.keys() - flags_of(cls).keys():
+            raise InvalidOptionError(f"compile options: '{name}' is unknown.{did_you_mean(name, flags_of(cls))}")
+        made: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**made)
+
+
+def budget_bytes(given: int | None, target: targets.Target) -> int:
+    """Return the budget in bytes; without one, the target's whole SRAM. Raises InvalidOptionError where the target has less."""
+    there = int(target.sram.value * 1024)
+    if given is None:
+        return there
+    if given > there:
+        raise InvalidOptionError(
+            f"sram_budget: it is {-(-given // 1024)} KiB; {target.name} has {there // 1024} KiB of SRAM. Give at most that."
+        )
+    return given
+
+
+FLOAT32, INT8, INT16 = "float32", "int8", "int16"
+IO_DTYPES = (FLOAT32, INT8, INT16)
+"""The types of a compiled PyTorch model's inputs and outputs."""
+
+ACTIVATIONS = (INT8, INT16)
+"""The types of quantized activations."""
+
+HISTOGRAM = "histogram"
+OBSERVERS = (HISTOGRAM, "minmax", "percentile", "entropy")
+"""The observers, which choose the ranges of activations from calibration."""
+
+Progress = Callable[[str, int, int], None]
+"""A function that is called with the name of a step, the number of its finished parts, and the number of all."""
+
+
+def silent(_step: str, _done: int, _total: int) -> None:
+    """Ignore the progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizationOptions:
+    """The quantization of a PyTorch model.
+
+    Raises InvalidOptionError for an unknown ``io_dtype`` or ``observer``.
+
+    >>> QuantizationOptions(io_dtype="int8", keep_float=["classifier.*"]).io_dtype
+    'int8'
+    """
+
+    keep_float: Sequence[object] = ()
+    """Modules (names such as ``classifier.*``, or classes) and operators (``aten.softmax.int``) that stay float."""
+
+    train_fn: Callable[[Any], None] | None = None
+    """A function that trains a model (a GraphModule) with its quantization simulated, in place. The model is in
+    training mode; int8 scales come from the values it sees there, and ``calibration`` is not needed. The original model stays as it
+    is."""
+
+    io_dtype: str = option(FLOAT32, "Type of the .pte's inputs and outputs (PyTorch models).", choices=IO_DTYPES)
+    """The type of inputs and outputs: ``float32``, with quantization on the CPU, or the type of the activations that they become,
+    ``int8`` or ``int16``."""
+
+    activations: str = option(
+        INT8,
+        "Type of quantized activations: int8, or int16 with int8 weights, which is finer and slower (PyTorch models).",
+        choices=ACTIVATIONS,
+    )
+    """The type of quantized activations: ``int8``, or ``int16`` with zero point 0. Weights are int8 in either case. int16 is finer,
+    takes twice the memory and runs longer."""
+
+    observer: str = option(
+        HISTOGRAM, "Observer that chooses the ranges of activations (PyTorch models).", choices=OBSERVERS
+    )
+    """The observer that chooses the ranges of activations from calibration: ``histogram`` has the smallest squared error,
+    ``minmax`` the smallest and the largest value, ``percentile`` all but 0.01 % of the values, ``entropy`` the smallest
+    divergence. Training has ranges of its own."""
+
+    channels_last: bool | None = None
+    """True: the program takes and returns images with the channels innermost, which saves a transpose at each input and
+    output. None: as the example inputs are in memory. ``run`` accepts either."""
+
+    layer_observers: Sequence[tuple[str, str]] = ()
+    """Other observers for the results of single modules: pairs of a name, which may have wildcards, and an observer."""
+
+    layer_activations: Sequence[tuple[str, str]] = ()
+    """Other types of activations in single modules: pairs of a name, which may have wildcards, and a type. Where two types meet, the
+    values are converted."""
+
+    equalize: bool = False
+    """True multiplies each channel between two layers so that the channels have ranges of like size, and divides the weights of the
+    layer behind. The float model computes the same."""
+
+    smooth: float | None = None
+    """The exponent of SmoothQuant, from 0 to 1, for linear layers: 0.5 divides the difficulty evenly between a layer's inputs and its
+    weights. None: inputs as they are."""
+
+    adaptive_rounding: bool = False
+    """True rounds each weight up or down so that its layer's result is nearest to the float model's on the calibration data."""
+
+    correct_biases: bool = False
+    """True adds to each bias the mean difference that quantization makes on the calibration data."""
+
+    def __post_init__(self) -> None:
+        for name, flag in flags_of(type(self)).items():
+            flag.check(getattr(self, name))
+        if self.train_fn is not None and self.observer != HISTOGRAM:
+            raise InvalidOptionError("observer: training has ranges of its own. Leave observer out with train_fn.")
+        for name in ("keep_float", "layer_observers", "layer_activations"):
+            _check_list(name, getattr(self, name))
+        for _, observer in self.layer_observers:
+            check_choice("layer_observers", observer, OBSERVERS)
+        for _, activations in self.layer_activations:
+            check_choice("layer_activations", activations, ACTIVATIONS)
+        if self.smooth is not None and not 0.0 <= self.smooth <= 1.0:
+            raise InvalidOptionError(f"smooth: it is {self.smooth}; the exponent is from 0 to 1.")
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the options of a quantization file (docs/how-to/find-the-layer.md), which ``openneutron accuracy --repair`` writes.
+
+        Raises:
+            InvalidOptionError: The file can't be read, or has a wrong entry.
+        """
+        return cls(**quantization_file.entries_in(path))
+
+    def to_file(self) -> dict[str, Any]:
+        """Return the entries of a quantization file with these options, for JSON; those at their defaults are left out."""
+        names = changed(self)
+        return quantization_file.entries_of({name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationOptions:
+    """The operators that run on the NPU. All but the first two fields are for PyTorch models only.
+
+    >>> DelegationOptions(operators_not_to_delegate=["aten.relu"]).must_delegate
+    True
+    """
+
+    operators_not_to_delegate: Sequence[str] = ()
+    """Operators (``aten.relu``, ``aten.add.Tensor``), functions (``conv2d (net.py:28)``) and modules
+    (``features.3``) of a PyTorch model that stay on the CPU; ``*``, ``?`` and ``[...]`` are wildcards. Of a
+    ``.tflite``: operators (``CONV_2D``) and names of output tensors. A name that matches nothing is an error."""
+
+    must_delegate: bool = True
+    """True: a model without any operator for the NPU is an error. False: such a model is compiled for the CPU."""
+
+    preserve_ops: Sequence[Any] = ()
+    """Operators (OpOverload) to keep whole where they can be delegated, beside those that the lowering rules keep."""
+
+    allow_no_op_partitions: bool = False
+    """True delegates partitions that only rename values."""
+
+    use_neutron_for_format_conversion: bool = True
+    """True transposes contiguous images at inputs and outputs on the NPU, False in ExecuTorch's runtime."""
+
+    any_runtime: bool = False
+    """True permits CPU fallbacks for which ExecuTorch's runtime on this machine has no kernel, for another runtime that
+    has one. Otherwise such a program is an error, since it would not load here."""
+
+    def __post_init__(self) -> None:
+        _check_list("operators_not_to_delegate", self.operators_not_to_delegate)
+        _check_list("preserve_ops", self.preserve_ops)
+        # Operators themselves are as good as their names.
+        object.__setattr__(self, "operators_not_to_delegate", tuple(map(str, self.operators_not_to_delegate)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataOptions:
+    """The way from calibration data, such as a folder of pictures, to a PyTorch model's inputs.
+
+    >>> DataOptions(preprocess="resize=256,crop=224,mean=0.485:0.456:0.406,std=0.229:0.224:0.225").sample_rate is None
+    True
+    """
+
+    preprocess: str | Callable[[Any], Any] | None = None
+    """The steps from a picture or a sound to the model's input, as the text above; or ``file.py:function``, or a function, that takes
+    a picture of Pillow, or a sound's values, and returns the input. docs/data.md has the steps."""
+
+    sample_rate: int | None = None
+    """The rate in Hz that WAV files are resampled to. None: as they are."""
+
+    calibration_samples: int | None = None
+    """At most so many samples, evenly spread over the data. None: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadingOptions:
+    """The loading of a ``.pt2`` file.
+
+    >>> LoadingOptions(imports=["my_operators"]).trust
+    False
+    """
+
+    trust: bool = False
+    """True permits code in the file to run."""
+
+    imports: Sequence[str] = ()
+    """Modules to import first: those that register the file's classes or operators."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """Files that a compile writes beside its result.
+
+    >>> OutputOptions(kernel_selection="net_kernel_selection.c").intermediates_dir is None
+    True
+    """
+
+    intermediates_dir: str | os.PathLike[str] | None = None
+    """A folder for each partition's files, before and after compiling."""
+
+    kernel_selection: str | os.PathLike[str] | None = None
+    """A C file (``net_kernel_selection.c``) that registers only the kernels that the model calls, for the linker to drop
+    the others; beside it one file for each partition (docs/kernel-selection.md)."""
+
+
+def changed(options: object) -> list[str]:
+    """Return the names of a dataclass's fields that are not at their defaults."""
+    assert dataclasses.is_dataclass(options)
+    return [item.name for item in dataclasses.fields(options) if getattr(options, item.name) != item.default]
+
+
+def with_changes(options: CompileOptions, changes: Mapping[str, Any], function: str) -> CompileOptions:
+    """Return the options with other values. Raises TypeError for an unknown name, as a call of ``function`` does."""
+    for keyword in changes.keys() - flags_of(type(options)).keys():
+        hint = did_you_mean(keyword, flags_of(type(options)))
+        raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'.{hint}")
+    return dataclasses.replace(options, **changes)

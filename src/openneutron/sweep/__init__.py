@@ -1,8 +1,0 @@
-# SPDX-License-Identifier: BSD-3-Clause
-"""One model compiled with every combination of options, in a table that survives interrupts."""
-
-from openneutron.sweep.grid import Point, grid
-from openneutron.sweep.run import Compiling, run
-from openneutron.sweep.table import Row, Table, opened
-
-__all__ = ["Compiling", "Point", "Row", "Table", "grid", "opened", "run"]
