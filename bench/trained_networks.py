@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
 from openneutron.api.pytorch import analyse
@@ -35,6 +34,8 @@ class Accuracy:
 
 def trained(layer: type[nn.LSTM] | type[nn.GRU], epochs: int = EPOCHS) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """Return a network that is trained on the first digits of a seeded order, and all digits and labels in this order."""
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     torch.manual_seed(0)
     order = torch.randperm(len(digits.images))

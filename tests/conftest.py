@@ -19,6 +19,9 @@ from openneutron.targets.target import INT16
 from tests.support import built_once, composite_operators, randomness, stock, tools
 from tests.support.made_networks import TRAINED_MODELS, models_folder
 
+# Python looks for no garbage until the tests are collected: most of the objects that imports make stay.
+gc.disable()
+
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 
@@ -141,9 +144,20 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     return report
 
 
+SLOW = ("matplotlib", "sklearn", "timm", "transformers")
+"""Packages that few tests need, and that take each process up to a second to import."""
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Generator[None, Any, Any]:
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Fail a module that imports a slow package when it is imported itself."""
+    before = sys.modules.keys() & SLOW
     report = yield
+    if report.passed and (slow := sorted((sys.modules.keys() & SLOW) - before)):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{collector.nodeid} imports {', '.join(slow)}. Import it in the tests or fixtures that need it."
+        )
     _fail_in_ci(report)
     return report
 
@@ -154,8 +168,8 @@ def pytest_collection_finish() -> None:
 
     Each compile asks whether any are left out, and Python counts them anew each time, in 30 ms.
     """
-    gc.collect()
     gc.freeze()
     gc.get_freeze_count = cache(gc.get_freeze_count)
     gc.set_threshold(100_000)
+    gc.enable()
     composite_operators.shorten()

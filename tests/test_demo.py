@@ -6,19 +6,20 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 
 from openneutron.cli import main as openneutron_command
-from openneutron.features.demo import digits, main_job
-from openneutron.features.demo.digits import Digits
-from openneutron.features.demo.main_job import Outcome
-from openneutron.features.demo.train import train
 from openneutron.pytorch.source.models.small import CifarNet
 from scripts.json_schema import schema
 from tests.support.json_schema import violations
+
+if TYPE_CHECKING:
+    from openneutron.features.demo.digits import Digits
+    from openneutron.features.demo.main_job import Outcome
 
 TRAINED, TESTED = 64, 12
 
@@ -28,22 +29,34 @@ def silent(step: str, done: int, total: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def data() -> Digits:
-    whole = digits.load(main_job.SEED)
+def main_job() -> Any:
+    """The module of the job, which imports scikit-learn."""
+    from openneutron.features.demo import main_job
+
+    return main_job
+
+
+@pytest.fixture(scope="module")
+def data(main_job: Any) -> Digits:
+    from openneutron.features.demo.digits import Digits, load
+
+    whole = load(main_job.SEED)
     assert len(whole.train) + len(whole.test) == 1797
     return Digits(whole.train[:TRAINED], whole.train_labels[:TRAINED], whole.test[:TESTED], whole.test_labels[:TESTED])
 
 
 @pytest.fixture(scope="module")
-def outcome(data: Digits) -> Outcome:
+def outcome(main_job: Any, data: Digits) -> Outcome:
     """The outcome of the job on a few images."""
+    from openneutron.features.demo.train import train
+
     torch.manual_seed(0)
     model = CifarNet()
     batches = []
     train(model, data.train, data.train_labels, 0, lambda: batches.append(1))
     assert batches and not model.training
     program = main_job.compiled(model, data, silent)
-    return Outcome(data, program, main_job.classify(model, program, data, silent))
+    return main_job.Outcome(data, program, main_job.classify(model, program, data, silent))
 
 
 def test_images_are_of_the_networks_size(data: Digits) -> None:
@@ -51,14 +64,18 @@ def test_images_are_of_the_networks_size(data: Digits) -> None:
     assert float(data.train.min()) == -1 and float(data.train.max()) == 1
 
 
-def test_every_way_of_running_it(outcome: Outcome) -> None:
+def test_every_way_of_running_it(main_job: Any, outcome: Outcome) -> None:
     assert {len(found) for found in outcome.classes.values()} == {TESTED}
     assert torch.equal(outcome.classes[main_job.INT8], outcome.classes[main_job.NPU])
     assert outcome.alike() == TESTED
 
 
 def test_the_command_writes_the_network_and_names_the_next_commands(
-    outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    main_job: Any,
+    outcome: Outcome,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(main_job, "run", lambda qat, progress: outcome)
@@ -82,10 +99,11 @@ def test_the_command_writes_the_network_and_names_the_next_commands(
 def test_without_scikit_learn_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in (digits, main_job):  # as if nothing had imported them
-        package, _, name = module.__name__.rpartition(".")
-        monkeypatch.delitem(sys.modules, module.__name__)
-        monkeypatch.delattr(sys.modules[package], name)
+    from openneutron.features import demo
+
+    for name in ("digits", "main_job"):  # as if nothing had imported them
+        monkeypatch.delitem(sys.modules, f"{demo.__name__}.{name}", raising=False)
+        monkeypatch.delattr(demo, name, raising=False)
     for name in ("sklearn", "sklearn.datasets"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.fake_quantize import disable_fake_quant
@@ -320,6 +319,8 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.usefixtures("one_thread")
 def test_digits_are_read_as_well_as_after_calibration_alone() -> None:
     """On the simulated NPU, on 360 test images, up to 2%: float sums in another order end in another network."""
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     pictures, labels = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 8 - 1, torch.tensor(digits.target)
     train, test = slice(0, 1437), slice(1437, None)
