@@ -15,7 +15,7 @@ from bench import child
 
 TITLE = "Arena, KiB (input and output included)"
 
-# docs/design.md: the most bytes live at once with whole tensors, proved exact; KiB
+# docs/explanation/compiler.md: the most bytes live at once with whole tensors, proved exact; KiB
 PUBLISHED_BOUND = {
     "mobilenet_v2_224_random_int8": 1470.0,
     "mlperf_tiny_vww96_int8": 54.0,

@@ -64,7 +64,7 @@ def check(graph: Graph, file: bytes, least_kib: float, count: int = BUDGETS) -> 
     """At ``count`` budgets from the least to whole tensors; bytes at three of them, each of a search of its own, too.
 
     On chips with tiles, the memory holds constants too, and the next tile beside the one in use: at most half of the unlimited bytes is
-    asked. The search of more than 16 calls in tiles is heuristic (docs/design.md).
+    asked. The search of more than 16 calls in tiles is heuristic (docs/explanation/compiler.md).
     """
     in_tiles = oracle.TARGET.moves_tiles
     slack = 1.01 if in_tiles else 1

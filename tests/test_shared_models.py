@@ -26,7 +26,7 @@ MODELS = {
     "mlperf_tiny_kws_int8": 16000,
     "mlperf_tiny_ad01_int8": 768,
 }
-"""Each model's whole-tensor bound: the most bytes live at once, input and output included (docs/design.md)."""
+"""Each model's whole-tensor bound: the most bytes live at once, input and output included (docs/explanation/compiler.md)."""
 
 RANDOM_INPUTS = 20
 

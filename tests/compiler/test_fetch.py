@@ -32,7 +32,7 @@ def test_kernels_read_no_weights(op: str) -> None:
 
 
 def test_more_memory_never_costs_time_by_a_port_that_copies_in_the_background() -> None:
-    """A port that blocks may take longer (docs/design.md), since schedules are not compared by its time."""
+    """A port that blocks may take longer (docs/explanation/compiler.md), since schedules are not compared by its time."""
     graph = cifarnet()
     least = least_budget(graph, True, "arena")
     reports = [

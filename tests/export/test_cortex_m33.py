@@ -22,7 +22,7 @@ from tests.support.litert_files import graph_file
 from tests.support.tools import required
 
 KWS_TENSORS = 16000
-"""Bytes of keyword spotting's arena without copies, docs/design.md."""
+"""Bytes of keyword spotting's arena without copies, docs/explanation/compiler.md."""
 
 
 def sections(said: str) -> dict[str, int]:

@@ -24,7 +24,7 @@ This page is generated from the tables of the compiler. `openneutron explain MOD
 operator that stays on the CPU, with the limit that the operator exceeds.
 
 Every operator that LiteRT has computes the same bits as LiteRT's int8 or int16 [reference
-kernel](design.md#literts-reference-kernels-are-the-specification). Operators in lower case are this project's own: PyTorch operators are
+kernel](explanation/arithmetic.md#literts-reference-kernels-are-the-specification). Operators in lower case are this project's own: PyTorch operators are
 lowered to them, and no `.tflite` has them.
 
 ## LiteRT operators

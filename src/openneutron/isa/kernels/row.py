@@ -258,7 +258,7 @@ class Packing(Enum):
     """The layout of a constant among the weights, and the array that it holds (compiler/emit/packing.py).
 
     Weights and requantization come in blocks of 8 output channels, whatever the target: the kernels' code has this number in it
-    (docs/design.md, the machine).
+    (docs/explanation/programs.md, the machine).
     """
 
     AS_IT_IS = "the array in C order, little-endian"
