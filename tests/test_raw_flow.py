@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -38,12 +39,15 @@ def test_the_code_of_the_page_runs_and_nothing_is_on_stderr(root: Path, tmp_path
     "command",
     [
         ("openneutron", "compile", "autoencoder", "--quiet", "-o", "made.pte"),
-        ("openneutron.examples.aot_neutron_compile", "-q", "-d", "-m", "autoencoder", "--use_random_dataset"),
+        ("examples.aot_neutron_compile", "-q", "-d", "-m", "autoencoder", "--use_random_dataset"),
     ],
     ids=lambda command: command[0],
 )
-def test_nothing_of_third_parties_is_on_stderr_of_commands(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_nothing_of_third_parties_is_on_stderr_of_commands(
+    command: tuple[str, ...], root: Path, tmp_path: Path
+) -> None:
     arguments = [sys.executable, "-W", "default", "-m", *command]
-    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(list(tmp_path.glob("*.pte"))) == 1

@@ -48,7 +48,6 @@ ALLOWED_OUTSIDE: dict[str, set[str]] = {
 DRIVES_PYTORCH = {
     "api",
     "cli",
-    "examples",
     "features.accuracy",
     "features.demo",
     "features.profile",

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import openneutron
+from examples.aot_neutron_compile import main, parser
 from openneutron.device.converter.kernel_selections import read_selection
 from openneutron.device.pte import methods
-from openneutron.examples.aot_neutron_compile import main, parser
 from openneutron.isa.kernel_selection import called_kernels
 
 

@@ -10,13 +10,11 @@ import pytest
 import torch
 
 import openneutron
+from examples import text_decoder
+from examples.text_decoder import in_executorch, main, on_the_driver, read, real, stream, train, write
 from openneutron.api.pytorch import CompiledModel
 from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError, OpenNeutronError
-from openneutron.examples.text_decoder import corpus
-from openneutron.examples.text_decoder.__main__ import main
-from openneutron.examples.text_decoder.train import train
-from openneutron.examples.text_decoder.write import in_executorch, on_the_driver, read, real, stream, write
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.models.decoder import POSITIONS, TextDecoder
@@ -126,17 +124,17 @@ def test_step_by_step_the_module_computes_what_it_computes_at_once() -> None:
 def test_the_documentation_strings_train_a_decoder(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text('"""Return the\n    number¶."""\ndef f():\n    "Return it."\ndef g(): return 1\n')
-    found = list(corpus.docstrings([file]))
+    found = list(text_decoder.docstrings([file]))
     assert found == ["Return the\nnumber¶.", "Return it."]
-    numbers = corpus.encoded("".join(found) * 20)
-    assert corpus.decoded(numbers.tolist()) == "Return the\nnumber.Return it." * 20
+    numbers = text_decoder.encoded("".join(found) * 20)
+    assert text_decoder.decoded(numbers.tolist()) == "Return the\nnumber.Return it." * 20
     torch.manual_seed(0)
     model = TextDecoder(width=32, blocks=1, positions=24)
     losses: list[float] = []
     train(model, numbers, 100, 0, lambda step, loss: losses.append(loss))
     assert losses[0] > 4 and losses[-1] < 0.5, (losses[0], losses[-1])
-    prompt = corpus.encoded("Return the")
-    assert corpus.decoded(write(model, prompt, 8)) == "\nnumber."
+    prompt = text_decoder.encoded("Return the")
+    assert text_decoder.decoded(write(model, prompt, 8)) == "\nnumber."
 
 
 def test_a_text_longer_than_the_cache_is_refused_before_training(capsys: pytest.CaptureFixture[str]) -> None:

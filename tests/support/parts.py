@@ -34,7 +34,6 @@ PARTS = (
     "features.explorer",
     "features.demo",
     "cli",
-    "examples",
     "__main__",
 )
 """A part imports itself and the parts before it. Of ``device`` and ``features`` each folder is a part."""

@@ -118,7 +118,7 @@ def makers() -> dict[str, Callable[[], Network]]:
     """Return what makes each network, by its group and name; quick ones come first.
 
     shared: the LiteRT files beside the checkout; published: those of ``scripts.published_networks``; built-in: those of
-    ``openneutron.examples``, and the reference networks with states of ``bench`` among them, which are also int16;
+    ``examples``, and the reference networks with states of ``bench`` among them, which are also int16;
     small: those of tests/architectures; suite: those of tests/suites/architectures.
     """
     from bench.reference_networks import NETWORKS as WITH_STATES

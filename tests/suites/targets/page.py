@@ -30,7 +30,7 @@ differ in the checksum of the target's name alone, so that one of them runs.
 Made by `python -m tests.suites.targets --write`, which goes on where an earlier run has stopped and fails where a byte differs. The
 last column has the commit whose compiler a row was measured with; `--again` measures rows anew, `--jobs 2` two networks at a time.
 Groups: `shared`, LiteRT files; `published`, networks with published latencies; `built-in` and `int16`, the networks of
-`openneutron.examples`; `small`, tests/architectures; `suite`, [timm and transformers](architectures.md).
+`examples`; `small`, tests/architectures; `suite`, [timm and transformers](architectures.md).
 
 """
 

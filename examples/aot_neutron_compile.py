@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compile an example network, with the flags of ExecuTorch's ``examples.nxp.aot_neutron_compile``.
 
-``python -m openneutron.examples.aot_neutron_compile --quantize --delegate -m cifar10`` writes ``cifar10_nxp_delegate.pte``
+``python -m examples.aot_neutron_compile --quantize --delegate -m cifar10`` writes ``cifar10_nxp_delegate.pte``
 to the working directory. Data sets and trained weights are not downloaded. Networks have seeded random weights.
 Calibration, training and tests use generated inputs, or those of ``--dataset_path``.
 """
@@ -21,6 +21,8 @@ from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBac
 from torch.export import export
 from torch.fx import GraphModule
 
+from examples import networks
+from examples.networks import Network, Samples
 from openneutron import targets
 from openneutron.api.frame import delegate_calls
 from openneutron.api.lowering import in_words
@@ -28,8 +30,6 @@ from openneutron.device import files
 from openneutron.device.converter import kernel_selections
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutronError
-from openneutron.examples import networks
-from openneutron.examples.networks import Network, Samples
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import NeutronEdgePassManager
 from openneutron.pytorch.edge_passes.remove_additional_quantize_dequantize_nodes_pass import (
@@ -49,7 +49,7 @@ USER_FAULT = 2
 def parser() -> argparse.ArgumentParser:
     """Return the parser for the flags, with the names and defaults of ExecuTorch's example."""
     made = argparse.ArgumentParser(
-        prog="python -m openneutron.examples.aot_neutron_compile", description=(__doc__ or "").split("\n")[0]
+        prog="python -m examples.aot_neutron_compile", description=(__doc__ or "").split("\n")[0]
     )
     add = made.add_argument
     known = ", ".join(networks.names())
