@@ -24,8 +24,7 @@ from torch.fx import GraphModule
 from examples import networks
 from examples.networks import Network, Samples
 from openneutron import targets
-from openneutron.api.frame import delegate_calls
-from openneutron.api.lowering import in_words
+from openneutron.api.frame import delegate_calls, in_words
 from openneutron.device import files
 from openneutron.device.converter import kernel_selections
 from openneutron.device.third_party import suppressed

@@ -26,7 +26,7 @@ from openneutron.features.report.page.compare import Comparison
 from openneutron.features.report.page.data import ReportData
 from openneutron.features.report.repair import RepairReport
 from openneutron.features.report.summary import NOT_SHOWN, ConvertedSummary, Delegated
-from openneutron.ir.diagnostics import OnCpu
+from openneutron.ir.graph import OnCpu
 from openneutron.targets import Number
 
 Schema = dict[str, Any]

@@ -17,7 +17,7 @@ from openneutron import CompileOptions, litert
 from openneutron.cli import main
 from openneutron.compiler import compile_graph
 from openneutron.compiler.search.pareto import Point
-from openneutron.device.cache import fronts, programs
+from openneutron.device.cache import programs
 from openneutron.device.cache.programs import key_of, read, written
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import Graph
@@ -178,13 +178,13 @@ def test_pareto_searches_a_model_once(
 ) -> None:
     path, searched = tmp_path / "net.tflite", []
     path.write_bytes(litert.write(cifarnet()))
-    inner = fronts.pareto
+    inner = programs.pareto
 
     def counted(graph: Graph, *others: Any) -> Any:
         searched.append(graph.name)
         return inner(graph, *others)
 
-    monkeypatch.setattr(fronts, "pareto", counted)
+    monkeypatch.setattr(programs, "pareto", counted)
     command, cached = ["pareto", str(path), "--json"], ["--cache", str(tmp_path / "cache")]
     texts = []
     for arguments in (command, [*command, *cached], [*command, *cached], [*command, *cached, "--effort", "high"]):
@@ -196,6 +196,6 @@ def test_pareto_searches_a_model_once(
 
 def test_points_survive_their_entry() -> None:
     points = (Point(1024, 50), Point(2048, 40))
-    assert fronts.read(fronts.written(points)) == points
+    assert programs.read_front(programs.written_front(points)) == points
     for wrong in (b"", b"[[1]]", b"[1]", b"{}}"):
-        assert fronts.read(wrong) is None
+        assert programs.read_front(wrong) is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from openneutron.compiler import Compiled, compile_graph
-from openneutron.device.cache import fronts, programs
+from openneutron.device.cache import programs
 from tests.support import oracle, random_graphs
 
 
@@ -35,7 +35,7 @@ def parts() -> tuple[dict[str, Any], bytes]:
 )
 def test_json_of_another_form(header: bytes) -> None:
     assert programs.read(entry(header, parts()[1]), made().graph) is None
-    assert fronts.read(header) is None
+    assert programs.read_front(header) is None
 
 
 def test_a_field_of_another_type() -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.device.cache import Store, opened
-from openneutron.device.cache.store import ABANDONED_SECONDS
+from openneutron.device.cache import ABANDONED_SECONDS, Store, opened
 from openneutron.errors import InvalidOptionError
 
 KEY, OTHER = "0" * 64, "1" * 64

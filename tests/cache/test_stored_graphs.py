@@ -8,9 +8,9 @@ import json
 import numpy as np
 import pytest
 
-from openneutron.device.cache.digests import Digest, add_graph
+from openneutron.device.cache import Digest, add_graph
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant, per_tensor
-from openneutron.ir.stored import read, written
+from openneutron.ir.graph import read, written
 from scripts.published_networks import cifarnet
 
 

@@ -15,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from openneutron.cli.parameters import of_flags
+from openneutron.cli.options import of_flags
 from openneutron.compiler import CompileOptions
 from openneutron.device.converter import get
 from openneutron.errors import InvalidOptionError, InvalidTargetError

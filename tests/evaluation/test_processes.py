@@ -13,7 +13,7 @@ import pytest
 import openneutron
 from openneutron.api.evaluate import inputs
 from openneutron.api.litert import CompiledLiteRTModel
-from openneutron.device.cache.digests import LIBRARIES, code
+from openneutron.device.cache import LIBRARIES, code
 from openneutron.errors import InvalidOptionError
 from openneutron.features.evaluation import Evaluation, processes
 from openneutron.features.evaluation.job import Job, evaluated

@@ -28,7 +28,7 @@ from openneutron.api.load import load
 from openneutron.cli.disasm import programs as listed
 from openneutron.compiler import compile_graph
 from openneutron.device import pte
-from openneutron.device.cache import fronts, programs
+from openneutron.device.cache import programs
 from openneutron.device.mixed import FileSimulator, compile_file
 from openneutron.errors import OpenNeutronError
 from openneutron.features.export.read import read_pte, read_tflite
@@ -134,7 +134,7 @@ def use(name: str, data: bytes, running: bool) -> None:
         found = programs.read(data, graph)
         if found is not None:
             str(found.report)
-        fronts.read(data)
+        programs.read_front(data)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name

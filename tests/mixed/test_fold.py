@@ -10,7 +10,7 @@ import pytest
 
 from openneutron import litert
 from openneutron.device.mixed import CompiledFile, FileSimulator, compile_file
-from openneutron.device.mixed.fold import folded
+from openneutron.device.mixed.tables import folded
 from openneutron.features.report import of_compiled_file
 from openneutron.features.report.text import summary_rows
 from tests.support.litert_files import BUILTIN, FileBuilder

@@ -7,7 +7,7 @@ import numpy as np
 
 from openneutron import litert
 from openneutron.device.mixed import FileSimulator, compile_file
-from openneutron.device.mixed.fold import with_known_shapes
+from openneutron.device.mixed.tables import with_known_shapes
 from tests.support.litert_files import BUILTIN, FileBuilder, mixed_file
 
 

@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.compiler.select.select import Refused
 from openneutron.errors import InvalidOptionError
-from openneutron.ir.diagnostics import Fallback
+from openneutron.ir.graph import Fallback
 from openneutron.options import DelegationOptions
 from openneutron.pytorch import neutron_partitioner
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec

@@ -20,7 +20,7 @@ from openneutron.features.report.advice import Advice, Compiled, Cost, advice, a
 from openneutron.features.report.page.data import LayerAccuracy, ReportData
 from openneutron.features.report.page.findings import findings
 from openneutron.features.report.pareto import BudgetPoint
-from openneutron.ir.diagnostics import OnCpu
+from openneutron.ir.graph import OnCpu
 from scripts.published_networks import cifarnet
 
 

@@ -13,7 +13,7 @@ from openneutron.device.mixed import compile_file
 from openneutron.features.report import PartitionSummary, of_compiled_file
 from openneutron.features.report.summary import folded
 from openneutron.features.report.text import calls_table, plain, summary_rows
-from openneutron.ir.diagnostics import OnCpu
+from openneutron.ir.graph import OnCpu
 from openneutron.options import QuantizationOptions
 from tests.support.litert_files import mixed_file
 

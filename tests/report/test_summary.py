@@ -20,7 +20,7 @@ from openneutron.features.report.memory_map import memory_table
 from openneutron.features.report.sweep import sweep_table
 from openneutron.features.report.text import calls_table, on_cpu_table, plain, summary_rows
 from openneutron.features.report.units import count_text, duration_text, size_text
-from openneutron.ir.diagnostics import OnCpu
+from openneutron.ir.graph import OnCpu
 from tests.support.litert_files import mixed_file
 from tests.support.oracle import TARGET
 from tests.support.random_images import image_graph

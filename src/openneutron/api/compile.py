@@ -26,11 +26,12 @@ from openneutron.options import (
     OutputOptions,
     Progress,
     QuantizationOptions,
+    as_group,
     budget_bytes,
     changed,
     silent,
+    suggestion,
 )
-from openneutron.options.groups import as_group, suggestion
 
 if TYPE_CHECKING:
     from torch import nn

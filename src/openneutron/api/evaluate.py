@@ -16,7 +16,7 @@ from openneutron import litert
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.api.load import LoadedFile
 from openneutron.device import pte
-from openneutron.device.cache.digests import LIBRARIES, Digest, code
+from openneutron.device.cache import LIBRARIES, Digest, code
 from openneutron.device.data import ModelInput, Sample, Source
 from openneutron.device.data import source as source_of
 from openneutron.device.data.python_function import parsed

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from openneutron import litert
-from openneutron.api.copies import Copied
+from openneutron.api.result import Copied
 from openneutron.compiler.cost.host import HostOperator
 from openneutron.compiler.legalize.partition import operator_title
 from openneutron.device import pte

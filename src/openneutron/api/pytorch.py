@@ -19,10 +19,9 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from openneutron.api import cached_model
+from openneutron.api import unquantized
 from openneutron.api.compile import compile
-from openneutron.api.frame import Frame, backend_config
-from openneutron.api.lowering import in_words, keep_state, lowered
+from openneutron.api.frame import Frame, backend_config, in_words, keep_state, lowered
 from openneutron.api.result import CompiledResult
 from openneutron.api.unquantized import Unquantized
 from openneutron.device.cache import current
@@ -321,21 +320,21 @@ def _made_with_cache(
 ) -> _Made:
     """Return the compiled model, with the work that the cache of the compile that runs has."""
     store = current()
-    if store is None or not cached_model.has_key(asked, options, delegation):
+    if store is None or not unquantized.has_key(asked, options, delegation):
         return _made(asked, specs, delegation)
     with step("Looking up the model"):
         asked = asked.with_all_samples()
-        key = cached_model.key_of(asked, options, delegation)
-        found = cached_model.load(store, key)
+        key = unquantized.key_of(asked, options, delegation)
+        found = unquantized.load(store, key)
     if found is None:
         made = _made(asked, specs, delegation)
         with suppressed(), step("Writing"):
-            cached_model.save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer, made.outputs)
+            unquantized.save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer, made.outputs)
         return made
     parts = recompiled(found.partitions, decode(specs))
     with suppressed(), in_words(asked.name, "write"), step("Writing"):
         buffer = found.frame.to_bytes([part.payload for part in parts], specs)
-    quantizing = partial(cached_model.quantized_later, store, key, asked, options, delegation)
+    quantizing = partial(unquantized.quantized_later, store, key, asked, options, delegation)
     return _Made(buffer, found.delegation, found.frame, parts, cache(quantizing), found.outputs)
 
 

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import os
+import pickle
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
-from openneutron.api.copies import Copied
 from openneutron.device import files
 from openneutron.features.report.notebook import ShownModel
 from openneutron.features.report.text import one_line
@@ -20,6 +23,43 @@ if TYPE_CHECKING:
     from openneutron.features.report import Summary
     from openneutron.features.report.advice import Advice
     from openneutron.features.report.page.data import Measured, ReportData
+
+
+class Copied:
+    """A frozen dataclass that can be copied and pickled. A copy has a state of its own, as before the first run."""
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return the fields for a pickle, by name."""
+        assert dataclasses.is_dataclass(self)
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+
+    def __copy__(self) -> Self:
+        assert dataclasses.is_dataclass(self)
+        return dataclasses.replace(self)
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self.__copy__()  # nothing in it changes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        data = io.BytesIO()
+        _Pickler(data, pickle.HIGHEST_PROTOCOL).dump(self.as_fields())
+        return _unpickled, (type(self), data.getvalue())
+
+
+def _unpickled(kind: type[Any], data: bytes) -> Any:
+    return kind(**pickle.loads(data))
+
+
+def _read_only(found: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(found)  # its class has no name that a pickle can hold
+
+
+class _Pickler(pickle.Pickler):
+    """A pickler that accepts the read-only mappings of graphs and programs."""
+
+    def reducer_override(self, item: object) -> Any:
+        """Return what a read-only mapping is made of again."""
+        return (_read_only, (dict(item),)) if isinstance(item, MappingProxyType) else NotImplemented
 
 
 class CompiledResult(Copied, ShownModel):

@@ -10,7 +10,7 @@ import typer
 
 from openneutron import litert
 from openneutron.cli import output
-from openneutron.cli.standard_input import given_file
+from openneutron.cli.model_source import given_file
 from openneutron.device import pte
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program, decode, listing, payload, rows

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from openneutron.cli import output
 from openneutron.cli.disasm import programs
-from openneutron.cli.standard_input import given_file
+from openneutron.cli.model_source import given_file
 from openneutron.device import files
 from openneutron.device.converter import kernel_selections
 from openneutron.features.report.fitted import facts

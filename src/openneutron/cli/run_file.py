@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from openneutron.cli import output
-from openneutron.cli.standard_input import given_file
+from openneutron.cli.model_source import given_file
 from openneutron.device import files, pte
 from openneutron.device.data.arrays import load_array
 from openneutron.device.data.samples import describe

@@ -20,8 +20,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidModelError
 from openneutron.litert import interpreter_child
-from openneutron.litert.check import operator_name
-from openneutron.litert.read import unpack
+from openneutron.litert.read import operator_name, unpack
 
 CHILD = Path(interpreter_child.__file__)
 

@@ -16,8 +16,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program
-from openneutron.litert.check import operator_name
-from openneutron.litert.read import LiteRTModel, places, unpack
+from openneutron.litert.read import LiteRTModel, operator_name, places, unpack
 from openneutron.litert.write import copied, pack, prune
 
 CUSTOM_CODE = b"NeutronGraph"

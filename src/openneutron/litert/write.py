@@ -13,9 +13,8 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidModelError
 from openneutron.ir import Graph, Node, Tensor
-from openneutron.litert.check import CUSTOM, DTYPE_OF_LITERT, operator_name
 from openneutron.litert.expand import expanded
-from openneutron.litert.read import FILE_IDENTIFIER, places
+from openneutron.litert.read import CUSTOM, DTYPE_OF_LITERT, FILE_IDENTIFIER, operator_name, places
 from openneutron.ops import BY_NAME, Attribute, Role
 
 LITERT_OF_DTYPE = {dtype: code for code, dtype in DTYPE_OF_LITERT.items()}

@@ -5,15 +5,17 @@ quantization, delegation, loading and outputs of a model."""
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import json
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
 from openneutron import targets
 from openneutron.errors import InvalidOptionError
-from openneutron.options import quantization_file
 from openneutron.options.flags import (
     check_choice,
     did_you_mean,
@@ -308,12 +310,12 @@ class QuantizationOptions:
         Raises:
             InvalidOptionError: The file can't be read, or has a wrong entry.
         """
-        return cls(**quantization_file.entries_in(path))
+        return cls(**entries_in(path))
 
     def to_file(self) -> dict[str, Any]:
         """Return the entries of a quantization file with these options, for JSON; those at their defaults are left out."""
         names = changed(self)
-        return quantization_file.entries_of({name: getattr(self, name) for name in names})
+        return entries_of({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,3 +416,123 @@ def with_changes(options: CompileOptions, changes: Mapping[str, Any], function: 
         hint = did_you_mean(keyword, flags_of(type(options)))
         raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'.{hint}")
     return dataclasses.replace(options, **changes)
+
+
+FILE_VERSION = 1
+
+FILE_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "keep_float": (lambda value: _is_list(value, str), "a list of names"),
+    "activations": (lambda value: isinstance(value, str), "a text"),
+    "layer_activations": (lambda value: _is_pairs(value), "a list of pairs of a name and a type"),
+    "observer": (lambda value: isinstance(value, str), "a text"),
+    "layer_observers": (lambda value: _is_pairs(value), "a list of pairs of a name and an observer"),
+    "equalize": (lambda value: isinstance(value, bool), "true or false"),
+    "smooth": (
+        lambda value: value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)),
+        "a number",
+    ),
+    "adaptive_rounding": (lambda value: isinstance(value, bool), "true or false"),
+    "correct_biases": (lambda value: isinstance(value, bool), "true or false"),
+}
+"""The entries beside the version: fields of QuantizationOptions, with a check and its words."""
+
+
+def _is_list(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+
+def _is_pairs(value: Any) -> bool:
+    return _is_list(value, list) and all(len(item) == 2 and _is_list(item, str) for item in value)
+
+
+def _checked(subject: str, found: Any) -> dict[str, Any]:
+    """Return the fields of QuantizationOptions that a file gives. Raises InvalidOptionError for a wrong entry."""
+    if not isinstance(found, dict):
+        raise InvalidOptionError(f"{subject}: it holds a {type(found).__name__}; a JSON object is needed here.")
+    if found.get("version") != FILE_VERSION:
+        raise InvalidOptionError(
+            f"{subject}: its version is {found.get('version')!r}; this release reads {FILE_VERSION}. Make the file again."
+        )
+    given = {name: value for name, value in found.items() if name != "version"}
+    for name, value in given.items():
+        if name not in FILE_ENTRIES:
+            raise InvalidOptionError(f"{subject}: '{name}' is unknown.{did_you_mean(name, FILE_ENTRIES)}")
+        is_valid, words = FILE_ENTRIES[name]
+        if not is_valid(value):
+            raise InvalidOptionError(f"{subject}: '{name}' is {value!r}; it must be {words}.")
+    return {
+        name: tuple(tuple(item) if isinstance(item, list) else item for item in value)
+        if isinstance(value, list)
+        else value
+        for name, value in given.items()
+    }
+
+
+def entries_in(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the fields of QuantizationOptions that a file gives. Raises InvalidOptionError where the file can't be read, or has a
+    wrong entry."""
+    subject = f"quantization file '{os.fspath(path)}'"
+    try:
+        found = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        words = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidOptionError(f"{subject}: it can't be read: {words}. Give a JSON file.") from error
+    return _checked(subject, found)
+
+
+def entries_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a file with these fields; fields that a file has no entry for are left out."""
+    plain = json.loads(json.dumps({name: value for name, value in fields.items() if name in FILE_ENTRIES}))
+    return {"version": FILE_VERSION, **plain}
+
+
+GROUPS: Mapping[str, type] = {
+    "options": CompileOptions,
+    "quantization": QuantizationOptions,
+    "delegation": DelegationOptions,
+    "data": DataOptions,
+    "loading": LoadingOptions,
+    "outputs": OutputOptions,
+}
+"""The parameters whose values are objects with options, and the classes of these objects."""
+
+
+def suggestion(keyword: str, parameters: Collection[str]) -> str:
+    """Return the end of a message about an unknown keyword: the object that the keyword belongs to, or the nearest
+    known one; empty where none is near.
+
+    >>> suggestion("sram_buget", ["options", "name"])
+    ' Did you mean options=CompileOptions(sram_budget=...)?'
+    """
+    known = {parameter: parameter for parameter in parameters}
+    for parameter, group in GROUPS.items():
+        if parameter in parameters:
+            known |= {item.name: f"{parameter}={group.__name__}({item.name}=...)" for item in dataclasses.fields(group)}
+    if keyword in known:
+        return f" Pass {known[keyword]}."
+    near = difflib.get_close_matches(keyword, known, 1)
+    return f" Did you mean {known[near[0]]}?" if near else ""
+
+
+def as_group(parameter: str, given: Any) -> Any:
+    """Return the value of a parameter as its object with options; a dict has the options by name.
+
+    Raises InvalidOptionError for an unknown option in a dict, and for a value of another type.
+
+    >>> as_group("data", {"sample_rate": 16000}).sample_rate
+    16000
+    """
+    group = GROUPS[parameter]
+    if isinstance(given, group):
+        return given
+    if not isinstance(given, Mapping):
+        raise InvalidOptionError(
+            f"{parameter}: it is a {type(given).__name__}. Pass openneutron.{group.__name__}(...)."
+        )
+    known = [item.name for item in dataclasses.fields(group)]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            hint = f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(known)}."
+            raise InvalidOptionError(f"{parameter}: '{name}' is no field of {group.__name__}. {hint}")
+    return group(**given)

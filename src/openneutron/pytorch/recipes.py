@@ -31,8 +31,7 @@ from executorch.export import (
 from torch.fx import GraphModule
 
 from openneutron.errors import InvalidOptionError
-from openneutron.options import FLOAT32, CompileOptions, DelegationOptions, QuantizationOptions
-from openneutron.options.groups import suggestion
+from openneutron.options import FLOAT32, CompileOptions, DelegationOptions, QuantizationOptions, suggestion
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass

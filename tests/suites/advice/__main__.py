@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from openneutron.device.cache.records import record
+from openneutron.device.cache import record
 from openneutron.device.files import write
 from tests.suites.advice.followed import Followed, followed, middle_budget, report
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from openneutron import litert
-from openneutron.ir import Graph, stored
+from openneutron.ir import Graph
+from openneutron.ir import graph as graph_module
 from openneutron.options import INT8, INT16
 from scripts.published_networks import cifarnet, mobilenet_v1
 from tests.support.made_networks import models_folder
@@ -33,13 +34,13 @@ class Network:
 
     def to_bytes(self) -> bytes:
         """Return the network as data."""
-        return pickle.dumps(([stored.written(graph) for graph in self.graphs], self.on_cpu))
+        return pickle.dumps(([graph_module.written(graph) for graph in self.graphs], self.on_cpu))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Network:
         """Return the network of ``to_bytes``."""
         graphs, on_cpu = pickle.loads(data)
-        return cls(tuple(stored.read(*graph) for graph in graphs), on_cpu)
+        return cls(tuple(graph_module.read(*graph) for graph in graphs), on_cpu)
 
     @property
     def has_own_operators(self) -> bool:

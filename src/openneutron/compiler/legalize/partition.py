@@ -18,10 +18,10 @@ from openneutron import ops
 from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.legalize.legalize import rename_identities, take_apart
 from openneutron.ir import DType, Graph, Node, QuantParams, State, Tensor
-from openneutron.ir.diagnostics import OnCpu
+from openneutron.ir.graph import OnCpu
 from openneutron.ops import BY_NAME
+from openneutron.ops.elementwise import narrowing_reason
 from openneutron.ops.shape import VIEWS
-from openneutron.ops.wide_elements import narrowing_reason
 from openneutron.targets import Target
 
 OFFSET = 128

@@ -1,6 +1,261 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Results of earlier compiles in a folder, under hashes of all that they depend on."""
 
-from openneutron.device.cache.store import Store, caching, current, opened
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import time
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from openneutron.device import files
+from openneutron.errors import InvalidOptionError
+from openneutron.ir import Graph, Tensor
+
+PACKAGE = Path(__file__).parents[2]
+
+LIBRARIES = ("numpy", "ortools")
+"""The packages of others whose results a compiled program depends on."""
+
+
+class Digest:
+    """A SHA-256 of a sequence of parts. Each part goes in with its length, so that no two sequences are the same bytes."""
+
+    def __init__(self, *parts: str) -> None:
+        import hashlib  # here, since it loads OpenSSL, which most compiles do without
+
+        self._hash = hashlib.sha256()
+        for part in parts:
+            self.add(part.encode())
+
+    def add(self, part: bytes) -> None:
+        self._hash.update(len(part).to_bytes(8, "little"))
+        self._hash.update(part)
+
+    def hex(self) -> str:
+        """Return the hash in hexadecimal digits."""
+        return self._hash.hexdigest()
+
+
+@cache
+def code(*libraries: str) -> str:
+    """Return a text that is another one where this package's code, Python or one of these packages is another."""
+    import platform
+
+    digest = Digest(platform.python_version(), platform.machine())
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.add(path.relative_to(PACKAGE).as_posix().encode())
+        digest.add(path.read_bytes())
+    return json.dumps([digest.hex(), *versions(libraries)])
+
+
+def versions(libraries: Iterable[str]) -> list[str]:
+    """Return the installed versions; an empty text for a package that is not installed."""
+    # Imported here: most compiles have no cache, and the import takes as long as the compile of a small model.
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for name in libraries:
+        try:
+            found.append(version(name))
+        except PackageNotFoundError:
+            found.append("")
+    return found
+
+
+def add_graph(digest: Digest, graph: Graph) -> None:
+    """Add all of a graph that a program depends on. The name of the graph, and the sources of its nodes, are for messages
+    alone."""
+    digest.add(repr((graph.inputs, graph.outputs)).encode())
+    for state in graph.states:
+        initial = None if state.initial is None else state.initial.tobytes()
+        digest.add(repr((state.tensor, state.update, initial)).encode())
+    for node in graph.nodes:
+        digest.add(repr((node.op, node.inputs, node.outputs, sorted(node.attrs.items()))).encode())
+    for name in sorted(graph.tensors):
+        _add_tensor(digest, graph.tensors[name])
+
+
+def _add_tensor(digest: Digest, tensor: Tensor) -> None:
+    digest.add(repr((tensor.name, tensor.shape, tensor.dtype.value, _quantization(tensor))).encode())
+    digest.add(b"" if tensor.data is None else tensor.data.tobytes())
+
+
+def _quantization(tensor: Tensor) -> object:
+    return None if tensor.quant is None else (tensor.quant.scales, tensor.quant.zero_points, tensor.quant.axis)
+
+
+UNREADABLE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,  # also RecursionError, of deeply nested JSON
+    StopIteration,
+    struct.error,
+    TypeError,
+    ValueError,
+)
+"""The exceptions of code that reads an entry whose content has another form."""
+
+Record = TypeVar("Record")
+
+
+def record(kind: type[Record], facts: Any) -> Record:
+    """Return the dataclass of these fields, with tuples for JSON's lists.
+
+    Raises TypeError where a field is unknown, missing, or of another type than the dataclass states.
+    """
+    key: Any = kind
+    wanted = _types(key)
+    if not isinstance(facts, dict) or not facts.keys() <= wanted.keys():
+        raise TypeError(f"{kind.__name__}: it has other fields")
+    return kind(**{name: _value(wanted[name], value) for name, value in facts.items()})
+
+
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {item.name: hints[item.name] for item in fields(kind)}
+
+
+def _value(wanted: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in arguments:
+            return None
+        return _value(next(kind for kind in arguments if kind is not type(None)), value)
+    if origin is tuple:
+        if not isinstance(value, list) or (arguments[-1] is not ... and len(value) != len(arguments)):
+            raise TypeError(f"{value!r:.40} is no {wanted}")
+        kinds = [arguments[0]] * len(value) if arguments[-1] is ... else arguments
+        return tuple(_value(kind, item) for kind, item in zip(kinds, value, strict=True))
+    if origin is Mapping:
+        if not isinstance(value, dict):
+            raise TypeError(f"{value!r:.40} is no {wanted}")
+        return {key: _value(arguments[1], item) for key, item in value.items()}
+    if is_dataclass(wanted) and isinstance(wanted, type):
+        return record(wanted, value)
+    accepted = (float, int) if wanted is float else (wanted,)
+    if type(value) not in accepted:
+        raise TypeError(f"{value!r:.40} is no {wanted}")
+    return value
+
+
+MAGIC = b"openneutron cache 1\n"
+DIGEST_BYTES = 32
+
+LIMIT_BYTES = 1 << 30
+"""The bytes of all entries, at most. The entries that were used least recently go first."""
+
+ABANDONED_SECONDS = 3600
+"""The age from which on a temporary file is one that a killed process left."""
+
+_ENTRY = re.compile(r"[0-9a-f]{64}\.[a-z]+")
+_TEMPORARY = re.compile(rf"\.[0-9a-f]{{{files.SHORT}}}\.\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The entries in a folder. Files of other names in it are left alone."""
+
+    folder: Path
+    limit_bytes: int = LIMIT_BYTES
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """Return the content of an entry; None where the entry is absent or damaged.
+
+        Args:
+            kind: What the entry is, a word.
+            key: The SHA-256 of all that the content depends on, in hexadecimal digits.
+        """
+        path = self._path(kind, key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        start = len(MAGIC) + DIGEST_BYTES
+        content = data[start:]
+        if data[:start] != MAGIC + _sha256(content):
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        return content
+
+    def put(self, kind: str, key: str, content: bytes) -> None:
+        """Write an entry, where the folder takes it, and remove those used least recently beyond the limit."""
+        data = MAGIC + _sha256(content) + content
+        with suppress(InvalidOptionError):
+            files.write({self._path(kind, key): data})
+        self._trim()
+
+    def _path(self, kind: str, key: str) -> Path:
+        return self.folder / f"{key}.{kind}"
+
+    def _trim(self) -> None:
+        entries: list[tuple[float, int, Path]] = []
+        with suppress(OSError):
+            for path in self.folder.iterdir():
+                with suppress(OSError):  # gone since, by another process
+                    if _ENTRY.fullmatch(path.name):
+                        entries.append((path.stat().st_mtime, path.stat().st_size, path))
+                    elif _TEMPORARY.fullmatch(path.name) and path.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+                        path.unlink()
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries):
+            if total <= self.limit_bytes:
+                return
+            with suppress(OSError):
+                path.unlink()
+            total -= size
+
+
+def opened(folder: str | os.PathLike[str]) -> Store:
+    """Return the entries in a folder, which is made where it is absent.
+
+    Raises InvalidOptionError where the path is no folder, or files in it can't be read and written.
+    """
+    path = Path(folder)
+    try:
+        files.make_folder(path)
+    except InvalidOptionError as error:
+        raise InvalidOptionError(f"cache: {error}") from error
+    return Store(path)
+
+
+_STORE: ContextVar[Store | None] = ContextVar("openneutron_cache", default=None)
+"""The cache of the compile that runs. ExecuTorch calls the backend, and passes nothing on to it."""
+
+
+@contextmanager
+def caching(store: Store | None) -> Iterator[None]:
+    """Keep the results of what runs inside in this cache, and take those that it has."""
+    token = _STORE.set(store)
+    try:
+        yield
+    finally:
+        _STORE.reset(token)
+
+
+def current() -> Store | None:
+    """Return the cache of the compile that runs; None where it has none."""
+    return _STORE.get()
+
+
+def _sha256(content: bytes) -> bytes:
+    import hashlib  # here, since it loads OpenSSL, which most compiles do without
+
+    return hashlib.sha256(content).digest()
+
 
 __all__ = ["Store", "caching", "current", "opened"]

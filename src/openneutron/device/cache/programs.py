@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from openneutron.compiler import Compiled, CompileOptions, Prepared, Report, compile_prepared
-from openneutron.device.cache.digests import LIBRARIES, Digest, add_graph, code
-from openneutron.device.cache.records import UNREADABLE, record
-from openneutron.device.cache.store import current
+from openneutron.compiler.search.pareto import Point, pareto
+from openneutron.device.cache import LIBRARIES, UNREADABLE, Digest, add_graph, code, current, record
 from openneutron.errors import InvalidProgramError
 from openneutron.ir import Graph
 from openneutron.isa import Program
@@ -74,4 +73,38 @@ def read(data: bytes, graph: Graph) -> Compiled | None:
             return None
         return Compiled(program, graph, record(Report, facts["report"]))
     except (*UNREADABLE, InvalidProgramError):
+        return None
+
+
+FRONT = "front"
+
+
+def front(graph: Graph, target: Target, options: CompileOptions) -> tuple[Point, ...]:
+    """Return ``pareto`` of a graph, from the cache of the compile that runs where that has it."""
+    store = current()
+    if store is None:
+        return pareto(graph, target, options)
+    values = json.dumps(options.to_dict(), sort_keys=True, default=operator.index)
+    digest = Digest(FRONT, code(*LIBRARIES), repr(target), values)
+    add_graph(digest, graph)
+    key = digest.hex()
+    data = store.get(FRONT, key)
+    found = None if data is None else read_front(data)
+    if found is None:
+        found = pareto(graph, target, options)
+        store.put(FRONT, key, written_front(found))
+    return found
+
+
+def written_front(points: tuple[Point, ...]) -> bytes:
+    """Return the entry of a graph's points."""
+    return json.dumps([(int(point.sram_bytes), int(point.cycles)) for point in points]).encode()
+
+
+def read_front(data: bytes) -> tuple[Point, ...] | None:
+    """Return the points of an entry; None where the entry cannot be read by this version."""
+    try:
+        points = tuple(Point(*map(int, item)) for item in json.loads(data))
+        return points or None
+    except UNREADABLE:
         return None

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from openneutron.device.data.samples import Label, ModelInput, Sample, describe
-from openneutron.device.data.unusable import Complaint, UnusableError, problems_of
+from openneutron.device.data.samples import Complaint, Label, ModelInput, Sample, UnusableError, describe, problems_of
 from openneutron.device.files import FOLDER, obstacle
 from openneutron.errors import InvalidOptionError
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 
 import difflib
 import math
+import wave
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from openneutron.errors import InvalidOptionError
+import numpy as np
+
+from openneutron.device.data.arrays import fitted
+from openneutron.device.data.samples import ModelInput, UnusableError
+from openneutron.errors import InvalidOptionError, MissingToolError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "box", "hamming", "lanczos")
 """Pillow's filters. All but ``nearest`` average over the source's pixels where a picture becomes smaller."""
@@ -148,6 +158,147 @@ def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
     return read
 
 
+BYTES = (1, 2, 3, 4)
+"""The bytes of one value in PCM files that are read: 8, 16, 24 and 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The facts of a WAV file. ``frames`` has one value for each channel."""
+
+    rate: int
+    channels: int
+    width_bytes: int
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class SoundSteps:
+    """The steps from a WAV file to a model's input.
+
+    The values are between -1 and 1: 16 bits are divided by 32,768. Channels are averaged for a model of one channel. The model's
+    input is ``[1, values]`` or ``[1, channels, values]``.
+    """
+
+    steps: Preprocess
+    wanted: ModelInput
+    rate: int | None
+
+    @classmethod
+    def of(cls, steps: Preprocess, wanted: ModelInput, rate: int | None, option: str) -> SoundSteps:
+        """Return the steps. Raises InvalidOptionError where the input is no sound."""
+        if len(wanted.shape) not in (2, 3) or wanted.shape[0] != 1:
+            raise InvalidOptionError(
+                f"{option}: WAV files are for a model that takes [1, values] or [1, channels, values]; this one takes {wanted}. Give a "
+                "function that makes its input: --preprocess file.py:function."
+            )
+        made = cls(steps, wanted, rate)
+        check_channels(steps, made.channels, option)
+        return made
+
+    @property
+    def channels(self) -> int:
+        """Return the channels that the model takes."""
+        return self.wanted.shape[1] if len(self.wanted.shape) == 3 else 1
+
+    def check(self, path: Path) -> None:
+        """Check a file's header. Raises UnusableError where it is no WAV file, or does not fit the model."""
+        self._check(header(path))
+
+    def _check(self, found: Header) -> None:
+        if found.channels != self.channels and self.channels != 1:
+            raise UnusableError(f"it has {found.channels} channels; the model takes {self.channels}")
+        if self.rate is not None and found.rate != self.rate:
+            resampler()
+        length = resampled_length(found, self.rate) if self.steps.length is None else self.steps.length
+        if length != self.wanted.shape[-1]:
+            after = f" at {self.rate:,} Hz" if self.rate not in (None, found.rate) else ""
+            raise UnusableError(f"it has {length:,} values{after}; the model takes {self.wanted.shape[-1]:,}")
+
+    def __call__(self, path: Path) -> np.ndarray:
+        """Return the model's input. Raises UnusableError where the file does not fit."""
+        found = header(path)
+        self._check(found)
+        values = read(path, self.rate)
+        if self.channels == 1:
+            values = values.mean(1, keepdims=True)
+        if self.steps.length is not None:
+            values = values[: self.steps.length]
+            values = np.pad(values, ((0, self.steps.length - len(values)), (0, 0)))
+        values = normalized(values.astype(np.float32), self.steps, Fraction(1))
+        return fitted(values.T.reshape(self.wanted.shape), self.wanted)
+
+
+def resampled_length(found: Header, rate: int | None) -> int:
+    """Return the number of values for each channel after the resampling, rounded up."""
+    return found.frames if rate is None else math.ceil(Fraction(found.frames * rate, found.rate))
+
+
+def header(path: Path) -> Header:
+    """Return the facts of a WAV file. Raises UnusableError where it is no PCM file."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            made = Header(file.getframerate(), file.getnchannels(), file.getsampwidth(), file.getnframes())
+    except (wave.Error, EOFError, OSError) as error:
+        raise UnusableError(f"it is no WAV file with PCM values: {str(error) or 'it is too short'}") from error
+    if made.width_bytes not in BYTES or not made.rate:
+        raise UnusableError(
+            f"it has {8 * made.width_bytes} bits per value at {made.rate} Hz; 8, 16, 24 and 32 bits are read"
+        )
+    return made
+
+
+def read(path: Path, rate: int | None) -> np.ndarray:
+    """Return a WAV file's values as float64[values, channels] between -1 and 1, at another rate where one is given.
+
+    Raises UnusableError where the file is damaged, MissingToolError where the resampling takes SciPy and SciPy is not installed.
+    """
+    found = header(path)
+    with wave.open(str(path), "rb") as file:
+        data = file.readframes(found.frames)
+    if len(data) != found.frames * found.channels * found.width_bytes:
+        raise UnusableError(f"it is truncated: its header states {found.frames:,} values")
+    stored = _integers(data, found.width_bytes).reshape(-1, found.channels)
+    values = stored / float(2 ** (8 * found.width_bytes - 1))
+    if rate is None or rate == found.rate:
+        return values
+    common = math.gcd(rate, found.rate)
+    made: np.ndarray = resampler()(values, rate // common, found.rate // common, axis=0)
+    return made
+
+
+def _integers(data: bytes, width: int) -> np.ndarray:
+    """Return PCM values as signed integers: bytes are stored with 128 as their zero, 24 bits in three bytes."""
+    if width == 1:
+        return np.frombuffer(data, np.uint8).astype(np.int32) - 128
+    if width == 3:
+        parts = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        widened = np.zeros((len(parts), 4), np.uint8)
+        widened[:, 1:] = parts
+        return widened.view("<i4").reshape(-1) >> 8
+    return np.frombuffer(data, f"<i{width}")
+
+
+def resamples(path: Path, rate: int) -> bool:
+    """Return whether a file is a WAV file of another sample rate."""
+    try:
+        return header(path).rate != rate
+    except UnusableError:
+        return False
+
+
+def resampler() -> Any:
+    """Return SciPy's ``resample_poly``. Raises MissingToolError where SciPy is not installed."""
+    try:
+        from scipy.signal import resample_poly
+    except ImportError as error:
+        raise MissingToolError(
+            "Resampling WAV files takes SciPy, which is not installed. Install it with the extra 'sounds': "
+            "pip install 'openneutron[sounds]'. Files that have the sample rate already need none."
+        ) from error
+    return resample_poly
+
+
 _READERS: dict[str, Callable[[str], object]] = {
     "color": _one_of(COLORS),
     "resize": _size,
@@ -171,3 +322,201 @@ _FORMS = {
     "mean": "a number, or one for each channel with colons between them, such as 0.485:0.456:0.406",
     "std": "a number above 0, or one for each channel with colons between them, such as 0.229:0.224:0.225",
 }
+
+
+CHANNELS = (1, 3, 4)
+"""The channels of a gray picture, of one in colors, and of one in colors with transparency."""
+
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+"""Pillow's name of a picture with so many channels."""
+
+BYTE_SCALE = Fraction(1, 255)
+
+
+def pillow() -> Any:
+    """Return Pillow's module ``Image``. Raises MissingToolError where Pillow is not installed."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingToolError("Reading pictures takes Pillow, which is not installed: pip install pillow.") from error
+    return Image
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInput:
+    """A model's input as a picture. ``axis`` is the place of the channels in the shape; None where the shape has none."""
+
+    wanted: ModelInput
+    height: int
+    width: int
+    channels: int
+    axis: int | None
+
+    @classmethod
+    def of(cls, wanted: ModelInput, option: str) -> ImageInput:
+        """Return the input's size and layout. Raises InvalidOptionError where the input is no picture, or several."""
+        shape = wanted.shape
+        if len(shape) not in (3, 4) or shape[0] != 1:
+            raise InvalidOptionError(
+                f"{option}: pictures are for a model that takes one picture; this one takes {wanted}. Give its inputs as .npy files."
+            )
+        if len(shape) == 3:
+            return cls(wanted, shape[1], shape[2], 1, None)
+        axes = (3,) if wanted.channels_last else (1,) if wanted.channels_last is False else (1, 3)
+        axis = next((axis for axis in axes if shape[axis] in CHANNELS), None)
+        if axis is None:
+            raise InvalidOptionError(
+                f"{option}: pictures have 1, 3 or 4 channels; the model takes {wanted}. Give its inputs as .npy files."
+            )
+        height, width = (shape[other] for other in (1, 2, 3) if other != axis)
+        return cls(wanted, height, width, shape[axis], axis)
+
+    @property
+    def is_plain_integer(self) -> bool:
+        """Return whether the input has integers that stand for themselves, such as a picture's bytes."""
+        return self.wanted.dtype.kind in "iu" and self.wanted.quant is None
+
+    def arranged(self, values: np.ndarray) -> np.ndarray:
+        """Return values of height, width and channels in the input's shape and type. Raises UnusableError where they don't
+        fit."""
+        if values.shape != (self.height, self.width, self.channels):
+            height, width, channels = values.shape
+            raise UnusableError(
+                f"it has {_pixels(height, width)} and {channels} channels; the model takes {self.wanted}"
+            )
+        if self.is_plain_integer:
+            limits = np.iinfo(self.wanted.dtype)
+            if (values != np.rint(values)).any() or values.min() < limits.min or values.max() > limits.max:
+                raise UnusableError(f"its values are no {self.wanted.dtype} after the preprocessing")
+            values = values.astype(self.wanted.dtype)
+        if self.axis == 1:
+            values = np.moveaxis(values, 2, 0)
+        return fitted(values.reshape(self.wanted.shape), self.wanted)
+
+
+def _pixels(height: int, width: int) -> str:
+    return f"{height}x{width} pixels"
+
+
+def size_after(height: int, width: int, steps: Preprocess) -> tuple[int, int]:
+    """Return a picture's height and width after the steps. Raises UnusableError where the crop is larger than the picture."""
+    height, width = resized(height, width, steps.resize)
+    crop = steps.crop
+    if crop is None:
+        return height, width
+    wanted = (crop.height, crop.height if crop.width is None else crop.width)
+    if wanted[0] > height or wanted[1] > width:
+        after = "" if steps.resize is None else " after the resize"
+        raise UnusableError(f"it has {_pixels(height, width)}{after}, less than the crop of {_pixels(*wanted)}")
+    return wanted
+
+
+def resized(height: int, width: int, size: Size | None) -> tuple[int, int]:
+    """Return a picture's height and width after a resize: the shorter side has the size and the longer one keeps the ratio,
+    rounded down, as in torchvision."""
+    if size is None:
+        return height, width
+    if size.width is not None:
+        return size.height, size.width
+    short, long = sorted((height, width))
+    other = int(size.height * long / short)
+    return (size.height, other) if height <= width else (other, size.height)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSteps:
+    """The steps from a picture to a model's input."""
+
+    steps: Preprocess
+    input: ImageInput
+
+    def check(self, path: Path) -> None:
+        """Check a file's header. Raises UnusableError where it is no picture, or has not the size after the steps."""
+        with opened(path) as picture:
+            self.check_size(picture)
+
+    def check_size(self, picture: Image.Image) -> None:
+        """Raise UnusableError where the picture has not the model's size after the steps, or more than 8 bits per channel."""
+        if picture.mode.startswith(("I", "F")):
+            raise UnusableError(f"its values have more than 8 bits (Pillow's mode {picture.mode})")
+        after = size_after(picture.height, picture.width, self.steps)
+        if after != (self.input.height, self.input.width):
+            wanted = _pixels(self.input.height, self.input.width)
+            before = _pixels(picture.height, picture.width)
+            there = before if after == (picture.height, picture.width) else f"{_pixels(*after)} after the preprocessing"
+            raise UnusableError(f"it has {there}; the model takes {wanted}")
+
+    def __call__(self, picture: Image.Image) -> np.ndarray:
+        """Return the model's input. Raises UnusableError where the picture does not fit."""
+        self.check_size(picture)
+        steps = self.steps
+        pixels = np.asarray(self._pixels(picture))
+        if steps.color == "bgr":
+            pixels = pixels[..., ::-1]
+        if pixels.ndim == 2:
+            pixels = pixels[..., np.newaxis]
+        if pixels.shape[2] == 1 and self.input.channels > 1:
+            pixels = np.repeat(pixels, self.input.channels, 2)
+        default = Fraction(1) if self.input.is_plain_integer else BYTE_SCALE
+        return self.input.arranged(normalized(pixels.astype(np.float32), steps, default))
+
+    def _pixels(self, picture: Image.Image) -> Image.Image:
+        """Return the picture in its color, resized and cropped."""
+        steps, image = self.steps, pillow()
+        picture = picture.convert("L" if steps.color == "gray" else MODES[self.input.channels])
+        size = resized(picture.height, picture.width, steps.resize)
+        if size != (picture.height, picture.width):
+            chosen = image.Resampling[(steps.interpolation or "bilinear").upper()]
+            picture = picture.resize((size[1], size[0]), chosen)
+        height, width = size_after(size[0], size[1], Preprocess(crop=steps.crop))
+        top, left = round((size[0] - height) / 2), round((size[1] - width) / 2)
+        return picture.crop((left, top, left + width, top + height))
+
+
+def normalized(values: np.ndarray, steps: Preprocess, default: Fraction) -> np.ndarray:
+    """Return float32 values times the scale, minus the mean, divided by the standard deviation, for each channel of the last
+    axis. A scale of 1/N divides by N, as torchvision's ``ToTensor`` does."""
+    scale = default if steps.scale is None else steps.scale
+    values = values / np.float32(scale.denominator) if scale.numerator == 1 else values * np.float32(float(scale))
+    if steps.mean is not None:
+        values = values - np.array(steps.mean, np.float32)
+    if steps.std is not None:
+        values = values / np.array(steps.std, np.float32)
+    return values
+
+
+def check_channels(steps: Preprocess, channels: int, option: str) -> None:
+    """Raise InvalidOptionError where mean, std or color don't fit the model's channels."""
+    for name in ("mean", "std"):
+        numbers = getattr(steps, name)
+        if numbers is not None and len(numbers) not in (1, channels):
+            raise InvalidOptionError(
+                f"{option}: {name} has {len(numbers)} numbers; the model has {channels} channels. Give one number, or one for each."
+            )
+    if steps.color in ("rgb", "bgr") and channels != 3:
+        raise InvalidOptionError(
+            f"{option}: color={steps.color} is for 3 channels; the model has {channels}. Leave it out."
+        )
+
+
+def opened(path: Path) -> Any:
+    """Return the picture of a file, whose pixels are not decoded yet. Raises UnusableError where it is no picture."""
+    image = pillow()
+    try:
+        return image.open(path)
+    # Pillow raises UnidentifiedImageError, OSError, SyntaxError, ValueError and others for damaged headers.
+    except Exception as error:
+        raise UnusableError("it is no picture that Pillow can read") from error
+
+
+def decoded(path: Path) -> Image.Image:
+    """Return the picture of a file with its pixels. Raises UnusableError where the file is damaged."""
+    with opened(path) as picture:
+        try:
+            picture.load()
+        # Pillow raises OSError, SyntaxError, ValueError, EOFError and others for damaged files.
+        except Exception as error:
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UnusableError(f"it can't be decoded: {first}") from error
+        made: Image.Image = picture
+        return made

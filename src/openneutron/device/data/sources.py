@@ -4,26 +4,373 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from openneutron.device.data.arrays import ArrayReader, Batch, open_archive, open_files
-from openneutron.device.data.folders import ARRAYS, PICTURES, Listing, listing
-from openneutron.device.data.items import Items, OwnSteps
-from openneutron.device.data.pictures import ImageInput, PictureSteps, check_channels, decoded, opened, pillow
-from openneutron.device.data.preprocessing import FOR_PICTURES, FOR_SOUNDS, Preprocess
+from openneutron.device.data.arrays import ArrayReader, Batch, fitted, label_of, open_archive, open_files, split
+from openneutron.device.data.preprocessing import (
+    FOR_PICTURES,
+    FOR_SOUNDS,
+    ImageInput,
+    PictureSteps,
+    Preprocess,
+    SoundSteps,
+    check_channels,
+    decoded,
+    header,
+    opened,
+    pillow,
+    read,
+    resampler,
+    resamples,
+)
 from openneutron.device.data.python_function import PythonFunction, parsed
-from openneutron.device.data.readers import FileReader, ItemReader, StreamReader
-from openneutron.device.data.samples import ModelInput, Reader, Source
-from openneutron.device.data.sounds import SoundSteps, header, read, resampler, resamples
-from openneutron.device.data.unusable import Complaint
+from openneutron.device.data.samples import (
+    SHOWN,
+    Complaint,
+    Label,
+    ModelInput,
+    Reader,
+    Sample,
+    Source,
+    UnusableError,
+    problems_of,
+)
 from openneutron.device.files import FOLDER, existing, obstacle
 from openneutron.errors import InvalidModelError, InvalidOptionError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileReader:
+    """Files with one sample each, and their labels. ``load`` raises UnusableError for a file that gives no sample."""
+
+    folder: Path
+    files: Sequence[tuple[Path, int | None]] = field(repr=False)
+    load: Callable[[Path], np.ndarray] = field(repr=False)
+    complaint: Complaint
+
+    def check(self, check: Callable[[Path], object]) -> None:
+        """Raise InvalidOptionError where the check raises UnusableError for files."""
+        if problems := problems_of(self._titles, lambda place: check(self.files[place][0])):
+            raise self.complaint.about(problems)
+
+    @property
+    def count(self) -> int:
+        return len(self.files)
+
+    @property
+    def _titles(self) -> list[str]:
+        return [str(file) for file, _ in self.files]
+
+    def read(self, places: Sequence[int] | None) -> Iterator[Sample]:
+        for place in range(self.count) if places is None else places:
+            if place >= self.count:
+                return
+            file, label = self.files[place]
+            try:
+                array = self.load(file)
+            except UnusableError as error:
+                # The message has the first unusable files and the number of the others, so that each file is tried.
+                problems = problems_of(self._titles, lambda place: self.load(self.files[place][0]))
+                raise self.complaint.about(problems or [(str(file), str(error))]) from error
+            yield Sample((array,), label, file.relative_to(self.folder).as_posix())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemReader:
+    """A dataset: items by their places, each with one sample. ``get`` returns an item."""
+
+    count: int
+    get: Callable[[int], Any] = field(repr=False)
+    items: Items
+    complaint: Complaint
+
+    def read(self, places: Sequence[int] | None) -> Iterator[Sample]:
+        for place in range(self.count) if places is None else places:
+            if place >= self.count:
+                return
+            name = f"item {place}"
+            try:
+                found = list(self.items.samples(self.get(place), name))
+                if len(found) != 1:
+                    raise UnusableError(f"it has {len(found)} samples; an item of a dataset is one sample")
+            except UnusableError as error:
+                raise self.complaint.about([(name, str(error))]) from error
+            yield found[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamReader:
+    """A loader: ``begin`` returns its items from the first one on, each with one sample or several."""
+
+    begin: Callable[[], Iterable[Any]] = field(repr=False)
+    items: Items
+    complaint: Complaint
+
+    @property
+    def count(self) -> None:
+        return None
+
+    def read(self, places: Sequence[int] | None) -> Iterator[Sample]:
+        wanted = None if places is None else iter(places)
+        following = None if wanted is None else next(wanted, -1)
+        if following == -1:
+            return
+        place = 0
+        for sample in self._samples():
+            if wanted is None:
+                yield sample
+            elif place == following:
+                yield sample
+                following = next(wanted, -1)
+                if following == -1:
+                    return
+            place += 1
+        if not place:
+            raise InvalidOptionError(f"{self.complaint.option}: '{self.complaint.source}' yields no samples.")
+
+    def _samples(self) -> Iterator[Sample]:
+        for number, item in enumerate(self.begin()):
+            name = f"item {number}"
+            try:
+                yield from self.items.samples(item, name)
+            except UnusableError as error:
+                raise self.complaint.about([(name, str(error))]) from error
+
+
+PICTURES, SOUNDS, ARRAYS = "pictures", "sounds", "arrays"
+
+SUFFIXES = {
+    ".png": PICTURES,
+    ".jpg": PICTURES,
+    ".jpeg": PICTURES,
+    ".bmp": PICTURES,
+    ".wav": SOUNDS,
+    ".npy": ARRAYS,
+}
+
+CLASSES_FILE = "classes.txt"
+"""A file with the name of a class in each line, in the order of the model's results."""
+
+MOST_DIGITS = 5
+"""Names of class folders of at most so many digits are numbers of classes; a date such as 20260131 is a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a folder with their labels, in the order of their classes and names. ``kind`` is what they hold;
+    ``classes`` are names by label, empty for a flat folder."""
+
+    folder: Path
+    kind: str
+    files: tuple[tuple[Path, int | None], ...] = field(repr=False)
+    classes: tuple[str, ...] = ()
+
+
+def listing(folder: Path, option: str) -> Listing:
+    """Return the samples' files in a folder.
+
+    A flat folder has the files themselves. Otherwise each folder in it is a class, with files at any depth. Labels are the
+    lines of ``classes.txt``, where there is one; the numbers, where all classes are named by whole numbers; else the places of the
+    names in their order, as with torchvision's ``ImageFolder``. Names that begin with a dot are ignored.
+
+    Raises InvalidOptionError where there are no files, both files and classes, empty classes, or several kinds of files.
+    """
+    try:
+        flat = [entry for entry in _entries(folder) if entry.suffix.lower() in SUFFIXES and entry.is_file()]
+        folders = [entry for entry in _entries(folder) if entry.is_dir()]
+        found = {entry: list(_below(entry)) for entry in folders}
+    except OSError as error:
+        raise InvalidOptionError(f"{option}: '{folder}' can't be read: {error.strerror}.") from error
+    suffixes = ", ".join(SUFFIXES)
+    if flat and any(found.values()):
+        first = next(entry for entry, files in found.items() if files)
+        raise InvalidOptionError(
+            f"{option}: '{folder}' has files, such as '{flat[0].name}', beside folders of files, such as '{first.name}'. Keep the "
+            "files, or a folder for each class."
+        )
+    if not flat and not any(found.values()):
+        raise InvalidOptionError(
+            f"{option}: there are no samples in '{folder}': no {suffixes} files, nor class folders of them."
+        )
+    empty = [] if flat else [entry.name for entry, files in found.items() if not files]
+    if empty:
+        more = f" and {len(empty) - SHOWN:,} more" if len(empty) > SHOWN else ""
+        shown = ", ".join(f"'{name}'" for name in empty[:SHOWN])
+        raise InvalidOptionError(
+            f"{option}: class folders of '{folder}' have no {suffixes} files: {shown}{more}. Remove them, or add files."
+        )
+    _check_kinds(folder, [*flat, *(file for files in found.values() for file in files)], option)
+    classes, labels = ((), {}) if flat else _class_names(folder, [entry.name for entry in folders], option)
+    files: list[tuple[Path, int | None]] = [(file, None) for file in flat]
+    files += [(file, labels[entry.name]) for entry in folders for file in found[entry]]
+    if not flat:
+        files.sort(key=lambda item: (item[1] or 0, item[0]))
+    return Listing(folder, SUFFIXES[files[0][0].suffix.lower()], tuple(files), classes)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "__")))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for entry in _entries(folder):
+        if entry.is_dir():
+            yield from _below(entry)
+        elif entry.suffix.lower() in SUFFIXES:
+            yield entry
+
+
+def _check_kinds(folder: Path, files: list[Path], option: str) -> None:
+    first: dict[str, Path] = {}
+    for file in files:
+        first.setdefault(SUFFIXES[file.suffix.lower()], file)
+    if len(first) > 1:
+        words = " and ".join(f"{kind} ('{file.relative_to(folder)}')" for kind, file in first.items())
+        raise InvalidOptionError(f"{option}: '{folder}' has {words}. Keep files of one kind.")
+
+
+def _class_names(folder: Path, names: list[str], option: str) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return the names of the classes by label, and the label of each folder."""
+    stated = folder / CLASSES_FILE
+    if stated.is_file():
+        listed = [line.strip() for line in stated.read_text(errors="replace").splitlines() if line.strip()]
+        unknown = [name for name in names if name not in listed]
+        if unknown:
+            more = f" and {len(unknown) - SHOWN:,} more" if len(unknown) > SHOWN else ""
+            shown = ", ".join(f"'{name}'" for name in unknown[:SHOWN])
+            raise InvalidOptionError(
+                f"{option}: '{stated}' has no line for the class folders {shown}{more}. It has the name of a class in each line, "
+                "in the order of the model's results."
+            )
+        return tuple(listed), {name: listed.index(name) for name in names}
+    numbers = {name: int(name) for name in names if name.isascii() and name.isdigit() and len(name) <= MOST_DIGITS}
+    titles = {number: name for name, number in numbers.items()}
+    if len(titles) == len(names):
+        return tuple(titles.get(label, str(label)) for label in range(max(titles) + 1)), numbers
+    return tuple(names), {name: label for label, name in enumerate(names)}
+
+
+PROCESSED = ("pixel_values", "input_values", "input_features")
+"""The names under which processors of Hugging Face's transformers return a model's input."""
+
+
+def as_array(value: Any) -> np.ndarray:
+    """Return a tensor, an array or a number as an array, or what a processor has returned: a dict with one of PROCESSED
+    or a single entry, or a list of one item.
+
+    Raises UnusableError for anything else.
+    """
+    if isinstance(value, Mapping):
+        name = next((name for name in PROCESSED if name in value), next(iter(value), None) if len(value) == 1 else None)
+        if name is None:
+            raise UnusableError(
+                f"it is a dict of {', '.join(map(str, value)) or 'nothing'}; an array or a tensor is needed"
+            )
+        return as_array(value[name])
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        return as_array(value[0])
+    detach = getattr(value, "detach", None)
+    try:
+        found = np.asarray(value if detach is None else detach().cpu().numpy())
+    except (TypeError, ValueError) as error:  # a type that NumPy has not, rows of several lengths
+        raise UnusableError(f"it is {type(value).__name__}, which is no array: {str(error).splitlines()[0]}") from error
+    if found.dtype.kind not in "biuf":
+        raise UnusableError(f"it is {type(value).__name__}; an array or a tensor is needed")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSteps:
+    """A user's preprocessing: a function that takes a picture of Pillow, or a sound's values, and returns the model's input as
+    a tensor or an array, with or without its batch axis, or as a processor of transformers does."""
+
+    call: Callable[[Any], Any] = field(repr=False)
+    wanted: ModelInput
+    named: PythonFunction | None
+    option: str
+
+    def __call__(self, value: Any, name: str) -> np.ndarray:
+        """Return the model's input for a file's content; ``name`` is the file. Raises UnusableError where the result does not fit the
+        model, InvalidOptionError where the function raises."""
+        if self.named is None:
+            result = self.call(value)
+        else:
+            try:
+                result = self.named.run(lambda: self.call(value), "it must return an array", InvalidOptionError)
+            except InvalidOptionError as error:
+                raise InvalidOptionError(f"{self.option}: on '{name}': {error}") from error
+        samples = split(as_array(result), self.wanted)
+        if len(samples) != 1:
+            raise UnusableError(f"its preprocessing has returned {len(samples)} samples; it is one")
+        return fitted(samples[0], self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The form of a loader's items for a model with these inputs.
+
+    An item is the only input, or a tuple of the inputs; with a label, ``(input, label)``, ``(*inputs, label)`` or
+    ``(inputs, label)``. Inputs may have a batch of samples; the label then has one entry for each of them. ``steps`` turns
+    a picture of Pillow into an input.
+    """
+
+    inputs: tuple[ModelInput, ...]
+    steps: Callable[[Any, str], np.ndarray] | None = field(default=None, repr=False)
+
+    def samples(self, item: Any, name: str) -> Iterator[Sample]:
+        """Yield the samples of an item. Raises UnusableError where the item does not fit the model."""
+        values, label = self._parts(item)
+        columns = [self._column(value, wanted, name) for value, wanted in zip(values, self.inputs, strict=True)]
+        counts = [len(column) for column in columns]
+        if len(set(counts)) > 1:
+            raise UnusableError(f"its inputs have {', '.join(map(str, counts))} samples; they must be as many")
+        labels = self._labels(label, counts[0])
+        for row in range(counts[0]):
+            arrays = tuple(fitted(column[row], wanted) for column, wanted in zip(columns, self.inputs, strict=True))
+            yield Sample(arrays, labels[row], name if counts[0] == 1 else f"{name}[{row}]")
+
+    def _parts(self, item: Any) -> tuple[Sequence[Any], Any]:
+        """Return the inputs of an item, and its label."""
+        count = len(self.inputs)
+        if not isinstance(item, (tuple, list)):
+            parts, label = [item], None
+        elif len(item) == 2 and isinstance(item[0], (tuple, list)):
+            parts, label = list(item[0]), item[1]
+        elif len(item) == count + 1:
+            parts, label = list(item[:count]), item[count]
+        else:
+            parts, label = list(item), None
+        if len(parts) != count:
+            inputs = "1 input, and a label behind it" if count == 1 else f"{count} inputs, and a label behind them"
+            raise UnusableError(f"it has {len(parts)} parts; the model takes {inputs} is optional")
+        return parts, label
+
+    def _column(self, value: Any, wanted: ModelInput, name: str) -> np.ndarray:
+        """Return the samples of one input along the first axis."""
+        if hasattr(value, "convert") and hasattr(value, "mode"):
+            if self.steps is None:
+                raise UnusableError("it has a picture of Pillow; give its preprocessing, or an array")
+            return self.steps(value, name)[np.newaxis]
+        return split(as_array(value), wanted)
+
+    def _labels(self, label: Any, count: int) -> list[Label]:
+        if label is None:
+            return [None] * count
+        values = as_array(label)
+        if count == 1 and values.size == 1:
+            return [label_of(values)]
+        if values.shape[:1] == (count,):
+            return [label_of(row) for row in values]
+        if count == 1:
+            return [values]
+        raise UnusableError(f"it has {count} samples and labels of shape {list(values.shape)}; they must be as many")
+
 
 FORMS = "a folder of pictures, WAV files or .npy files, a .npy or .npz file, or file.py:loader"
 

@@ -13,8 +13,7 @@ from openneutron.compiler import Compiled, CompileOptions, Prepared, prepared
 from openneutron.compiler.legalize.partition import OnNpu, Partitioning, operator_title
 from openneutron.compiler.search.shortfall import over_budget
 from openneutron.device.cache import programs
-from openneutron.device.mixed.fold import folded
-from openneutron.device.mixed.tables import with_tables
+from openneutron.device.mixed.tables import folded, with_tables
 from openneutron.device.mixed.variables import partitioned
 from openneutron.device.timings import advance, step
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError

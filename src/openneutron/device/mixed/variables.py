@@ -19,8 +19,7 @@ import numpy as np
 from openneutron.compiler.legalize.partition import Partitioning, partition
 from openneutron.ir import DType
 from openneutron.litert import LiteRTModel
-from openneutron.litert.check import DTYPE_OF_LITERT, operator_name
-from openneutron.litert.read import StatePlaces, places, read_model
+from openneutron.litert.read import DTYPE_OF_LITERT, StatePlaces, operator_name, places, read_model
 from openneutron.litert.write import copied
 from openneutron.targets import Target
 

@@ -95,7 +95,7 @@ class _Opened:
 
 @lru_cache(maxsize=1)
 def _opened(content: bytes) -> _Opened:
-    from openneutron.device.cache.digests import LIBRARIES, code
+    from openneutron.device.cache import LIBRARIES, code
 
     job: Job = pickle.loads(content)
     if job.code != code(*LIBRARIES):

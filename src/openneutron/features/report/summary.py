@@ -19,7 +19,7 @@ from openneutron.features.report.host_operators import host_operators_of_graph
 from openneutron.features.report.latency import Latency, weights_fit
 from openneutron.features.report.outputs import OutputAccuracy
 from openneutron.ir import DType, Graph
-from openneutron.ir.diagnostics import OnCpu
+from openneutron.ir.graph import OnCpu
 from openneutron.isa import Program
 from openneutron.ops.conv import macs
 from openneutron.ops.shape import VIEWS

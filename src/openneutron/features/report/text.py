@@ -21,7 +21,7 @@ from openneutron.features.report.outputs import output_lines
 from openneutron.features.report.summary import CpuRow, PartitionSummary, Summary, by_reason
 from openneutron.features.report.traffic import copies_text, traffic_text
 from openneutron.features.report.units import count_text, duration_text, plural, size_text
-from openneutron.ir.diagnostics import Fallback, OnCpu
+from openneutron.ir.graph import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.options import DEFAULT_EFFORT
 from openneutron.targets import Target

@@ -12,7 +12,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from openneutron.device.cache.digests import Digest
+from openneutron.device.cache import Digest
 from openneutron.pytorch.graph.program import arguments_of, overload_of
 
 KNOWN_OPERATORS = ("aten", "prims", "quantized_decomposed")

@@ -28,7 +28,7 @@ from torch.fx.node import map_arg
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.ir.diagnostics import Fallback, OnCpu
+from openneutron.ir.graph import Fallback, OnCpu
 from openneutron.pytorch.graph.pointwise import CASTS, is_pointwise
 from openneutron.pytorch.graph.program import (
     GETITEM,

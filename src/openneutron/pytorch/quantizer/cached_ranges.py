@@ -16,9 +16,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.observer import ObserverBase
 
-from openneutron.device.cache.digests import Digest, code
-from openneutron.device.cache.records import UNREADABLE
-from openneutron.device.cache.store import Store
+from openneutron.device.cache import UNREADABLE, Digest, Store, code
 from openneutron.pytorch.graph.digests import add_node, add_samples, add_tensor, bytes_of, is_known, machine
 
 KIND = "ranges"

@@ -27,8 +27,7 @@ from openneutron.compiler.select.walks import Walk, boxes, by_elements, dense, m
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.indexed import INDEXED, Indexed, bilinear_positions, gathers_by_maps, kernel_axes, moved_axes
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
-from openneutron.ops.shape import pad_box, pads, slice_window
-from openneutron.ops.strided_slice import strided_window
+from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
 from openneutron.ops.table import constant_values
 
 

@@ -10,6 +10,7 @@ from openneutron.compiler.select.calls import KernelCall, elements, quant_of
 from openneutron.compiler.select.constants import Constant
 from openneutron.compiler.select.wide_tables import INTERPOLATED, function_table, sigmoid_table, softmax_tables
 from openneutron.ir import DType, Graph, Node
+from openneutron.ops.elementwise import wide_sigmoid_factor
 from openneutron.ops.reductions import wide_softmax_factor
 from openneutron.ops.rescaling import (
     STORED_BOUNDS,
@@ -19,7 +20,6 @@ from openneutron.ops.rescaling import (
     ratio,
     ratio_in_float,
 )
-from openneutron.ops.wide_elements import wide_sigmoid_factor
 
 _NOTHING: Mapping[str, Constant] = MappingProxyType({})
 

@@ -19,11 +19,11 @@ from openneutron.compiler.legalize.partition import extract
 from openneutron.device import files
 from openneutron.device.converter.kernel_selections import check_target, selection_of
 from openneutron.device.mixed import compile_file, part_name
-from openneutron.device.mixed.fold import folded
+from openneutron.device.mixed.tables import folded
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidTargetError, OpenNeutronError
 from openneutron.features.compat.eiq_neutron_sdk.conversion_log import conversion_log
 from openneutron.ir import Graph
-from openneutron.ir.diagnostics import OnCpu
+from openneutron.ir.graph import OnCpu
 from openneutron.isa import Program
 from openneutron.isa.facts import facts_of, with_facts
 from openneutron.litert import LiteRTModel

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from openneutron.features.report.page.data import INPUT, ON_CPU, ON_NPU, OUTPUT, GraphNode, Layer
 from openneutron.features.report.page.flow import Call, Flow
 from openneutron.features.report.summary import PartitionSummary, Summary
-from openneutron.ir.diagnostics import OnCpu
+from openneutron.ir.graph import OnCpu
 
 CONVERSIONS = {
     "dequantize": "integers from the NPU become floats",
