@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import bytes_outside
-from openneutron.compiler.schedule.needs import in_place
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.search.call_lists import for_cascades
 from openneutron.compiler.search.cascade.least_peak import boundary_bytes
 from openneutron.compiler.search.cascade.network import Network, network, segment, window_rows
 from openneutron.compiler.search.cascade.search import PlanSearch, count_of_all
 from openneutron.compiler.search.cascade.stripes import evaluate
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.needs import in_place
 from openneutron.ir import Graph
 from openneutron.options import CALLER, CompileOptions
 from openneutron.targets import Target

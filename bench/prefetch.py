@@ -10,8 +10,8 @@ from openneutron import targets
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import lay_out
 from openneutron.compiler.place.prefetch import PrefetchSearch, all_plans
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import copy_cycles, durations, fetched_sizes, whole_schedule
-from openneutron.compiler.select.select import select_calls
 from openneutron.options import ARENA
 from scripts.published_networks import cifarnet, mobilenet_v1
 

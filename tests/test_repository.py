@@ -103,7 +103,7 @@ def test_no_part_imports_one_after_it() -> None:
     assert broken == []
 
 
-STAGES = ("legalize", "select", "cost", "schedule", "place", "search", "emit", "driver")
+STAGES = ("legalize", "select", "cost", "rewrite", "schedule", "place", "search", "emit", "driver")
 """The compiler's stages in processing order: each may import those before it."""
 
 

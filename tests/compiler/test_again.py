@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.schedule.again import computed_again
-from openneutron.compiler.schedule.batches import CallList
-from openneutron.compiler.schedule.heads import heads_apart
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler.rewrite.heads import heads_apart
+from openneutron.compiler.rewrite.passes import select_calls
+from openneutron.compiler.rewrite.recompute import computed_again
 from tests.support import oracle
 from tests.support.attention_graphs import block
 

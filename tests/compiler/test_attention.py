@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import compile_graph
-from openneutron.compiler.select import select
+from openneutron.compiler.rewrite import passes
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.select.axes import Way, split_alike
 from openneutron.compiler.select.calls import KernelCall, Storages, View
-from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph
 from tests.support import oracle
 from tests.support.attention_graphs import attention
@@ -47,7 +47,7 @@ def test_one_call_and_several_compute_the_same_bytes(monkeypatch: pytest.MonkeyP
         inputs = oracle.random_inputs(graph, seed)
         fused = compile_graph(graph, oracle.TARGET)
         with monkeypatch.context() as patched:
-            patched.setattr(select, "fuse_attention", apart)
+            patched.setattr(passes, "fuse_attention", apart)
             several = compile_graph(graph, oracle.TARGET)
         assert len(oracle.kernels_of(several)) > 3 and len(oracle.kernels_of(fused)) == 1
         assert fused.report.cycles < several.report.cycles

@@ -9,10 +9,10 @@ import pytest
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.schedule.batches import batch_by_batch
-from openneutron.compiler.schedule.needs import in_place
+from openneutron.compiler.rewrite.batches import batch_by_batch
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import Whole, whole_schedule
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.needs import in_place
 from openneutron.ir import Graph, Tensor
 from tests.support import oracle, random_graphs
 from tests.support.oracle import least_budget

@@ -12,13 +12,13 @@ import pytest
 from bench.lower_bound import bounds, memory_bounds
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.schedule.needs import in_place
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.search.cascade.network import Network, network, segment
 from openneutron.compiler.search.cascade.progress import Paced, Pacing, cycles_of, rounds
 from openneutron.compiler.search.cascade.search import PlanSearch
 from openneutron.compiler.search.cascade.stripes import evaluate
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.needs import in_place
 from scripts.published_networks import cifarnet
 from tests.support import oracle
 from tests.support.oracle import least_budget

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.schedule import needs
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.compiler.search.cascade.loops import compressed
+from openneutron.compiler.select import needs
 from openneutron.errors import BudgetError
 from tests.support import oracle
 from tests.support.oracle import least_budget

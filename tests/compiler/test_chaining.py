@@ -9,8 +9,8 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph, driver
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.select.chaining import CHAINED
-from openneutron.compiler.select.selections import selections
+from openneutron.compiler.rewrite.chain import CHAINED
+from openneutron.compiler.rewrite.passes import selections
 from openneutron.ir import Graph
 from tests.support import oracle
 from tests.support.attention_graphs import block as attention_block

@@ -8,9 +8,8 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.rewrite.passes import select_calls, selections
 from openneutron.compiler.search.pareto import pareto
-from openneutron.compiler.select.select import select_calls
-from openneutron.compiler.select.selections import selections
 from openneutron.errors import BudgetError
 from tests.support import oracle
 from tests.support.dense_blocks import dense_block

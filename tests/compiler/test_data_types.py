@@ -13,8 +13,8 @@ from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.legalize.data_types import type_reason
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.select.calls import dense_pitches
-from openneutron.compiler.select.select import select_calls
 from openneutron.ir import DType
 from openneutron.ops.recurrent import state_operands
 from scripts.published_networks import Chain

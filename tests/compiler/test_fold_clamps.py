@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from openneutron.compiler.rewrite.fold import with_table
 from openneutron.compiler.select.rules.conv import conv_2d
-from openneutron.compiler.select.select import with_table
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_channel, per_tensor
 from tests.support import oracle, random_graphs
 

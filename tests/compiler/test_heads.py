@@ -10,15 +10,14 @@ from unittest import mock
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph, driver
-from openneutron.compiler.schedule.batches import CallList
-from openneutron.compiler.schedule.head_groups import head_groups
-from openneutron.compiler.schedule.heads import heads_apart
+from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler.rewrite.heads import head_groups, heads_apart
+from openneutron.compiler.rewrite.passes import select_calls, selections
 from openneutron.compiler.search import call_lists
 from openneutron.compiler.search.call_lists import Flow, order_by_depth
 from openneutron.compiler.search.rewritten_lists import in_head_groups
 from openneutron.compiler.select.calls import KernelCall, Storages
-from openneutron.compiler.select.select import Selection, select_calls
-from openneutron.compiler.select.selections import selections
+from openneutron.compiler.select.select import Selection
 from tests.support import oracle
 from tests.support.attention_graphs import attention, block
 

@@ -7,9 +7,9 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.search.cascade import search
 from openneutron.compiler.search.fit import Task
-from openneutron.compiler.select.select import select_calls
 from openneutron.errors import BudgetError
 from scripts.published_networks import cifarnet
 from tests.support.oracle import TARGET

@@ -10,10 +10,10 @@ import pytest
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.schedule.needs import _is_mergeable, _pieces, merge_columns
+from openneutron.compiler.rewrite.columns import _is_mergeable, _pieces, merge_columns
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.search import fit
 from openneutron.compiler.select.calls import KernelCall
-from openneutron.compiler.select.select import select_calls
 from openneutron.targets import Target
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
 from tests.support import oracle, random_graphs

@@ -10,7 +10,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.schedule.needs import in_place
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.search.call_lists import (
     MOST_CALLS,
     Flow,
@@ -23,7 +23,7 @@ from openneutron.compiler.search.call_lists import (
     stays,
 )
 from openneutron.compiler.select.calls import KernelCall, Storages
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.needs import in_place
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node
 from openneutron.options import ARENA, CALLER

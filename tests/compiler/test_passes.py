@@ -12,11 +12,11 @@ from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.schedule.batches import CallList
-from openneutron.compiler.schedule.passes import in_two_passes, norm_bytes
+from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler.rewrite.passes import select_calls
+from openneutron.compiler.rewrite.recompute import in_two_passes, norm_bytes
+from openneutron.compiler.rewrite.rows import by_rows
 from openneutron.compiler.schedule.schedule import Rows, Schedule, Step, Whole
-from openneutron.compiler.schedule.sequences import by_rows
-from openneutron.compiler.select.select import select_calls
 from tests.support import oracle
 from tests.support.norm_graphs import stem
 

@@ -15,7 +15,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.schedule.needs import in_place
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.search.cascade.choose import schedule_of
 from openneutron.compiler.search.cascade.network import Network, mirrored, network, segment
 from openneutron.compiler.search.cascade.patches import (
@@ -30,7 +30,7 @@ from openneutron.compiler.search.cascade.search import PlanSearch, candidates
 from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, turned
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import Storages
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.needs import in_place
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor
 from tests.support import oracle, random_graphs

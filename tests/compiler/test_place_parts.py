@@ -24,9 +24,9 @@ from openneutron.compiler.place.place import (
 )
 from openneutron.compiler.place.place_below import place_below
 from openneutron.compiler.place.place_exact import place_exactly
-from openneutron.compiler.schedule.needs import in_place
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.search.cascade import CascadeSearch
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.needs import in_place
 from openneutron.isa.rows import ALIGNMENT
 from tests.support import oracle
 from tests.support.random_images import image_graph

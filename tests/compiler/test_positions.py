@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.schedule.positions import goes_by_position, with_rows_of_neighbours
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.rewrite.passes import select_calls
+from openneutron.compiler.rewrite.rows import goes_by_position, with_rows_of_neighbours
 from tests.support import oracle
 from tests.support.attention_graphs import block
 

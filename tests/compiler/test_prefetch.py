@@ -26,6 +26,7 @@ from openneutron.compiler.place.prefetch import (
     good_plan,
 )
 from openneutron.compiler.place.prefetch_trial import LOWEST, ORDERS, CutSteps, Simulation, Transfer
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import (
     Cuttable,
     Fetch,
@@ -41,7 +42,6 @@ from openneutron.compiler.schedule.schedule import (
     whole_schedule,
 )
 from openneutron.compiler.schedule.timeline import overlapped_cycles
-from openneutron.compiler.select.select import select_calls
 from openneutron.device.simulator.simulator import library
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph

@@ -10,9 +10,9 @@ from openneutron.compiler import CompileOptions
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.rewrite.passes import select_calls
+from openneutron.compiler.rewrite.rows import apart, by_rows, is_sequence, turned
 from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence, turned
-from openneutron.compiler.select.select import select_calls
 from scripts.published_networks import cifarnet
 from tests.support import oracle, random_graphs, random_layers
 from tests.support.oracle import least_budget

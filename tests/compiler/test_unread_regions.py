@@ -10,10 +10,10 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.schedule.needs import in_place, parts_may_be_faster
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import spent_on_calls, whole_schedule
 from openneutron.compiler.search.fit import Task
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.needs import in_place, parts_may_be_faster
 from openneutron.ir import Graph, Tensor, per_tensor
 from tests.support import oracle
 from tests.support.oracle import least_budget

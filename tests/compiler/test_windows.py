@@ -9,10 +9,10 @@ import pytest
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.schedule.needs import in_place
+from openneutron.compiler.rewrite.batches import windows_apart
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.schedule.windows import windows_apart
-from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.needs import in_place
 from tests.support import oracle
 from tests.support.attention_graphs import attention, block, windowed_block
 

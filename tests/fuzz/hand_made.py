@@ -34,7 +34,7 @@ FAULTS = (
     ),
     Fault(
         "columns are cut by the pitch of rows",
-        "src/openneutron/compiler/schedule/needs.py",
+        "src/openneutron/compiler/select/needs.py",
         "view.offset + span[0] * view.pitches[2]",
         "view.offset + span[0] * view.pitches[1]",
         ("tests/compiler/test_merge_columns.py",),

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from openneutron.compiler.cost import cycles
-from openneutron.compiler.schedule import needs
+from openneutron.compiler.select import needs
 from openneutron.isa.kernels.row import NOTHING_DECLARED, Access, CostClass, Mapped, Row
 from openneutron.isa.rows import KERNELS
 

@@ -10,8 +10,8 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.select.select import select_calls, select_node
-from openneutron.compiler.select.selections import selections
+from openneutron.compiler.rewrite.passes import select_calls, selections
+from openneutron.compiler.select.select import select_node
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import BY_NAME, reject

@@ -10,8 +10,8 @@ import numpy as np
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.driver import finish
 from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Node, constant, per_channel
 from tests.support import oracle
 

@@ -15,6 +15,7 @@ from openneutron.compiler.emit.report import report, sram_bytes
 from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import Layout, lay_out
+from openneutron.compiler.rewrite.passes import selections
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.search.alternatives import alternatives
 from openneutron.compiler.search.effort import DEFAULT
@@ -23,7 +24,6 @@ from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.search.shortfall import Shortfall, over_budget
 from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import Trial
-from openneutron.compiler.select.selections import selections
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions, budget_bytes

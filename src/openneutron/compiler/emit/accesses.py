@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The windows that each kernel reads and writes to compute a window of its output: the audit's rules.
 
-Rows, and the columns under sliding windows, are those of ``schedule/needs.py``, the one rule that stripes, rolling buffers, tiles and the
+Rows, and the columns under sliding windows, are those of ``select/needs.py``, the one rule that stripes, rolling buffers, tiles and the
 audit ask. All else is written from the kernels' definitions (docs/microcode.md) and shared with nothing that schedules, so that a
 mistake there does not hide itself here: the operands that are read at all, batches, channels, other columns, scratch, and in-place writing.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from openneutron.compiler.schedule.needs import Reads, Span, reads_along
 from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.needs import Reads, Span, reads_along
 
 Window = tuple[Span, Span, Span, Span]
 """Batches, rows, columns and channels of a view."""

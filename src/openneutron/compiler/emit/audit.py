@@ -31,9 +31,9 @@ from openneutron.compiler.emit.accesses import (
 )
 from openneutron.compiler.emit.meanings import UNDEFINED, Memory, Shape
 from openneutron.compiler.emit.packing import Packed, packed_constant
-from openneutron.compiler.schedule.needs import Reads, Span
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
+from openneutron.compiler.select.needs import Reads, Span
 from openneutron.isa import Microcode, Program, Record, base_text, decode
 from openneutron.isa.rows import BASES, BUFFER, INSTRUCTION_BY_NAME
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
-from openneutron.compiler.schedule.needs import some_channels, takes_channels
 from openneutron.compiler.select.calls import KernelCall, Storages
+from openneutron.compiler.select.needs import some_channels, takes_channels
 from openneutron.isa import aligned
 from openneutron.isa.rows import LANES
 from openneutron.targets import Target

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from openneutron.compiler.place.layout import lay_out
-from openneutron.compiler.schedule.batches import CallList, batch_by_batch
-from openneutron.compiler.schedule.positions import with_rows_of_neighbours
+from openneutron.compiler.rewrite.batches import batch_by_batch
+from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler.rewrite.rows import apart, by_rows, is_sequence, with_rows_of_neighbours
 from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence
 from openneutron.compiler.search.rewritten_lists import rewritten
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.isa import aligned

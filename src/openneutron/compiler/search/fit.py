@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
 from openneutron.compiler.place.layout import bytes_outside, lay_out
 from openneutron.compiler.place.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
-from openneutron.compiler.schedule.batches import CallList
-from openneutron.compiler.schedule.needs import in_place, merge_columns, merge_without_edges, parts_may_be_faster
-from openneutron.compiler.schedule.planes import patches_of_planes
+from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler.rewrite.columns import merge_columns, merge_without_edges, patches_of_planes
 from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
 from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors, of_one_order
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
@@ -23,6 +22,7 @@ from openneutron.compiler.search.rewritten_lists import is_rewritten
 from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, over_budget
 from openneutron.compiler.search.tiles import TiledTask
 from openneutron.compiler.select.calls import KernelCall, Storages
+from openneutron.compiler.select.needs import in_place, parts_may_be_faster
 from openneutron.compiler.select.select import Selection
 from openneutron.errors import InvalidModelError, Suggestions
 from openneutron.ir import Graph

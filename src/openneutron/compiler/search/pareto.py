@@ -11,11 +11,11 @@ from typing import Protocol, TypeVar
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import bytes_outside
 from openneutron.compiler.place.prefetch import all_plans
+from openneutron.compiler.rewrite.passes import selections
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.compiler.search.fit import Task, Tasks, within_budget
 from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.search.tiles import TiledTask, sizes_up_to
-from openneutron.compiler.select.selections import selections
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CompileOptions

@@ -6,18 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from openneutron.compiler.schedule.again import computed_again
-from openneutron.compiler.schedule.attention_of_layers import attention_of_layers
-from openneutron.compiler.schedule.batches import CallList, batch_by_batch
-from openneutron.compiler.schedule.head_groups import head_groups
-from openneutron.compiler.schedule.heads import heads_apart
-from openneutron.compiler.schedule.needs import in_place
-from openneutron.compiler.schedule.passes import in_two_passes, norm_bytes
-from openneutron.compiler.schedule.positions import in_one_batch, with_rows_of_neighbours
-from openneutron.compiler.schedule.sequences import by_rows
-from openneutron.compiler.schedule.windows import windows_apart
+from openneutron.compiler.rewrite.batches import batch_by_batch, windows_apart
+from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler.rewrite.heads import attention_of_layers, head_groups, heads_apart
+from openneutron.compiler.rewrite.join import join
+from openneutron.compiler.rewrite.recompute import computed_again, in_two_passes, norm_bytes
+from openneutron.compiler.rewrite.rows import by_rows, in_one_batch, with_rows_of_neighbours
 from openneutron.compiler.select.calls import KernelCall, Storages
-from openneutron.compiler.select.joining import join
+from openneutron.compiler.select.needs import in_place
 
 
 def is_rewritten(calls: Sequence[KernelCall]) -> bool:

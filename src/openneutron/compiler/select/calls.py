@@ -28,7 +28,7 @@ class View:
 
     ``pitches`` and ``offset`` are bytes inside the tensor's own dense storage. A pitch of 0 repeats (broadcasting);
     pitches in another order than the extents' are a transposed view. None is below 0: elements come in ascending order,
-    on which in-place outputs rely (``schedule/needs.py``), and the driver refuses others. Operators that go backwards, such as
+    on which in-place outputs rely (``select/needs.py``), and the driver refuses others. Operators that go backwards, such as
     REVERSE_V2, do so by maps.
     """
 

@@ -16,7 +16,7 @@ from openneutron.isa.kernels.several import Part, Passes
 Pair = tuple[str, str]
 """A parameter of rows, and the same one of columns."""
 
-# -- access patterns: compiler/schedule/needs.py has a rule for each ----------------------------------------------------
+# -- access patterns: compiler/select/needs.py has a rule for each ----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

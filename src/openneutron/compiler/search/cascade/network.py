@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.schedule.needs import RowNeeds, row_needs
 from openneutron.compiler.schedule.schedule import Cuttable, fetched_bytes
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, written_in_place
+from openneutron.compiler.select.needs import RowNeeds, row_needs
 from openneutron.isa import aligned
 from openneutron.targets import Target
 

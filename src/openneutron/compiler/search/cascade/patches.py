@@ -14,7 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
-from openneutron.compiler.schedule.needs import (
+from openneutron.compiler.search.cascade.network import AFTER, CallRows, Network, Piece, Segment, segment
+from openneutron.compiler.search.effort import Effort
+from openneutron.compiler.select.calls import KernelCall, Storage, dense_pitches
+from openneutron.compiler.select.needs import (
     NEVER,
     RowNeeds,
     Span,
@@ -26,9 +29,6 @@ from openneutron.compiler.schedule.needs import (
     takes_channels,
     takes_columns,
 )
-from openneutron.compiler.search.cascade.network import AFTER, CallRows, Network, Piece, Segment, segment
-from openneutron.compiler.search.effort import Effort
-from openneutron.compiler.select.calls import KernelCall, Storage, dense_pitches
 from openneutron.isa import aligned
 from openneutron.isa.rows import LANES
 from openneutron.targets import Target

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import sub
 
-from openneutron.compiler.schedule.needs import NEVER
 from openneutron.compiler.search.cascade.network import Network, Piece, Segment, segment
 from openneutron.compiler.search.cascade.patches import held_rows, offsets
 from openneutron.compiler.search.cascade.progress import Pacing, Progress, cycles_of, rounds
+from openneutron.compiler.select.needs import NEVER
 from openneutron.isa import aligned
 from openneutron.isa.rows import ALIGNMENT
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Follow the elements that kernels certainly read, forwards and backwards through calls, as one boolean for each byte of each storage.
 
-``schedule/needs.py`` has what a call may read, which is an upper bound. The rules here are a lower bound, which proofs of lower bounds need: a
+``select/needs.py`` has what a call may read, which is an upper bound. The rules here are a lower bound, which proofs of lower bounds need: a
 byte is marked only where the element is read, whatever the values are. A kernel whose access pattern leaves open what is read has no
 rule, and no mark passes it.
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from openneutron.compiler.place.prefetch import ENDLESS
-from openneutron.compiler.schedule.batches import CallList
+from openneutron.compiler.rewrite.call_list import CallList
 from openneutron.compiler.schedule.schedule import fetched_sizes
 from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.tiles.placed import TiledSchedule, fastest_plan

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from openneutron.compiler.schedule.batches import batches_apart
+from openneutron.compiler.rewrite.batches import batches_apart
+from openneutron.compiler.rewrite.rows import turned
 from openneutron.compiler.schedule.schedule import Cuttable, edges, fetched_bytes
-from openneutron.compiler.schedule.sequences import turned
 from openneutron.compiler.search.tiles.moves import compact
 from openneutron.compiler.select.calls import KernelCall, Storages, View, four
 from openneutron.isa.kernels.row import SameElement

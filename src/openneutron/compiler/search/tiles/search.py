@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from openneutron.compiler.cost.cycles import fetch_cycles, least_compute_cycles
-from openneutron.compiler.schedule.needs import row_needs
 from openneutron.compiler.schedule.schedule import fetched_bytes
 from openneutron.compiler.search.cascade.network import rows_computed
 from openneutron.compiler.search.tiles.segments import Choices, Evaluated, Forms, Segments
 from openneutron.compiler.search.tiles.streams import Streams
 from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.needs import row_needs
 
 KEPT = 4
 """The number of states of a cut that are kept."""

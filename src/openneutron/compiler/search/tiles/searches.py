@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from openneutron.compiler.schedule.batches import CallList
+from openneutron.compiler.rewrite.call_list import CallList
 from openneutron.compiler.search.call_lists import flow_of, of_one_order, order_by_depth, stays
 from openneutron.compiler.search.tiles.groups import Divisions, in_groups
 from openneutron.compiler.search.tiles.search import TileSearch

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openneutron.compiler.schedule.batches import CallList
-from openneutron.compiler.schedule.passes import in_two_passes, norm_bytes
-from openneutron.compiler.schedule.sequences import by_rows
+from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler.rewrite.recompute import in_two_passes, norm_bytes
+from openneutron.compiler.rewrite.rows import by_rows
 from openneutron.compiler.search.fitted import Fitted, Infeasible
 from openneutron.compiler.search.tiles.fit import TileFit
 from openneutron.compiler.search.tiles.parts import gathered

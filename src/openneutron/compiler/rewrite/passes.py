@@ -6,13 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from openneutron.compiler.rewrite.attention import fuse_attention
+from openneutron.compiler.rewrite.chain import chain, merge
+from openneutron.compiler.rewrite.fold import copies_as_views, fold_moves
+from openneutron.compiler.rewrite.join import join, join_excitations, join_products
 from openneutron.compiler.select.calls import KernelCall, Storages
-from openneutron.compiler.select.chaining import chain
-from openneutron.compiler.select.excitation import join_excitations, join_products
-from openneutron.compiler.select.joining import join
-from openneutron.compiler.select.merging import merge
-from openneutron.compiler.select.select import Selection, copies_as_views, select_calls
+from openneutron.compiler.select.select import Selection, calls_of_nodes
 from openneutron.ir import Graph
+
+
+def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> Selection:
+    """Return the selection of ``calls_of_nodes`` with copies, tables and attention folded into fewer calls."""
+    storages, calls = calls_of_nodes(legal, known)
+    storages, fused = fuse_attention(storages, fold_moves(storages, calls))
+    return storages, fold_moves(storages, fused)
 
 
 def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> list[Selection]:

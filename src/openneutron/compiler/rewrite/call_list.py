@@ -14,6 +14,15 @@ Use = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
+class CallList:
+    """Calls in their order, and their storages, those of ``in_place``. ``cuts``: no cascade continues from before such a call into it."""
+
+    calls: tuple[KernelCall, ...]
+    storages: Storages
+    cuts: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Uses:
     """Calls (None for a removed call), and for each storage the calls that write it and the operands that read it."""
 

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compute a normalization over all rows in two passes: its statistics by blocks of rows, then its output by rows.
+"""Compute calls twice, so that their result is never in memory whole.
 
-A group norm needs all of its input before it writes an element. In two passes both are part of cascades: the call in front of the norm
-computes some rows, of which the first pass takes the sums, and computes them again for the second pass. Neither its result nor that of
-the norm is then in memory whole. The second pass and the table behind it, such as that of an activation, are one call.
+A group norm needs all of its input before it writes an element. In two passes it is part of cascades: ``group_sums_s8`` takes the sums
+of blocks of rows, and a second kernel computes rows of the output by these sums. The call in front of the norm computes some rows for the
+first pass, and computes them again for the second. Neither its result nor that of the norm is then in memory whole. The second pass and
+the table behind it, such as that of an activation, are one call.
+
+A normalization in front of attention is read by the layers of keys, values and queries. Its result is as large as its input, which the
+sum behind the attention still needs. Where the normalization is recomputed in the cascade of each layer, only rows of the result are in
+memory.
 """
 
 from __future__ import annotations
@@ -11,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from openneutron.compiler.schedule.batches import CallList
+from openneutron.compiler.rewrite.call_list import CallList, Use, Uses
+from openneutron.compiler.rewrite.join import joined_call
+from openneutron.compiler.rewrite.rows import goes_by_position
 from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View, dense_pitches
-from openneutron.compiler.select.joining import joined_call
-from openneutron.compiler.select.uses import Uses
+from openneutron.compiler.select.needs import row_needs
 from openneutron.isa import rows
 from openneutron.isa.kernels.several import Passes
 
@@ -112,3 +118,73 @@ def _before(uses: Uses, place: int) -> int | None:
     late = any(writer <= at for name in read for at in uses.writers.get(name, ()))
     scratch = any(uses[writer].is_scratch(name) for name in uses[writer].views)
     return None if in_place or late or scratch else writer
+
+
+def computed_again(given: CallList) -> CallList | None:
+    """Return the calls with each pointwise call without weights repeated in front of every group of its readers; None where no such call
+    has several groups, and an input that is live until the last group."""
+    uses = Uses.of(given.storages, given.calls)
+    ahead: dict[int, KernelCall] = {}
+    renamed: dict[Use, str] = {}
+    gone: set[int] = set()
+    pieces, of = dict(given.storages.storages), dict(given.storages.of)
+    for place in range(len(given.calls)):
+        groups = _groups(uses, place)
+        if len(groups) < 2 or any(group[0][0] in ahead for group in groups):
+            continue
+        call = uses[place]
+        storage = uses.storages[call.views["output"].tensor]
+        for number, group in enumerate(groups):
+            name = uses.unused(f"{storage.name}/{number}")
+            pieces[name], of[name] = Storage(name, storage.size_bytes), name
+            output = replace(call.views["output"], tensor=name)
+            ahead[group[0][0]] = replace(call, name=f"{call.name}/{number}", views={**call.views, "output": output})
+            renamed |= dict.fromkeys(group, name)
+        gone.add(place)
+        del pieces[storage.name]
+        of = {tensor: root for tensor, root in of.items() if root != storage.name}
+    left: list[KernelCall] = []
+    cuts: set[int] = set()
+    for place, call in enumerate(given.calls):
+        cuts |= {len(left)} if place in given.cuts else set()
+        if place in gone:
+            continue
+        left += [ahead[place]] if place in ahead else []
+        views = {
+            name: replace(view, tensor=renamed[place, name]) if (place, name) in renamed else view
+            for name, view in call.views.items()
+        }
+        left.append(replace(call, views=views))
+    return CallList(tuple(left), Storages(pieces, of), frozenset(cuts)) if gone else None
+
+
+def _groups(uses: Uses, place: int) -> list[list[Use]]:
+    """Return the groups of readers of a call's result; the readers of one group end in a result that is needed whole. The list is empty
+    where the call can't be recomputed, or nothing is gained."""
+    call = uses[place]
+    readers = sorted(uses.readers_of_result(place))
+    if not readers or call.traits.channels is not None or not goes_by_position(call):
+        return []
+    last = readers[-1][0]
+    for name, view in call.views.items():
+        storage = uses.storages[view.tensor]
+        if not call.reads(name) or storage.constant is not None:
+            continue
+        kept = storage.is_kept or max(at for at, _ in uses.readers[storage.name]) > last
+        if not kept or any(place < at <= last for at in uses.writers.get(storage.name, ())):
+            return []
+    groups: list[list[Use]] = []
+    for use in readers:
+        before = groups[-1][-1][0] if groups else -1
+        together = groups and use[0] == before + 1 and _is_needed_whole(uses, use[0]) and _is_needed_whole(uses, before)
+        if together or use[0] == before:
+            groups[-1].append(use)
+        else:
+            groups.append([use])
+    return groups
+
+
+def _is_needed_whole(uses: Uses, place: int) -> bool:
+    """Return whether each reader of a call's result needs all of its rows."""
+    readers = uses.readers_of_result(place)
+    return bool(readers) and all(row_needs(uses[at], name) is None for at, name in readers)

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compute attention window by window: a run of calls around it becomes as many runs as the attention has batches.
+"""Compute one batch after the other, or one window of an image after the other.
 
-Swin divides an image into windows and computes attention in each. In memory a window is several pieces of the image's rows, so a copy in
-front of the layers gathers the windows, and a copy behind the layers takes them apart again. These copies commute with a normalization,
-a linear layer and a sum. So every call of the block can be cut into calls of one window, which read the window out of the image and add
+Most kernels compute each batch by itself. So a run of calls can be finished for one batch before the next batch begins, and the tensors
+between the calls hold one batch at a time. The cost is one dispatch of each call for each batch. The pieces have one batch, so that they
+can be part of cascades.
+
+Swin divides an image into windows and computes attention in each window. In memory a window is several pieces of the image's rows, so a
+copy in front of the layers gathers the windows, and a copy behind the layers scatters them. These copies commute with a normalization, a
+linear layer and a sum. So every call of the block can be cut into calls of one window, which read the window out of the image and add
 their result to the image in place. The tensors between these calls hold one window, and the copies are no longer needed.
 
-Each byte of a tensor in the run belongs to one window. The windows of the attention's operands are its batches; the calls around it
+Each byte of a tensor in such a run belongs to one window. The windows of the attention's operands are its batches; the calls around it
 lead from the windows of one tensor to those of the next. A call can be cut where the positions of a window are a box of its output.
 """
 
@@ -18,11 +22,147 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.schedule.batches import MOST_CALLS, CallList
-from openneutron.compiler.schedule.positions import goes_by_position
+from openneutron.compiler.rewrite.call_list import CallList, Uses
+from openneutron.compiler.rewrite.rows import goes_by_position
 from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View, four, written_in_place
-from openneutron.compiler.select.uses import Uses
 from openneutron.isa.kernels.row import Function
+
+MOST_CALLS = 512
+"""Networks of more calls than this once they are cut are left as they are: searching them takes too long."""
+
+
+def batch_by_batch(calls: Sequence[KernelCall], storages: Storages, groups: int = 0) -> CallList | None:
+    """Return the calls with each run of them batch by batch, cut at each batch; None where nothing is held in parts then.
+
+    ``groups``: the batches in so many groups, where their number can be divided so; 0: each batch by itself.
+    """
+    runs, counts = [], []
+    for each in _runs(calls, storages):
+        counts.append(each.count)
+        count = (groups if each.count % groups == 0 else 1) if groups else each.count
+        runs.append((count if len(each.calls) > 1 else 1, each.calls))
+    if sum(count * len(run) for count, run in runs) > MOST_CALLS:
+        return None
+    parts = _parts(runs, storages)
+    if not parts:
+        return None
+    made: list[KernelCall] = []
+    starts: list[int] = []
+    for (count, run), batches in zip(runs, counts, strict=True):
+        for batch in range(count):
+            starts.append(len(made))
+            for call in run if count > 1 else ():
+                views = {
+                    name: _some_batches(view, batch, count, storages, parts) if view.extents[0] == batches else view
+                    for name, view in call.views.items()
+                }
+                made.append(replace(call, name=f"{call.name}/{batch}", views=views))
+            made += run if count == 1 else ()
+    kept = {name: storage for name, storage in storages.storages.items() if name not in parts}
+    pieces = {piece.name: piece for each in parts.values() for piece in each}
+    of = {tensor: name for tensor, name in storages.of.items() if name not in parts}
+    of.update((name, name) for name in pieces)
+    return CallList(tuple(made), Storages({**kept, **pieces}, of), frozenset(starts))
+
+
+def batches_apart(call: KernelCall) -> int:
+    """Return how many batches the call computes independently; 1 where it has one, or where its tensors differ in them."""
+    counts = {view.extents[0] for name, view in call.views.items() if not call.is_scratch(name)}
+    return counts.pop() if len(counts) == 1 and call.traits.batches_apart else 1
+
+
+@dataclass(slots=True)
+class _Neighbours:
+    """Neighbouring calls that can go through ``count`` batches one after the other. ``apart``: of the storages they touch, those
+    of which each batch of a call has a part of its own, the same in all calls; ``written`` are those written here."""
+
+    count: int
+    storages: Storages
+    calls: list[KernelCall] = field(default_factory=list)
+    apart: dict[str, bool] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+
+    def takes(self, call: KernelCall) -> bool:
+        """Return whether the call can follow: where it shares what is written here, it shares it batch by batch."""
+        if batches_apart(call) != self.count:
+            return False
+        for name, view in call.views.items():
+            storage = self.storages[view.tensor]
+            shared = storage.name in self.apart and (call.writes(name) or storage.name in self.written)
+            if shared and not (self.apart[storage.name] and has_batches_apart(view, storage.size_bytes, self.count)):
+                return False
+        return True
+
+    def add(self, call: KernelCall) -> None:
+        self.calls.append(call)
+        for name, view in call.views.items():
+            storage = self.storages[view.tensor]
+            apart = has_batches_apart(view, storage.size_bytes, self.count)
+            self.apart[storage.name] = self.apart.get(storage.name, True) and apart
+            if call.writes(name):
+                self.written.add(storage.name)
+
+
+def _runs(calls: Sequence[KernelCall], storages: Storages) -> list[_Neighbours]:
+    runs: list[_Neighbours] = []
+    for call in calls:
+        if not runs or not runs[-1].takes(call):
+            runs.append(_Neighbours(batches_apart(call), storages))
+        runs[-1].add(call)
+    return runs
+
+
+def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages) -> dict[str, tuple[Storage, ...]]:
+    """Return the scratch storages that every call goes through batch by batch, in pieces of the batches that a run goes through at once."""
+    counts: dict[str, int] = {}
+    of_batch: set[str] = set()  # scratch for one batch at a time: each piece has as much
+    for count, run in runs:
+        for call in run:
+            for name, view in call.views.items():
+                storage = storages[view.tensor]
+                batches = view.extents[0]
+                divided = count > 1 and batches % count == 0 and storage.is_scratch
+                if divided and call.is_scratch(name) and not view.pitches[0]:
+                    of_batch.add(storage.name)
+                fits = divided and (storage.name in of_batch or has_batches_apart(view, storage.size_bytes, batches))
+                here = count if fits else 1
+                counts[storage.name] = here if counts.get(storage.name, here) == here else 1
+    taken = {*storages.storages, *storages.of}
+    parts: dict[str, tuple[Storage, ...]] = {}
+    for name, count in counts.items():
+        if count > 1:
+            names = [_unused(f"{name}/{batch}", taken) for batch in range(count)]
+            size = storages.storages[name].size_bytes // (1 if name in of_batch else count)
+            parts[name] = tuple(Storage(each, size) for each in names)
+    return parts
+
+
+def has_batches_apart(view: View, size_bytes: int, count: int) -> bool:
+    """Return whether the view's batches are in as many equal parts of a storage, each in its own."""
+    end = view.offset + view.reach(1)
+    return size_bytes % count == 0 and view.pitches[0] == size_bytes // count and end <= view.pitches[0]
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "'"
+    taken.add(name)
+    return name
+
+
+Parts = Mapping[str, tuple[Storage, ...]]
+"""The pieces of a storage, one for each batch."""
+
+
+def _some_batches(view: View, part: int, count: int, storages: Storages, parts: Parts) -> View:
+    """Return the batches of one of ``count`` parts of a view."""
+    batches = view.extents[0] // count
+    some = replace(view, extents=(batches, *view.extents[1:]))
+    pieces = parts.get(storages.of[view.tensor])
+    if pieces is not None:
+        return replace(some, tensor=pieces[part].name)
+    return replace(some, offset=view.offset + part * batches * view.pitches[0])
+
 
 Ints = npt.NDArray[np.int64]
 Box = tuple[slice, slice, slice]
@@ -36,10 +176,10 @@ def windows_apart(calls: Sequence[KernelCall], storages: Storages) -> CallList |
     """Return the calls with each run around an attention of several batches cut into windows; None where there is no such run, or
     there would be too many calls. ``storages`` are those before ``in_place``, with tensors of equal layout apart."""
     uses = Uses.of(storages, calls)
-    runs: list[_Run] = []
+    runs: list[_Cut] = []
     for place, call in enumerate(calls):
         if call.traits.columns_apart and call.views["output"].extents[0] > 1:
-            run = _Run.around(uses, place, runs[-1].end if runs else 0)
+            run = _Cut.around(uses, place, runs[-1].end if runs else 0)
             if run is not None:
                 runs.append(run)
     if not runs or len(calls) + sum(run.windows * (run.end - run.first) for run in runs) > MOST_CALLS:
@@ -65,7 +205,7 @@ def windows_apart(calls: Sequence[KernelCall], storages: Storages) -> CallList |
     return CallList(tuple(made), Storages(pieces, of), frozenset(cuts))
 
 
-def _continue_in_place(run: _Run, pieces: dict[str, Storage], of: dict[str, str]) -> None:
+def _continue_in_place(run: _Cut, pieces: dict[str, Storage], of: dict[str, str]) -> None:
     """Give the last call's result the memory of an input whose windows have no reader after that call's window."""
     last, uses = run.uses[run.end - 1], run.uses
     result = uses.storages[last.views["output"].tensor]
@@ -104,7 +244,7 @@ def _bytes(view: View) -> Ints:
 
 
 @dataclass(slots=True)
-class _Run:
+class _Cut:
     """Calls [first, end) around an attention of so many ``windows``. ``labels``: for each storage the window of each of its bytes.
 
     ``inner``: the storages that the run alone touches. ``made``: the storages of single windows, once there are any.
@@ -119,7 +259,7 @@ class _Run:
     made: dict[str, Storage] = field(default_factory=dict)
 
     @classmethod
-    def around(cls, uses: Uses, place: int, earliest: int) -> _Run | None:
+    def around(cls, uses: Uses, place: int, earliest: int) -> _Cut | None:
         """Return the longest run around the attention at ``place``; None where nothing else can be cut along with it."""
         call = uses[place]
         windows = call.views["output"].extents[0]
@@ -235,7 +375,7 @@ def _is_box(windows: Ints, number: int) -> bool:
 class _Windows:
     """The calls of a run, window by window."""
 
-    run: _Run
+    run: _Cut
     ranks: dict[str, Ints] = field(default_factory=dict)
     """By inner storage the place of each byte among those of its window."""
 
