@@ -76,14 +76,14 @@ FAULTS = (
     ),
     Fault(
         "a maximum pool pads with 0 in place of the lowest value",
-        "src/openneutron/pytorch/operators/pooling/lower.py",
+        "src/openneutron/pytorch/operators/pooling.py",
         "padded(context, source, window, image[2:], ends_of(context.dtype(data))[0])",
         "padded(context, source, window, image[2:])",
         ("tests/pytorch/test_pools.py",),
     ),
     Fault(
         "padding is counted from the first dimension",
-        "src/openneutron/pytorch/operators/padding/lower.py",
+        "src/openneutron/pytorch/operators/padding.py",
         "amounts[-1 - place] = (flat[2 * place], flat[2 * place + 1])",
         "amounts[place] = (flat[2 * place], flat[2 * place + 1])",
         ("tests/pytorch/test_pads.py",),

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+from openneutron.pytorch.operators.families import DECOMPOSITIONS
 from openneutron.pytorch.operators.rules.tables import KEPT
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import compiled

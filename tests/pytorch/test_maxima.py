@@ -8,7 +8,7 @@ from itertools import product
 import torch
 import torch.nn.functional as F
 
-from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+from openneutron.pytorch.operators.families import DECOMPOSITIONS
 from tests.pytorch.side_by_side import assert_delegated
 
 

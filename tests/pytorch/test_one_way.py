@@ -19,7 +19,7 @@ from openneutron.pytorch.partition import gather
 PACKAGE = Path(openneutron.__file__).parent
 
 ONCE = (
-    "pytorch/operators/convolution/lower.py convolution",
+    "pytorch/operators/convolution.py convolution",
     "pytorch/backend/compile_spec.py encode",
     "pytorch/backend/compile_spec.py decode",
     "compiler/legalize/legalize.py legalize",
@@ -91,4 +91,4 @@ def test_a_partition_that_is_not_the_one_handed_over_is_lowered_anew(monkeypatch
     with counted() as calls:
         found = openneutron.compile(model, inputs, calibration=[inputs]).buffer
     assert found == wanted
-    assert calls["pytorch/operators/convolution/lower.py convolution"] == 2
+    assert calls["pytorch/operators/convolution.py convolution"] == 2

@@ -19,7 +19,7 @@ from openneutron.errors import InvalidOptionError
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import KEPT_FLOAT, is_dequantize, is_quantize, op_name
-from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+from openneutron.pytorch.operators.families import DECOMPOSITIONS
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.settings import QuantizationConfig

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch.fx import GraphModule
 
-from openneutron.pytorch.operators.convolution.lower import Window
-from openneutron.pytorch.operators.separable.sums import Separable, as_integers, average_pool, litert_padding
+from openneutron.pytorch.operators.convolution import Window
+from openneutron.pytorch.operators.separable import Separable, as_integers, average_pool, litert_padding
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import compiled

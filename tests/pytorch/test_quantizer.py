@@ -18,7 +18,7 @@ from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
 from openneutron.pytorch.operators.annotations import Result, annotation_rules
-from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.families import LOWER_RULES
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer

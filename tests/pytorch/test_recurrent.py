@@ -15,7 +15,7 @@ from torch.nn.quantizable.modules.rnn import LSTM as QuantizableLSTM
 
 import openneutron
 from openneutron.api.pytorch import analyse
-from openneutron.pytorch.operators.recurrent.decompose import MOST_STEPS
+from openneutron.pytorch.operators.recurrent import MOST_STEPS
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.exported_forms import PlainMoves
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices

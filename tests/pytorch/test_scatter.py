@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+from openneutron.pytorch.operators.families import DECOMPOSITIONS
 from openneutron.pytorch.operators.rules.tables import KEPT
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from tests.pytorch.side_by_side import assert_delegated

@@ -18,7 +18,7 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import Reject, Rejected
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
-from openneutron.pytorch.operators.convolution.lower import output_scales
+from openneutron.pytorch.operators.convolution import output_scales
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from tests.pytorch.operator_cases import assert_one_call, quantized, settled

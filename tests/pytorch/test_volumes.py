@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from openneutron.pytorch.operators.convolution.decompose import conv3d, conv3d_same_or_valid, conv_transpose3d
+from openneutron.pytorch.operators.convolution import conv3d, conv3d_same_or_valid, conv_transpose3d
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import compiled
 

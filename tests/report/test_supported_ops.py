@@ -8,8 +8,7 @@ import inspect
 from openneutron import ops
 from openneutron.features.report import supported_ops
 from openneutron.features.report.lowered_by import lowered_by
-from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
-from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.families import DECOMPOSITIONS, LOWER_RULES
 
 
 def test_every_operator_has_its_row_and_every_limit_its_words() -> None:

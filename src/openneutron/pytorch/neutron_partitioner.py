@@ -42,7 +42,7 @@ from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.lower.states import NO_STATES, states_of
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
-from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.families import LOWER_RULES
 from openneutron.pytorch.partition.before_decomposition import (
     HISTORY,
     NotNow,

@@ -21,7 +21,7 @@ def lowered_by() -> dict[str, list[str]]:
     A rule emits an operator by the name of its row. So the names in the code of the rule, and in that of the functions
     that it calls, are the operators that it can emit.
     """
-    from openneutron.pytorch.operators.lowerings import LOWER_RULES
+    from openneutron.pytorch.operators.families import LOWER_RULES
 
     found: dict[str, set[str]] = {}
     for target, row in LOWER_RULES.items():

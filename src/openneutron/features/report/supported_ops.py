@@ -140,7 +140,7 @@ def _limits(row: Op) -> list[str]:
 
 def pytorch_table() -> str:
     """Return a row for each operator with a lowering rule: its family, and the remark of its rule."""
-    from openneutron.pytorch.operators.lowerings import LOWER_RULES
+    from openneutron.pytorch.operators.families import LOWER_RULES
 
     rows = []
     for name, row in LOWER_RULES.items():
@@ -185,7 +185,7 @@ def functions() -> list[str]:
 
 def composites_table() -> str:
     """Return a row for each operator with a decomposition: its family."""
-    from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+    from openneutron.pytorch.operators.families import DECOMPOSITIONS
 
     rows = [(f"`{name}`", _first_line(sys.modules[function.__module__])) for name, function in DECOMPOSITIONS.items()]
     return _table(("PyTorch operator", "family"), sorted(rows))

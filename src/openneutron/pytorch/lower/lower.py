@@ -42,7 +42,7 @@ from openneutron.pytorch.graph.program import (
 from openneutron.pytorch.lower.absent import no_rule, not_quantized
 from openneutron.pytorch.lower.states import StateNodes, lowered_state
 from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
-from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.families import LOWER_RULES
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.results import Results, Value, lies_as, moves, plain
 from openneutron.pytorch.operators.rules.tables import Layout, objection

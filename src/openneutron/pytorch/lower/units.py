@@ -35,7 +35,7 @@ from openneutron.pytorch.graph.program import (
     shape_of,
     stored_type,
 )
-from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.families import LOWER_RULES
 from openneutron.pytorch.operators.rules.results import SATURATING
 
 Item = TypeVar("Item", bound=Hashable)

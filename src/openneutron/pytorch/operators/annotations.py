@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The annotation rules: one row per ATen operator, which states the quantization of the operator.
 
-Families whose rules look at a call's arguments, convolutions and pools, have their rows in a ``quantize.py`` of their folder.
+Families whose rules look at a call's arguments add their rows in their own files.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from importlib import import_module
 from types import MappingProxyType
 
 import torch
@@ -17,7 +18,6 @@ from torch.fx import Node
 
 from openneutron.ops import BY_NAME
 from openneutron.pytorch.graph.rewriting import results_of
-from openneutron.pytorch.operators.families import modules
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS
 
 ScaleMap = Callable[[torch.Tensor], torch.Tensor]
@@ -171,7 +171,7 @@ _PAIR = AnnotationRule(data=(0, 1))
 _TRUTH = AnnotationRule(result=Result.NONE)
 _TRUTH_OF_PAIR = AnnotationRule(data=(0, 1), result=Result.NONE)
 
-RULES = {
+_RULES: dict[str, AnnotationRule] = {
     **{f"aten.{name}": MOVE for name in MOVES},
     **{f"aten.{name}": FUNCTION for name in FUNCTIONS},
     **dict.fromkeys((*ACTIVATIONS, *SOFTMAX, *LOG_SOFTMAX), FUNCTION),
@@ -195,15 +195,18 @@ RULES = {
 }
 
 
+def annotates(rules: Mapping[str, AnnotationRule]) -> None:
+    """Add the rules of a family by operator (``aten.relu.default``)."""
+    twice = _RULES.keys() & rules.keys()
+    assert not twice, f"two annotation rules for {sorted(twice)}"
+    _RULES.update(rules)
+
+
 @cache
 def annotation_rules() -> Mapping[str, AnnotationRule]:
-    """Return the rules of all families by operator (``aten.relu.default``)."""
-    rules = dict(RULES)
-    for family in modules("quantize"):
-        twice = rules.keys() & family.RULES.keys()
-        assert not twice, f"two annotation rules for {sorted(twice)}"
-        rules |= family.RULES
-    return MappingProxyType(rules)
+    """Return the rules of all families by operator (``aten.relu.default``). The first call imports the families."""
+    import_module(f"{__package__}.families")
+    return MappingProxyType(_RULES)
 
 
 def is_int8_alone(node: Node) -> bool:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The families of operators: a folder each, in which a stage's files begin with the stage's name."""
+"""The tables of decompositions and lowering rules, with the rows of all families of operators.
+
+A family is a file of this folder.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
-HERE = Path(__file__).parent
+from openneutron.pytorch.operators.rules.tables import DECOMPOSITIONS, LOWER_RULES
 
+for _file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+    import_module(f"{__package__}.{_file.stem}")
 
-def modules(stage: str) -> list[ModuleType]:
-    """Import the files of all families for ``quantize``, ``decompose`` or ``lower``, in the order of their names."""
-    files = sorted(HERE.glob(f"*/{stage}*.py"))
-    return [import_module(f"{__package__}.{file.parent.name}.{file.stem}") for file in files]
+__all__ = ["DECOMPOSITIONS", "LOWER_RULES"]

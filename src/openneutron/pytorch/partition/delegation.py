@@ -46,7 +46,7 @@ from openneutron.pytorch.graph.program import (
     written,
 )
 from openneutron.pytorch.lower.units import Groups, components
-from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.families import LOWER_RULES
 
 UNITS = "units"
 """The rule of a node that stays on the CPU since it exchanges values with one that does."""

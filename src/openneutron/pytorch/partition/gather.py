@@ -31,7 +31,7 @@ from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not
 from openneutron.pytorch.lower.lower import Lowered, Lowering, PartitionTensor, Refusal, kept_float
 from openneutron.pytorch.lower.states import NO_STATES, RULE, StateNodes, States
 from openneutron.pytorch.lower.units import Groups, Unit, find_units
-from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.families import LOWER_RULES
 from openneutron.pytorch.partition.delegation import OPTION, UNITS, matching
 
 NOTHING_TO_DO = Reject("nothing in its partition moves or computes a value", rule="no-op partitions")

@@ -21,8 +21,7 @@ from openneutron.pytorch.graph.pointwise import is_pointwise_operator
 from openneutron.pytorch.graph.program import REWRITE, STAYS_WHOLE, arguments_of, overload_of, short_name
 from openneutron.pytorch.graph.rewriting import finished, splice
 from openneutron.pytorch.operators.annotations import annotation_rules
-from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
-from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.families import DECOMPOSITIONS, LOWER_RULES
 from openneutron.pytorch.operators.rules.tables import KEPT, OWN_OPERATORS, Keep
 from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional, PlainCasts
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of
-from openneutron.pytorch.operators.comparison.decompose import out_of_reach
+from openneutron.pytorch.operators.comparison import out_of_reach
 
 _aten = torch.ops.aten
 

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from openneutron.pytorch.graph.program import arguments_of
 from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, hand_over
-from openneutron.pytorch.operators.recurrent import layers
+from openneutron.pytorch.operators import recurrent_layers as layers
 
 _aten = torch.ops.aten
 _own = getattr(torch.ops, layers.NAMESPACE)

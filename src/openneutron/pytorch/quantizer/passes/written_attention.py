@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from openneutron.pytorch.graph.program import WRITTEN_AS
 from openneutron.pytorch.graph.rewriting import NodePass, add_call, constant_of, splice
 from openneutron.pytorch.operators.annotations import MASKED
-from openneutron.pytorch.operators.attention.decompose import MOST_KEYS_OF_SOFTMAX, attended
+from openneutron.pytorch.operators.attention import MOST_KEYS_OF_SOFTMAX, attended
 
 _aten = torch.ops.aten
 _PRODUCTS = (_aten.matmul.default, _aten.bmm.default)

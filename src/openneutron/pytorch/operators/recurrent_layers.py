@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent layers as single operators: one direction of one layer, all steps. ``initial``: the state before the first step; None
-means 0.
+"""Recurrent layers as single operators: one direction of one layer, all steps.
 
-Each operator is a function of PyTorch's own operators, so that PyTorch takes it apart where it stays on the CPU. Its weights are lists
-with a tensor for each gate, each of which gets a quantization of its own.
+``initial`` is the state before the first step; None means 0. Each operator is a function of PyTorch's own operators, so that PyTorch
+decomposes a call that stays on the CPU. Its weights are lists with a tensor for each gate, and each tensor gets a quantization of its own.
 """
 
 from __future__ import annotations

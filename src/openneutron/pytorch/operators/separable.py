@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operators that are one matrix along rows and one along columns: average pools and resizes, as PyTorch itself computes them.
 
-Such an operator's matrix along an axis is what it makes of unit vectors. Asking PyTorch for it takes every attribute into
-account, the divisors at the borders of ceil_mode among them, and scale factors that are not quite those of the extents.
+Such an operator's matrix along an axis is its result for unit vectors. PyTorch computes the matrix, so that every attribute counts,
+such as the divisors at the borders under ceil_mode, and scale factors that differ slightly from the ratio of the extents.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from openneutron.ir import DType, QuantParams, per_tensor
 from openneutron.ops.conv import same_padding
-from openneutron.pytorch.operators.convolution.lower import Window, bias_of
+from openneutron.pytorch.operators.convolution import Window, bias_of
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of
 

@@ -1,23 +1,205 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions in one and two dimensions.
+"""Convolutions in one, two and three dimensions.
 
-LiteRT's TRANSPOSE_CONV knows neither groups nor dilation: both become zeros among the weights, which selection leaves out.
+Convolutions of volumes become convolutions of images: the taps along the depth become channels.
+LiteRT's TRANSPOSE_CONV knows neither groups nor dilation: both become zeros among the weights, and selection drops the zeros.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 from openneutron.ops.conv import same_padding
 from openneutron.pytorch.graph.program import QUANTIZE_FIRST, Reject, Rejected, arguments_of, pair, shape_of
+from openneutron.pytorch.operators.annotations import AnnotationRule, ScaleMap, annotates
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.results import Shape, Value
-from openneutron.pytorch.operators.rules.tables import Layout, lowers
+from openneutron.pytorch.operators.rules.tables import Layout, decomposes, lowers
+
+Triple = Sequence[int]
+
+
+@decomposes("aten.conv3d.default")
+def conv3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None, stride: Triple, padding: Triple, dilation: Triple, groups: int
+) -> Tensor:
+    """Compute a convolution of volumes as one convolution of images, with every output depth of every volume in the
+    batch.
+
+    The input channels are those of the depth's taps, concatenated, so that each output is one sum of products, as in
+    three dimensions.
+    """
+    (step, *steps), (before, *around), (apart, *aparts) = (_three(item) for item in (stride, padding, dilation))
+    planes = _padded(_planes(input), before, before)
+    taps = weight.shape[2]
+    count = (planes.shape[1] - apart * (taps - 1) - 1) // step + 1
+    read = [_aten.slice.Tensor(planes, 1, k * apart, k * apart + (count - 1) * step + 1, step) for k in range(taps)]
+    flat = weight.permute(0, 2, 1, 3, 4).reshape(weight.shape[0], -1, *weight.shape[3:])
+    images = _aten.conv2d.default(_stacked(read, groups), flat, bias, steps, around, aparts, groups)
+    return _volume(images.reshape(-1, count, *images.shape[1:]), input)
+
+
+@decomposes("aten.conv3d.padding")
+def conv3d_same_or_valid(
+    input: Tensor, weight: Tensor, bias: Tensor | None, stride: Triple, padding: str, dilation: Triple, groups: int
+) -> Tensor:
+    reaches = [apart * (taps - 1) for apart, taps in zip(_three(dilation), weight.shape[2:], strict=True)]
+    if padding == "same":
+        around = [pad for reach in reversed(reaches) for pad in (reach // 2, reach - reach // 2)]
+        input = _aten.constant_pad_nd.default(input, around, 0.0)
+    return conv3d(input, weight, bias, stride, [0, 0, 0], dilation, groups)
+
+
+@decomposes("aten.conv_transpose3d.input")
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Triple,
+    padding: Triple,
+    output_padding: Triple,
+    groups: int,
+    dilation: Triple,
+) -> Tensor:
+    """Compute a transposed convolution of volumes as one of images for each phase of the depth's stride.
+
+    Output depth o is a sum over the taps k and the input depths i with i * stride + k * dilation = o + padding. All
+    outputs of a phase have the same taps.
+    """
+    (step, *steps), (before, *around), (apart, *aparts) = (_three(item) for item in (stride, padding, dilation))
+    behind, *behinds = _three(output_padding)
+    planes, taps = _planes(input), weight.shape[2]
+    depth = planes.shape[1]
+    outputs = (depth - 1) * step - 2 * before + apart * (taps - 1) + behind + 1
+    count = -(-outputs // step)
+    phases = []
+    for first in range(step):
+        starts = {
+            k: (first + before - k * apart) // step for k in range(taps) if (first + before - k * apart) % step == 0
+        }
+        hit = [k for k, start in starts.items() if -count < start < depth]
+        flat = _taps_of(weight, hit, groups)
+        read = [_window(planes, starts[k], count) for k in hit] or [_window(planes, 0, count)]
+        images = _aten.conv_transpose2d.input(
+            _stacked(read, groups), flat, bias, steps, around, behinds, groups, aparts
+        )
+        phases.append(images.reshape(-1, count, *images.shape[1:]))
+    if step == 1:
+        return _volume(phases[0], input)
+    together = _aten.cat.default([phase.unsqueeze(2) for phase in phases], 2)
+    depths = together.reshape(together.shape[0], count * step, *together.shape[3:])
+    return _volume(_aten.slice.Tensor(depths, 1, 0, outputs), input)
+
+
+def _three(numbers: Sequence[int]) -> list[int]:
+    """Return a number for each dimension; a single number holds for all three."""
+    return list(numbers) if len(numbers) == 3 else [numbers[0]] * 3
+
+
+def _planes(volume: Tensor) -> Tensor:
+    """Return [batch, depth, channels, rows, columns] of a volume with or without a batch."""
+    batches = volume if volume.dim() == 5 else volume.unsqueeze(0)
+    return _aten.permute.default(batches, [0, 2, 1, 3, 4])
+
+
+def _volume(planes: Tensor, like: Tensor) -> Tensor:
+    """Return the volume with these planes, with a batch where ``like`` has one."""
+    volume = _aten.permute.default(planes, [0, 2, 1, 3, 4])
+    return volume if like.dim() == 5 else volume.squeeze(0)
+
+
+def _padded(planes: Tensor, before: int, behind: int) -> Tensor:
+    if before == behind == 0:
+        return planes
+    return _aten.constant_pad_nd.default(planes, [0, 0, 0, 0, 0, 0, before, behind], 0.0)
+
+
+def _window(planes: Tensor, start: int, count: int) -> Tensor:
+    """Return ``count`` planes from ``start`` on, with zeros outside the volume; at least one plane is inside."""
+    end, depth = start + count, planes.shape[1]
+    first, last = min(max(start, 0), depth), min(max(end, 0), depth)
+    inside = planes if (first, last) == (0, depth) else _aten.slice.Tensor(planes, 1, first, last)
+    return _padded(inside, first - start, end - last)
+
+
+def _stacked(read: list[Tensor], groups: int) -> Tensor:
+    """Return [batch * depth, channels, rows, columns]: a group has the channels of its first tap, then of its second,
+    and so on."""
+    batches, depth, channels, *image = read[0].shape
+    split = [tap.reshape(batches * depth, groups, channels // groups, *image) for tap in read]
+    return _aten.cat.default(split, 2).reshape(batches * depth, -1, *image)
+
+
+def _taps_of(weight: Tensor, taps: list[int], groups: int) -> Tensor:
+    """Return the weights of a transposed convolution at some of the depth's taps, as those of images; zeros without a
+    tap."""
+    split = weight.reshape(groups, -1, *weight.shape[1:])
+    chosen = [split[:, :, :, k] for k in taps] or [torch.zeros_like(split[:, :, :, 0])]
+    return _aten.cat.default(chosen, 1).reshape(-1, weight.shape[1], *weight.shape[3:])
+
+
+_aten = torch.ops.aten
+_SPATIAL = {_aten.conv_transpose1d.default: 1, _aten.conv_transpose2d.input: 2}
+"""Dimensions behind the channels; there may be no batch before them."""
+
+
+def _groups(node: Node) -> int:
+    place = 8 if node.target is _aten.convolution.default else 6
+    groups = node.args[place] if place < len(node.args) else node.kwargs.get("groups", 1)
+    assert isinstance(groups, int)
+    return groups
+
+
+def _channels(node: Node, value: object) -> int:
+    assert isinstance(value, Node)
+    shape = value.meta["val"].shape
+    return int(shape[-1 - _SPATIAL.get(node.target, len(shape) - 2)])
+
+
+def _transposed_axis(node: Node) -> int:
+    """Weights [input, output of the group, ...]: a scale for each output channel of a group, which the groups share; where
+    a group has one input, for each of those."""
+    return 0 if _groups(node) == _channels(node, node.args[0]) > 1 else 1
+
+
+def _output_scales(node: Node) -> ScaleMap:
+    """Make of a transposed convolution's weight scales one for each output channel."""
+    groups, outputs = _groups(node), _channels(node, node)
+    if _transposed_axis(node) == 0:
+        return lambda scales: scales.repeat_interleave(outputs // groups)
+    return lambda scales: scales.repeat(groups)
+
+
+def _is_transposed(node: Node) -> bool:
+    return node.target in _SPATIAL or bool(node.args[6])
+
+
+_CONVOLUTION = AnnotationRule(weight=1, weight_axis=0, bias=2, fuses=True)
+_EITHER = AnnotationRule(
+    weight=1,
+    weight_axis=lambda node: _transposed_axis(node) if _is_transposed(node) else 0,
+    bias=2,
+    bias_scales=lambda node: _output_scales(node) if _is_transposed(node) else None,
+    fuses=True,
+)
+
+annotates(
+    {
+        **{f"aten.conv{n}d.{form}": _CONVOLUTION for n in (1, 2) for form in ("default", "padding")},
+        "aten.conv_transpose1d.default": _EITHER,
+        "aten.conv_transpose2d.input": _EITHER,
+        "aten.convolution.default": _EITHER,
+    }
+)
+
 
 Pair = tuple[int, int]
 

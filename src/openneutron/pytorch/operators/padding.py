@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
-from openneutron.pytorch.operators.convolution.lower import pad
+from openneutron.pytorch.operators.convolution import pad
 from openneutron.pytorch.operators.rules.context import Context, take
 from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of
 from openneutron.pytorch.operators.rules.tables import lowers
