@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench import child, ethos_u65
+from bench.live_traffic import least_reloaded_bytes
+from bench.traffic_of_choices import least_moved_bytes
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
-from openneutron.compiler.search.tiles import least_moved_bytes, least_reloaded_bytes
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.litert import write

@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
+from bench.live_traffic import Dependence, dependence, least_reloaded_bytes
+from bench.traffic_of_choices import least_moved_bytes
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
-from openneutron.compiler.search.tiles import least_moved_bytes, least_reloaded_bytes
-from openneutron.compiler.search.tiles.dependence import Dependence, dependence
 from openneutron.errors import BudgetError
 from openneutron.ir import DType, Graph, Node, Tensor
 from scripts.published_networks import ACTIVATION, Chain

@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from bench.traffic_of_choices import least_moved_bytes
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
@@ -18,7 +19,7 @@ from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.schedule.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole
 from openneutron.compiler.schedule.timeline import CopyEngine, Timeline, overlapped_cycles
 from openneutron.compiler.search.fitted import Fitted
-from openneutron.compiler.search.tiles import TiledTask, fit, least_moved_bytes, placed
+from openneutron.compiler.search.tiles import TiledTask, fit, placed
 from openneutron.compiler.search.tiles.borders import overlapped
 from openneutron.compiler.search.tiles.moves import compact
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch

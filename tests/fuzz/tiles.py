@@ -12,10 +12,10 @@ import sys
 
 import numpy as np
 
+from bench.live_traffic import least_reloaded_bytes
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
-from openneutron.compiler.search.tiles import least_reloaded_bytes
 from openneutron.compiler.search.tiles.searches import FEW_CALLS
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Schedules for an NPU that works on a memory of its own: tensors move between it and external memory in tiles."""
 
-from openneutron.compiler.search.tiles.fit import least_moved_bytes, sizes_up_to
-from openneutron.compiler.search.tiles.live_traffic import least_reloaded_bytes
+from openneutron.compiler.search.tiles.fit import sizes_up_to
 from openneutron.compiler.search.tiles.task import TiledTask
 
-__all__ = ["TiledTask", "least_moved_bytes", "least_reloaded_bytes", "sizes_up_to"]
+__all__ = ["TiledTask", "sizes_up_to"]

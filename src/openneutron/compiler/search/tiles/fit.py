@@ -12,13 +12,9 @@ from openneutron.compiler.rewrite.call_list import CallList
 from openneutron.compiler.schedule.schedule import fetched_sizes
 from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.tiles.placed import TiledSchedule, fastest_plan
-from openneutron.compiler.search.tiles.search import TileSearch
 from openneutron.compiler.search.tiles.searches import FEW_CALLS, Searches, divided_for
-from openneutron.compiler.search.tiles.traffic import LeastTraffic
-from openneutron.compiler.select.select import Selection
 from openneutron.isa import aligned
 from openneutron.isa.rows import ALIGNMENT
-from openneutron.targets import Target
 
 FAR = 1.15
 """Calls are divided again where the best schedule takes more than this ratio of a plan's estimate: its kernels wait for constants."""
@@ -191,21 +187,6 @@ class TileFit:
             if known <= FAR * estimate or (is_any and best is not None):
                 break
         return best
-
-
-def least_moved_bytes(selected: Sequence[Selection], target: Target, budget: int, most: int) -> int:
-    """Return a lower bound of the bytes of tensors that a schedule of ``TileFit`` could move in ``budget`` bytes of NPU memory.
-
-    The bound is one over the choices of the search, see ``traffic``; for a graph of more than few calls over those of the first selection.
-    Constants are not counted. ``most``: the bytes of a schedule that is known.
-    """
-    searches = Searches.of(selected, target)
-    are_few = searches.are_few
-    made: list[TileSearch] = []
-    for size in (budget, *(sizes_up_to(budget) if are_few else ())):
-        for given in chain.from_iterable(searches.lists if are_few else searches.lists[:1]):
-            made += [searches.search(given, divided) for divided in divided_for(given, size)]
-    return min(LeastTraffic(search, budget, most).bound() for search in {id(each): each for each in made}.values())
 
 
 def sizes_up_to(budget: int) -> list[int]:

@@ -20,14 +20,33 @@ copies, reach those of a plan that is known: the result is then that plan's, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 
 from openneutron.compiler.search.cascade.network import Piece
+from openneutron.compiler.search.tiles.fit import sizes_up_to
 from openneutron.compiler.search.tiles.search import TileSearch
+from openneutron.compiler.search.tiles.searches import Searches, divided_for
+from openneutron.compiler.select.select import Selection
+from openneutron.targets import Target
 
 Stays = frozenset[str]
+
+
+def least_moved_bytes(selected: Sequence[Selection], target: Target, budget: int, most: int) -> int:
+    """Return a lower bound of the bytes of tensors that a schedule of ``TileFit`` could move in ``budget`` bytes of NPU memory.
+
+    The bound is one over the choices of the search; for a graph of more than few calls over those of the first selection.
+    Constants are not counted. ``most``: the bytes of a schedule that is known.
+    """
+    searches = Searches.of(selected, target)
+    are_few = searches.are_few
+    made: list[TileSearch] = []
+    for size in (budget, *(sizes_up_to(budget) if are_few else ())):
+        for given in chain.from_iterable(searches.lists if are_few else searches.lists[:1]):
+            made += [searches.search(given, divided) for divided in divided_for(given, size)]
+    return min(LeastTraffic(search, budget, most).bound() for search in {id(each): each for each in made}.values())
 
 
 @dataclass(frozen=True, slots=True)
