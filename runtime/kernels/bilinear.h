@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The maps of the resize_bilinear kernels: two positions of an axis for each output position, and the second's weight. */
+/* Interpolation of the resize_bilinear kernels: maps have two positions of an axis for each output position, and the second's weight. */
 #ifndef NEUTRON_BILINEAR_H
 #define NEUTRON_BILINEAR_H
 
-#include "elements.h"
+#include "elements_16.h"
 
-enum { WEIGHT_BITS = 10, WHOLE = 1 << WEIGHT_BITS };
-
-/* The maps of both axes lie in constants. */
-static inline bool neutron_bilinear_maps_are_sound(const NeutronProgramView *program, const NeutronBuffer *out,
-                                                   uint32_t base, uint32_t offset) {
-    const uint64_t entries = ((uint64_t)out->rows + (uint64_t)out->cols) * 3;
-    return neutron_range_is_sound(program, base, offset, entries * 4, 4);
-}
+enum { WEIGHT_BITS = 10, WHOLE = 1 << WEIGHT_BITS, MAP_WORDS = 3 };
 
 /* Two positions of an axis; `weight` of WHOLE is the second's. */
 typedef struct {
@@ -62,5 +55,46 @@ static NEUTRON_INLINE void neutron_mix_corners(const NeutronKernelCall *call, co
         }
     }
 }
+
+/* An element between four. Halves away from 0. The weights add up to 2^20: a sum of int8 has 28 bits, one of int16 36. */
+static NEUTRON_INLINE int16_t neutron_mixed(const int32_t *weights, int16_t a, int16_t b, int16_t c, int16_t d,
+                                            const int32_t element_bytes) {
+    const int32_t half = 1 << (2 * WEIGHT_BITS - 1);
+    if (element_bytes == 1) {
+        const int32_t sum = a * weights[0] + b * weights[1] + c * weights[2] + d * weights[3];
+        return (int16_t)((sum + (sum > 0 ? half : -half)) / (WHOLE * WHOLE));
+    }
+    const int64_t sum = (int64_t)a * weights[0] + (int64_t)b * weights[1] + (int64_t)c * weights[2] + (int64_t)d * weights[3];
+    return (int16_t)((sum + (sum > 0 ? half : -half)) / (WHOLE * WHOLE));
+}
+
+/* Channels from `done` on, by blocks of this size. */
+static NEUTRON_INLINE int32_t neutron_mix_blocks(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels,
+                                                 int32_t done, const int32_t element_bytes, const int32_t size) {
+    for (; done <= channels - size; done += size) {
+        int16_t x[4][NEUTRON_BLOCK];
+        NEUTRON_UNROLL
+        for (int i = 0; i < 4; i++) {
+            const uint8_t *from = corners->from[i] + (ptrdiff_t)done * corners->pitch;
+            neutron_load_block_of(x[i], from, corners->pitch, size, element_bytes);
+        }
+        for (int32_t i = 0; i < size; i++) {
+            x[0][i] = neutron_mixed(corners->weights, x[0][i], x[1][i], x[2][i], x[3][i], element_bytes);
+        }
+        neutron_store_block_of(to + (ptrdiff_t)done * to_pitch, to_pitch, x[0], size, element_bytes);
+    }
+    return done;
+}
+
+/* mix(), the NeutronMix of elements of so many bytes, and the same for AVX2. */
+#define NEUTRON_DEFINE_MIX(element_bytes)                                                                           \
+    static NEUTRON_INLINE void mix(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) {       \
+        const int32_t done = NEUTRON_BLOCK > 1 ? neutron_mix_blocks(corners, to, to_pitch, channels, 0,             \
+                                                                    element_bytes, NEUTRON_BLOCK)                   \
+                                               : 0;                                                                 \
+        neutron_mix_blocks(corners, to, to_pitch, channels, done, element_bytes, 1);                                \
+    }                                                                                                               \
+    NEUTRON_FOR_AVX2(mix, (const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels),                \
+                     (corners, to, to_pitch, channels))
 
 #endif

@@ -4,26 +4,9 @@
 
 /* The same convolution of bytes. */
 static NeutronConv2dS8 of_bytes(const NeutronConv2dS16 *p) {
-    return (NeutronConv2dS8){
-        .input = p->input,
-        .output = p->output,
-        .weights_base = p->weights_base,
-        .weights_offset = p->weights_offset,
-        .requant_base = p->requant_base,
-        .requant_offset = p->requant_offset,
-        .constant_channel0 = p->constant_channel0,
-        .constant_channels = p->constant_channels,
-        .kernel_h = p->kernel_h,
-        .kernel_w = p->kernel_w,
-        .stride_h = p->stride_h,
-        .stride_w = p->stride_w,
-        .dilation_h = p->dilation_h,
-        .dilation_w = p->dilation_w,
-        .pad_top = p->pad_top,
-        .pad_left = p->pad_left,
-        .group_inputs = p->group_inputs,
-        .group_outputs = p->group_outputs,
-    };
+    NeutronConv2dS8 bytes = {0};
+    memcpy(&bytes, p, offsetof(NeutronConv2dS8, group_outputs) + sizeof bytes.group_outputs);
+    return bytes;
 }
 
 bool neutron_convolution_16_is_sound(const NeutronProgramView *program, const NeutronConv2dS16 *p,

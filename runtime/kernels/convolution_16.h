@@ -7,6 +7,9 @@
 #include "conv_2d/convolution.h"
 #include "rescaling_16.h"
 
+/* convolution.h goes through the window and its taps by these words. */
+_Static_assert(offsetof(NeutronConv2dS16, group_outputs) == offsetof(NeutronConv2dS8, group_outputs), "the same words");
+
 void conv_2d_s16_run_portable(const NeutronKernelCall *call);
 void depthwise_conv_2d_s16_run_portable(const NeutronKernelCall *call);
 #if NEUTRON_X86_VARIANTS
@@ -31,14 +34,14 @@ static inline const NeutronRequantBlock16 *neutron_requant_blocks_16(const Neutr
     return base;
 }
 
-static inline const int8_t *neutron_packed_weights_16(const NeutronKernelCall *call, const NeutronConv2dS16 *p) {
-    const void *base = neutron_base_address(call->bases, p->weights_base) + p->weights_offset;
-    return base;
-}
-
 /* A channel's bias, as a sum begins with it. */
 static inline uint64_t neutron_bias_16(const NeutronRequantBlock16 *table, int32_t k) {
     return (uint64_t)(uint32_t)table->bias_high[k] << 32 | table->bias_low[k];
+}
+
+/* 8 accumulators become their biases. */
+static inline void neutron_begin_accumulators_16(uint64_t *accumulators, const NeutronRequantBlock16 *table) {
+    for (int32_t k = 0; k < NEUTRON_LANES; k++) accumulators[k] = neutron_bias_16(table, k);
 }
 
 /* ---- requantization ------------------------------------------------------------------------------------------------- */
@@ -84,50 +87,5 @@ static NEUTRON_INLINE void neutron_multiply_pixel_16(uint64_t *accumulators, con
     }
 }
 
-/* ---- the portable loop: all output channels of one output element at a time ----------------------------- */
-
-/* An output element, by the input element of its tap (0, 0), which may lie outside. */
-typedef struct {
-    const NeutronKernelCall *call;
-    const NeutronConv2dS16 *p;
-    const NeutronBuffer *input;
-    int32_t n, row, col;
-} NeutronTapPosition16;
-
-/* Adds all taps of `count` output channels from `channel` on, a multiple of 8, to accumulators that hold their biases. */
-typedef void (*NeutronAddTaps16)(uint64_t *accumulators, const NeutronTapPosition16 *at, int32_t channel, int32_t count,
-                                 const int8_t *weights);
-
-/* The whole window. block_bytes: packed weights of 8 output channels. */
-static NEUTRON_INLINE void neutron_compute_blocks_16(const NeutronKernelCall *call, size_t block_bytes,
-                                                     NeutronAddTaps16 add_taps) {
-    const NeutronConv2dS16 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    const NeutronBuffer *output = &call->buffers[p->output];
-    const int32_t first_block = (w->channel0 - p->constant_channel0) / NEUTRON_LANES;
-    const int8_t *const weights = neutron_packed_weights_16(call, p) + (size_t)first_block * block_bytes;
-    const NeutronRequantBlock16 *const table = neutron_requant_blocks_16(call, p) + first_block;
-    NeutronTapPosition16 at = {.call = call, .p = p, .input = &call->buffers[p->input]};
-    NEUTRON_FOR_EACH_ROW(w, n, r) {
-        at.n = n;
-        at.row = r * p->stride_h - p->pad_top;
-        for (int32_t c = w->col0; c < w->col1; c++) {
-            at.col = c * p->stride_w - p->pad_left;
-            uint8_t *out = neutron_element_address(call->bases, output, n, r, c, w->channel0);
-            const int8_t *block = weights;
-            const NeutronRequantBlock16 *entry = table;
-            for (int32_t k = w->channel0; k < w->channel1; k += NEUTRON_LANES) {
-                const int32_t count = w->channel1 - k < NEUTRON_LANES ? w->channel1 - k : NEUTRON_LANES;
-                uint64_t accumulators[NEUTRON_LANES];
-                for (int32_t lane = 0; lane < NEUTRON_LANES; lane++) accumulators[lane] = neutron_bias_16(entry, lane);
-                add_taps(accumulators, &at, k, count, block);
-                neutron_store_accumulators_16(p, entry, accumulators, out, output->channel_pitch, count);
-                entry++;
-                block += block_bytes;
-                out += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
-            }
-        }
-    }
-}
 
 #endif

@@ -58,6 +58,17 @@ const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, ui
 bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b, uint32_t output,
                                     const NeutronWindowExtents *window);
 
+/* The output has the window, the input its batches and channels in all columns, and a constant so many int32 for each row and each
+ * column of the output. These maps can't be read yet: they may name any row and any column of the input. */
+static inline bool neutron_maps_are_sound(const NeutronProgramView *program, uint32_t input, uint32_t output, uint32_t base,
+                                          uint32_t offset, uint32_t words, const NeutronWindowExtents *window) {
+    const NeutronBuffer *in = neutron_checked_buffer(program, input, false);
+    const NeutronBuffer *out = neutron_window_buffer(program, output, true, window);
+    return in != NULL && out != NULL && window->batch1 <= in->batches &&
+           neutron_buffer_holds(in, 0, in->cols, window->channel0, window->channel1) &&
+           neutron_range_is_sound(program, base, offset, ((uint64_t)out->rows + (uint64_t)out->cols) * words * 4, 4);
+}
+
 static inline bool neutron_is_stored(int32_t value) { return value >= INT8_MIN && value <= INT8_MAX; }
 
 /* Bounds of a fused activation. */
@@ -73,6 +84,25 @@ static inline uint8_t *neutron_element_address(const NeutronBases *bases, const 
     return neutron_row_address(bases, buffer, n, r) + (ptrdiff_t)c * buffer->col_pitch +
            (ptrdiff_t)k * buffer->channel_pitch;
 }
+
+/* A column of a window, in an input of which a kernel reads all channels and in the output. */
+typedef struct {
+    const uint8_t *from; /* channel 0 */
+    uint8_t *to;         /* the window's first channel */
+    int32_t left;        /* columns of the row from this one on */
+} NeutronColumn;
+
+static inline NeutronColumn neutron_first_column(const NeutronKernelCall *call, const NeutronBuffer *in,
+                                                 const NeutronBuffer *out, int32_t n, int32_t r) {
+    const NeutronWindowExtents *w = &call->window;
+    return (NeutronColumn){neutron_element_address(call->bases, in, n, r, w->col0, 0),
+                           neutron_element_address(call->bases, out, n, r, w->col0, w->channel0), w->col1 - w->col0};
+}
+
+/* The loop that follows for each column `at` of row r of batch n. */
+#define NEUTRON_FOR_EACH_COLUMN(call, in, out, n, r, at)                             \
+    for (NeutronColumn at = neutron_first_column(call, in, out, n, r); at.left > 0; \
+         at.left--, at.from += (in)->col_pitch, at.to += (out)->col_pitch)
 
 /* Columns of `channels` elements follow each other as if they were one longer column. */
 static inline bool neutron_columns_join(const NeutronBuffer *buffer, int32_t channels) {

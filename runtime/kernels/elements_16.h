@@ -1,14 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Elements of int16, at any address, in blocks as elements.h has them for int8. */
+/* Elements of int16, at any address, in blocks as elements.h has them for int8; checks of elements of more than one byte. */
 #ifndef NEUTRON_ELEMENTS_16_H
 #define NEUTRON_ELEMENTS_16_H
 
-#include "check_16.h"
+#include "elements.h"
+
+/* ---- for check ---------------------------------------------------------------------------------------------------- */
+
+/* Returns whether all bytes of the buffer's elements are inside its base. */
+bool neutron_elements_are_sound(const NeutronProgramView *program, const NeutronBuffer *buffer, bool writable,
+                                uint32_t element_bytes);
+
+/* neutron_window_buffer() for elements of several bytes, all of which are inside the buffer's base. */
+const NeutronBuffer *neutron_window_elements(const NeutronProgramView *program, uint32_t index, bool writable,
+                                             const NeutronWindowExtents *window, uint32_t element_bytes);
 
 /* Bounds of a fused activation. */
 static inline bool neutron_bounds_are_sound_16(int32_t low, int32_t high) {
     return low >= INT16_MIN && low <= high && high <= INT16_MAX;
 }
+
+/* Both buffers have so many channels, and of the input all channels of the window's columns are read. */
+static NEUTRON_INLINE bool neutron_lines_are_sound(const NeutronProgramView *program, uint32_t input, uint32_t output,
+                                                   int32_t channels, const NeutronWindowExtents *window,
+                                                   const uint32_t element_bytes) {
+    const NeutronBuffer *in = neutron_checked_buffer(program, input, false);
+    const NeutronBuffer *out = neutron_window_elements(program, output, true, window, element_bytes);
+    if (in == NULL || out == NULL || channels != in->channels || channels != out->channels) return false;
+    NeutronWindowExtents read = *window;
+    read.channel0 = 0;
+    read.channel1 = channels;
+    return neutron_window_elements(program, input, false, &read, element_bytes) != NULL;
+}
+
+/* ---- for run ------------------------------------------------------------------------------------------------------ */
 
 static NEUTRON_INLINE int16_t neutron_load_16(const uint8_t *from) {
     int16_t value;

@@ -3,33 +3,19 @@
  * portable_tensor_utils.cc calls it. */
 #include "gates.h"
 
-static void add_products(uint32_t *accumulators, const NeutronMatrix *matrix, size_t block) {
+void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t block, bool once) {
     const size_t block_bytes = neutron_blocks_of(matrix->inputs) * NEUTRON_LANES * NEUTRON_LANES;
     const NeutronRequantBlock *table = matrix->table + block;
+    uint32_t accumulators[NEUTRON_LANES];
     NeutronSums sums = {0};
     for (int k = 0; k < NEUTRON_LANES; k++) accumulators[k] = (uint32_t)table->bias[k];
     neutron_multiply_pixel(&sums, matrix->weights + block * block_bytes, matrix->vector, matrix->vector_pitch,
                            matrix->inputs);
     neutron_add_sums(accumulators, &sums);
-}
-
-void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t block) {
-    const NeutronRequantBlock *table = matrix->table + block;
-    uint32_t accumulators[NEUTRON_LANES];
-    add_products(accumulators, matrix, block);
     for (int k = 0; k < NEUTRON_LANES; k++) {
-        const int32_t multiplier = neutron_sound_multiplier(table->multiplier[k]);
-        results[k] = neutron_rounded_twice((int32_t)accumulators[k], multiplier, table->shift[k]);
-    }
-}
-
-void neutron_multiply_rows_once(int32_t *results, const NeutronMatrix *matrix, size_t block) {
-    const NeutronRequantBlock *table = matrix->table + block;
-    uint32_t accumulators[NEUTRON_LANES];
-    add_products(accumulators, matrix, block);
-    for (int k = 0; k < NEUTRON_LANES; k++) {
-        const int32_t multiplier = neutron_sound_multiplier(table->multiplier[k]);
-        results[k] = neutron_rounded_once((int32_t)accumulators[k], multiplier, table->shift[k] & 0xFF);
+        const int32_t sum = (int32_t)accumulators[k], multiplier = neutron_sound_multiplier(table->multiplier[k]);
+        results[k] = once ? neutron_rounded_once(sum, multiplier, table->shift[k] & 0xFF)
+                          : neutron_rounded_twice(sum, multiplier, table->shift[k]);
     }
 }
 
@@ -44,8 +30,8 @@ void neutron_multiply_gates(uint8_t *gates, int32_t rows, const NeutronMatrix *x
     for (size_t block = 0; block < neutron_blocks_of(rows); block++) {
         const int32_t first = (int32_t)block * NEUTRON_LANES, left = rows - first;
         int32_t of_x[NEUTRON_LANES], of_h[NEUTRON_LANES];
-        neutron_multiply_rows(of_x, x, block);
-        neutron_multiply_rows(of_h, h, block);
+        neutron_multiply_rows(of_x, x, block, false);
+        neutron_multiply_rows(of_h, h, block, false);
         for (int32_t k = 0; k < NEUTRON_LANES && k < left; k++) {
             const int32_t sum = neutron_bound_16(of_x[k]) + neutron_bound(of_h[k], -far, far);
             neutron_store_16(gates + 2 * (ptrdiff_t)(first + k), neutron_bound_16(sum));
@@ -117,10 +103,4 @@ int32_t neutron_tanh_16(int32_t x, int32_t integer_bits) {
     const int32_t power = exp_on_negative_values(x < 0 ? x : -x, integer_bits + 1);
     const int32_t result = shifted_left(wrapped(reciprocal(power) - (1 << 13)), 2);
     return x < 0 ? wrapped(-result) : result;
-}
-
-/* ---- check ---------------------------------------------------------------------------------------------------------- */
-
-bool neutron_matrix_is_sound(const NeutronProgramView *program, const uint32_t *words, int32_t rows, int32_t inputs) {
-    return neutron_packed_matrix_is_sound(program, words, rows, inputs, sizeof(NeutronRequantBlock));
 }

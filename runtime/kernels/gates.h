@@ -7,20 +7,10 @@
 #define NEUTRON_GATES_H
 
 #include "conv_2d/convolution.h"
+#include "elements_16.h"
 #include "sequences.h"
 
-static inline int32_t neutron_load_16(const uint8_t *from) {
-    int16_t value;
-    memcpy(&value, from, sizeof value);
-    return value;
-}
-
-static inline void neutron_store_16(uint8_t *to, int32_t value) {
-    const int16_t stored = (int16_t)value;
-    memcpy(to, &stored, sizeof stored);
-}
-
-static inline int32_t neutron_bound_16(int32_t x) { return neutron_bound(x, INT16_MIN, INT16_MAX); }
+static inline int16_t neutron_bound_16(int32_t x) { return (int16_t)neutron_bound(x, INT16_MIN, INT16_MAX); }
 
 /* A packed matrix [rows/8][inputs/8][8 rows][8 inputs] with its requantization, and the vector that it is multiplied with. */
 typedef struct {
@@ -30,9 +20,8 @@ typedef struct {
     int32_t vector_pitch, inputs;
 } NeutronMatrix;
 
-/* Rows [8 * block, 8 * block + 8) of the product, rescaled as LiteRT does, or rounded once and bounded. */
-void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t block);
-void neutron_multiply_rows_once(int32_t *results, const NeutronMatrix *matrix, size_t block);
+/* Rows [8 * block, 8 * block + 8) of the product, rescaled with two roundings as LiteRT does, or with one. */
+void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t block, bool once);
 
 /* The matrix of four words: base and offset of its weights, and of its table. */
 NeutronMatrix neutron_matrix_at(const NeutronKernelCall *call, const uint32_t *words, int32_t inputs);
@@ -47,6 +36,9 @@ int32_t neutron_logistic_16(int32_t x);
 int32_t neutron_tanh_16(int32_t x, int32_t integer_bits);
 
 /* The packed matrix and its table lie inside their bases; rows and inputs are at most NEUTRON_MOST_GATES. */
-bool neutron_matrix_is_sound(const NeutronProgramView *program, const uint32_t *words, int32_t rows, int32_t inputs);
+static inline bool neutron_matrix_is_sound(const NeutronProgramView *program, const uint32_t *words, int32_t rows,
+                                           int32_t inputs) {
+    return neutron_packed_matrix_is_sound(program, words, rows, inputs, sizeof(NeutronRequantBlock));
+}
 
 #endif

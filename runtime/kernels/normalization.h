@@ -47,11 +47,10 @@ static inline bool neutron_normalization_is_sound(const NeutronProgramView *prog
      (const NeutronNormCoefficient *)(const void *)(neutron_base_address((call)->bases, (p)->coefficients_base) + \
                                                     (p)->coefficients_offset)}
 
-/* The input has all elements of the window `read`, and the words of the block `p` for so many channels are sound. */
-#define NEUTRON_NORMALIZATION_IS_SOUND(program, p, read, channels, element_bytes)                             \
-    (neutron_window_elements(program, (p)->input, false, read, (uint32_t)(element_bytes)) != NULL &&          \
-     neutron_normalization_is_sound(program, (p)->coefficients_base, (p)->coefficients_offset, channels,      \
-                                    (p)->input_zero_point, (p)->epsilon_high, (p)->shift))
+/* The words of the block `p` for so many channels are sound. */
+#define NEUTRON_NORMALIZATION_IS_SOUND(program, p, channels)                                             \
+    neutron_normalization_is_sound(program, (p)->coefficients_base, (p)->coefficients_offset, channels, \
+                                   (p)->input_zero_point, (p)->epsilon_high, (p)->shift)
 
 static NEUTRON_INLINE int32_t neutron_norm_load(const uint8_t *from, const int32_t element_bytes) {
     return element_bytes == 2 ? neutron_load_16(from) : (int8_t)*from;
@@ -68,6 +67,18 @@ static NEUTRON_INLINE void neutron_norm_add(NeutronNormSums *sums, const uint8_t
     }
     sums->sum += sum;
     sums->squares += squares;
+}
+
+/* Adds `count` channels from `channel` on of all columns of the rows [row0, row1). */
+static NEUTRON_INLINE void neutron_norm_add_rows(NeutronNormSums *sums, const NeutronKernelCall *call, const NeutronBuffer *in,
+                                                 int32_t n, int32_t row0, int32_t row1, int32_t channel, int32_t count,
+                                                 int32_t zero_point, const int32_t element_bytes) {
+    for (int32_t r = row0; r < row1; r++) {
+        const uint8_t *from = neutron_element_address(call->bases, in, n, r, 0, channel);
+        for (int32_t c = 0; c < in->cols; c++, from += in->col_pitch) {
+            neutron_norm_add(sums, from, in->channel_pitch, count, zero_point, element_bytes);
+        }
+    }
 }
 
 /* 1 / sqrt(x) of a mantissa x in [1/4, 1) with 32 fractional bits, as a number with 30: Newton's iteration

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Windows of pools, planes that become one element, and the largest or the sum of the elements in one. */
+/* Windows of pools and planes that become one element: the largest or the sum of their elements, int8 or int16. */
 #ifndef NEUTRON_POOL_H
 #define NEUTRON_POOL_H
 
+#include "elements_16.h"
 #include "elements_avx2.h"
 #include "elements_dsp.h"
 
@@ -235,55 +236,83 @@ NEUTRON_AVX2_INLINE void neutron_largest_avx2(const NeutronPool *pool, const Neu
 
 #endif
 
-/* ---- sums ----------------------------------------------------------------------------------------------------------- */
+/* ---- sums and other functions of all taps ------------------------------------------------------------------------------ */
 
-/* Sums of a point's taps to stored values, for `size` channels. */
-typedef void (*NeutronFinishSums)(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *sums,
-                                  int8_t *stored, int32_t size);
+/* The taps of a point's channels, by blocks of this size, to 32-bit numbers. */
+typedef void (*NeutronTakeTaps)(int32_t *numbers, const int16_t *taps, int32_t size);
 
+/* Those numbers to stored values. */
+typedef void (*NeutronFinish)(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *numbers,
+                              int16_t *stored, int32_t size);
+
+/* Channels from `done` on, by blocks of this size, of numbers that begin with `start`. */
+static NEUTRON_INLINE int32_t neutron_point_blocks(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
+                                                   int32_t start, NeutronTakeTaps take, NeutronFinish finish,
+                                                   const int32_t element_bytes, const int32_t size) {
+    const int32_t in_pitch = pool->in->channel_pitch, out_pitch = pool->out->channel_pitch;
+    for (; done <= point->channels - size; done += size) {
+        int32_t numbers[NEUTRON_BLOCK];
+        int16_t block[NEUTRON_BLOCK];
+        for (int32_t i = 0; i < size; i++) numbers[i] = start;
+        const uint8_t *row = point->from + (ptrdiff_t)done * in_pitch;
+        for (int32_t r = 0, place = point->place; r < point->rows; r++) {
+            for (int32_t c = 0; c < point->cols; c++) {
+                neutron_load_block_of(block, row + (ptrdiff_t)c * pool->in->col_pitch, in_pitch, size, element_bytes);
+                take(numbers, block, size);
+            }
+            row = neutron_next_row(pool, row, &place);
+        }
+        finish(pool, point, numbers, block, size);
+        neutron_store_block_of(point->to + (ptrdiff_t)done * out_pitch, out_pitch, block, size, element_bytes);
+    }
+    return done;
+}
+
+static NEUTRON_INLINE void neutron_point(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t start,
+                                         NeutronTakeTaps take, NeutronFinish finish, const int32_t element_bytes) {
+    const int32_t done =
+        NEUTRON_BLOCK > 1 ? neutron_point_blocks(pool, point, 0, start, take, finish, element_bytes, NEUTRON_BLOCK) : 0;
+    neutron_point_blocks(pool, point, done, start, take, finish, element_bytes, 1);
+}
+
+/* name(), the NeutronPoolRun of int16 elements, and the same for AVX2. */
+#define NEUTRON_DEFINE_POINT_16(name, start, take, finish)                                                     \
+    static NEUTRON_INLINE void name(const NeutronPool *pool, const NeutronPoolPoint *point) {                  \
+        neutron_point(pool, point, start, take, finish, 2);                                                    \
+    }                                                                                                          \
+    NEUTRON_FOR_AVX2(name, (const NeutronPool *pool, const NeutronPoolPoint *point), (pool, point))
+
+static NEUTRON_INLINE void neutron_add_taps(int32_t *numbers, const int16_t *taps, int32_t size) {
+    for (int32_t i = 0; i < size; i++) numbers[i] += taps[i];
+}
+
+static NEUTRON_INLINE void neutron_largest_taps(int32_t *numbers, const int16_t *taps, int32_t size) {
+    for (int32_t i = 0; i < size; i++) numbers[i] = taps[i] > numbers[i] ? taps[i] : numbers[i];
+}
+
+static NEUTRON_INLINE void neutron_smallest_taps(int32_t *numbers, const int16_t *taps, int32_t size) {
+    for (int32_t i = 0; i < size; i++) numbers[i] = taps[i] < numbers[i] ? taps[i] : numbers[i];
+}
+
+/* Sums of int8. */
+static NEUTRON_INLINE void neutron_sum(const NeutronPool *pool, const NeutronPoolPoint *point, NeutronFinish finish) {
 #if NEUTRON_DSP
-
-/* Four channels at a time. */
-static NEUTRON_INLINE void neutron_sum(const NeutronPool *pool, const NeutronPoolPoint *point, NeutronFinishSums finish) {
+    /* Four channels at a time. */
     const uint8_t *from = point->from;
     uint8_t *to = point->to;
     for (int32_t left = point->channels; left > 0; left -= 4) {
         int32_t sums[4];
         neutron_sum_dsp(sums, pool->in, from, point->place, point->rows, point->cols, left);
         for (int32_t i = 0; i < 4 && i < left; i++, to += pool->out->channel_pitch) {
-            finish(pool, point, &sums[i], (int8_t *)to, 1);
+            int16_t stored;
+            finish(pool, point, &sums[i], &stored, 1);
+            *to = (uint8_t)stored;
         }
         from += 4 * (ptrdiff_t)pool->in->channel_pitch;
     }
-}
-
 #else
-
-/* Channels from `done` on, by blocks of this size. */
-static NEUTRON_INLINE int32_t neutron_sum_blocks(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
-                                                 NeutronFinishSums finish, const int32_t size) {
-    for (; done <= point->channels - size; done += size) {
-        int32_t sums[NEUTRON_BLOCK];
-        int8_t block[NEUTRON_BLOCK];
-        for (int32_t i = 0; i < size; i++) sums[i] = 0;
-        const uint8_t *row = point->from + (ptrdiff_t)done * pool->in->channel_pitch;
-        for (int32_t r = 0, place = point->place; r < point->rows; r++) {
-            for (int32_t c = 0; c < point->cols; c++) {
-                neutron_load_block(block, row + (ptrdiff_t)c * pool->in->col_pitch, pool->in->channel_pitch, size);
-                for (int32_t i = 0; i < size; i++) sums[i] += block[i];
-            }
-            row = neutron_next_row(pool, row, &place);
-        }
-        finish(pool, point, sums, block, size);
-        neutron_store_block(point->to + (ptrdiff_t)done * pool->out->channel_pitch, pool->out->channel_pitch, block,
-                            size);
-    }
-    return done;
-}
-
-static NEUTRON_INLINE void neutron_sum(const NeutronPool *pool, const NeutronPoolPoint *point, NeutronFinishSums finish) {
-    const int32_t done = NEUTRON_BLOCK > 1 ? neutron_sum_blocks(pool, point, 0, finish, NEUTRON_BLOCK) : 0;
-    neutron_sum_blocks(pool, point, done, finish, 1);
+    neutron_point(pool, point, 0, neutron_add_taps, finish, 1);
+#endif
 }
 
 #ifdef NEUTRON_AVX2
@@ -304,6 +333,31 @@ NEUTRON_AVX2_INLINE void neutron_sum_of_taps(const NeutronPool *pool, const Neut
 }
 #endif
 
-#endif
+/* ---- checks of int16 ------------------------------------------------------------------------------------------------- */
+
+/* Largest number of elements whose sum, and half their number, fit 32 bits. */
+enum { NEUTRON_MOST_ADDED_16 = 65534 };
+
+/* Blocks of both types have the same words, so that pool.h goes through these windows too. */
+_Static_assert(sizeof(NeutronAveragePool2dS16) == sizeof(NeutronAveragePool2dS8), "the same words");
+
+/* `empty`: a window that lies in the padding alone is allowed. */
+static inline bool neutron_pool_16_is_sound(const NeutronProgramView *program, const NeutronAveragePool2dS16 *p,
+                                            const NeutronWindowExtents *w, bool empty) {
+    NeutronAveragePool2dS8 bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    bytes.clamp_min = bytes.clamp_max = 0;
+    return neutron_pool_is_sound(program, &bytes, w, empty) &&
+           neutron_elements_are_sound(program, neutron_checked_buffer(program, p->input, false), false, 2) &&
+           neutron_window_elements(program, p->output, true, w, 2) != NULL &&
+           neutron_bounds_are_sound_16(p->clamp_min, p->clamp_max);
+}
+
+static inline bool neutron_plane_16_is_sound(const NeutronProgramView *program, uint32_t input, uint32_t output,
+                                             const NeutronWindowExtents *w) {
+    return neutron_plane_is_sound(program, input, output, w) &&
+           neutron_elements_are_sound(program, neutron_checked_buffer(program, input, false), false, 2) &&
+           neutron_window_elements(program, output, true, w, 2) != NULL;
+}
 
 #endif

@@ -2,7 +2,6 @@
 /* The steps of a sequence, one behind the other, and the checks that come before. */
 #include "sequences.h"
 
-#include "check_16.h"
 #include "conv_2d/convolution.h"
 
 /* ---- check ---------------------------------------------------------------------------------------------------------- */
@@ -21,12 +20,8 @@ bool neutron_state_is_sound(const NeutronProgramView *program, uint32_t index, i
     const NeutronBuffer *buffer = neutron_checked_buffer(program, index, true);
     if (buffer == NULL || buffer->rows < rows || buffer->channel_pitch != element_bytes) return false;
     /* The driver has checked the first byte of the last element. */
-    const uint64_t last = buffer->offset + (uint64_t)(buffer->batches - 1) * (uint64_t)buffer->batch_pitch +
-                          (uint64_t)(buffer->ring - 1) * (uint64_t)buffer->row_pitch +
-                          (uint64_t)(buffer->cols_held - 1) * (uint64_t)buffer->col_pitch +
-                          (uint64_t)(buffer->channels_held - 1) * (uint64_t)buffer->channel_pitch;
     return neutron_buffer_holds(buffer, 0, 1, 0, channels) &&
-           last + (uint64_t)element_bytes <= neutron_base_size(program, buffer->base, true);
+           neutron_last_offset(buffer) + (uint64_t)element_bytes <= neutron_base_size(program, buffer->base, true);
 }
 
 bool neutron_sequence_is_sound(const NeutronProgramView *program, const NeutronSequence *p,

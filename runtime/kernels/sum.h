@@ -14,6 +14,13 @@ static inline NeutronSummand neutron_summand(int32_t zero_point, int32_t multipl
     return (NeutronSummand){zero_point, multiplier >> 11, multiplier & 2047, neutron_rounding(-shift)};
 }
 
+/* With these bounds a scaled operand is below 2^28, and the sum below 2^29. */
+static inline bool neutron_summands_are_sound(int32_t a_zero_point, int32_t a_shift, int32_t b_zero_point,
+                                              int32_t b_multiplier, int32_t b_shift) {
+    return neutron_is_stored(a_zero_point) && neutron_is_stored(b_zero_point) && a_shift <= 0 && a_shift >= -31 &&
+           b_shift <= 0 && b_shift >= -31 && b_multiplier != INT32_MIN;
+}
+
 typedef struct {
     NeutronSummand a, b;
     int32_t b_sign; /* -1 where b is subtracted, else 0 */

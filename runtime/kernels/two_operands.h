@@ -103,4 +103,40 @@ static NEUTRON_INLINE int8_t neutron_result_of(int32_t x, const NeutronResult *b
     }                                                                                                            \
     NEUTRON_FOR_AVX2(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
 
+/* How the difference of an operand and its zero point is scaled, where that shifts right or not at all. */
+typedef struct {
+    int32_t zero_point, multiplier;
+    NeutronRounding rounding;
+} NeutronOperandScale;
+
+static inline NeutronOperandScale neutron_operand_scale(int32_t zero_point, int32_t multiplier, int32_t shift) {
+    return (NeutronOperandScale){zero_point, multiplier, neutron_rounding(-shift)};
+}
+
+static NEUTRON_INLINE int32_t neutron_scaled_difference(int32_t difference, const NeutronOperandScale *by) {
+    return neutron_shift_rounding(neutron_high_mul(difference, by->multiplier), by->rounding);
+}
+
+/* name_block() of `Numbers` by the function `scaled`; the relation is a constant in the block. */
+#define NEUTRON_RELATION_BLOCK(name, relation, type, out_type)                                                   \
+    static NEUTRON_INLINE void name##_block(const void *numbers, const type *a, const type *b, out_type *out,    \
+                                            int32_t size) {                                                      \
+        const Numbers *p = numbers;                                                                              \
+        for (int32_t i = 0; i < size; i++) out[i] = scaled(a[i], &p->a) relation scaled(b[i], &p->b);            \
+    }
+
+/* larger_row() and smaller_row() of elements of this type by `rows_of`, a macro that makes name_row() of name_block(). */
+#define NEUTRON_ROWS_OF_LARGER_AND_SMALLER(type, rows_of)                                                         \
+    static NEUTRON_INLINE void larger_block(const void *numbers, const type *a, const type *b, type *out,         \
+                                            int32_t size) {                                                       \
+        (void)numbers;                                                                                            \
+        for (int32_t i = 0; i < size; i++) out[i] = a[i] > b[i] ? a[i] : b[i];                                    \
+    }                                                                                                             \
+    static NEUTRON_INLINE void smaller_block(const void *numbers, const type *a, const type *b, type *out,        \
+                                             int32_t size) {                                                      \
+        (void)numbers;                                                                                            \
+        for (int32_t i = 0; i < size; i++) out[i] = a[i] < b[i] ? a[i] : b[i];                                    \
+    }                                                                                                             \
+    rows_of(larger) rows_of(smaller)
+
 #endif

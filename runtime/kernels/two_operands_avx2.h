@@ -46,17 +46,27 @@ NEUTRON_AVX2_INLINE void neutron_row_avx2(const void *numbers, const NeutronResu
     }
 }
 
-/* name_row_avx2() for combine_8(), whose Numbers have a NeutronResult. Stores to the output can't change the copy of the
- * numbers, so that the copy stays in registers. */
-#define NEUTRON_ROW_AVX2(name, combine)                                                              \
+#define NEUTRON_ROW_AVX2(name, Numbers, combine)                                                    \
     NEUTRON_AVX2 static void name##_row_avx2(const void *numbers, const NeutronTwoOperandRow *row) { \
         const Numbers copy = *(const Numbers *)numbers;                                              \
         neutron_row_avx2(&copy, &copy.result, row, combine##_8);                                     \
     }
-
 #else
 #define NEUTRON_FOR_EACH_WIDTH(DEFINE) DEFINE(int32_t, _1, static NEUTRON_INLINE)
-#define NEUTRON_ROW_AVX2(name, combine)
+#define NEUTRON_ROW_AVX2(name, Numbers, combine)
 #endif
+
+/* name_row() and name_row_avx2() for combine_1() and combine_8(), whose Numbers have a NeutronResult. Stores to the output can't
+ * change the copy of the numbers, so that the copy stays in registers. */
+#define NEUTRON_ROWS_OF_NUMBERS(name, Numbers, combine)                                                           \
+    static NEUTRON_INLINE void name##_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,  \
+                                            int32_t size) {                                                      \
+        const Numbers *p = numbers;                                                                              \
+        for (int32_t i = 0; i < size; i++) out[i] = neutron_result_of(combine##_1(p, a[i], b[i]), &p->result);   \
+    }                                                                                                            \
+    static void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                               \
+        neutron_for_each_block(numbers, row, name##_block);                                                      \
+    }                                                                                                            \
+    NEUTRON_ROW_AVX2(name, Numbers, combine)
 
 #endif

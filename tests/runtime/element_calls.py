@@ -48,7 +48,7 @@ SOURCES = (
     RUNTIME / "kernels" / "conv_2d" / "convolution_check.c",
     RUNTIME / "kernels" / "convolution_16.c",
     RUNTIME / "kernels" / "check.c",
-    RUNTIME / "kernels" / "check_16.c",
+    RUNTIME / "kernels" / "elements_16.c",
 )
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "portable": ("-DNEUTRON_PORTABLE_ONLY",),

@@ -28,7 +28,7 @@ SOURCES = (
     *sorted(RUNTIME.glob("kernels/depthwise_conv_2d/*.c")),
     RUNTIME / "kernels" / "convolution_16.c",
     RUNTIME / "kernels" / "check.c",
-    RUNTIME / "kernels" / "check_16.c",
+    RUNTIME / "kernels" / "elements_16.c",
 )
 FLAGS = ("-std=c11", f"-I{RUNTIME / 'include'}", f"-I{RUNTIME / 'kernels'}")
 CPU_FLAGS = {

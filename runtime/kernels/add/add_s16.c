@@ -16,18 +16,13 @@ bool add_s16_check(const NeutronProgramView *program, const void *params_block, 
 }
 
 typedef struct {
-    int32_t multiplier;
-    NeutronRounding rounding;
-} Operand;
-
-typedef struct {
-    Operand a, b;
+    NeutronOperandScale a, b;
     int32_t b_sign; /* -1 where b is subtracted, else 0 */
     int32_t multiplier, shift, low, high;
 } Numbers;
 
-static NEUTRON_INLINE int32_t scaled(int16_t stored, const Operand *operand) {
-    return neutron_shift_rounding(neutron_high_mul(stored * (1 << LEFT_SHIFT), operand->multiplier), operand->rounding);
+static NEUTRON_INLINE int32_t scaled(int16_t stored, const NeutronOperandScale *by) {
+    return neutron_scaled_difference(stored * (1 << LEFT_SHIFT), by);
 }
 
 static NEUTRON_INLINE void add_block(const void *numbers, const int16_t *a, const int16_t *b, int16_t *out,
@@ -44,8 +39,8 @@ NEUTRON_ROWS_OF_BLOCKS_16(add)
 void add_s16_run(const NeutronKernelCall *call) {
     const NeutronAddS16 *p = call->params;
     const Numbers numbers = {
-        .a = {p->a_multiplier, neutron_rounding(-p->a_shift)},
-        .b = {p->b_multiplier < 0 ? -p->b_multiplier : p->b_multiplier, neutron_rounding(-p->b_shift)},
+        .a = neutron_operand_scale(0, p->a_multiplier, p->a_shift),
+        .b = neutron_operand_scale(0, p->b_multiplier < 0 ? -p->b_multiplier : p->b_multiplier, p->b_shift),
         .b_sign = p->b_multiplier < 0 ? -1 : 0,
         .multiplier = p->output_multiplier,
         .shift = p->output_shift,

@@ -6,10 +6,7 @@
 
 bool add_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronAddS8 *p = params_block;
-    /* With these bounds a scaled operand is below 2^28, and the sum below 2^29. */
-    const bool operands = neutron_is_stored(p->a_zero_point) && neutron_is_stored(p->b_zero_point) &&
-                          p->a_shift <= 0 && p->a_shift >= -31 && p->b_shift <= 0 && p->b_shift >= -31 &&
-                          p->b_multiplier != INT32_MIN;
+    const bool operands = neutron_summands_are_sound(p->a_zero_point, p->a_shift, p->b_zero_point, p->b_multiplier, p->b_shift);
     const bool output = neutron_shift_is_sound(p->output_shift) && neutron_is_stored(p->output_zero_point) &&
                         neutron_bounds_are_sound(p->clamp_min, p->clamp_max);
     return operands && output && neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window);
@@ -59,22 +56,11 @@ void add_s8_run(const NeutronKernelCall *call) {
 
 #else
 
-typedef NeutronSum Numbers;
-
-static NEUTRON_INLINE void add_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
-                                     int32_t size) {
-    const Numbers *p = numbers;
-    for (int32_t i = 0; i < size; i++) out[i] = neutron_result_of(neutron_sum_1(p, a[i], b[i]), &p->result);
-}
-
-static void add_row(const void *numbers, const NeutronTwoOperandRow *row) {
-    neutron_for_each_block(numbers, row, add_block);
-}
-NEUTRON_ROW_AVX2(add, neutron_sum)
+NEUTRON_ROWS_OF_NUMBERS(add, NeutronSum, neutron_sum)
 
 void add_s8_run(const NeutronKernelCall *call) {
     const NeutronAddS8 *p = call->params;
-    const Numbers numbers = {
+    const NeutronSum numbers = {
         .a = neutron_summand(p->a_zero_point, p->a_multiplier, p->a_shift),
         .b = neutron_summand(p->b_zero_point, p->b_multiplier < 0 ? -p->b_multiplier : p->b_multiplier, p->b_shift),
         .b_sign = p->b_multiplier < 0 ? -1 : 0,

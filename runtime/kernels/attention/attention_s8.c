@@ -13,8 +13,6 @@ enum { LARGEST_SHIFT = 9 };
 
 enum { ENTRIES = 256 };
 
-typedef NeutronSum Numbers;
-
 typedef struct {
     const NeutronKernelCall *call;
     const NeutronAttentionS8 *p;
@@ -23,7 +21,7 @@ typedef struct {
     const void *exponentials;
     uint8_t *query, *scores; /* of the current row and head */
     int32_t keys;
-    Numbers sum;
+    NeutronSum sum;
     NeutronResult quotient;
 } Attention;
 
@@ -34,9 +32,8 @@ static bool scale_is_sound(int32_t shift, int32_t zero_point) {
 }
 
 static bool sum_is_sound(const NeutronAttentionS8 *p) {
-    /* With these bounds a scaled operand is below 2^28, and the sum below 2^29. */
-    return neutron_is_stored(p->sum_a_zero_point) && neutron_is_stored(p->sum_b_zero_point) && p->sum_a_shift <= 0 &&
-           p->sum_a_shift >= -31 && p->sum_b_shift <= 0 && p->sum_b_shift >= -31 && p->sum_b_multiplier != INT32_MIN &&
+    return neutron_summands_are_sound(p->sum_a_zero_point, p->sum_a_shift, p->sum_b_zero_point, p->sum_b_multiplier,
+                                      p->sum_b_shift) &&
            scale_is_sound(p->sum_shift, p->sum_zero_point) && neutron_bounds_are_sound(p->sum_min, p->sum_max);
 }
 
@@ -94,13 +91,7 @@ bool attention_s8_check(const NeutronProgramView *program, const void *params_bl
 
 /* ---- run ------------------------------------------------------------------------------------------------------------ */
 
-static NEUTRON_INLINE void add_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out, int32_t size) {
-    const Numbers *p = numbers;
-    for (int32_t i = 0; i < size; i++) out[i] = neutron_result_of(neutron_sum_1(p, a[i], b[i]), &p->result);
-}
-
-static void add_row(const void *numbers, const NeutronTwoOperandRow *row) { neutron_for_each_block(numbers, row, add_block); }
-NEUTRON_ROW_AVX2(add, neutron_sum)
+NEUTRON_ROWS_OF_NUMBERS(add, NeutronSum, neutron_sum)
 
 /* Copies the query to the scratch, contiguous and mapped by the table. */
 static NEUTRON_INLINE void take_query(const Attention *of, const uint8_t *from, int32_t pitch) {
@@ -281,9 +272,9 @@ static Attention attention_of(const NeutronKernelCall *call) {
     };
 }
 
-static Numbers sum_of(const NeutronAttentionS8 *p) {
+static NeutronSum sum_of(const NeutronAttentionS8 *p) {
     const int32_t magnitude = p->sum_b_multiplier < 0 ? -p->sum_b_multiplier : p->sum_b_multiplier;
-    return (Numbers){
+    return (NeutronSum){
         .a = neutron_summand(p->sum_a_zero_point, p->sum_a_multiplier, p->sum_a_shift),
         .b = neutron_summand(p->sum_b_zero_point, magnitude, p->sum_b_shift),
         .b_sign = p->sum_b_multiplier < 0 ? -1 : 0,

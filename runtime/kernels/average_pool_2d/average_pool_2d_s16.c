@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::AveragePool of int16 (integer_ops/pooling.h). */
-#include "pool_16.h"
+#include "pool.h"
 
 bool average_pool_2d_s16_check(const NeutronProgramView *program, const void *params_block,
                                const NeutronWindowExtents *window) {
@@ -18,16 +18,8 @@ static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoin
     }
 }
 
-static NEUTRON_INLINE void average_point(const NeutronPool *pool, const NeutronPoolPoint *point) {
-    neutron_point_16(pool, point, 0, neutron_add_16, finish);
+NEUTRON_DEFINE_POINT_16(average_point, 0, neutron_add_taps, finish)
+
+void average_pool_2d_s16_run(const NeutronKernelCall *call) {
+    neutron_for_each_point(call, NEUTRON_FASTEST(average_point), NEUTRON_FASTEST(average_point));
 }
-
-static NEUTRON_INLINE void average(const NeutronKernelCall *call) {
-    const NeutronAveragePool2dS16 *p = call->params;
-    const NeutronPool pool = {&call->buffers[p->input], &call->buffers[p->output], p};
-    neutron_run_points(call, &pool, average_point);
-}
-
-NEUTRON_FOR_AVX2(average, (const NeutronKernelCall *call), (call))
-
-void average_pool_2d_s16_run(const NeutronKernelCall *call) { NEUTRON_FASTEST(average)(call); }

@@ -33,12 +33,12 @@ static void average(const NeutronPool *pool, const NeutronPoolPoint *point) {
 #else
 
 static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *sums,
-                                  int8_t *stored, int32_t size) {
+                                  int16_t *stored, int32_t size) {
     const NeutronAveragePool2dS8 *p = pool->params;
     const int32_t count = point->rows * point->cols;
     for (int32_t i = 0; i < size; i++) {
         const int32_t nudged = sums[i] > 0 ? sums[i] + count / 2 : sums[i] - count / 2;
-        stored[i] = (int8_t)neutron_bound(nudged / count, p->clamp_min, p->clamp_max);
+        stored[i] = (int16_t)neutron_bound(nudged / count, p->clamp_min, p->clamp_max);
     }
 }
 
@@ -77,7 +77,7 @@ NEUTRON_AVX2 static void average_avx2(const NeutronPool *pool, const NeutronPool
         }
         done += vectors * 8;
     }
-    neutron_sum_blocks(pool, point, done, finish, 1);
+    neutron_point_blocks(pool, point, done, 0, neutron_add_taps, finish, 1, 1);
 }
 #endif
 

@@ -25,13 +25,8 @@ static NEUTRON_INLINE int32_t scaled(int16_t stored, const NeutronFactor *by) {
     return neutron_times(stored * (1 << LEFT_SHIFT), by);
 }
 
-/* A relation is a constant in a block. */
-#define RELATION(name, relation)                                                                                  \
-    static NEUTRON_INLINE void name##_block(const void *numbers, const int16_t *a, const int16_t *b, int16_t *out, \
-                                            int32_t size) {                                                       \
-        const Numbers *p = numbers;                                                                               \
-        for (int32_t i = 0; i < size; i++) out[i] = scaled(a[i], &p->a) relation scaled(b[i], &p->b);             \
-    }                                                                                                             \
+#define RELATION(name, relation)                             \
+    NEUTRON_RELATION_BLOCK(name, relation, int16_t, int16_t) \
     NEUTRON_ROWS_OF_BLOCKS_OF(name, 2, 1)
 
 RELATION(equal, ==)

@@ -18,36 +18,25 @@ bool compare_s8_check(const NeutronProgramView *program, const void *params_bloc
 }
 
 typedef struct {
-    int32_t zero_point, multiplier;
-    NeutronRounding rounding;
-} Operand;
-
-typedef struct {
-    Operand a, b;
+    NeutronOperandScale a, b;
 } Numbers;
 
-static NEUTRON_INLINE int32_t scaled(int8_t stored, const Operand *operand) {
-    const int32_t value = (stored - operand->zero_point) * (1 << LEFT_SHIFT);
-    return neutron_shift_rounding(neutron_high_mul(value, operand->multiplier), operand->rounding);
+static NEUTRON_INLINE int32_t scaled(int8_t stored, const NeutronOperandScale *by) {
+    return neutron_scaled_difference((stored - by->zero_point) * (1 << LEFT_SHIFT), by);
 }
 
 static void compare(const NeutronKernelCall *call, NeutronTwoOperandRun row) {
     const NeutronCompareS8 *p = call->params;
     const Numbers numbers = {
-        {p->a_zero_point, p->a_multiplier, neutron_rounding(-p->a_shift)},
-        {p->b_zero_point, p->b_multiplier, neutron_rounding(-p->b_shift)},
+        neutron_operand_scale(p->a_zero_point, p->a_multiplier, p->a_shift),
+        neutron_operand_scale(p->b_zero_point, p->b_multiplier, p->b_shift),
     };
     neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, row);
 }
 
-/* A variant for each relation, so that it is a constant in a block. */
-#define RELATION(name, relation)                                                                                \
-    static NEUTRON_INLINE void name##_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out, \
-                                            int32_t size) {                                                     \
-        const Numbers *p = numbers;                                                                             \
-        for (int32_t i = 0; i < size; i++) out[i] = scaled(a[i], &p->a) relation scaled(b[i], &p->b);           \
-    }                                                                                                           \
-    NEUTRON_ROWS_OF_BLOCKS(name)                                                                                \
+#define RELATION(name, relation)                                                                           \
+    NEUTRON_RELATION_BLOCK(name, relation, int8_t, int8_t)                                                 \
+    NEUTRON_ROWS_OF_BLOCKS(name)                                                                           \
     void compare_s8_run_##name(const NeutronKernelCall *call) { compare(call, NEUTRON_FASTEST(name##_row)); }
 
 RELATION(equal, ==)

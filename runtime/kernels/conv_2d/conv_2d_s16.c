@@ -13,27 +13,23 @@ bool conv_2d_s16_check(const NeutronProgramView *program, const void *params, co
 #if !NEUTRON_DSP
 
 /* The taps that lie inside; padding is 0. */
-static NEUTRON_INLINE void add_group(uint64_t *accumulators, const NeutronTapPosition16 *at, const int8_t *weights,
+static NEUTRON_INLINE void add_group(uint64_t *accumulators, const NeutronTapPosition *at, const int8_t *weights,
                                      int32_t input_channel0) {
-    const NeutronConv2dS16 *p = at->p;
-    const NeutronBuffer *input = at->input;
+    const NeutronConv2dS8 *p = at->p;
     const size_t tap_bytes = neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES;
-    for (int32_t i = 0; i < p->kernel_h; i++, weights += (size_t)p->kernel_w * tap_bytes) {
-        const int32_t row = at->row + i * p->dilation_h;
-        if (row < 0 || row >= input->rows) continue;
-        const uint8_t *line = neutron_element_address(at->call->bases, input, at->n, row, 0, input_channel0);
-        for (int32_t j = 0; j < p->kernel_w; j++) {
-            const int32_t col = at->col + j * p->dilation_w;
-            if (col < 0 || col >= input->cols) continue;
-            const uint8_t *pixel = line + (ptrdiff_t)col * input->col_pitch;
-            neutron_multiply_pixel_16(accumulators, weights + (size_t)j * tap_bytes, pixel, input->channel_pitch, p->group_inputs);
+    for (int32_t i = 0; i < p->kernel_h; i++) {
+        const uint8_t *row = neutron_tap_row(at, i, input_channel0);
+        for (int32_t j = 0; j < p->kernel_w; j++, weights += tap_bytes) {
+            const uint8_t *pixel = neutron_tap(at, row, j);
+            if (pixel == NULL) continue;
+            neutron_multiply_pixel_16(accumulators, weights, pixel, at->input->channel_pitch, p->group_inputs);
         }
     }
 }
 
-static void add_taps(uint64_t *accumulators, const NeutronTapPosition16 *at, int32_t channel, int32_t count,
+static void add_taps(uint64_t *accumulators, const NeutronTapPosition *at, int32_t channel, int32_t count,
                      const int8_t *weights) {
-    const NeutronConv2dS16 *p = at->p;
+    const NeutronConv2dS8 *p = at->p;
     const int32_t group0 = channel / p->group_outputs, group1 = (channel + count - 1) / p->group_outputs;
     if (group0 == group1) {
         add_group(accumulators, at, weights, group0 * p->group_inputs);
@@ -49,10 +45,19 @@ static void add_taps(uint64_t *accumulators, const NeutronTapPosition16 *at, int
     }
 }
 
+static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
+                          const void *constants, uint8_t *out, int32_t out_pitch) {
+    uint64_t accumulators[NEUTRON_LANES];
+    neutron_begin_accumulators_16(accumulators, constants);
+    add_taps(accumulators, at, channel, count, weights);
+    neutron_store_accumulators_16(at->call->params, constants, accumulators, out, out_pitch, count);
+}
+
 void conv_2d_s16_run_portable(const NeutronKernelCall *call) {
     const NeutronConv2dS16 *p = call->params;
     const size_t taps = (size_t)p->kernel_h * (size_t)p->kernel_w;
-    neutron_compute_blocks_16(call, taps * neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES, add_taps);
+    neutron_compute_blocks(call, taps * neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES,
+                           sizeof(NeutronRequantBlock16), compute_block);
 }
 
 void conv_2d_s16_run(const NeutronKernelCall *call) {

@@ -163,7 +163,7 @@ NEUTRON_AVX2_INLINE void compute_channels(const Layer *layer, const Tile *tile, 
     for (; channel < end; channel += NEUTRON_LANES) {
         const ptrdiff_t block = (channel - p->constant_channel0) / NEUTRON_LANES;
         const NeutronRequantBlock16 *table = neutron_requant_blocks_16(layer->call, p) + block;
-        const int8_t *weights = neutron_packed_weights_16(layer->call, p) + block * layer->blocks * BLOCK_BYTES;
+        const int8_t *weights = neutron_packed_weights(layer->call, layer->call->params) + block * layer->blocks * BLOCK_BYTES;
         __m256i wide[PIXELS][2];
         for (int i = 0; i < pixels; i++) {
             wide[i][0] = biases(table, 0);

@@ -20,13 +20,6 @@ typedef struct {
     uint32_t tap_blocks, blocks;
 } Layer;
 
-/* Up to 6 pixels, or one. */
-typedef struct {
-    const Layer *layer;
-    const NeutronPixelDsp *pixels;
-    int32_t count, size; /* pixels to store, and pixels in the sums */
-} Tile;
-
 static inline int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* ---- inputs --------------------------------------------------------------------------------------------------------- */
@@ -77,7 +70,7 @@ static void fill(const Layer *layer, const NeutronPixelDsp *pixel, const Neutron
     }
 }
 
-static void fill_tile(const Tile *tile, const NeutronPartDsp *part, uint32_t *inputs) {
+static void fill_tile(const NeutronTileDsp *tile, const NeutronPartDsp *part, uint32_t *inputs) {
     for (int32_t i = 0; i < tile->size; i++) {
         /* Pixels past the last repeat it, and are not stored. */
         fill(tile->layer, &tile->pixels[min_of(i, tile->count - 1)], part, inputs + 2 * i, 2 * (size_t)tile->size);
@@ -87,14 +80,14 @@ static void fill_tile(const Tile *tile, const NeutronPartDsp *part, uint32_t *in
 /* ---- sums of products ----------------------------------------------------------------------------------------------- */
 
 /* Adds a part of the inputs to the sums of the output channels [channel, end), [channel][pixel]. */
-static void add_part(const Tile *tile, const NeutronPartDsp *part, const uint32_t *inputs, uint64_t *wide, int32_t channel,
+static void add_part(const NeutronTileDsp *tile, const NeutronPartDsp *part, const uint32_t *inputs, uint64_t *wide, int32_t channel,
                      int32_t end) {
     static const int32_t zeros[LANES_OF_A_PIXEL];
     const Layer *layer = tile->layer;
     const uint32_t *const inputs_end = inputs + 4 * part->count * (uint32_t)tile->size;
     const bool one = tile->size == 1;
     const int32_t step = one ? LANES_OF_A_PIXEL : 1;
-    const int8_t *const weights = neutron_packed_weights_16(layer->call, layer->p) + part->first * BLOCK_BYTES;
+    const int8_t *const weights = neutron_packed_weights(layer->call, layer->call->params) + part->first * BLOCK_BYTES;
     for (int32_t k = channel & -step; k < end; k += step) {
         uint32_t sums[NEUTRON_PIXELS_DSP];
         const int32_t held = k - layer->p->constant_channel0, lane = held % NEUTRON_LANES;
@@ -108,7 +101,7 @@ static void add_part(const Tile *tile, const NeutronPartDsp *part, const uint32_
 }
 
 /* Accumulators of the output channels [channel, end) to their stored values. */
-static void store(const Tile *tile, const uint64_t *wide, int32_t channel, int32_t end) {
+static void store(const NeutronTileDsp *tile, const uint64_t *wide, int32_t channel, int32_t end) {
     const Layer *layer = tile->layer;
     const NeutronConv2dS16 *p = layer->p;
     const int32_t pitch = layer->call->buffers[p->output].channel_pitch;
@@ -126,7 +119,7 @@ static void store(const Tile *tile, const uint64_t *wide, int32_t channel, int32
 /* ---- tiles ---------------------------------------------------------------------------------------------------------- */
 
 /* All output channels. Inputs that fit into the buffer whole are laid out once for a group. */
-static void compute_tile(const Tile *tile) {
+static void compute_tile(const NeutronTileDsp *tile) {
     const Layer *layer = tile->layer;
     const NeutronConv2dS16 *p = layer->p;
     const NeutronWindowExtents *w = &layer->call->window;
@@ -153,35 +146,10 @@ static void compute_tile(const Tile *tile) {
 
 void conv_2d_s16_run(const NeutronKernelCall *call) {
     const NeutronConv2dS16 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    const NeutronBuffer *output = &call->buffers[p->output];
-    uint8_t *const first = neutron_element_address(call->bases, output, 0, 0, 0, 0);
     Layer layer = {.call = call, .p = p, .tap_blocks = (uint32_t)neutron_blocks_of(p->group_inputs)};
     layer.input = neutron_element_address(call->bases, &call->buffers[p->input], 0, 0, 0, 0);
     layer.blocks = (uint32_t)(p->kernel_h * p->kernel_w) * layer.tap_blocks;
-    int32_t n = w->batch0, r = w->row0, c = w->col0;
-    do {
-        NeutronPixelDsp pixels[NEUTRON_PIXELS_DSP];
-        Tile tile = {.layer = &layer, .pixels = pixels};
-        for (; tile.count < NEUTRON_PIXELS_DSP && n < w->batch1; tile.count++) {
-            NeutronPixelDsp *pixel = &pixels[tile.count];
-            pixel->n = n;
-            pixel->row = r * p->stride_h - p->pad_top;
-            pixel->col = c * p->stride_w - p->pad_left;
-            pixel->out = neutron_place_dsp(first, output, n, r, c);
-            if (++c < w->col1) continue;
-            c = w->col0;
-            if (++r < w->row1) continue;
-            r = w->row0;
-            n++;
-        }
-        /* 6 pixels together take as long as 4 by themselves. */
-        const bool together = tile.count > 4;
-        tile.size = together ? NEUTRON_PIXELS_DSP : 1;
-        int32_t left = tile.count;
-        if (!together) tile.count = 1;
-        for (; left > 0; left -= tile.count, tile.pixels += tile.count) compute_tile(&tile);
-    } while (n < w->batch1);
+    neutron_compute_tiles_dsp(call, &layer, false, compute_tile);
 }
 
 #endif

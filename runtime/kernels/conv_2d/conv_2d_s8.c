@@ -14,24 +14,16 @@ bool conv_2d_s8_check(const NeutronProgramView *program, const void *params, con
 /* Adds all taps of 8 output channels whose inputs start at input_channel0. `weights`: the block's. */
 static void add_taps(uint32_t *accumulators, const NeutronTapPosition *at, const int8_t *weights, int32_t input_channel0) {
     const NeutronConv2dS8 *p = at->p;
-    const NeutronBuffer *input = at->input;
     const size_t tap_bytes = neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES;
     uint8_t padding[NEUTRON_LANES];
     memset(padding, p->input_zero_point, sizeof padding);
     NeutronSums sums = {0};
     for (int32_t i = 0; i < p->kernel_h; i++) {
-        const int32_t row = at->row + i * p->dilation_h;
-        const bool row_is_inside = row >= 0 && row < input->rows;
-        const uint8_t *line = row_is_inside ? neutron_row_address(at->call->bases, input, at->n, row) : NULL;
+        const uint8_t *row = neutron_tap_row(at, i, input_channel0);
         for (int32_t j = 0; j < p->kernel_w; j++, weights += tap_bytes) {
-            const int32_t col = at->col + j * p->dilation_w;
-            if (row_is_inside && col >= 0 && col < input->cols) {
-                const uint8_t *pixel = line + (ptrdiff_t)col * input->col_pitch +
-                                       (ptrdiff_t)input_channel0 * input->channel_pitch;
-                neutron_multiply_pixel(&sums, weights, pixel, input->channel_pitch, p->group_inputs);
-            } else {
-                neutron_multiply_pixel(&sums, weights, padding, 0, p->group_inputs);
-            }
+            const uint8_t *pixel = neutron_tap(at, row, j);
+            neutron_multiply_pixel(&sums, weights, pixel != NULL ? pixel : padding,
+                                   pixel != NULL ? at->input->channel_pitch : 0, p->group_inputs);
         }
     }
     neutron_add_sums(accumulators, &sums);
@@ -39,8 +31,9 @@ static void add_taps(uint32_t *accumulators, const NeutronTapPosition *at, const
 
 /* `count` output channels from `channel` on, a multiple of 8. */
 static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
-                          const NeutronRequantBlock *table, uint8_t *out, int32_t out_pitch) {
+                          const void *constants, uint8_t *out, int32_t out_pitch) {
     const NeutronConv2dS8 *p = at->p;
+    const NeutronRequantBlock *table = constants;
     uint32_t accumulators[NEUTRON_LANES], group_sums[NEUTRON_LANES];
     for (int32_t k = 0; k < NEUTRON_LANES; k++) accumulators[k] = (uint32_t)table->bias[k];
     const int32_t group0 = channel / p->group_outputs, group1 = (channel + count - 1) / p->group_outputs;
@@ -62,7 +55,8 @@ static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t
 void conv_2d_s8_run_portable(const NeutronKernelCall *call) {
     const NeutronConv2dS8 *p = call->params;
     const size_t taps = (size_t)p->kernel_h * (size_t)p->kernel_w;
-    neutron_compute_blocks(call, taps * neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES, compute_block);
+    neutron_compute_blocks(call, taps * neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES,
+                           sizeof(NeutronRequantBlock), compute_block);
 }
 
 void conv_2d_s8_run(const NeutronKernelCall *call) {

@@ -271,7 +271,8 @@ static NEUTRON_INLINE void neutron_multiply_pixel(NeutronSums *sums, const int8_
 
 /* ---- the portable way through a window: 8 output channels of one output element at a time ----------------------------- */
 
-/* An output element, by the input element of its tap (0, 0), which may lie outside. */
+/* An output element, by the input element of its tap (0, 0), which may lie outside. p: of the words, those that the convolutions
+ * of all types share. */
 typedef struct {
     const NeutronKernelCall *call;
     const NeutronConv2dS8 *p;
@@ -279,19 +280,33 @@ typedef struct {
     int32_t n, row, col;
 } NeutronTapPosition;
 
+/* The input element of the taps of kernel row i in column 0, or NULL where the row lies outside. */
+static NEUTRON_INLINE const uint8_t *neutron_tap_row(const NeutronTapPosition *at, int32_t i, int32_t channel) {
+    const int32_t row = at->row + i * at->p->dilation_h;
+    if (row < 0 || row >= at->input->rows) return NULL;
+    return neutron_element_address(at->call->bases, at->input, at->n, row, 0, channel);
+}
+
+/* The input element of tap j of that row, or NULL where it lies outside. */
+static NEUTRON_INLINE const uint8_t *neutron_tap(const NeutronTapPosition *at, const uint8_t *row, int32_t j) {
+    const int32_t col = at->col + j * at->p->dilation_w;
+    return row != NULL && col >= 0 && col < at->input->cols ? row + (ptrdiff_t)col * at->input->col_pitch : NULL;
+}
+
 /* Computes and stores `count` output channels from `channel` on, a multiple of 8. `weights` and `table` are theirs. */
 typedef void (*NeutronComputeBlock)(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
-                                    const NeutronRequantBlock *table, uint8_t *out, int32_t out_pitch);
+                                    const void *table, uint8_t *out, int32_t out_pitch);
 
-/* compute() for the whole window. block_bytes: packed weights of 8 output channels. */
-static NEUTRON_INLINE void neutron_compute_blocks(const NeutronKernelCall *call, size_t block_bytes,
+/* compute() for the whole window. block_bytes, table_bytes: of 8 output channels. */
+static NEUTRON_INLINE void neutron_compute_blocks(const NeutronKernelCall *call, size_t block_bytes, size_t table_bytes,
                                                   NeutronComputeBlock compute) {
     const NeutronConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *output = &call->buffers[p->output];
-    const int32_t first_block = (w->channel0 - p->constant_channel0) / NEUTRON_LANES;
-    const int8_t *const weights = neutron_packed_weights(call, p) + (size_t)first_block * block_bytes;
-    const NeutronRequantBlock *const table = neutron_requant_blocks(call, p) + first_block;
+    const size_t first_block = (size_t)(w->channel0 - p->constant_channel0) / NEUTRON_LANES;
+    const int8_t *const weights = neutron_packed_weights(call, p) + first_block * block_bytes;
+    const uint8_t *const table =
+        neutron_base_address(call->bases, p->requant_base) + p->requant_offset + first_block * table_bytes;
     NeutronTapPosition at = {.call = call, .p = p, .input = &call->buffers[p->input]};
     NEUTRON_FOR_EACH_ROW(w, n, r) {
         at.n = n;
@@ -300,10 +315,11 @@ static NEUTRON_INLINE void neutron_compute_blocks(const NeutronKernelCall *call,
             at.col = c * p->stride_w - p->pad_left;
             uint8_t *out = neutron_element_address(call->bases, output, n, r, c, w->channel0);
             const int8_t *block = weights;
-            const NeutronRequantBlock *entry = table;
+            const uint8_t *entry = table;
             for (int32_t k = w->channel0; k < w->channel1; k += NEUTRON_LANES) {
                 const int32_t count = w->channel1 - k < NEUTRON_LANES ? w->channel1 - k : NEUTRON_LANES;
-                compute(&at, k, count, block, entry++, out, output->channel_pitch);
+                compute(&at, k, count, block, entry, out, output->channel_pitch);
+                entry += table_bytes;
                 block += block_bytes;
                 out += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
             }

@@ -96,12 +96,7 @@ int32_t neutron_rescaled_dsp(const NeutronConv2dS8 *p, int32_t x, int32_t multip
     return p->single_rounding != 0 ? neutron_rounded_once(x, sound, shift) : neutron_rounded_twice(x, sound, shift);
 }
 
-/* Up to 6 pixels, or one. */
-typedef struct {
-    const NeutronLayerDsp *layer;
-    const NeutronPixelDsp *pixels;
-    int32_t count, size; /* pixels to store, and pixels in the sums */
-} Tile;
+static inline const NeutronLayerDsp *layer_of(const NeutronTileDsp *tile) { return tile->layer; }
 
 /* Output channels [lane0, lane1) of the 8 from `channel` on. */
 typedef struct {
@@ -110,10 +105,10 @@ typedef struct {
 } Lanes;
 
 /* The sums of all lanes. start: biases, or NULL. */
-static __attribute__((noinline)) void multiply_lanes(const Tile *tile, const Lanes *lanes, uint32_t *sums,
+static __attribute__((noinline)) void multiply_lanes(const NeutronTileDsp *tile, const Lanes *lanes, uint32_t *sums,
                                                      const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
                                                      const int32_t *start) {
-    const NeutronMultiplyDsp multiply = tile->size == 1 ? neutron_multiply_one_dsp : tile->layer->multiply;
+    const NeutronMultiplyDsp multiply = tile->size == 1 ? neutron_multiply_one_dsp : layer_of(tile)->multiply;
     const int32_t step = tile->size == 1 ? LANES_OF_A_PIXEL : 1;
     for (int32_t lane = lanes->lane0 & -step; lane < lanes->lane1; lane += step) {
         multiply(sums + lane * tile->size, inputs, end, weights + lane * NEUTRON_LANES,
@@ -122,7 +117,7 @@ static __attribute__((noinline)) void multiply_lanes(const Tile *tile, const Lan
 }
 
 /* Sums to stored values before they are bounded, [pixel][lane]. */
-static __attribute__((noinline)) void rescale_lanes(const NeutronConv2dS8 *p, const Tile *tile, const Lanes *lanes,
+static __attribute__((noinline)) void rescale_lanes(const NeutronConv2dS8 *p, const NeutronTileDsp *tile, const Lanes *lanes,
                                                     const uint32_t *sums, uint8_t *stored) {
     const int32_t zero_point = p->output_zero_point;
     const bool once = p->single_rounding != 0;
@@ -155,9 +150,9 @@ static __attribute__((noinline)) void rescale_lanes(const NeutronConv2dS8 *p, co
     }
 }
 
-static void store_lanes(const Tile *tile, const Lanes *lanes, const uint32_t *sums) {
-    const NeutronConv2dS8 *p = tile->layer->call->params;
-    const int32_t channel_pitch = tile->layer->call->buffers[p->output].channel_pitch;
+static void store_lanes(const NeutronTileDsp *tile, const Lanes *lanes, const uint32_t *sums) {
+    const NeutronConv2dS8 *p = layer_of(tile)->call->params;
+    const int32_t channel_pitch = layer_of(tile)->call->buffers[p->output].channel_pitch;
     const uint32_t low = neutron_four_bytes(p->clamp_min), high = neutron_four_bytes(p->clamp_max);
     uint32_t stored[NEUTRON_PIXELS_DSP][2];
     rescale_lanes(p, tile, lanes, sums, (uint8_t *)stored);
@@ -175,17 +170,18 @@ static void store_lanes(const Tile *tile, const Lanes *lanes, const uint32_t *su
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------------- */
 
-static void fill_tile(const Tile *tile, const NeutronPartDsp *part, uint32_t *inputs) {
+static void fill_tile(const NeutronTileDsp *tile, const NeutronPartDsp *part, uint32_t *inputs) {
+    const NeutronLayerDsp *layer = tile->layer;
     for (int32_t i = 0; i < tile->size; i++) {
         /* Pixels past the last repeat it, and are not stored. */
         const NeutronPixelDsp *pixel = &tile->pixels[min_of(i, tile->count - 1)];
-        tile->layer->fill(tile->layer, pixel, part, inputs + 2 * i, 2 * (size_t)tile->size);
+        layer->fill(layer, pixel, part, inputs + 2 * i, 2 * (size_t)tile->size);
     }
 }
 
 /* Adds a part of the inputs to the output channels [channel, end), which are at most 32 and of one group; stores what is
  * then complete. */
-static void compute_channels(const Tile *tile, const NeutronPartDsp *part, const uint32_t *inputs, uint32_t *sums,
+static void compute_channels(const NeutronTileDsp *tile, const NeutronPartDsp *part, const uint32_t *inputs, uint32_t *sums,
                              int32_t channel, int32_t end) {
     const NeutronLayerDsp *layer = tile->layer;
     const NeutronConv2dS8 *p = layer->call->params;
@@ -209,7 +205,7 @@ static void compute_channels(const Tile *tile, const NeutronPartDsp *part, const
 }
 
 /* All output channels. Inputs that fit into the buffer whole are widened once for a group. */
-static void compute_tile(const Tile *tile) {
+static void compute_tile(const NeutronTileDsp *tile) {
     const NeutronLayerDsp *layer = tile->layer;
     const NeutronConv2dS8 *p = layer->call->params;
     const NeutronWindowExtents *w = &layer->call->window;
@@ -232,35 +228,9 @@ static void compute_tile(const Tile *tile) {
 }
 
 void neutron_convolution_dsp(NeutronLayerDsp *layer) {
-    const NeutronKernelCall *call = layer->call;
-    const NeutronConv2dS8 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    const NeutronBuffer *output = &call->buffers[p->output];
-    uint8_t *const first = neutron_element_address(call->bases, output, 0, 0, 0, 0);
-    layer->input = neutron_element_address(call->bases, &call->buffers[p->input], 0, 0, 0, 0);
-    int32_t n = w->batch0, r = w->row0, c = w->col0;
-    do {
-        NeutronPixelDsp pixels[NEUTRON_PIXELS_DSP];
-        Tile tile = {.layer = layer, .pixels = pixels};
-        for (; tile.count < NEUTRON_PIXELS_DSP && n < w->batch1; tile.count++) {
-            NeutronPixelDsp *pixel = &pixels[tile.count];
-            pixel->n = n;
-            pixel->row = r * p->stride_h - p->pad_top;
-            pixel->col = c * p->stride_w - p->pad_left;
-            pixel->out = neutron_place_dsp(first, output, n, r, c);
-            if (++c < w->col1) continue;
-            c = w->col0;
-            if (++r < w->row1) continue;
-            r = w->row0;
-            n++;
-        }
-        /* 6 pixels together take as long as 4 by themselves. */
-        const bool together = tile.count > 4 || layer->words == 1;
-        tile.size = together ? NEUTRON_PIXELS_DSP : 1;
-        int32_t left = tile.count;
-        if (!together) tile.count = 1;
-        for (; left > 0; left -= tile.count, tile.pixels += tile.count) compute_tile(&tile);
-    } while (n < w->batch1);
+    const NeutronConv2dS8 *p = layer->call->params;
+    layer->input = neutron_element_address(layer->call->bases, &layer->call->buffers[p->input], 0, 0, 0, 0);
+    neutron_compute_tiles_dsp(layer->call, layer, layer->words == 1, compute_tile);
 }
 
 #endif

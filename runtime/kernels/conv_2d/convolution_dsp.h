@@ -20,6 +20,53 @@ typedef struct {
     uint8_t *out; /* channel 0's */
 } NeutronPixelDsp;
 
+/* Element (n, r, c, 0) of a buffer whose element (0, 0, 0, 0) is at `first`. */
+static inline uint8_t *neutron_place_dsp(uint8_t *first, const NeutronBuffer *buffer, int32_t n, int32_t r, int32_t c) {
+    return first + n * buffer->batch_pitch + r % buffer->ring * buffer->row_pitch + c * buffer->col_pitch;
+}
+
+/* Up to 6 pixels, or one. layer: the kernel's. */
+typedef struct {
+    const void *layer;
+    const NeutronPixelDsp *pixels;
+    int32_t count, size; /* pixels to store, and pixels in the sums */
+} NeutronTileDsp;
+
+typedef void (*NeutronComputeTileDsp)(const NeutronTileDsp *tile);
+
+/* compute() for all pixels of the window, 6 at a time; a few left over one by one, unless `always_six`. p: of the words, those that
+ * the convolutions of all types share. */
+static NEUTRON_INLINE void neutron_compute_tiles_dsp(const NeutronKernelCall *call, const void *layer, bool always_six,
+                                                     NeutronComputeTileDsp compute) {
+    const NeutronConv2dS8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *output = &call->buffers[p->output];
+    uint8_t *const first = neutron_element_address(call->bases, output, 0, 0, 0, 0);
+    int32_t n = w->batch0, r = w->row0, c = w->col0;
+    do {
+        NeutronPixelDsp pixels[NEUTRON_PIXELS_DSP];
+        NeutronTileDsp tile = {.layer = layer, .pixels = pixels};
+        for (; tile.count < NEUTRON_PIXELS_DSP && n < w->batch1; tile.count++) {
+            NeutronPixelDsp *pixel = &pixels[tile.count];
+            pixel->n = n;
+            pixel->row = r * p->stride_h - p->pad_top;
+            pixel->col = c * p->stride_w - p->pad_left;
+            pixel->out = neutron_place_dsp(first, output, n, r, c);
+            if (++c < w->col1) continue;
+            c = w->col0;
+            if (++r < w->row1) continue;
+            r = w->row0;
+            n++;
+        }
+        /* 6 pixels together take as long as 4 by themselves. */
+        const bool together = tile.count > 4 || always_six;
+        tile.size = together ? NEUTRON_PIXELS_DSP : 1;
+        int32_t left = tile.count;
+        if (!together) tile.count = 1;
+        for (; left > 0; left -= tile.count, tile.pixels += tile.count) compute(&tile);
+    } while (n < w->batch1);
+}
+
 /* A part of the inputs of one group's outputs: blocks [first, first + count), the blocks of all taps counted through. */
 typedef struct {
     int32_t channel0; /* the group's first input channel */
@@ -59,11 +106,6 @@ void neutron_multiply_one_dsp(uint32_t *sums, const uint32_t *inputs, const uint
 /* For blocks of one word. */
 void neutron_multiply_thin_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
                                const int32_t *start);
-
-/* Element (n, r, c, 0) of a buffer whose element (0, 0, 0, 0) is at `first`. */
-static inline uint8_t *neutron_place_dsp(uint8_t *first, const NeutronBuffer *buffer, int32_t n, int32_t r, int32_t c) {
-    return first + n * buffer->batch_pitch + r % buffer->ring * buffer->row_pitch + c * buffer->col_pitch;
-}
 
 /* Widens `words` words of 4 inputs, of which the first `channels` are there and the others are 0. */
 void neutron_widen_dsp(uint32_t *to, size_t pitch, const uint8_t *from, int32_t channel_pitch, int32_t channels,

@@ -43,8 +43,9 @@ void conv_2d_1x1_s8_run(const NeutronKernelCall *call) {
 #else
 
 static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
-                          const NeutronRequantBlock *table, uint8_t *out, int32_t out_pitch) {
+                          const void *constants, uint8_t *out, int32_t out_pitch) {
     const NeutronConv2d1x1S8 *p = at->p;
+    const NeutronRequantBlock *table = constants;
     (void)channel; /* there is one group */
     const uint8_t *pixel = neutron_element_address(at->call->bases, at->input, at->n, at->row, at->col, 0);
     uint32_t accumulators[NEUTRON_LANES];
@@ -57,7 +58,8 @@ static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t
 
 void conv_2d_1x1_s8_run_portable(const NeutronKernelCall *call) {
     const NeutronConv2d1x1S8 *p = call->params;
-    neutron_compute_blocks(call, neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES, compute_block);
+    neutron_compute_blocks(call, neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES,
+                           sizeof(NeutronRequantBlock), compute_block);
 }
 
 void conv_2d_1x1_s8_run(const NeutronKernelCall *call) {

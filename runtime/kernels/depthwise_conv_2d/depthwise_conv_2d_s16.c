@@ -17,20 +17,18 @@ static NEUTRON_INLINE void multiply_tap(uint64_t *accumulators, const int8_t *we
 }
 
 /* `count` output channels from `channel` on, a multiple of 8; padding is 0. */
-static NEUTRON_INLINE void add_taps(uint64_t *accumulators, const NeutronTapPosition16 *at, int32_t channel, int32_t count,
-                                    const int8_t *weights) {
-    const NeutronDepthwiseConv2dS16 *p = at->p;
-    const NeutronBuffer *input = at->input;
-    const int32_t pitch = input->channel_pitch, channel0 = channel / p->group_outputs;
+static NEUTRON_INLINE void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
+                                         const void *constants, uint8_t *out, int32_t out_pitch) {
+    const NeutronDepthwiseConv2dS16 *p = at->call->params;
+    const int32_t pitch = at->input->channel_pitch, channel0 = channel / p->group_outputs;
     const bool each_its_own = p->group_outputs == 1;
-    for (int32_t i = 0; i < p->kernel_h; i++, weights += (ptrdiff_t)p->kernel_w * NEUTRON_LANES) {
-        const int32_t row = at->row + i * p->dilation_h;
-        if (row < 0 || row >= input->rows) continue;
-        const uint8_t *line = neutron_element_address(at->call->bases, input, at->n, row, 0, channel0);
-        for (int32_t j = 0; j < p->kernel_w; j++) {
-            const int32_t col = at->col + j * p->dilation_w;
-            if (col < 0 || col >= input->cols) continue;
-            const uint8_t *pixel = line + (ptrdiff_t)col * input->col_pitch;
+    uint64_t accumulators[NEUTRON_LANES];
+    neutron_begin_accumulators_16(accumulators, constants);
+    for (int32_t i = 0; i < p->kernel_h; i++) {
+        const uint8_t *row = neutron_tap_row(at, i, channel0);
+        for (int32_t j = 0; j < p->kernel_w; j++, weights += NEUTRON_LANES) {
+            const uint8_t *pixel = neutron_tap(at, row, j);
+            if (pixel == NULL) continue;
             int16_t inputs[NEUTRON_LANES] = {0};
             if (each_its_own && count == NEUTRON_LANES) {
                 neutron_load_block_16(inputs, pixel, pitch, NEUTRON_LANES);
@@ -40,14 +38,16 @@ static NEUTRON_INLINE void add_taps(uint64_t *accumulators, const NeutronTapPosi
                     inputs[k] = neutron_load_16(pixel + (ptrdiff_t)own * pitch);
                 }
             }
-            multiply_tap(accumulators, weights + (ptrdiff_t)j * NEUTRON_LANES, inputs);
+            multiply_tap(accumulators, weights, inputs);
         }
     }
+    neutron_store_accumulators_16(p, constants, accumulators, out, out_pitch, count);
 }
 
 static NEUTRON_INLINE void compute(const NeutronKernelCall *call) {
     const NeutronDepthwiseConv2dS16 *p = call->params;
-    neutron_compute_blocks_16(call, (size_t)p->kernel_h * (size_t)p->kernel_w * NEUTRON_LANES, add_taps);
+    neutron_compute_blocks(call, (size_t)p->kernel_h * (size_t)p->kernel_w * NEUTRON_LANES,
+                           sizeof(NeutronRequantBlock16), compute_block);
 }
 
 NEUTRON_FOR_AVX2(compute, (const NeutronKernelCall *call), (call))

@@ -67,7 +67,7 @@ static __attribute__((noinline)) void compute(const NeutronKernelCall *call, con
     const int32_t pitch = call->buffers[p->output].channel_pitch;
     const size_t block_bytes = (size_t)p->kernel_h * (size_t)p->kernel_w * NEUTRON_LANES;
     const int32_t first_block = (w->channel0 - p->constant_channel0) / NEUTRON_LANES;
-    const int8_t *weights = neutron_packed_weights_16(call, p) + (size_t)first_block * block_bytes;
+    const int8_t *weights = neutron_packed_weights(call, call->params) + (size_t)first_block * block_bytes;
     const NeutronRequantBlock16 *table = neutron_requant_blocks_16(call, p) + first_block;
     for (int32_t done = 0; done < w->channel1 - w->channel0; done += CHANNELS) {
         const int32_t left = w->channel1 - w->channel0 - done, count = left < CHANNELS ? left : CHANNELS;

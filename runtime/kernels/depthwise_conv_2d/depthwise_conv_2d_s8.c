@@ -51,28 +51,20 @@ static NEUTRON_INLINE void multiply_tap(uint32_t *accumulators, const int8_t *we
 
 /* `count` output channels from `channel` on, a multiple of 8. */
 static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
-                          const NeutronRequantBlock *table, uint8_t *out, int32_t out_pitch) {
+                          const void *constants, uint8_t *out, int32_t out_pitch) {
     const NeutronDepthwiseConv2dS8 *p = at->p;
-    const NeutronBuffer *input = at->input;
+    const NeutronRequantBlock *table = constants;
     uint8_t padding[NEUTRON_LANES];
     memset(padding, p->input_zero_point, sizeof padding);
     const Channels channels = find_channels(p, channel, count);
     uint32_t accumulators[NEUTRON_LANES];
     for (int32_t k = 0; k < NEUTRON_LANES; k++) accumulators[k] = (uint32_t)table->bias[k];
     for (int32_t i = 0; i < p->kernel_h; i++) {
-        const int32_t row = at->row + i * p->dilation_h;
-        const bool row_is_inside = row >= 0 && row < input->rows;
-        const uint8_t *line = row_is_inside ? neutron_element_address(at->call->bases, input, at->n, row, 0,
-                                                                      channels.input_channel0)
-                                            : NULL;
+        const uint8_t *row = neutron_tap_row(at, i, channels.input_channel0);
         for (int32_t j = 0; j < p->kernel_w; j++, weights += NEUTRON_LANES) {
-            const int32_t col = at->col + j * p->dilation_w;
-            if (row_is_inside && col >= 0 && col < input->cols) {
-                const uint8_t *pixel = line + (ptrdiff_t)col * input->col_pitch;
-                multiply_tap(accumulators, weights, pixel, input->channel_pitch, &channels);
-            } else {
-                multiply_tap(accumulators, weights, padding, 0, &channels);
-            }
+            const uint8_t *pixel = neutron_tap(at, row, j);
+            multiply_tap(accumulators, weights, pixel != NULL ? pixel : padding,
+                         pixel != NULL ? at->input->channel_pitch : 0, &channels);
         }
     }
     neutron_store_accumulators(p, table, accumulators, out, out_pitch, count);
@@ -80,7 +72,8 @@ static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t
 
 void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call) {
     const NeutronDepthwiseConv2dS8 *p = call->params;
-    neutron_compute_blocks(call, (size_t)p->kernel_h * (size_t)p->kernel_w * NEUTRON_LANES, compute_block);
+    neutron_compute_blocks(call, (size_t)p->kernel_h * (size_t)p->kernel_w * NEUTRON_LANES,
+                           sizeof(NeutronRequantBlock), compute_block);
 }
 
 void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {

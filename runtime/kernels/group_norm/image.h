@@ -17,7 +17,8 @@ static NEUTRON_INLINE bool group_norm_check(const NeutronProgramView *program, c
     const int32_t over = window->channel1 % size, end = over == 0 ? window->channel1 : window->channel1 - over + size;
     const NeutronWindowExtents read = {window->batch0, window->batch1, 0, in->rows, 0, in->cols, first, end};
     return places <= MOST_NORMALIZED && places * size <= MOST_NORMALIZED &&
-           NEUTRON_NORMALIZATION_IS_SOUND(program, p, &read, out->channels, element_bytes);
+           neutron_window_elements(program, p->input, false, &read, (uint32_t)element_bytes) != NULL &&
+           NEUTRON_NORMALIZATION_IS_SOUND(program, p, out->channels);
 }
 
 static NEUTRON_INLINE void group_norm_run(const NeutronKernelCall *call, const NeutronGroupNormS8 *p,
@@ -29,12 +30,7 @@ static NEUTRON_INLINE void group_norm_run(const NeutronKernelCall *call, const N
     for (int32_t n = w->batch0; n < w->batch1; n++) {
         for (int32_t first = w->channel0 - w->channel0 % size; first < w->channel1; first += size) {
             NeutronNormSums sums = {0, 0};
-            for (int32_t r = 0; r < in->rows; r++) {
-                const uint8_t *from = neutron_element_address(call->bases, in, n, r, 0, first);
-                for (int32_t c = 0; c < in->cols; c++, from += in->col_pitch) {
-                    neutron_norm_add(&sums, from, in->channel_pitch, size, by.zero_point, element_bytes);
-                }
-            }
+            neutron_norm_add_rows(&sums, call, in, n, 0, in->rows, first, size, by.zero_point, element_bytes);
             const int32_t count = in->rows * in->cols * size;
             const NeutronNormScale scale = neutron_norm_scale(sums, count, true, by.epsilon, element_bytes);
             const int32_t begin = first > w->channel0 ? first : w->channel0;

@@ -16,8 +16,7 @@ bool group_norm_by_sums_s8_check(const NeutronProgramView *program, const void *
     const NeutronWindowExtents read = {window->batch0, window->batch1, 0, sums->rows, 0, 1, 0, sums->channels};
     return p->count >= 1 && p->count <= MOST_NORMALIZED && neutron_holds_sums(sums, out->channels / p->group_channels) &&
            neutron_window_elements(program, p->sums, false, &read, 1) != NULL &&
-           neutron_normalization_is_sound(program, p->coefficients_base, p->coefficients_offset, out->channels,
-                                          p->input_zero_point, p->epsilon_high, p->shift);
+           NEUTRON_NORMALIZATION_IS_SOUND(program, p, out->channels);
 }
 
 /* The groups of which a call keeps the scales. The output is written in ascending order, so that it may take the input's memory. */
@@ -44,25 +43,20 @@ void group_norm_by_sums_s8_run(const NeutronKernelCall *call) {
     const NeutronGroupNormBySumsS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
-    const NeutronNormalization by = {
-        p->input_zero_point, p->shift, 1, (uint64_t)p->epsilon_high << 32 | p->epsilon_low,
-        (const NeutronNormCoefficient *)(const void *)(neutron_base_address(call->bases, p->coefficients_base) +
-                                                       p->coefficients_offset)};
+    const NeutronNormalization by = NEUTRON_NORMALIZATION(call, p, 1);
     const int32_t size = p->group_channels, begin = w->channel0 / size, end = (w->channel1 - 1) / size + 1;
     const bool known = end - begin <= MOST_KNOWN;
     NeutronNormScale scales[MOST_KNOWN];
     for (int32_t n = w->batch0; n < w->batch1; n++) {
         for (int32_t g = begin; g < end && known; g++) scales[g - begin] = scale_of(call, p, n, g);
         for (int32_t r = w->row0; r < w->row1; r++) {
-            const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, 0);
-            uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            for (int32_t c = w->col0; c < w->col1; c++, from += in->col_pitch, to += out->col_pitch) {
-                uint8_t *next = to;
+            NEUTRON_FOR_EACH_COLUMN(call, in, out, n, r, at) {
+                uint8_t *next = at.to;
                 for (int32_t g = begin; g < end; g++) {
                     const NeutronNormScale scale = known ? scales[g - begin] : scale_of(call, p, n, g);
                     const int32_t first = g == begin ? w->channel0 : g * size;
                     const int32_t last = g == end - 1 ? w->channel1 : (g + 1) * size;
-                    neutron_norm_line(next, out->channel_pitch, from + first * in->channel_pitch, in->channel_pitch, first,
+                    neutron_norm_line(next, out->channel_pitch, at.from + first * in->channel_pitch, in->channel_pitch, first,
                                       last - first, &by, &scale, 1);
                     next += (last - first) * out->channel_pitch;
                 }

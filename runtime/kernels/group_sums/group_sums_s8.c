@@ -32,12 +32,7 @@ void group_sums_s8_run(const NeutronKernelCall *call) {
         const int32_t end = begin < in->rows - p->block_rows ? begin + p->block_rows : in->rows;
         for (int32_t first = 0; first < in->channels; first += size, to += sizeof(NeutronGroupSums)) {
             NeutronNormSums sums = {0, 0};
-            for (int32_t r = begin; r < end; r++) {
-                const uint8_t *from = neutron_element_address(call->bases, in, n, r, 0, first);
-                for (int32_t c = 0; c < in->cols; c++, from += in->col_pitch) {
-                    neutron_norm_add(&sums, from, in->channel_pitch, size, p->input_zero_point, 1);
-                }
-            }
+            neutron_norm_add_rows(&sums, call, in, n, begin, end, first, size, p->input_zero_point, 1);
             const NeutronGroupSums stored = {(int32_t)sums.sum, (int32_t)sums.squares};
             memcpy(to, &stored, sizeof stored);
         }

@@ -21,23 +21,19 @@ void l2_normalization_s8_run(const NeutronKernelCall *call) {
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const ptrdiff_t in_pitch = in->channel_pitch, out_pitch = out->channel_pitch;
     NEUTRON_FOR_EACH_ROW(w, n, r) {
-        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, 0);
-        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-        for (int32_t c = w->col0; c < w->col1; c++) {
+        NEUTRON_FOR_EACH_COLUMN(call, in, out, n, r, at) {
             int64_t sum = 0;
             for (int32_t k = 0; k < in->channels; k++) {
-                const int32_t value = (int8_t)from[k * in_pitch] - p->input_zero_point;
+                const int32_t value = (int8_t)at.from[k * in_pitch] - p->input_zero_point;
                 sum += value * value;
             }
             int32_t shift;
             const int32_t multiplier = neutron_inverse_root(sum > INT32_MAX ? INT32_MAX : (int32_t)sum, &shift);
             for (int32_t k = w->channel0; k < w->channel1; k++) {
-                const int32_t value = (int8_t)from[k * in_pitch] - p->input_zero_point;
+                const int32_t value = (int8_t)at.from[k * in_pitch] - p->input_zero_point;
                 const int32_t result = neutron_requantize(value, multiplier, shift + RESULT_BITS);
-                to[(k - w->channel0) * out_pitch] = (uint8_t)neutron_bound(result, INT8_MIN, INT8_MAX);
+                at.to[(k - w->channel0) * out_pitch] = (uint8_t)neutron_bound(result, INT8_MIN, INT8_MAX);
             }
-            from += in->col_pitch;
-            to += out->col_pitch;
         }
     }
 }

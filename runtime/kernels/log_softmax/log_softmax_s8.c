@@ -56,25 +56,21 @@ void log_softmax_s8_run(const NeutronKernelCall *call) {
     const int32_t *exponentials = (const int32_t *)(const void *)table, *differences = exponentials + count;
     const ptrdiff_t in_pitch = in->channel_pitch, out_pitch = out->channel_pitch;
     NEUTRON_FOR_EACH_ROW(w, n, r) {
-        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, 0);
-        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-        for (int32_t c = w->col0; c < w->col1; c++) {
-            const int32_t largest = softmax_largest(from, in_pitch, in->channels);
+        NEUTRON_FOR_EACH_COLUMN(call, in, out, n, r, at) {
+            const int32_t largest = softmax_largest(at.from, in_pitch, in->channels);
             int64_t sum = 0;
             for (int32_t k = 0; k < in->channels; k++) {
-                const uint32_t difference = (uint32_t)(largest - (int8_t)from[k * in_pitch]);
+                const uint32_t difference = (uint32_t)(largest - (int8_t)at.from[k * in_pitch]);
                 if (difference < count) sum += exponentials[difference];
             }
             const int32_t log = logarithm(sum < 1 ? 1 : (sum > INT32_MAX ? INT32_MAX : (int32_t)sum));
             for (int32_t k = w->channel0; k < w->channel1; k++) {
                 /* Unsigned: an output that overlaps its input may have put something larger there meanwhile. */
-                const uint32_t difference = (uint32_t)(largest - (int8_t)from[k * in_pitch]);
+                const uint32_t difference = (uint32_t)(largest - (int8_t)at.from[k * in_pitch]);
                 uint8_t result = 0x80u;
                 if (difference < count) result = result_of((int64_t)differences[difference] - log);
-                to[(k - w->channel0) * out_pitch] = result;
+                at.to[(k - w->channel0) * out_pitch] = result;
             }
-            from += in->col_pitch;
-            to += out->col_pitch;
         }
     }
 }

@@ -10,9 +10,6 @@ bool lookup_s8_check(const NeutronProgramView *program, const void *params_block
            neutron_range_is_sound(program, p->table_base, p->table_offset, 256, 1);
 }
 
-typedef void (*LookUpLine)(uint8_t *to, ptrdiff_t to_pitch, const uint8_t *from, ptrdiff_t from_pitch,
-                           const uint8_t *table, int32_t count);
-
 static void look_up_line(uint8_t *to, ptrdiff_t to_pitch, const uint8_t *from, ptrdiff_t from_pitch,
                          const uint8_t *table, int32_t count) {
     /* Stored value + 128 is the byte with its highest bit turned. */
@@ -68,22 +65,14 @@ NEUTRON_AVX2 static void look_up_line_avx2(uint8_t *to, ptrdiff_t to_pitch, cons
 }
 #endif
 
+static NEUTRON_INLINE void look_up(const NeutronKernelCall *call, uint8_t *to, int32_t to_pitch, const uint8_t *from,
+                                   int32_t from_pitch, int32_t length) {
+    const NeutronLookupS8 *p = call->params;
+    const uint8_t *table = neutron_base_address(call->bases, p->table_base) + p->table_offset;
+    NEUTRON_FASTEST(look_up_line)(to, to_pitch, from, from_pitch, table, length);
+}
+
 void lookup_s8_run(const NeutronKernelCall *call) {
     const NeutronLookupS8 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
-    const uint8_t *table = neutron_base_address(call->bases, p->table_base) + p->table_offset;
-    const LookUpLine look_up = NEUTRON_FASTEST(look_up_line);
-    const int32_t channels = w->channel1 - w->channel0;
-    int32_t cols = w->col1 - w->col0, length = channels;
-    neutron_join_columns((const NeutronBuffer *const[]){in, out}, 2, &cols, &length);
-    NEUTRON_FOR_EACH_ROW(w, n, r) {
-        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);
-        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-        for (int32_t c = 0; c < cols; c++) {
-            look_up(to, out->channel_pitch, from, in->channel_pitch, table, length);
-            from += in->col_pitch;
-            to += out->col_pitch;
-        }
-    }
+    neutron_copy_lines(call, p->input, p->output, look_up);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::MaxPool of int16 (integer_ops/pooling.h). */
-#include "pool_16.h"
+#include "pool.h"
 
 bool max_pool_2d_s16_check(const NeutronProgramView *program, const void *params_block,
                            const NeutronWindowExtents *window) {
@@ -14,16 +14,8 @@ static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoin
     for (int32_t i = 0; i < size; i++) stored[i] = (int16_t)neutron_bound(largest[i], p->clamp_min, p->clamp_max);
 }
 
-static NEUTRON_INLINE void max_point(const NeutronPool *pool, const NeutronPoolPoint *point) {
-    neutron_point_16(pool, point, INT16_MIN, neutron_largest_16, finish);
+NEUTRON_DEFINE_POINT_16(max_point, INT16_MIN, neutron_largest_taps, finish)
+
+void max_pool_2d_s16_run(const NeutronKernelCall *call) {
+    neutron_for_each_point(call, NEUTRON_FASTEST(max_point), NEUTRON_FASTEST(max_point));
 }
-
-static NEUTRON_INLINE void max(const NeutronKernelCall *call) {
-    const NeutronMaxPool2dS16 *p = call->params;
-    const NeutronPool pool = {&call->buffers[p->input], &call->buffers[p->output], p};
-    neutron_run_points(call, &pool, max_point);
-}
-
-NEUTRON_FOR_AVX2(max, (const NeutronKernelCall *call), (call))
-
-void max_pool_2d_s16_run(const NeutronKernelCall *call) { NEUTRON_FASTEST(max)(call); }

@@ -8,20 +8,7 @@ bool maximum_s16_check(const NeutronProgramView *program, const void *params_blo
            neutron_two_operands_16_are_sound(program, p->input_a, p->input_b, p->output, window);
 }
 
-static NEUTRON_INLINE void larger_block(const void *numbers, const int16_t *a, const int16_t *b, int16_t *out,
-                                        int32_t size) {
-    (void)numbers;
-    for (int32_t i = 0; i < size; i++) out[i] = a[i] > b[i] ? a[i] : b[i];
-}
-
-static NEUTRON_INLINE void smaller_block(const void *numbers, const int16_t *a, const int16_t *b, int16_t *out,
-                                         int32_t size) {
-    (void)numbers;
-    for (int32_t i = 0; i < size; i++) out[i] = a[i] < b[i] ? a[i] : b[i];
-}
-
-NEUTRON_ROWS_OF_BLOCKS_16(larger)
-NEUTRON_ROWS_OF_BLOCKS_16(smaller)
+NEUTRON_ROWS_OF_LARGER_AND_SMALLER(int16_t, NEUTRON_ROWS_OF_BLOCKS_16)
 
 void maximum_s16_run(const NeutronKernelCall *call) {
     const NeutronMaximumS16 *p = call->params;

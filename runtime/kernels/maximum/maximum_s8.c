@@ -32,20 +32,7 @@ void maximum_s8_run(const NeutronKernelCall *call) {
 
 #else
 
-static NEUTRON_INLINE void larger_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
-                                        int32_t size) {
-    (void)numbers;
-    for (int32_t i = 0; i < size; i++) out[i] = a[i] > b[i] ? a[i] : b[i];
-}
-
-static NEUTRON_INLINE void smaller_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
-                                         int32_t size) {
-    (void)numbers;
-    for (int32_t i = 0; i < size; i++) out[i] = a[i] < b[i] ? a[i] : b[i];
-}
-
-NEUTRON_ROWS_OF_BLOCKS(larger)
-NEUTRON_ROWS_OF_BLOCKS(smaller)
+NEUTRON_ROWS_OF_LARGER_AND_SMALLER(int8_t, NEUTRON_ROWS_OF_BLOCKS)
 
 void maximum_s8_run(const NeutronKernelCall *call) {
     const NeutronMaximumS8 *p = call->params;

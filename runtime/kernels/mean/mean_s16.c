@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_ops::QuantizedMeanOrSum of int16 (reduce.h); the division by the number of elements is in the multiplier. */
-#include "pool_16.h"
+#include "pool.h"
 
 bool mean_s16_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronMeanS16 *p = params_block;
@@ -20,15 +20,9 @@ static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoin
     }
 }
 
-static NEUTRON_INLINE void mean_point(const NeutronPool *pool, const NeutronPoolPoint *point) {
-    neutron_point_16(pool, point, 0, neutron_add_16, finish);
-}
+NEUTRON_DEFINE_POINT_16(mean_point, 0, neutron_add_taps, finish)
 
-static NEUTRON_INLINE void mean(const NeutronKernelCall *call) {
+void mean_s16_run(const NeutronKernelCall *call) {
     const NeutronMeanS16 *p = call->params;
-    neutron_for_each_plane(call, p->input, p->output, mean_point, mean_point);
+    neutron_for_each_plane(call, p->input, p->output, NEUTRON_FASTEST(mean_point), NEUTRON_FASTEST(mean_point));
 }
-
-NEUTRON_FOR_AVX2(mean, (const NeutronKernelCall *call), (call))
-
-void mean_s16_run(const NeutronKernelCall *call) { NEUTRON_FASTEST(mean)(call); }

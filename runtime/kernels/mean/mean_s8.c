@@ -13,14 +13,14 @@ bool mean_s8_check(const NeutronProgramView *program, const void *params_block, 
 }
 
 static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *sums,
-                                  int8_t *stored, int32_t size) {
+                                  int16_t *stored, int32_t size) {
     const NeutronMeanS8 *p = pool->params;
     const int32_t zero_points = point->rows * point->cols * p->input_zero_point;
     /* Bounded before the zero point is added, so that the sum can't overflow. */
     const int32_t low = p->clamp_min - p->output_zero_point, high = p->clamp_max - p->output_zero_point;
     for (int32_t i = 0; i < size; i++) {
         const int32_t rescaled = neutron_requantize(sums[i] - zero_points, p->output_multiplier, p->output_shift);
-        stored[i] = (int8_t)(neutron_bound(rescaled, low, high) + p->output_zero_point);
+        stored[i] = (int16_t)(neutron_bound(rescaled, low, high) + p->output_zero_point);
     }
 }
 
@@ -54,7 +54,7 @@ NEUTRON_AVX2 static void mean_avx2(const NeutronPool *pool, const NeutronPoolPoi
         neutron_store_narrowed(point->to + done,
                                _mm256_add_epi32(neutron_bound_avx2(rescaled, low, high), zero_point));
     }
-    neutron_sum_blocks(pool, point, done, finish, 1);
+    neutron_point_blocks(pool, point, done, 0, neutron_add_taps, finish, 1, 1);
 }
 #endif
 

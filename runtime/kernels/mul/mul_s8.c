@@ -66,16 +66,7 @@ typedef struct {
     }
 NEUTRON_FOR_EACH_WIDTH(DEFINE_PRODUCT)
 
-static NEUTRON_INLINE void mul_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
-                                     int32_t size) {
-    const Numbers *p = numbers;
-    for (int32_t i = 0; i < size; i++) out[i] = neutron_result_of(product_1(p, a[i], b[i]), &p->result);
-}
-
-static void mul_row(const void *numbers, const NeutronTwoOperandRow *row) {
-    neutron_for_each_block(numbers, row, mul_block);
-}
-NEUTRON_ROW_AVX2(mul, product)
+NEUTRON_ROWS_OF_NUMBERS(mul, Numbers, product)
 
 void mul_s8_run(const NeutronKernelCall *call) {
     const NeutronMulS8 *p = call->params;

@@ -53,7 +53,7 @@ static int32_t output_of(const NeutronRecurrentS8 *p, uint8_t *cell, const int32
     }
     const int32_t state = p->kind == GRU ? next_state(p, neutron_load_16(cell), x, h)
                                          : neutron_tanh_16(gate_of((int64_t)x[0] + h[0]), 3);
-    neutron_store_16(cell, state);
+    neutron_store_16(cell, (int16_t)state);
     return stored(p, neutron_requantize(state, p->output_multiplier, p->output_shift));
 }
 
@@ -78,8 +78,8 @@ static void take_step(const NeutronStep *step, void *of) {
     for (size_t block = 0; block < blocks; block++) {
         int32_t x[GATES][NEUTRON_LANES], h[GATES][NEUTRON_LANES];
         for (size_t gate = 0; gate < gates; gate++) {
-            neutron_multiply_rows_once(x[gate], &layer->x, gate * blocks + block);
-            neutron_multiply_rows_once(h[gate], &layer->h, gate * blocks + block);
+            neutron_multiply_rows(x[gate], &layer->x, gate * blocks + block, true);
+            neutron_multiply_rows(h[gate], &layer->h, gate * blocks + block, true);
         }
         const int32_t first = (int32_t)block * NEUTRON_LANES;
         for (int32_t k = 0; k < NEUTRON_LANES && first + k < p->cells; k++) {

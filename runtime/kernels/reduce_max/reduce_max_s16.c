@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's REDUCE_MAX and REDUCE_MIN of int16 (reference/reduce.h), on stored values. */
-#include "pool_16.h"
+#include "pool.h"
 
 bool reduce_max_s16_check(const NeutronProgramView *program, const void *params_block,
                           const NeutronWindowExtents *window) {
@@ -18,17 +18,15 @@ static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoin
 static NEUTRON_INLINE void found_point(const NeutronPool *pool, const NeutronPoolPoint *point) {
     const NeutronReduceMaxS16 *p = pool->params;
     if (p->smaller != 0) {
-        neutron_point_16(pool, point, INT16_MAX, neutron_smallest_16, finish);
+        neutron_point(pool, point, INT16_MAX, neutron_smallest_taps, finish, 2);
     } else {
-        neutron_point_16(pool, point, INT16_MIN, neutron_largest_16, finish);
+        neutron_point(pool, point, INT16_MIN, neutron_largest_taps, finish, 2);
     }
 }
 
-static NEUTRON_INLINE void find(const NeutronKernelCall *call) {
+NEUTRON_FOR_AVX2(found_point, (const NeutronPool *pool, const NeutronPoolPoint *point), (pool, point))
+
+void reduce_max_s16_run(const NeutronKernelCall *call) {
     const NeutronReduceMaxS16 *p = call->params;
-    neutron_for_each_plane(call, p->input, p->output, found_point, found_point);
+    neutron_for_each_plane(call, p->input, p->output, NEUTRON_FASTEST(found_point), NEUTRON_FASTEST(found_point));
 }
-
-NEUTRON_FOR_AVX2(find, (const NeutronKernelCall *call), (call))
-
-void reduce_max_s16_run(const NeutronKernelCall *call) { NEUTRON_FASTEST(find)(call); }

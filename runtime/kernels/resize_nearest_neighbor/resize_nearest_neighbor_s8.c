@@ -5,13 +5,7 @@
 bool resize_nearest_neighbor_s8_check(const NeutronProgramView *program, const void *params_block,
                                       const NeutronWindowExtents *window) {
     const NeutronResizeNearestNeighborS8 *p = params_block;
-    const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);
-    const NeutronBuffer *out = neutron_window_buffer(program, p->output, true, window);
-    if (in == NULL || out == NULL || window->batch1 > in->batches) return false;
-    /* The maps can't be read yet: they may name any row and any column of the input. */
-    return neutron_buffer_holds(in, 0, in->cols, window->channel0, window->channel1) &&
-           neutron_range_is_sound(program, p->map_base, p->map_offset, ((uint64_t)out->rows + (uint64_t)out->cols) * 4,
-                                  4);
+    return neutron_maps_are_sound(program, p->input, p->output, p->map_base, p->map_offset, 1, window);
 }
 
 void resize_nearest_neighbor_s8_run(const NeutronKernelCall *call) {

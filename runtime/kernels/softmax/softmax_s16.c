@@ -7,15 +7,10 @@ enum { MOST_CHANNELS = 65536 };
 
 bool softmax_s16_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronSoftmaxS16 *p = params_block;
-    const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);
-    const NeutronBuffer *out = neutron_window_elements(program, p->output, true, window, 2);
-    if (in == NULL || out == NULL || p->channels != in->channels || p->channels != out->channels) return false;
-    const NeutronWindowExtents read = {window->batch0, window->batch1, window->row0, window->row1,
-                                       window->col0,   window->col1,   0,            p->channels};
     return p->channels <= MOST_CHANNELS && neutron_shift_is_sound(p->shift) &&
            neutron_table_16_is_sound(program, p->exp_base, p->exp_offset) &&
            neutron_table_16_is_sound(program, p->reciprocal_base, p->reciprocal_offset) &&
-           neutron_window_elements(program, p->input, false, &read, 2) != NULL;
+           neutron_lines_are_sound(program, p->input, p->output, p->channels, window, 2);
 }
 
 static inline const int16_t *table_at(const NeutronKernelCall *call, uint32_t base, uint32_t offset) {
@@ -38,17 +33,15 @@ void softmax_s16_run(const NeutronKernelCall *call) {
     const NeutronFactor factor = neutron_factor(p->multiplier, p->shift);
     const ptrdiff_t pitch = in->channel_pitch;
     NEUTRON_FOR_EACH_ROW(w, n, r) {
-        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, 0);
-        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-        for (int32_t c = w->col0; c < w->col1; c++, from += in->col_pitch, to += out->col_pitch) {
+        NEUTRON_FOR_EACH_COLUMN(call, in, out, n, r, at) {
             int32_t largest = INT16_MIN;
             for (int32_t k = 0; k < p->channels; k++) {
-                const int32_t value = neutron_load_16(from + k * pitch);
+                const int32_t value = neutron_load_16(at.from + k * pitch);
                 largest = value > largest ? value : largest;
             }
             int64_t sum = 0;
             for (int32_t k = 0; k < p->channels; k++) {
-                sum += exponential(neutron_load_16(from + k * pitch) - largest, &factor, exponentials);
+                sum += exponential(neutron_load_16(at.from + k * pitch) - largest, &factor, exponentials);
             }
             /* LiteRT's tables make a sum of at least 2^14, as the largest value's exponential is 1. */
             const uint32_t bounded = sum < 1 << 14 ? UINT32_C(1) << 14 : (uint32_t)sum;
@@ -57,9 +50,9 @@ void softmax_s16_run(const NeutronKernelCall *call) {
             const int32_t above_one = (int32_t)((((uint64_t)bounded << (zeros - 1)) + (1 << 13)) >> 14) - (1 << 16) - (1 << 15);
             const int32_t reciprocal = neutron_look_up_16(reciprocals, (int16_t)neutron_bound(above_one, INT16_MIN, INT16_MAX));
             for (int32_t k = w->channel0; k < w->channel1; k++) {
-                const int32_t part = exponential(neutron_load_16(from + k * pitch) - largest, &factor, exponentials);
+                const int32_t part = exponential(neutron_load_16(at.from + k * pitch) - largest, &factor, exponentials);
                 const int32_t result = (int32_t)(((int64_t)part * reciprocal + (INT64_C(1) << (right - 1))) >> right);
-                neutron_store_16(to + (ptrdiff_t)(k - w->channel0) * out->channel_pitch, (int16_t)neutron_bound(result, 0, INT16_MAX));
+                neutron_store_16(at.to + (ptrdiff_t)(k - w->channel0) * out->channel_pitch, (int16_t)neutron_bound(result, 0, INT16_MAX));
             }
         }
     }

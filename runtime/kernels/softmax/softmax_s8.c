@@ -29,13 +29,11 @@ void softmax_s8_run(const NeutronKernelCall *call) {
     const SoftmaxScale *scale = (const SoftmaxScale *)&p->multiplier;
     uint8_t results[256];
     NEUTRON_FOR_EACH_ROW(w, n, r) {
-        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, 0);
-        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-        for (int32_t c = w->col0; c < w->col1; c++) {
-            const int32_t largest = softmax_largest(from, in_pitch, in->channels);
+        NEUTRON_FOR_EACH_COLUMN(call, in, out, n, r, at) {
+            const int32_t largest = softmax_largest(at.from, in_pitch, in->channels);
             int64_t sum = 0;
             for (int32_t k = 0; k < in->channels; k++) {
-                const uint32_t difference = (uint32_t)(largest - (int8_t)from[k * in_pitch]);
+                const uint32_t difference = (uint32_t)(largest - (int8_t)at.from[k * in_pitch]);
                 if (difference < count) sum += neutron_rounding_shift_right(table[difference], SUM_INTEGER_BITS);
             }
             const SoftmaxDivision by = softmax_division_by(sum, own_scale ? 16 : 8);
@@ -43,8 +41,8 @@ void softmax_s8_run(const NeutronKernelCall *call) {
                 results[i] = softmax_rescaled(table[i], by, scale);
             }
             for (uint32_t i = 0; i < count && all && !own_scale; i++) results[i] = softmax_divided(table[i], by);
-            const uint8_t *value = from + (ptrdiff_t)w->channel0 * in_pitch;
-            uint8_t *place = to;
+            const uint8_t *value = at.from + (ptrdiff_t)w->channel0 * in_pitch;
+            uint8_t *place = at.to;
             for (int32_t k = w->channel0; k < w->channel1; k++, value += in_pitch, place += out_pitch) {
                 /* Unsigned: an output that overlaps its input may have put something larger there meanwhile. */
                 const uint32_t difference = (uint32_t)(largest - (int8_t)*value);
@@ -52,8 +50,6 @@ void softmax_s8_run(const NeutronKernelCall *call) {
                 if (difference < count) result = all ? results[difference] : softmax_divided(table[difference], by);
                 *place = result;
             }
-            from += in->col_pitch;
-            to += out->col_pitch;
         }
     }
 }

@@ -58,31 +58,18 @@ void squared_difference_s8_run(const NeutronKernelCall *call) {
 #else
 
 typedef struct {
-    int32_t zero_point, multiplier;
-    NeutronRounding rounding;
-} Scale;
-
-typedef struct {
-    Scale a, b, output;
+    NeutronOperandScale a, b, output;
 } Numbers;
-
-static Scale scale(int32_t zero_point, int32_t multiplier, int32_t shift) {
-    return (Scale){zero_point, multiplier, neutron_rounding(-shift)};
-}
-
-static NEUTRON_INLINE int32_t scaled(int32_t x, const Scale *by) {
-    return neutron_shift_rounding(neutron_high_mul(x, by->multiplier), by->rounding);
-}
 
 static NEUTRON_INLINE void squared_difference_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
                                                     int32_t size) {
     const Numbers *p = numbers;
     const int32_t low = INT8_MIN - p->output.zero_point, high = INT8_MAX - p->output.zero_point;
     for (int32_t i = 0; i < size; i++) {
-        const int32_t left = scaled((a[i] - p->a.zero_point) * (1 << FRACTION_BITS), &p->a);
-        const int32_t right = scaled((b[i] - p->b.zero_point) * (1 << FRACTION_BITS), &p->b);
+        const int32_t left = neutron_scaled_difference((a[i] - p->a.zero_point) * (1 << FRACTION_BITS), &p->a);
+        const int32_t right = neutron_scaled_difference((b[i] - p->b.zero_point) * (1 << FRACTION_BITS), &p->b);
         const int32_t difference = left - right;
-        const int32_t square = scaled(difference * difference, &p->output);
+        const int32_t square = neutron_scaled_difference(difference * difference, &p->output);
         out[i] = (int8_t)(neutron_bound(square, low, high) + p->output.zero_point);
     }
 }
@@ -92,9 +79,9 @@ NEUTRON_ROWS_OF_BLOCKS(squared_difference)
 void squared_difference_s8_run(const NeutronKernelCall *call) {
     const NeutronSquaredDifferenceS8 *p = call->params;
     const Numbers numbers = {
-        .a = scale(p->a_zero_point, p->a_multiplier, p->a_shift),
-        .b = scale(p->b_zero_point, p->b_multiplier, p->b_shift),
-        .output = scale(p->output_zero_point, p->output_multiplier, p->output_shift),
+        .a = neutron_operand_scale(p->a_zero_point, p->a_multiplier, p->a_shift),
+        .b = neutron_operand_scale(p->b_zero_point, p->b_multiplier, p->b_shift),
+        .output = neutron_operand_scale(p->output_zero_point, p->output_multiplier, p->output_shift),
     };
     neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, NEUTRON_FASTEST(squared_difference_row));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's optimized SUM of int16. */
-#include "pool_16.h"
+#include "pool.h"
 #include "sum/single.h"
 
 bool sum_s16_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
@@ -20,15 +20,9 @@ static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoin
     }
 }
 
-static NEUTRON_INLINE void sum_point(const NeutronPool *pool, const NeutronPoolPoint *point) {
-    neutron_point_16(pool, point, 0, neutron_add_16, finish);
-}
+NEUTRON_DEFINE_POINT_16(sum_point, 0, neutron_add_taps, finish)
 
-static NEUTRON_INLINE void sums(const NeutronKernelCall *call) {
+void sum_s16_run(const NeutronKernelCall *call) {
     const NeutronSumS16 *p = call->params;
-    neutron_for_each_plane(call, p->input, p->output, sum_point, sum_point);
+    neutron_for_each_plane(call, p->input, p->output, NEUTRON_FASTEST(sum_point), NEUTRON_FASTEST(sum_point));
 }
-
-NEUTRON_FOR_AVX2(sums, (const NeutronKernelCall *call), (call))
-
-void sum_s16_run(const NeutronKernelCall *call) { NEUTRON_FASTEST(sums)(call); }

@@ -18,9 +18,9 @@ static NEUTRON_INLINE int32_t rescaled(const NeutronSumS8 *p, int32_t sum) {
 }
 
 static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *sums,
-                                  int8_t *stored, int32_t size) {
+                                  int16_t *stored, int32_t size) {
     (void)point;
-    for (int32_t i = 0; i < size; i++) stored[i] = (int8_t)rescaled(pool->params, sums[i]);
+    for (int32_t i = 0; i < size; i++) stored[i] = (int16_t)rescaled(pool->params, sums[i]);
 }
 
 static NEUTRON_INLINE void sum(const NeutronPool *pool, const NeutronPoolPoint *point) { neutron_sum(pool, point, finish); }

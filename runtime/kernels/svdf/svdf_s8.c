@@ -38,10 +38,10 @@ static uint32_t filtered(const NeutronSvdfS8 *p, uint8_t *memory, const uint8_t 
         sum = (uint32_t)(stored * last_weight);
         for (uint8_t *const end = memory + last; memory < end; memory += 2, weights += 2) {
             const int32_t moved = neutron_load_16(memory + 2);
-            neutron_store_16(memory, moved);
+            neutron_store_16(memory, (int16_t)moved);
             sum += (uint32_t)(moved * neutron_load_16(weights));
         }
-        neutron_store_16(memory, stored);
+        neutron_store_16(memory, (int16_t)stored);
     } else {
         const int32_t stored = neutron_bound(newest, INT8_MIN, INT8_MAX);
         sum = (uint32_t)(stored * last_weight);
@@ -68,7 +68,7 @@ static void run_row(const NeutronKernelCall *call, NeutronMatrix *matrix, int32_
     int32_t results[NEUTRON_LANES];
     uint32_t sum = 0;
     for (int32_t filter = 0; filter < p->filters; filter++) {
-        if (filter % NEUTRON_LANES == 0) neutron_multiply_rows(results, matrix, (size_t)filter / NEUTRON_LANES);
+        if (filter % NEUTRON_LANES == 0) neutron_multiply_rows(results, matrix, (size_t)filter / NEUTRON_LANES, false);
         sum += filtered(p, memory, weights, results[filter % NEUTRON_LANES]);
         memory += filter_bytes;
         weights += 2 * (ptrdiff_t)p->memory;

@@ -132,7 +132,7 @@ static void change_cells(const Layer *layer) {
         const int32_t added = taken * neutron_tanh_16(neutron_load_16(cell + at), 3);
         const int32_t old = neutron_rounding_shift_right(kept * neutron_load_16(layer->cell + at), 15);
         const int32_t sum = neutron_bound_16(old + neutron_rounding_shift_right(added, 30 + p->cell_shift));
-        neutron_store_16(layer->cell + at, clip > 0 ? neutron_bound(sum, -clip, clip) : sum);
+        neutron_store_16(layer->cell + at, (int16_t)(clip > 0 ? neutron_bound(sum, -clip, clip) : sum));
     }
 }
 
@@ -155,7 +155,7 @@ static void project(const Layer *layer, uint8_t *to, int32_t pitch) {
     const int32_t zero_point = p->output_zero_point, clip = p->output_clip;
     for (size_t block = 0; block < neutron_blocks_of(p->outputs); block++) {
         int32_t results[NEUTRON_LANES];
-        neutron_multiply_rows(results, &layer->projection, block);
+        neutron_multiply_rows(results, &layer->projection, block, false);
         const int32_t first = (int32_t)block * NEUTRON_LANES;
         for (int32_t k = 0; k < NEUTRON_LANES && first + k < p->outputs; k++) {
             int32_t stored = neutron_bound(results[k], INT8_MIN - zero_point, INT8_MAX - zero_point) + zero_point;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A file apart from check.c, so that an application of int8 kernels does not link these checks. */
-#include "check_16.h"
+#include "elements_16.h"
 
 bool neutron_elements_are_sound(const NeutronProgramView *program, const NeutronBuffer *buffer, bool writable,
                                 uint32_t element_bytes) {
