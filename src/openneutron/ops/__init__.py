@@ -5,28 +5,20 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops import (
-    bidirectional,
     choice,
     conv,
     elementwise,
-    filled,
     indexed,
-    lstm,
-    matmul,
     normalization,
     pieces,
     places,
     recurrent,
     reductions,
     shape,
-    sums,
 )
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
-_FAMILIES = (
-    *(conv, matmul, reductions, sums, normalization, elementwise, shape, indexed),
-    *(pieces, choice, places, filled, lstm, bidirectional, recurrent),
-)
+_FAMILIES = (conv, reductions, normalization, elementwise, shape, indexed, pieces, choice, places, recurrent)
 
 OPS: tuple[Op, ...] = tuple(row for family in _FAMILIES for row in family.OPS)
 BY_NAME = {op.name: op for op in OPS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pools and reductions; softmax, its logarithm, and L2 normalization."""
+"""Pools, reductions and sums; softmax, its logarithm, and L2 normalization."""
 
 from __future__ import annotations
 
@@ -12,12 +12,22 @@ import numpy as np
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
 from openneutron.ops.limits import STORED, Limit, axes_of, limit, rank, window_numbers
-from openneutron.ops.rescaling import WIDE_EXPONENT, fused_activation, of_one, quant_of, ratio, rescales
+from openneutron.ops.rescaling import (
+    STORED_BOUNDS,
+    WIDE_EXPONENT,
+    fused_activation,
+    of_one,
+    quant_of,
+    ratio,
+    rescales,
+    result_quant,
+)
 from openneutron.ops.table import (
     INPUT,
     INT8_OR_INT16,
     Attribute,
     Op,
+    Parts,
     Quantization,
     constant_values,
     moving,
@@ -314,7 +324,7 @@ def _own_scale(graph: Graph, node: Node) -> str | None:
 
 _ADDABLE = _added_along_last(MOST_EXPONENTIALS, "exponentials")
 
-OPS = (
+_REDUCTIONS = (
     *(AVERAGE_POOL_2D, MAX_POOL_2D, MEAN, REDUCE_MAX, REDUCE_MIN),
     Op(
         "softmax",
@@ -355,3 +365,64 @@ OPS = (
         doc="x over the root of the sum of the squares along the last axis.",
     ),
 )
+
+
+def sum_singles(graph: Graph, node: Node) -> tuple[np.float32, np.float32]:
+    """Return a SUM's scale and its bias for the zero points in float32, as in LiteRT's optimized kernel (reduce.h)."""
+    source = quant_of(graph, node, 0)
+    count = added(graph, node)
+    with np.errstate(all="ignore"):
+        scale = np.float32(source.scale) / np.float32(result_quant(graph, node).scale)
+        return scale, np.float32(-source.zero_point) * scale * np.float32(count)
+
+
+def _castable(graph: Graph, node: Node) -> str | None:
+    data = graph.given(node, 0)
+    scale, _ = sum_singles(graph, node)
+    low, high = (value - quant_of(graph, node, 0).zero_point for value in STORED_BOUNDS[data.dtype])
+    largest = float(scale) * max(-low, high) * added(graph, node)
+    if largest < LARGEST_CAST:
+        return None
+    return f"its scales make a sum of up to {largest:.6g} steps, which LiteRT casts to 32 bits; it must be below 2^31"
+
+
+LARGEST_CAST = 2.0**31 - 2.0**9
+"""Sums below this bound, in steps of the output, fit int32 after two roundings to float32."""
+
+
+def _has_many_runs(graph: Graph, node: Node) -> bool:
+    return len(runs_of_axes(shape_of(graph, node), reduced_axes(graph, node))) > MOST_RUNS
+
+
+def _in_lines(parts: Parts, graph: Graph, node: Node) -> None:
+    """Transpose so that the summed elements of each result are contiguous, and sum these lines."""
+    (result,) = node.outputs
+    source = str(node.inputs[0])
+    axes = reduced_axes(graph, node)
+    kept = [axis for axis in range(len(graph[source].shape)) if axis not in axes]
+    count = added(graph, node)
+    turned = parts.transpose(source, (*kept, *axes))
+    lines = parts.reshape(turned, (graph[source].elements // count, count))
+    sums = parts.new((graph[source].elements // count,), graph[result].dtype, graph[result].quant)
+    parts.reshape(parts.add("sum", [lines, parts.integers([1])], sums, keep_dims=False), graph[result].shape, result)
+
+
+SUM = reducing(
+    "sum",
+    kernels=("sum_s8", "sum_s16"),
+    types=INT8_OR_INT16,
+    limits=(
+        axes_of(0, named_axes),
+        FEW_ADDED,
+        limit("a largest sum below 2^31 steps of the output", _castable),
+    ),
+    version=2,
+    doc=(
+        "Sum over some axes, in float32 as LiteRT's own optimized kernel computes it; the reference kernel of LiteRT 2.3.0 takes "
+        "int8 and int16 tensors for uint8."
+    ),
+    made_of=_in_lines,
+    composed=_has_many_runs,
+)
+
+OPS = (*_REDUCTIONS, SUM)

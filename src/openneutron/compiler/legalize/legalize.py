@@ -20,7 +20,7 @@ from openneutron.compiler.legalize.fuse import (
 )
 from openneutron.compiler.legalize.merge_equal import merge_equal
 from openneutron.ir import Graph, Node, QuantParams, Tensor, constant
-from openneutron.ops import BY_NAME, lstm, recurrent
+from openneutron.ops import BY_NAME, recurrent
 from openneutron.ops.conv import DATA, WEIGHTS, explicit_padding
 from openneutron.ops.limits import STORED
 from openneutron.ops.rescaling import steps_of
@@ -164,7 +164,7 @@ def add_states(graph: Graph) -> Graph:
             states = [graph[name] for name in recurrent.state_operands(node)]
             forms = [(f"state{number}", state.shape, state) for number, state in enumerate(states)]
             if node.op == "unidirectional_sequence_lstm":
-                gates = (len(lstm.GATES) * recurrent.units_of(graph, node)[0],)
+                gates = (len(recurrent.GATES) * recurrent.units_of(graph, node)[0],)
                 forms.append(("gates", gates, states[-1]))
             own = [
                 replace(like, name=graph.free_name(f"{node.name}/{part}"), shape=shape, data=None)
@@ -190,7 +190,7 @@ def read_single_steps(graph: Graph) -> Graph:
         if node.op != "unidirectional_sequence_lstm" or len(node.outputs) < 2:
             continue
         hidden = node.outputs[1]
-        if lstm.steps_and_sequences(graph, node)[0] == 1 and hidden in kept and hidden in readers:
+        if recurrent.steps_and_sequences(graph, node)[0] == 1 and hidden in kept and hidden in readers:
             name = other_name[hidden] = graph.free_name(f"{hidden}/read")
             tensors.append(replace(graph[hidden], name=name))
             nodes.append(Node("reshape", node.outputs[:1], (name,), {"new_shape": graph[hidden].shape}, node.source))

@@ -20,8 +20,7 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, Tensor, per_tensor
-from openneutron.ops.lstm import CELL, GATE_SCALE, HIDDEN
-from openneutron.ops.recurrent import MOST_STATE_BITS
+from openneutron.ops.recurrent import CELL, GATE_SCALE, HIDDEN, MOST_STATE_BITS
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
 from openneutron.pytorch.graph.rewriting import results_of
 from openneutron.pytorch.operators import recurrent_layers as layers

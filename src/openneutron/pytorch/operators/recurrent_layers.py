@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from openneutron.ops.lstm import HIGHEST_CELL_BITS
+from openneutron.ops.recurrent import HIGHEST_CELL_BITS
 from openneutron.pytorch.graph.program import arguments_of
 
 NAMESPACE = "openneutron"

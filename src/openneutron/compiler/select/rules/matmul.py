@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from openneutron.compiler.select.calls import KernelCall, View, kernel_of, quant_of, selects
 from openneutron.compiler.select.walks import Walk, merged, row_major
 from openneutron.ir import DType, Graph, Node
-from openneutron.ops.matmul import matrices
+from openneutron.ops.conv import matrices
 from openneutron.ops.rescaling import matmul_factor, quantize_multiplier, reduced_multipliers
 
 

@@ -15,7 +15,6 @@ from openneutron.compiler.select.states import kept_in_place
 from openneutron.compiler.select.wide_tables import sigmoid_table
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.isa.rows import LANES
-from openneutron.ops import lstm
 from openneutron.ops import recurrent as layer
 from openneutron.ops.rescaling import quantize_multiplier, quantize_multipliers, reduced_multipliers
 
@@ -82,9 +81,9 @@ def initial_states(graph: Graph, node: Node, zeros: Sequence[tuple[int, str, int
 def unidirectional_sequence_lstm(graph: Graph, node: Node) -> list[KernelCall]:
     """Select the kernel of the layer's type for all steps of all sequences, behind copies of states that are not 0."""
     output, hidden, cell, gates = (graph[name] for name in node.outputs)
-    _, sequences = lstm.steps_and_sequences(graph, node)
+    _, sequences = layer.steps_and_sequences(graph, node)
     zero = quant_of(hidden).zero_point
-    starts, copies = initial_states(graph, node, ((lstm.HIDDEN, hidden.name, zero), (lstm.CELL, cell.name, 0)))
+    starts, copies = initial_states(graph, node, ((layer.HIDDEN, hidden.name, zero), (layer.CELL, cell.name, 0)))
     views = {
         "input": sequence_view(graph.given(node, 0), node["time_major"]),
         "output": sequence_view(output, node["time_major"]),
@@ -92,10 +91,10 @@ def unidirectional_sequence_lstm(graph: Graph, node: Node) -> list[KernelCall]:
         "cell": state_view(cell, sequences),
         "gates": state_view(gates, 1),
     }
-    cells, outputs = graph.given(node, lstm.FIRST_HIDDEN_WEIGHTS + 3).shape
+    cells, outputs = graph.given(node, layer.FIRST_HIDDEN_WEIGHTS + 3).shape
     inputs = graph.given(node, 0).shape[-1]
-    cell_clip, output_clip = lstm.quantized_clips(graph, node)
-    multiplier, shift = quantize_multiplier(lstm.hidden_factor(graph, node))
+    cell_clip, output_clip = layer.quantized_clips(graph, node)
+    multiplier, shift = quantize_multiplier(layer.hidden_factor(graph, node))
     params = {
         "work": -(-cells * (inputs + outputs) // outputs),
         "inputs": inputs,
@@ -104,36 +103,36 @@ def unidirectional_sequence_lstm(graph: Graph, node: Node) -> list[KernelCall]:
         "backwards": int(node.attrs.get("backwards", False)),
         "starts": int(starts),
         "first_hidden": zero,
-        "cell_shift": lstm.cell_shift(graph, node),
+        "cell_shift": layer.cell_shift(graph, node),
         "hidden_multiplier": multiplier,
         "hidden_shift": shift,
     }
-    if lstm.is_wide(graph, node):
+    if layer.is_wide(graph, node):
         params["cell_clip"] = cell_clip if node["cell_clip"] > 0 else _ANY_CELL
         constants = _wide_products(graph, node) | {"sigmoid": sigmoid_table()}
         return [*copies, KernelCall("unidirectional_sequence_lstm_s16", node.name, views, params, constants)]
     params |= {
-        "cifg": int(len(lstm.gates_of(graph, node)) < len(lstm.GATES)),
+        "cifg": int(len(layer.gates_of(graph, node)) < len(layer.GATES)),
         "cell_clip": cell_clip,
-        "hidden_zero_point": lstm.hidden_zero_point(graph, node),
-        "projected": int(lstm.is_projected(graph, node)),
+        "hidden_zero_point": layer.hidden_zero_point(graph, node),
+        "projected": int(layer.is_projected(graph, node)),
         "output_zero_point": zero,
         "output_clip": output_clip,
-        "peephole": int(lstm.has_peephole(graph, node)),
-        "layer_norm": int(lstm.has_layer_norm(graph, node)),
+        "peephole": int(layer.has_peephole(graph, node)),
+        "layer_norm": int(layer.has_layer_norm(graph, node)),
     }
     constants = {**_products(graph, node), **_projection(graph, node), "coefficients": _coefficients(graph, node)}
     return [*copies, KernelCall("unidirectional_sequence_lstm_s8", node.name, views, params, constants)]
 
 
 def _products(graph: Graph, node: Node) -> dict[str, Constant]:
-    gates, factors = lstm.gates_of(graph, node), lstm.gate_factors(graph, node)
-    of_input = stacked(graph, node, (lstm.FIRST_INPUT_WEIGHTS + gate for gate in gates))
-    of_hidden = stacked(graph, node, (lstm.FIRST_HIDDEN_WEIGHTS + gate for gate in gates))
+    gates, factors = layer.gates_of(graph, node), layer.gate_factors(graph, node)
+    of_input = stacked(graph, node, (layer.FIRST_INPUT_WEIGHTS + gate for gate in gates))
+    of_hidden = stacked(graph, node, (layer.FIRST_HIDDEN_WEIGHTS + gate for gate in gates))
     bias = None
-    if not lstm.has_layer_norm(graph, node):
-        bias = np.concatenate([np.asarray(graph.given(node, lstm.FIRST_BIAS + gate).data) for gate in gates])
-    zero_points = quant_of(graph.given(node, 0)).zero_point, quant_of(graph.given(node, lstm.HIDDEN)).zero_point
+    if not layer.has_layer_norm(graph, node):
+        bias = np.concatenate([np.asarray(graph.given(node, layer.FIRST_BIAS + gate).data) for gate in gates])
+    zero_points = quant_of(graph.given(node, 0)).zero_point, quant_of(graph.given(node, layer.HIDDEN)).zero_point
     return {
         "input_weights": of_input,
         "input_requant": matrix_table(of_input, bias, zero_points[0], [factors[gate][0] for gate in gates]),
@@ -143,41 +142,41 @@ def _products(graph: Graph, node: Node) -> dict[str, Constant]:
 
 
 def _wide_products(graph: Graph, node: Node) -> dict[str, Constant]:
-    factors, biases = lstm.gate_factors(graph, node), range(lstm.FIRST_BIAS, lstm.FIRST_BIAS + len(lstm.GATES))
+    factors, biases = layer.gate_factors(graph, node), range(layer.FIRST_BIAS, layer.FIRST_BIAS + len(layer.GATES))
     bias = np.concatenate([np.asarray(graph.given(node, place).data) for place in biases])
     found: dict[str, Constant] = {}
-    sides = (("input", lstm.FIRST_INPUT_WEIGHTS, bias), ("hidden", lstm.FIRST_HIDDEN_WEIGHTS, None))
+    sides = (("input", layer.FIRST_INPUT_WEIGHTS, bias), ("hidden", layer.FIRST_HIDDEN_WEIGHTS, None))
     for number, (side, first, added) in enumerate(sides):
-        matrix = stacked(graph, node, range(first, first + len(lstm.GATES)))
-        units = len(matrix) // len(lstm.GATES)
-        multipliers = reduced_multipliers(np.repeat([factors[gate][number] for gate in range(len(lstm.GATES))], units))
+        matrix = stacked(graph, node, range(first, first + len(layer.GATES)))
+        units = len(matrix) // len(layer.GATES)
+        multipliers = reduced_multipliers(np.repeat([factors[gate][number] for gate in range(len(layer.GATES))], units))
         found[f"{side}_weights"] = matrix
         found[f"{side}_requant"] = wide_requantization(added, len(matrix), *multipliers)
     return found
 
 
 def _projection(graph: Graph, node: Node) -> dict[str, Constant]:
-    if not lstm.is_projected(graph, node):
+    if not layer.is_projected(graph, node):
         return {"projection": np.zeros((0, 1, 1, 0), np.int8), "projection_requant": np.zeros((3, 0), np.int32)}
-    weights = stacked(graph, node, (lstm.PROJECTION,))
-    bias = graph.operand(node, lstm.PROJECTION_BIAS)
+    weights = stacked(graph, node, (layer.PROJECTION,))
+    bias = graph.operand(node, layer.PROJECTION_BIAS)
     values = None if bias is None else np.asarray(bias.data)
-    table = matrix_table(weights, values, lstm.hidden_zero_point(graph, node), [lstm.projection_factor(graph, node)])
+    table = matrix_table(weights, values, layer.hidden_zero_point(graph, node), [layer.projection_factor(graph, node)])
     return {"projection": weights, "projection_requant": table}
 
 
 def _coefficients(graph: Graph, node: Node) -> npt.NDArray[np.int32]:
-    cells = graph.given(node, lstm.FIRST_HIDDEN_WEIGHTS + 3).shape[0]
+    cells = graph.given(node, layer.FIRST_HIDDEN_WEIGHTS + 3).shape[0]
     rows = [
-        _row(graph, node, lstm.FIRST_PEEPHOLE + lstm.SEEING.index(gate), *quantize_multiplier(factor), 0)
-        for gate, factor in lstm.peephole_factors(graph, node).items()
+        _row(graph, node, layer.FIRST_PEEPHOLE + layer.SEEING.index(gate), *quantize_multiplier(factor), 0)
+        for gate, factor in layer.peephole_factors(graph, node).items()
     ]
-    scales = lstm.norm_scales(graph, node)
+    scales = layer.norm_scales(graph, node)
     for gate, scale in scales.items():
         multiplier, shift = quantize_multiplier(scale)
         guard = max(1, int(np.float32(10000) * np.float32(scale)))
-        rows.append(_row(graph, node, lstm.FIRST_NORM + gate, multiplier, shift + 12, guard))
-    rows += [_row(graph, node, lstm.FIRST_BIAS + gate, 0, 0, 0) for gate in scales]
+        rows.append(_row(graph, node, layer.FIRST_NORM + gate, multiplier, shift + 12, guard))
+    rows += [_row(graph, node, layer.FIRST_BIAS + gate, 0, 0, 0) for gate in scales]
     return np.stack(rows) if rows else np.zeros((0, cells + 3), np.int32)
 
 
@@ -194,7 +193,7 @@ KINDS = {"gru": 0, "TANH": 1, "RELU": 2}
 def gated(graph: Graph, node: Node) -> list[KernelCall]:
     """Select recurrent_s8 for all steps of all sequences, behind copies of states that are not 0."""
     output, hidden, cell = (graph[name] for name in node.outputs)
-    _, sequences = lstm.steps_and_sequences(graph, node)
+    _, sequences = layer.steps_and_sequences(graph, node)
     zero = quant_of(output).zero_point
     places = layer.state_places(node)
     states = ((places[0], hidden.name, zero), (places[1], cell.name, 0))

@@ -34,10 +34,10 @@ from openneutron.ops.reductions import (
     reduced_axes,
     rounds_halves,
     runs_of_axes,
+    sum_singles,
     window_runs,
 )
 from openneutron.ops.rescaling import INT8_MIN, STORED_BOUNDS, quantize_multiplier, reciprocal
-from openneutron.ops.sums import sum_singles
 
 
 @selects("average_pool_2d", "max_pool_2d")
