@@ -16,7 +16,7 @@ import pytest
 
 from openneutron import litert
 from scripts.published_networks import cifarnet
-from tests.support.parts import ONLY, PARTS, part_of
+from tests.support.parts import ONLY, PARTS, is_command, part_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "openneutron"
@@ -121,7 +121,9 @@ def test_the_stages_of_the_compiler_import_those_before_them_only() -> None:
 
 
 def package_of(module: str) -> str:
-    """Return the package that a module stands in, three names deep; a module beside them is a part of its own."""
+    """Return the package that a module stands in, three names deep; a module beside them is a part of its own, as is a command."""
+    if is_command(module):
+        return module
     parts = module.split(".")
     is_package = MODULES[module].name == "__init__.py"
     return module if len(parts) == 2 else ".".join(parts[: len(parts) if is_package else -1][:3])

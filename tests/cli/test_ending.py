@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from openneutron.cli.ending import ended
-from openneutron.cli.run_file import random_array
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
+from openneutron.features.run.command import random_array
 from tests.cli.conftest import Command
 
 Refused = Callable[..., str]

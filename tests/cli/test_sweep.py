@@ -57,11 +57,11 @@ def test_nothing_is_done_twice(openneutron: Command, model: Path, monkeypatch: p
     assert all(set(point["metrics"]) == {"int8", "npu"} for point in first["points"])
     with monkeypatch.context() as patch:
         patch.setattr("openneutron.compile", None)
-        patch.setattr("openneutron.cli.sweep.evaluated", None)
+        patch.setattr("openneutron.features.sweep.command.evaluated", None)
         again = json.loads(openneutron("sweep", "cifarnet.tflite", *data, "--sram-budget", "44,60", "--json").out)
     assert again == first
     with monkeypatch.context() as patch:  # the outputs are those of the other budgets
-        patch.setattr("openneutron.cli.sweep.evaluated", None)
+        patch.setattr("openneutron.features.sweep.command.evaluated", None)
         more = json.loads(openneutron("sweep", "cifarnet.tflite", *data, "--sram-budget", "28..60..16", "--json").out)
     assert more["points"][:2] == first["points"]
     assert more["points"][2]["metrics"] == first["points"][0]["metrics"]

@@ -14,10 +14,10 @@ import pytest
 import openneutron
 from openneutron import litert, targets
 from openneutron.cli import main
-from openneutron.cli.export import WORDS
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidOptionError
 from openneutron.features.export import export_bundle
+from openneutron.features.export.command import WORDS
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import graph_file
 

@@ -25,13 +25,13 @@ import numpy as np
 from openneutron import litert
 from openneutron.api.litert import compile_litert
 from openneutron.api.load import load
-from openneutron.cli.disasm import programs as listed
 from openneutron.compiler import compile_graph
 from openneutron.device import pte
 from openneutron.device.cache import programs
 from openneutron.device.mixed import FileSimulator, compile_file
 from openneutron.errors import OpenNeutronError
 from openneutron.features.export.read import read_pte, read_tflite
+from openneutron.features.listing.command import programs as listed
 from openneutron.isa import decode, listing
 from openneutron.litert.neutron_graph import find
 from openneutron.options import CompileOptions, DelegationOptions

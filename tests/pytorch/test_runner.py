@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from openneutron.api.pytorch import analyse
-from openneutron.cli.run_file import INDICES, open_pte, random_array
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.run.command import INDICES, open_pte, random_array
 from openneutron.options import DelegationOptions
 from openneutron.pytorch.run.runner import Runner
 from tests.pytorch.small_models import compiled

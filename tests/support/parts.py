@@ -3,6 +3,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+FEATURES = Path(__file__).parents[2] / "src" / "openneutron" / "features"
+
+BELOW_API = ("report", "sweep", "evaluation", "profile", "accuracy", "export", "compat")
+"""The features that the functions of ``openneutron`` use, in their order; the others stand behind ``api``."""
+
+_ABOVE_API = sorted({path.parent.name for path in FEATURES.glob("*/__init__.py")} - set(BELOW_API))
+
 PARTS = (
     "errors",
     "ir",
@@ -23,20 +32,17 @@ PARTS = (
     "device.converter",
     "device.mixed",
     "pytorch",
-    "features.sweep",
-    "features.report",
-    "features.evaluation",
-    "features.profile",
-    "features.accuracy",
-    "features.export",
-    "features.compat",
+    *(f"features.{name}" for name in BELOW_API),
     "api",
-    "features.explorer",
-    "features.demo",
+    *(f"features.{name}" for name in _ABOVE_API),
     "cli",
+    "commands",
     "__main__",
 )
-"""A part imports itself and the parts before it. Of ``device`` and ``features`` each folder is a part."""
+"""A part imports itself and the parts before it. Of ``device`` and ``features`` each folder is a part.
+
+``commands`` has the module ``command`` of each feature: it uses the frame of ``cli``, which loads it by its name alone.
+"""
 
 ONLY: dict[str, set[str]] = {
     "ir": {"errors"},
@@ -54,11 +60,17 @@ ONLY: dict[str, set[str]] = {
     "device.runtime_sources": {"errors", "isa"},
     "device.simulator": {"errors", "isa"},
     "device.data": {"errors", "ir", "device.files", "device.pte"},
-    "features.sweep": {"errors", "options", "targets", "device.files", "device.timings"},
+    "features.sweep": {"errors", "options", "targets", "device.files", "device.timings", "features.report"},
 }
 """Parts that import fewer of those before them."""
 
 SPLIT = ("device", "features")
+
+
+def is_command(module: str) -> bool:
+    """Return whether a module is the command of a feature."""
+    names = module.split(".")[1:]
+    return names[:1] == ["features"] and names[2:3] == ["command"]
 
 
 def part_of(module: str) -> str:
@@ -67,4 +79,6 @@ def part_of(module: str) -> str:
     The package itself is ``openneutron``.
     """
     names = module.split(".")[1:]
+    if is_command(module):
+        return "commands"
     return ".".join(names[: 2 if names and names[0] in SPLIT else 1]) or "openneutron"

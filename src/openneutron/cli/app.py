@@ -27,42 +27,56 @@ example inputs), a .pt2 file, or an int8 .tflite file.
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its function, or its own commands, in openneutron.cli, and the first line of its help."""
+    """A command: its function, or its own commands, as ``module:attribute`` of the package, and the first line of its help.
+
+    ``is_configurable``: the options of a compile are parameters of the command, which a configuration file may set.
+    """
 
     place: str
     help: str
+    is_configurable: bool = False
 
     def load(self) -> Any:
         """Return the function, or the typer application of the command's own commands."""
-        module, _, attribute = self.place.partition(".")
-        return getattr(importlib.import_module(f"openneutron.cli.{module}"), attribute)
+        module, _, attribute = self.place.partition(":")
+        return getattr(importlib.import_module(f"openneutron.{module}"), attribute)
 
 
 COMMANDS = {
-    "compile": Command("compile.compile_model", "Compile models to .pte or .tflite files."),
-    "run": Command("run_file.run_file", "Run a compiled file on the simulated NPU."),
-    "profile": Command("profile.profile_file", "Run a compiled file and show where its time goes."),
-    "explain": Command("explain.explain", "Show the operators on the NPU and on the CPU, with costs and reasons."),
-    "accuracy": Command(
-        "accuracy.show_accuracy", "Show the accuracy that each layer of a PyTorch model loses to int8."
+    "compile": Command("cli.compile:compile_model", "Compile models to .pte or .tflite files.", True),
+    "run": Command("features.run.command:run_file", "Run a compiled file on the simulated NPU."),
+    "profile": Command("features.profile.command:profile_file", "Run a compiled file and show where its time goes."),
+    "explain": Command(
+        "features.report.command:explain",
+        "Show the operators on the NPU and on the CPU, with costs and reasons.",
+        True,
     ),
-    "export": Command("export.export_model", "Write a compiled model as a folder that firmware is built from."),
-    "report": Command("report.report_model", "Write a page with charts of a compile."),
+    "accuracy": Command(
+        "features.accuracy.command:show_accuracy",
+        "Show the accuracy that each layer of a PyTorch model loses to int8.",
+    ),
+    "export": Command(
+        "features.export.command:export_model", "Write a compiled model as a folder that firmware is built from."
+    ),
+    "report": Command("features.report.command:report_model", "Write a page with charts of a compile.", True),
     "evaluate": Command(
-        "evaluate.evaluate_model",
+        "features.evaluation.command:evaluate_model",
         "Measure the accuracy on labelled data: in float, in int8 on the CPU, and on the simulated NPU.",
+        True,
     ),
     "sweep": Command(
-        "sweep.sweep",
+        "features.sweep.command:sweep",
         "Compile with every combination of options, and measure the accuracy of each where --data is given.",
     ),
-    "pareto": Command("pareto.show_pareto", "Show the modelled latency for each amount of SRAM."),
-    "disasm": Command("disasm.disasm", "List the programs in a compiled file."),
-    "kernels": Command("kernels.app", "Kernels that compiled models call."),
-    "targets": Command("targets.show_targets", "List the chips, or the facts about one chip with their sources."),
-    "doctor": Command("doctor.doctor", "Check the installation, and print instructions for missing parts."),
+    "pareto": Command(
+        "features.report.command:show_pareto", "Show the modelled latency for each amount of SRAM.", True
+    ),
+    "disasm": Command("features.listing.command:disasm", "List the programs in a compiled file."),
+    "kernels": Command("features.listing.command:app", "Kernels that compiled models call."),
+    "targets": Command("cli.targets:show_targets", "List the chips, or the facts about one chip with their sources."),
+    "doctor": Command("cli.doctor:doctor", "Check the installation, and print instructions for missing parts."),
     "demo": Command(
-        "demo.demo",
+        "features.demo.command:demo",
         "Train a small network on handwritten digits, compile it, and run every test image on the simulated NPU.",
     ),
 }
@@ -156,9 +170,6 @@ def _named(words: Sequence[str]) -> list[str]:
     return [word for word in words[:1] if word in COMMANDS]
 
 
-TAKE_A_MODEL = ("compile", "explain", "report", "evaluate", "pareto")
-"""The commands with the options of a compile, which a configuration file may set."""
-
 HELPS = ("-h", "--help")
 QUIET = ("-q", "--quiet")
 
@@ -168,7 +179,8 @@ def _from_file(words: Sequence[str]) -> dict[str, Any]:
 
     Raises InvalidOptionError for an unusable file.
     """
-    if not words or words[0] not in TAKE_A_MODEL or set(HELPS) & set(words):
+    is_configurable = any(COMMANDS[name].is_configurable for name in _named(words))
+    if not is_configurable or set(HELPS) & set(words):
         return {}
     from openneutron.cli import configuration
     from openneutron.cli.options import configurable

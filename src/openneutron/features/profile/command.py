@@ -15,7 +15,6 @@ import openneutron
 from openneutron import targets
 from openneutron.api.load import LoadedFile
 from openneutron.cli import output
-from openneutron.cli.run_file import given_inputs, open_pte, tflite_inputs
 from openneutron.device import files
 from openneutron.device.files import existing
 from openneutron.device.mixed import FileSimulator, Times
@@ -40,6 +39,7 @@ from openneutron.features.profile.profile import (
 )
 from openneutron.features.profile.table import profile_table
 from openneutron.features.report.loaded import LoadedSummary
+from openneutron.features.run.command import given_inputs, open_pte, tflite_inputs
 from openneutron.targets import Target
 
 ETDUMP_IDENTIFIER = b"ED00"

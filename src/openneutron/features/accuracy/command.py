@@ -12,13 +12,13 @@ import typer
 import openneutron
 from openneutron.api.compile import LOADING
 from openneutron.cli import output
-from openneutron.cli.evaluate import Metric
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.device import files
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.device.timings import measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.evaluation.command import Metric
 from openneutron.features.evaluation.metrics import check
 from openneutron.features.report.accuracy import SHOWN, accuracy_table
 from openneutron.features.report.repair import repair_table

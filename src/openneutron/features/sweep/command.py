@@ -16,10 +16,10 @@ from openneutron.api.compile import check_for_tflite
 from openneutron.api.evaluate import evaluated, outputs_digest
 from openneutron.cli import output
 from openneutron.cli.compile import ON_EXAMPLES, Ready, prepared
-from openneutron.cli.evaluate import Metric, Scheduler, Workers, data_set
 from openneutron.cli.model_source import BuiltInModel, DataParameters, LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.device import converter, files
+from openneutron.features.evaluation.command import Metric, Scheduler, Workers, data_set
 from openneutron.features.evaluation.metrics import check
 from openneutron.features.report.sweep import Facts, sweep_table
 from openneutron.features.report.units import plural

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron explain``, ``openneutron report`` and ``openneutron pareto``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from openneutron.cli import output
+from openneutron.cli.compile import compiled
+from openneutron.cli.options import AskedModel, GivenModel, takes_a_model
+from openneutron.device import files
+from openneutron.device.cache import caching, opened
+from openneutron.device.timings import measured
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.report.pareto import BudgetPoint, pareto_table
+from openneutron.features.report.text import explanation
+from openneutron.features.report.units import size_text
+
+if TYPE_CHECKING:
+    from openneutron.features.report.page.data import ReportData
+
+
+@takes_a_model(without=("io_dtype", "profile", "converter", "converter_flags", "any_runtime"))
+def explain(
+    *,
+    asked: GivenModel,
+    memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
+    plot: output.Plot = None,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
+) -> None:
+    """Show the operators on the NPU and on the CPU, with costs and reasons.
+
+    The output has every kernel call with its modelled cycles, and every operator on the CPU with its reason. No file is
+    written, except with --plot.
+    """
+    output.check_plot(plot)
+    with output.Steps(quiet, verbose) as steps:
+        model, _ = compiled(asked, steps, for_figures=True)
+        summary = dataclasses.replace(model.report, file_bytes=None)
+        files.write(output.plotted(plot, model))
+    output.show(explanation(summary, memory, model.quick_advice), "explain", summary.to_dict(details=True), as_json)
+
+
+DEFAULT = Path("report.html")
+
+STORED = (".pte", ".html", ".htm")
+"""The suffixes of files that have the data of a report inside; a ``.tflite`` may have it."""
+
+
+@takes_a_model(several=True, without=("check", "profile", "converter", "converter_flags", "any_runtime"))
+def report_model(
+    *,
+    asked: list[AskedModel],
+    result: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="OUT", help=f"The page; default: {DEFAULT}.")
+    ] = None,
+    pareto: Annotated[bool, typer.Option(help="Show memory against latency, which takes a search of its own.")] = True,
+    accuracy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Show the accuracy of the layers too: a file of `openneutron accuracy --json`."
+        ),
+    ] = None,
+    node_data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write latency, memory and accuracy as node data files of Model Explorer too."
+        ),
+    ] = None,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
+) -> None:
+    """Write a page with charts of a compile.
+
+    MODEL is compiled for its report; MODEL may also be a .pte or .tflite that was compiled with --facts, or a report that was
+    written before. The page has the summary, advice with its results, the graph, latency by layer, memory over time, memory against
+    latency, a roofline, the weights, and the operators on the CPU with their reasons. It opens without a network. Of two
+    models the page shows both side by side. With --json and without --output, no page is written.
+    """
+    from openneutron.api.reporting import check_report, measured_accuracy, write_report
+    from openneutron.features.report.page.collect import with_accuracy
+    from openneutron.features.report.page.compare import compared
+
+    if len(asked) > 2:
+        raise InvalidOptionError(
+            f"{len(asked)} models are given; a report shows one, or two side by side. Write several reports."
+        )
+    if accuracy is not None and len(asked) > 1:
+        raise InvalidOptionError(
+            "--accuracy: it is for the report of one model. Write a report of each model with its accuracy, and compare the reports."
+        )
+    path = result if result is not None else None if as_json else DEFAULT
+    if path is not None:
+        check_report(path)
+    if node_data is not None:
+        files.check_folder(node_data)
+    ratios = () if accuracy is None else measured_accuracy(accuracy)
+    with output.Steps(quiet, verbose) as steps:
+        data, *others = (_data(model, pareto, steps) for model in asked)
+        data = with_accuracy(data, ratios) if ratios else data
+        shown = compared(data, *others) if others else data
+    if node_data is not None:
+        from openneutron.features.explorer.nodes import nodes_of_report
+        from openneutron.features.explorer.overlays import node_data_files
+
+        files.write(node_data_files(node_data, nodes_of_report(data)), node_data)
+    if path is not None:
+        write_report(shown, path)
+    said = "" if path is None else f"{path}, {size_text(path.stat().st_size)}"
+    if as_json or not quiet:
+        output.show(Text(said), "report", shown.to_dict(), as_json)
+
+
+def _data(asked: AskedModel, with_pareto: bool, steps: output.Steps) -> ReportData:
+    """Return the data of a model, compiled here, or of a file that has it inside."""
+    from openneutron.api.reporting import data_of, stored_data
+    from openneutron.features.report.page.stored import has_facts
+
+    name = asked.name
+    path = Path(name)
+    if path.suffix in STORED or (path.suffix == ".tflite" and has_facts(files.existing(name).read_bytes())):
+        return stored_data(files.existing(name))
+    model, _ = compiled(asked.given(), steps, for_figures=True)
+    with measured(steps):
+        return data_of(model, with_pareto)
+
+
+@takes_a_model(without=("sram_budget", "check", "profile", "converter", "converter_flags", "any_runtime"))
+def show_pareto(
+    *,
+    asked: GivenModel,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .png or .svg.")] = None,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
+) -> None:
+    """Show the modelled latency for each amount of SRAM.
+
+    The lines go from the smallest memory of the NPU's part of the model to whole tensors. Each is a compile with the --sram-budget
+    in it, with the figures that `openneutron compile` prints: the SRAM of a run, and the latency of an inference with its parts. A line
+    less than 2% faster than the one above is omitted, except the fastest. With --prefetch-constants the memory includes the copied
+    constants.
+    """
+    from openneutron.api.reporting import points_of
+
+    output.check_plot(plot)
+    source = asked.source
+    with output.Steps(quiet, verbose) as steps:
+        model, _ = compiled(asked, steps, for_figures=True)
+        with caching(None if asked.cache is None else opened(asked.cache)), measured(steps):
+            points = points_of(model)
+    if not points:
+        raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` gives the reasons.")
+    constants = ", constants from flash" if asked.options.prefetch_constants else ""
+    title = f"{source}{constants}: SRAM against modelled latency on {asked.target.name}"
+    if plot is not None:
+        files.write({plot: _picture(title, points, plot.suffix)})
+    rows = [
+        {
+            "sram_bytes": point.sram_bytes,
+            "total_sram_bytes": point.total_sram_bytes,
+            "sram_budget_kib": point.sram_budget_kib,
+            "modelled_cycles": point.cycles,
+            "npu_cycles": point.npu_cycles,
+            "copy_cycles": point.copy_cycles,
+            "host_cycles": point.host_cycles,
+            "host_operators_not_modelled": point.host_operators_not_modelled,
+            "modelled_ms": point.milliseconds,
+        }
+        for point in points
+    ]
+    facts = {
+        "model": str(source),
+        "target": asked.target.name,
+        "prefetch_constants": asked.options.prefetch_constants,
+        "io_place": model.compile_options.place,
+    }
+    output.show(pareto_table(title, points), "pareto", facts | {"points": rows}, as_json)
+
+
+def _picture(title: str, points: Sequence[BudgetPoint], suffix: str) -> bytes:
+    from openneutron.features.report.page.charts import pareto_spec
+    from openneutron.features.report.page.draw import picture
+
+    return picture([(title, pareto_spec(points))], suffix)
