@@ -99,12 +99,12 @@ def _demo(count: int) -> tuple[Any, list[tuple[Any, ...]]]:
     """The demo's network, trained for a while, and its images."""
     import torch
 
-    from openneutron.features.demo import digits
-    from openneutron.features.demo.train import Course, train
+    from openneutron.features.demo import main_job
+    from openneutron.features.demo.main_job import Course, train
     from openneutron.pytorch.source.models.small import CifarNet
 
     torch.manual_seed(0)
-    data = digits.load(0)
+    data = main_job.load(0)
     module = CifarNet()
     train(module, data.train, data.train_labels, 0, lambda: None, Course(epochs=2, learning_rate=2e-3))
     return module, [(image,) for image in (*data.train[:count].split(1), *data.test[:TESTED].split(1))]

@@ -17,14 +17,13 @@ from openneutron.compiler import OperatorReport, Report
 from openneutron.compiler.emit.course import StepReport
 from openneutron.compiler.emit.report import MemoryItem
 from openneutron.device.timings import StepTime
+from openneutron.features.accuracy.report import LayerAccuracy, RepairReport
 from openneutron.features.evaluation.results import PairResult
 from openneutron.features.profile.profile import CpuProfile, OperatorProfile, Row
-from openneutron.features.report.accuracy import LayerAccuracy
 from openneutron.features.report.advice import Advice
 from openneutron.features.report.outputs import OutputAccuracy, PartAccuracy
 from openneutron.features.report.page.compare import Comparison
 from openneutron.features.report.page.data import ReportData
-from openneutron.features.report.repair import RepairReport
 from openneutron.features.report.summary import NOT_SHOWN, ConvertedSummary, Delegated
 from openneutron.ir.graph import OnCpu
 from openneutron.targets import Number

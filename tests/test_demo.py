@@ -18,8 +18,7 @@ from scripts.json_schema import schema
 from tests.support.json_schema import violations
 
 if TYPE_CHECKING:
-    from openneutron.features.demo.digits import Digits
-    from openneutron.features.demo.main_job import Outcome
+    from openneutron.features.demo.main_job import Digits, Outcome
 
 TRAINED, TESTED = 64, 12
 
@@ -38,9 +37,9 @@ def main_job() -> Any:
 
 @pytest.fixture(scope="module")
 def data(main_job: Any) -> Digits:
-    from openneutron.features.demo.digits import Digits, load
+    from openneutron.features.demo.main_job import Digits
 
-    whole = load(main_job.SEED)
+    whole = main_job.load(main_job.SEED)
     assert len(whole.train) + len(whole.test) == 1797
     return Digits(whole.train[:TRAINED], whole.train_labels[:TRAINED], whole.test[:TESTED], whole.test_labels[:TESTED])
 
@@ -48,12 +47,10 @@ def data(main_job: Any) -> Digits:
 @pytest.fixture(scope="module")
 def outcome(main_job: Any, data: Digits) -> Outcome:
     """The outcome of the job on a few images."""
-    from openneutron.features.demo.train import train
-
     torch.manual_seed(0)
     model = CifarNet()
     batches = []
-    train(model, data.train, data.train_labels, 0, lambda: batches.append(1))
+    main_job.train(model, data.train, data.train_labels, 0, lambda: batches.append(1))
     assert batches and not model.training
     program = main_job.compiled(model, data, silent)
     return main_job.Outcome(data, program, main_job.classify(model, program, data, silent))
@@ -101,9 +98,9 @@ def test_without_scikit_learn_it_says_what_to_install(
 ) -> None:
     from openneutron.features import demo
 
-    for name in ("digits", "main_job"):  # as if nothing had imported them
-        monkeypatch.delitem(sys.modules, f"{demo.__name__}.{name}", raising=False)
-        monkeypatch.delattr(demo, name, raising=False)
+    # as if nothing had imported it
+    monkeypatch.delitem(sys.modules, f"{demo.__name__}.main_job", raising=False)
+    monkeypatch.delattr(demo, "main_job", raising=False)
     for name in ("sklearn", "sklearn.datasets"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openneutron import litert
-from openneutron.features.report.pareto import BudgetPoint, pareto_table
+from openneutron.features.report.advice import BudgetPoint, pareto_table
 from openneutron.features.report.text import plain
 from scripts.published_networks import Chain
 from tests.cli.conftest import Command

@@ -14,8 +14,7 @@ from openneutron import CompileOptions, litert, targets
 from openneutron.cli import main
 from openneutron.errors import InvalidModelError
 from openneutron.features.explorer.nodes import nodes_of
-from openneutron.features.report.page.data import LayerAccuracy
-from openneutron.features.report.page.stored import with_facts
+from openneutron.features.report.page.data import LayerAccuracy, with_facts
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import mixed_file, wide_file
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from openneutron.features.export import export_bundle, golden
+from openneutron.features.export import export_bundle, read
 from tests.export.bundles import built, run
 
 MAIN = Path(__file__).parent / "stream_main.c"
@@ -25,7 +25,7 @@ CALIBRATION = 32
 
 def run_stream(program: Any, frames: int, folder: Path) -> tuple[int, str]:
     """Return the exit code and the output of a bundle of the program, whose example is ``stream_main.c`` on random frames."""
-    with patch.object(golden, "FRAMES", frames):
+    with patch.object(read, "FRAMES", frames):
         export_bundle(program, folder)
     shutil.copy(MAIN, folder / "example" / "main.c")
     built(folder, "-DOPENNEUTRON_WERROR=ON")

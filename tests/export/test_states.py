@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.features.export import export_bundle, golden
+from openneutron.features.export import export_bundle, read
 from openneutron.isa import aligned
 from tests.export.bundles import SANITIZERS, built, checked_on_the_host, host_program, run
 from tests.support.stream_files import compiled_stream
@@ -23,13 +23,13 @@ def exported(folder: Path) -> Path:
     model.write_bytes(compiled_stream())
     bundle = export_bundle(model, folder / "bundle")
     assert bundle.memory["state"] == aligned(16)
-    assert len((folder / "bundle/example/golden_output0.bin").read_bytes()) == golden.FRAMES * OUTPUT_BYTES
+    assert len((folder / "bundle/example/golden_output0.bin").read_bytes()) == read.FRAMES * OUTPUT_BYTES
     return folder / "bundle"
 
 
 def test_frames_on_this_computer(tmp_path: Path) -> None:
     done = checked_on_the_host(exported(tmp_path), tmp_path)
-    size = (golden.FRAMES + 1) * OUTPUT_BYTES  # a reset and the first frame again
+    size = (read.FRAMES + 1) * OUTPUT_BYTES  # a reset and the first frame again
     assert done.stdout == f"stream\ny: {size} of {size} bytes as expected\npassed\n"
 
 
@@ -39,7 +39,7 @@ def test_frames_on_a_cortex_m33(tmp_path: Path) -> None:
     folder = exported(tmp_path)
     built(folder, "-DOPENNEUTRON_WERROR=ON")
     done = run(folder)
-    size = (golden.FRAMES + 1) * OUTPUT_BYTES
+    size = (read.FRAMES + 1) * OUTPUT_BYTES
     assert f"y: {size} of {size} bytes as expected\n" in done.stdout + done.stderr
     assert done.returncode == 0
 

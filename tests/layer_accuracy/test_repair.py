@@ -15,7 +15,7 @@ from torch import nn
 import openneutron
 from openneutron import CompileOptions, QuantizationOptions
 from openneutron.errors import InvalidOptionError
-from openneutron.features.report.repair import RepairReport
+from openneutron.features.accuracy.report import RepairReport
 
 EXAMPLE = (torch.zeros(1, 3, 8, 8),)
 

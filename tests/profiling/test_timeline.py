@@ -16,8 +16,7 @@ import pytest
 
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, Report, compile_graph
-from openneutron.features.profile.chrome_trace import chrome_trace
-from openneutron.features.profile.timeline import Kind, Slice, Track, overlap_cycles, timeline
+from openneutron.features.profile.timeline import Kind, Slice, Track, chrome_trace, overlap_cycles, timeline
 from openneutron.isa import decode
 from openneutron.isa.facts import facts_of
 from scripts.published_networks import cifarnet, mobilenet_v1

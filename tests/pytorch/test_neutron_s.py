@@ -18,8 +18,7 @@ from openneutron import CompileOptions, OutputOptions
 from openneutron.api.pytorch import CompiledModel
 from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidOptionError
-from openneutron.features.profile.chrome_trace import chrome_trace
-from openneutron.features.profile.timeline import Track, timeline
+from openneutron.features.profile.timeline import Track, chrome_trace, timeline
 from openneutron.isa import decode
 
 OPTIONS = CompileOptions(target="imx95", sram_budget=16 * 1024, check=True)

@@ -16,10 +16,9 @@ from openneutron.api.reporting import points_of
 from openneutron.compiler.cost.host import HostKind, HostOperator
 from openneutron.errors import BudgetError
 from openneutron.features.report import Summary
-from openneutron.features.report.advice import Advice, Compiled, Cost, advice, advice_text, quick_advice
+from openneutron.features.report.advice import Advice, BudgetPoint, Compiled, Cost, advice, advice_text, quick_advice
 from openneutron.features.report.page.data import LayerAccuracy, ReportData
 from openneutron.features.report.page.findings import findings
-from openneutron.features.report.pareto import BudgetPoint
 from openneutron.ir.graph import OnCpu
 from scripts.published_networks import cifarnet
 

@@ -17,10 +17,18 @@ from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.page.charts import latency, parts_of
 from openneutron.features.report.page.collect import by_layer
-from openneutron.features.report.page.data import ON_CPU, ON_NPU, GraphNode, LayerAccuracy, ReportData, from_dict
-from openneutron.features.report.page.lanes import slots
+from openneutron.features.report.page.data import (
+    ON_CPU,
+    ON_NPU,
+    GraphNode,
+    LayerAccuracy,
+    ReportData,
+    facts_of,
+    from_dict,
+    with_facts,
+)
+from openneutron.features.report.page.graph import slots
 from openneutron.features.report.page.page import charts_of, data_of, page, pictures
-from openneutron.features.report.page.stored import facts_of, with_facts
 from openneutron.isa.facts import facts_of as profile_facts
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import mixed_file

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from openneutron.api.pytorch import CompiledModel, analyse  # noqa: E402
 from openneutron.features.explorer.nodes import nodes_of  # noqa: E402
-from openneutron.features.report.page.stored import facts_of  # noqa: E402
+from openneutron.features.report.page.data import facts_of  # noqa: E402
 from tests.pytorch.small_models import without_lines  # noqa: E402
 
 

@@ -9,9 +9,8 @@ import pytest
 
 import openneutron
 from openneutron import CompileOptions, DelegationOptions, litert
-from openneutron.features.report.page.compare import compared, comparison_page
+from openneutron.features.report.page.compare import compared, comparison_page, notes
 from openneutron.features.report.page.data import ReportData
-from openneutron.features.report.page.sides import notes
 from scripts.published_networks import cifarnet
 
 

@@ -13,10 +13,9 @@ from openneutron.device import files
 from openneutron.device.third_party import needs_pytorch
 from openneutron.device.timings import measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.accuracy.report import AccuracyReport, RepairReport
 from openneutron.features.evaluation.metrics import check as check_metric
 from openneutron.features.evaluation.metrics import metric as metric_of
-from openneutron.features.report.accuracy import AccuracyReport
-from openneutron.features.report.repair import RepairReport
 from openneutron.options import (
     OPEN,
     CompileOptions,

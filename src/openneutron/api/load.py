@@ -22,7 +22,7 @@ from openneutron.device.mixed import FileSimulator
 from openneutron.device.pte import KernelCall, methods
 from openneutron.errors import InvalidModelError
 from openneutron.features.profile.timeline import run_cycles
-from openneutron.features.report.host_operators import host_operators, host_operators_of_graph
+from openneutron.features.report.latency import host_operators, host_operators_of_graph
 from openneutron.features.report.loaded import CallProfile, LoadedSummary, ProgramFigures, target_of
 from openneutron.features.report.notebook import loaded_html, loaded_text
 from openneutron.isa import Program, decode
@@ -108,7 +108,7 @@ class LoadedFile(Copied):
             MissingToolError: The package vl-convert-python is not installed.
         """
         from openneutron.api.reporting import check_report, write_report
-        from openneutron.features.report.page.stored import facts_of
+        from openneutron.features.report.page.data import facts_of
 
         data = facts_of(self.buffer, self.name)
         write_report(data, check_report(Path(path)))

@@ -30,7 +30,7 @@ from openneutron.device.third_party import older_objects_kept, suppressed
 from openneutron.device.timings import Timings, measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError, warn
 from openneutron.features.report import ConvertedSummary, Delegated, PartitionSummary, Summary
-from openneutron.features.report.host_operators import host_operators
+from openneutron.features.report.latency import host_operators
 from openneutron.features.report.outputs import OutputAccuracy, accuracy_warning
 from openneutron.features.report.summary import conversions_in
 from openneutron.ir import Graph

@@ -16,15 +16,13 @@ from openneutron.device.cache.programs import front
 from openneutron.device.timings import advance, step
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.features.report import Summary
-from openneutron.features.report.advice import advice, quick_advice
+from openneutron.features.report.advice import BudgetPoint, advice, quick_advice, worthwhile
 from openneutron.features.report.page.collect import report_data
 from openneutron.features.report.page.compare import Comparison, comparison_page
-from openneutron.features.report.page.data import LayerAccuracy, Measured, ReportData
+from openneutron.features.report.page.data import LayerAccuracy, Measured, ReportData, facts_of, with_facts
 from openneutron.features.report.page.draw import converter
 from openneutron.features.report.page.page import data_of as data_of_page
 from openneutron.features.report.page.page import page
-from openneutron.features.report.page.stored import facts_of, with_facts
-from openneutron.features.report.pareto import BudgetPoint, worthwhile
 
 SUFFIXES = (".html", ".htm")
 

@@ -13,11 +13,11 @@ import torch
 from openneutron.device.data import Sample
 from openneutron.device.timings import advance, step
 from openneutron.features.accuracy.lanes import Lanes, State
+from openneutron.features.accuracy.report import AccuracyReport, MetricMean, decibels
 from openneutron.features.accuracy.statistics import Sums, difference, power, rows, usable
 from openneutron.features.accuracy.twins import Layer
 from openneutron.features.evaluation.metrics import Metric, usual
 from openneutron.features.evaluation.metrics import metric as metric_of
-from openneutron.features.report.accuracy import AccuracyReport, MetricMean, decibels
 from openneutron.pytorch.source.exporting import ModelInputs
 
 RESULT_SAMPLES = 4

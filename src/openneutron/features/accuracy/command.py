@@ -18,10 +18,9 @@ from openneutron.device import files
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.device.timings import measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.accuracy.report import SHOWN, accuracy_table, repair_table
 from openneutron.features.evaluation.command import Metric
 from openneutron.features.evaluation.metrics import check
-from openneutron.features.report.accuracy import SHOWN, accuracy_table
-from openneutron.features.report.repair import repair_table
 
 ON_EXAMPLES = (
     "Calibrated and compared on the example inputs alone: the figures mean little until they are those of typical inputs. Give them "

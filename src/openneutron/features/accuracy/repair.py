@@ -8,23 +8,27 @@ on int16 activations, and then with layers in float, those with the most noise f
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 
+import torch
+from torch.fx import GraphModule
+
 from openneutron import targets
+from openneutron.device import files
 from openneutron.device.timings import advance, remark, step
 from openneutron.features.accuracy import session
 from openneutron.features.accuracy.analysis import RESULT_SAMPLES, Analysis, noise_of
-from openneutron.features.accuracy.journal import Journal, digest
 from openneutron.features.accuracy.lanes import Lanes, State, computed_all, constants_of, results, state_after
+from openneutron.features.accuracy.report import Chosen, Cost, RepairReport, decibels
 from openneutron.features.accuracy.session import Session
 from openneutron.features.accuracy.statistics import power, usable
-from openneutron.features.accuracy.twins import Layer, Twins
-from openneutron.features.report.accuracy import decibels
-from openneutron.features.report.repair import Chosen, Cost, RepairReport
+from openneutron.features.accuracy.twins import Layer, Twins, tensor_of
 from openneutron.options import INT16, OBSERVERS, QuantizationOptions
 from openneutron.pytorch.graph.program import module_path
 from openneutron.pytorch.source.exporting import ModelInputs
@@ -250,3 +254,61 @@ def _measured(asked: Session, calls: Sequence[ModelInputs]) -> tuple[float, Cost
 
 def _cost(asked: Session) -> Cost:
     return session.cost(session.compiled(asked.twins(), asked))
+
+
+def digest(module: GraphModule, calls: Iterable[ModelInputs], settings: str) -> str:
+    """Return the hash of a model with its weights, of samples, and of ``settings``."""
+    made = hashlib.sha256(settings.encode())
+    for node in module.graph.nodes:
+        made.update(repr((node.op, str(node.target), node.args, node.kwargs)).encode())
+        if node.op == "get_attr":
+            _add(made, tensor_of(module, node))
+    for call in calls:
+        for tensor in call.tensors:
+            _add(made, tensor)
+    return made.hexdigest()
+
+
+def _add(made: hashlib._Hash, tensor: torch.Tensor) -> None:
+    made.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+@dataclass(slots=True)
+class Journal:
+    """The ratio of each set of measures, by the text of its quantization file. ``path`` None: in memory alone.
+
+    A file of another model, or one that can't be read, counts as empty.
+    """
+
+    path: Path | None
+    key: str
+    known: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.path is None:
+            return
+        try:
+            found = json.loads(self.path.read_text())
+            if found["key"] == self.key:
+                self.known = {str(name): float(value) for name, value in found["known"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            self.known = {}
+
+    def get(self, options: QuantizationOptions) -> float | None:
+        """Return the ratio of a set of measures; None where it was not tried."""
+        return self.known.get(_name(options))
+
+    def put(self, options: QuantizationOptions, value: float) -> None:
+        """Note the ratio of a set of measures."""
+        self.known[_name(options)] = value
+        if self.path is not None:
+            files.write({self.path: json.dumps({"key": self.key, "known": self.known}).encode()})
+
+    def remove(self) -> None:
+        """Delete the file."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def _name(options: QuantizationOptions) -> str:
+    return json.dumps(options.to_file(), sort_keys=True)

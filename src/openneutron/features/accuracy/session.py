@@ -21,10 +21,9 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.accuracy.analysis import analysed
 from openneutron.features.accuracy.lanes import Lanes
 from openneutron.features.accuracy.npu_tensors import observed
+from openneutron.features.accuracy.report import AccuracyReport, Cost, RepairReport
 from openneutron.features.accuracy.twins import Twins, is_quantized, of_quantized, twins
 from openneutron.features.evaluation.metrics import Metric
-from openneutron.features.report.accuracy import AccuracyReport
-from openneutron.features.report.repair import Cost, RepairReport
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.measures import MEASURES, quantizer_for

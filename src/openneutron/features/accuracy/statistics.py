@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from openneutron.features.accuracy.report import LayerAccuracy, WorstChannel, decibels
 from openneutron.features.accuracy.twins import Layer
-from openneutron.features.report.accuracy import LayerAccuracy, WorstChannel, decibels
 from openneutron.pytorch.quantizer.observers import LARGEST_SIGNAL
 
 

@@ -7,15 +7,94 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 from torch import nn
+from torch.nn import functional
 
 import openneutron
 from openneutron.api.pytorch import CompiledModel
-from openneutron.features.demo import digits
-from openneutron.features.demo.digits import Digits
-from openneutron.features.demo.train import FROM_NOTHING, WITH_ROUNDING, Course, train
 from openneutron.options import CompileOptions, Progress, QuantizationOptions
 from openneutron.pytorch.source.models.small import CifarNet
+
+SIDE = 32
+"""Rows and columns of CifarNet's input; the digits have 8."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Digits:
+    """Pictures [N, 3, 32, 32], float32 in [-1, 1], and labels 0 to 9 [N]."""
+
+    train: torch.Tensor
+    train_labels: torch.Tensor
+    test: torch.Tensor
+    test_labels: torch.Tensor
+
+
+def load(seed: int) -> Digits:
+    """Return all 1,797 digits, a fifth of them for testing, each class in proportion."""
+    digits = load_digits()
+    # 8x8 pictures of grey levels 0 to 16, the same in all three colours
+    grey = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 8 - 1
+    pictures = functional.interpolate(grey, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+    pictures = pictures.repeat(1, 3, 1, 1).contiguous()
+    labels = torch.tensor(digits.target)
+    train, test = train_test_split(
+        torch.arange(len(labels)).numpy(), test_size=0.2, random_state=seed, stratify=digits.target
+    )
+    return Digits(pictures[train], labels[train], pictures[test], labels[test])
+
+
+BATCH = 32
+SHIFT = 3
+"""Pixels by which training pictures are moved about, so that the network does not learn positions by heart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The number of epochs, and the largest learning rate."""
+
+    epochs: int
+    learning_rate: float
+
+    def steps(self, pictures: int) -> int:
+        """Return the batches in the whole course."""
+        return self.epochs * -(-pictures // BATCH)
+
+
+FROM_NOTHING = Course(epochs=6, learning_rate=2e-3)
+WITH_ROUNDING = Course(epochs=2, learning_rate=1e-4)
+"""For a trained network whose quantization is now simulated: enough to get used to it."""
+
+
+def train(
+    model: nn.Module,
+    pictures: torch.Tensor,
+    labels: torch.Tensor,
+    seed: int,
+    progress: Callable[[], None],
+    course: Course = FROM_NOTHING,
+) -> None:
+    """Train a model that ends in a softmax, in place, and leave it in eval mode. ``progress`` is called after each batch."""
+    generator = torch.Generator().manual_seed(seed)
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=course.learning_rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=course.learning_rate, total_steps=course.steps(len(pictures))
+    )
+    for _ in range(course.epochs):
+        for chosen in torch.randperm(len(pictures), generator=generator).split(BATCH):
+            rows, columns = torch.randint(-SHIFT, SHIFT + 1, (2,), generator=generator).tolist()
+            moved = torch.roll(pictures[chosen], (rows, columns), dims=(2, 3))
+            probabilities = model(moved)
+            loss = functional.nll_loss(probabilities.clamp_min(1e-7).log(), labels[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            progress()
+    model.eval()
+
 
 SEED = 0
 CALIBRATION_IMAGES = 64
@@ -45,7 +124,7 @@ def run(qat: bool, progress: Progress) -> Outcome:
     """Return the outcome of the whole job. ``qat``: the network is then trained on with its quantization simulated, and
     the program is the result of that training."""
     torch.manual_seed(SEED)
-    data = digits.load(SEED)
+    data = load(SEED)
     model = CifarNet()
     train(model, data.train, data.train_labels, SEED, counting(progress, "Training", FROM_NOTHING, data))
     program = compiled(model, data, progress)

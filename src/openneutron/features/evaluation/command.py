@@ -16,8 +16,8 @@ from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.errors import InvalidOptionError
 from openneutron.features.evaluation import cluster
 from openneutron.features.evaluation.metrics import check
+from openneutron.features.evaluation.results import evaluation_table
 from openneutron.features.evaluation.samples import DataSet
-from openneutron.features.evaluation.tables import evaluation_table
 
 if TYPE_CHECKING:
     from openneutron.api.litert import CompiledLiteRTModel

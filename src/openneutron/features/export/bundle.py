@@ -21,9 +21,8 @@ from openneutron.device.runtime_sources import runtime_folder, sources_of
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.export import c_text, readme
 from openneutron.features.export.deployment import Deployment
-from openneutron.features.export.golden import Golden, GoldenSample, read_sample
-from openneutron.features.export.golden import golden as golden_of
-from openneutron.features.export.read import read_pte, read_tflite
+from openneutron.features.export.read import Golden, GoldenSample, read_pte, read_sample, read_tflite
+from openneutron.features.export.read import golden as golden_of
 from openneutron.features.export.readme import PORTS, Port
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.rows import ALIGNMENT

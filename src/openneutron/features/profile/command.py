@@ -20,8 +20,8 @@ from openneutron.device.files import existing
 from openneutron.device.mixed import FileSimulator, Times
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidProgramError
-from openneutron.features.profile.chrome_trace import chrome_trace
 from openneutron.features.profile.device_csv import read_device_csv
+from openneutron.features.profile.events import read_etdump
 from openneutron.features.profile.profile import (
     HOST,
     KERNEL,
@@ -35,9 +35,10 @@ from openneutron.features.profile.profile import (
     checksum,
     measured,
     modelled,
+    profile_table,
     summed,
 )
-from openneutron.features.profile.table import profile_table
+from openneutron.features.profile.timeline import chrome_trace
 from openneutron.features.report.loaded import LoadedSummary
 from openneutron.features.run.command import given_inputs, open_pte, tflite_inputs
 from openneutron.targets import Target
@@ -166,8 +167,7 @@ def _recorded(profile: Profile, loaded: LoadedFile, source: Path) -> Profile:
 
 def _of_etdump(profile: Profile, loaded: LoadedFile, source: str, data: bytes) -> Profile:
     with suppressed(), needs_pytorch("Reading an ETDump takes"):
-        from openneutron.features.profile.etdump import read_etdump
-    events = read_etdump(source, data)
+        events = read_etdump(source, data)
     times: Mapping[Key, Measurement] = summed(
         (call.program, call.operator, call.host_nanoseconds) for call in events.calls
     )

@@ -18,7 +18,7 @@ from openneutron.device import files
 from openneutron.device.cache import caching, opened
 from openneutron.device.timings import measured
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.features.report.pareto import BudgetPoint, pareto_table
+from openneutron.features.report.advice import BudgetPoint, pareto_table
 from openneutron.features.report.text import explanation
 from openneutron.features.report.units import size_text
 
@@ -123,7 +123,7 @@ def report_model(
 def _data(asked: AskedModel, with_pareto: bool, steps: output.Steps) -> ReportData:
     """Return the data of a model, compiled here, or of a file that has it inside."""
     from openneutron.api.reporting import data_of, stored_data
-    from openneutron.features.report.page.stored import has_facts
+    from openneutron.features.report.page.data import has_facts
 
     name = asked.name
     path = Path(name)

@@ -15,8 +15,7 @@ from openneutron.compiler.legalize.legalize import rename_identities
 from openneutron.compiler.legalize.partition import extract, operator_title
 from openneutron.compiler.select.names import in_words, node_of
 from openneutron.device.mixed import CompiledFile, part_name
-from openneutron.features.report.host_operators import host_operators_of_graph
-from openneutron.features.report.latency import Latency, weights_fit
+from openneutron.features.report.latency import Latency, host_operators_of_graph, weights_fit
 from openneutron.features.report.outputs import OutputAccuracy
 from openneutron.ir import DType, Graph
 from openneutron.ir.graph import OnCpu

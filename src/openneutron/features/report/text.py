@@ -1,25 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Summaries as rich tables, and as plain text."""
+"""Summaries as tables, and as plain text."""
 
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from openneutron.compiler import Report
 from openneutron.device.timings import Timings
 from openneutron.features.report.advice import Advice, advice_text
 from openneutron.features.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.features.report.latency import latency_text, parts_text
-from openneutron.features.report.memory_map import memory_table
 from openneutron.features.report.outputs import output_lines
 from openneutron.features.report.summary import CpuRow, PartitionSummary, Summary, by_reason
-from openneutron.features.report.traffic import copies_text, traffic_text
 from openneutron.features.report.units import count_text, duration_text, plural, size_text
 from openneutron.ir.graph import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
@@ -403,3 +404,120 @@ def explanation(summary: Summary, memory: bool, advice: Sequence[Advice] = ()) -
     if summary.on_cpu:
         parts += ["", on_cpu_table(summary.on_cpu)]
     return Group(*parts)
+
+
+def copies_text(summary: Summary) -> str:
+    """Return the time that copies of constants take, and that with a port that copies in the background."""
+    if not summary.weights_fit:
+        taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
+        there = size_text(int(summary.target.sram.value * 1024))
+        return f"{taken} from flash: the chip's {there} of SRAM do not hold weights and run together"
+    if summary.target.copies_in_background and summary.partitions:
+        engine = sum(part.report.engine_cycles for part in summary.partitions)
+        if not engine:
+            return ""
+        busy, waits = (duration_text(summary.target.milliseconds(item)) for item in (engine, summary.copy_cycles))
+        return f"{busy} in parallel to the kernels, which wait {waits} for them"
+    if not summary.copy_cycles:
+        return ""
+    copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
+    said = f"{duration_text(copies)} from flash"
+    return f"{said}; a latency of {duration_text(hidden)} with a port that copies in the background"
+
+
+def traffic_text(summary: Summary) -> str:
+    """Return the bytes between external memory and the memory of the NPU; empty for a chip without such a memory."""
+    if not summary.target.moves_tiles:
+        return ""
+    reports = [part.report for part in summary.partitions]
+    moved, fetched = sum(report.moved_bytes for report in reports), sum(report.fetched_bytes for report in reports)
+    bound = sum(report.traffic_bound_bytes for report in reports)
+    kept = max(report.external_bytes for report in reports)
+    name = summary.target.external_memory.name.upper()
+    said = f"{size_text(moved + fetched)} between {name} and the NPU's memory in each inference, of which {size_text(fetched)} are constants"
+    said += f"; at least {size_text(bound)} in any schedule"
+    return f"{said}; {size_text(kept)} of {name} for intermediate tensors" if kept else said
+
+
+CHART_WIDTH = 32
+"""The columns of the chart of live ranges."""
+
+_TILE = re.compile(r"(.+)([<>])[\d ]*")
+"""The name of a tile's buffer (compiler/search/tiles/streams.py): that of its tensor, and ``<`` for a load or ``>`` for a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedBuffer:
+    """A piece of memory: addresses ``offset`` to ``offset + size_bytes``, live in steps ``first`` to ``last``. Outputs are live behind the
+    last step.
+
+    ``is_constant``: the piece holds copied constants of the kernel call ``title``. A rolling buffer holds ``rows_held`` of the ``rows`` of
+    its tensor; both are 0 for other buffers.
+    """
+
+    title: str
+    offset: int
+    size_bytes: int
+    first: int
+    last: int
+    rows_held: int = 0
+    rows: int = 0
+    is_constant: bool = False
+
+
+def mapped_buffers(part: PartitionSummary) -> Iterator[MappedBuffer]:
+    """Yield the buffers of a partition: first those of tensors and tiles, then copied constants from their copy to their last use."""
+    steps = part.report.steps
+    for item in part.report.memory:
+        live = max(item.first, 0), item.last
+        yield MappedBuffer(_title(part, item.name), item.offset, item.size_bytes, *live, item.rows_held, item.rows)
+    for place, step in enumerate(steps):
+        if step.size_bytes:
+            (call,) = step.calls
+            readers = (
+                later
+                for later, other in enumerate(steps)
+                if later > place and call in other.calls and not other.size_bytes
+            )
+            title = part.title(part.report.operators[call].name)
+            yield MappedBuffer(
+                title, step.offset, step.size_bytes, place, max(readers, default=place), is_constant=True
+            )
+
+
+def _title(part: PartitionSummary, name: str) -> str:
+    found = _TILE.fullmatch(name) if part.report.moved_bytes else None
+    return part.title(name) if found is None else f"{part.title(found[1])} ({'load' if found[2] == '<' else 'store'})"
+
+
+def memory_table(part: PartitionSummary) -> RenderableType:
+    """Return buffers by address, each with the steps it is live in: ``.`` is before or after, ``#`` is live."""
+    report = part.report
+    buffers = sorted(mapped_buffers(part), key=lambda item: (item.offset, item.first))
+    steps = max((item.last for item in report.memory), default=0) + 1
+    title = Text(f"{part.heading}: arena of {size_text(report.arena_bytes)}, {_placement(report)}", "bold")
+    lives = [(item.first, item.last) for item in buffers]
+    columns = [
+        Column("address", [f"0x{item.offset:06x}" for item in buffers], style="cyan"),
+        Column("bytes", [f"{item.size_bytes:,}" for item in buffers], justify="right"),
+        Column("steps", [f"{first}-{last}" for first, last in lives], goes=1, justify="right"),
+        Column(f"0 to {steps - 1}", [_bar(first, last, steps) for first, last in lives]),
+    ]
+    names = [f"{item.title} (constants)" if item.is_constant else item.title for item in buffers]
+    return Group(title, FittedTable("buffer", names, columns, at=2))
+
+
+def _placement(report: Report) -> str:
+    """Return the quality of the placement in words."""
+    if report.arena_bytes == report.bound_bytes:
+        return "the lower bound of these buffers"
+    above = f"{size_text(report.arena_bytes - report.bound_bytes)} above"
+    if report.fetched_bytes:
+        return f"{above} the lower bound of {size_text(report.bound_bytes)} without constants"
+    return f"{above} the bound of {size_text(report.bound_bytes)}"
+
+
+def _bar(first: int, last: int, steps: int) -> str:
+    width = min(steps, CHART_WIDTH)
+    start, stop = first * width // steps, last * width // steps
+    return "." * start + "#" * (stop - start + 1) + "." * (width - stop - 1)

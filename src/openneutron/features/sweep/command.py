@@ -21,9 +21,9 @@ from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.device import converter, files
 from openneutron.features.evaluation.command import Metric, Scheduler, Workers, data_set
 from openneutron.features.evaluation.metrics import check
-from openneutron.features.report.sweep import Facts, sweep_table
 from openneutron.features.report.units import plural
 from openneutron.features.sweep import Compiling, Point, Row, Table, grid, opened, run
+from openneutron.features.sweep.shown import Facts, sweep_table
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.options.flags import flags_of
 
@@ -98,7 +98,7 @@ def sweep(
 
 def _picture(title: str, points: Sequence[Facts], suffix: str) -> bytes:
     from openneutron.features.report.page.draw import picture
-    from openneutron.features.report.page.sweeps import sweep_spec
+    from openneutron.features.sweep.shown import sweep_spec
 
     return picture([(title, sweep_spec(points))], suffix)
 

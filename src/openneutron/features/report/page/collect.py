@@ -8,9 +8,7 @@ from dataclasses import fields, replace
 
 from openneutron.compiler.cost.losses import MEMORY
 from openneutron.compiler.emit.report import OperatorReport
-from openneutron.features.report.advice import Advice
-from openneutron.features.report.memory_map import mapped_buffers
-from openneutron.features.report.page.connect import connected
+from openneutron.features.report.advice import Advice, BudgetPoint
 from openneutron.features.report.page.data import (
     CONSTANTS,
     ROLLING,
@@ -29,10 +27,9 @@ from openneutron.features.report.page.data import (
     TargetData,
 )
 from openneutron.features.report.page.findings import findings
-from openneutron.features.report.page.flow import flow_of
-from openneutron.features.report.pareto import BudgetPoint
+from openneutron.features.report.page.graph import connected, flow_of
 from openneutron.features.report.summary import PartitionSummary, Summary, folded
-from openneutron.features.report.text import summary_rows
+from openneutron.features.report.text import mapped_buffers, summary_rows
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.targets import Target
 

@@ -13,11 +13,10 @@ from typing import Any
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.latency import modelled_text
 from openneutron.features.report.page import charts
-from openneutron.features.report.page.charts import Chart, Table
+from openneutron.features.report.page.charts import Chart, Table, memory, roofline
 from openneutron.features.report.page.data import ReportData, from_dict
 from openneutron.features.report.page.draw import picture, script, theme
-from openneutron.features.report.page.lanes import graph_table
-from openneutron.features.report.page.memory import memory, roofline
+from openneutron.features.report.page.graph import graph_table
 from openneutron.features.report.units import count_text, duration_text, plural, size_text
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
