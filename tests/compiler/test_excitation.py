@@ -12,7 +12,7 @@ from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.ir import Graph, Node
 from openneutron.isa import Program, decode, encode
-from openneutron.isa.kernels import excitation
+from openneutron.isa.kernels import combined
 from tests.support import oracle
 from tests.support.altered_programs import changed, refusal
 from tests.support.excitation_graphs import ACTIVATIONS, between_layers, squeeze_excite
@@ -136,7 +136,7 @@ def test_the_driver_refuses_words_that_a_part_would_refuse(outputs: tuple[str, .
     )
     assert verdict(first_table_offset=1 << 30) == verdict(second_table_base=1 << 30) == "CALL"
     assert verdict(first_table_offset=1 << 30, first_tabled=0) == "accepted"
-    for part in excitation.PARTS:
+    for part in combined.PARTS:
         for word in ("output_shift", "weights_offset", "group_inputs", "clamp_min", "stride_h"):
             if f"{part.prefix}{word}" in words:
                 assert verdict(**{f"{part.prefix}{word}": 1 << 20}) == "CALL", (part, word)

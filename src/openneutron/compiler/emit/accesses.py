@@ -2,8 +2,8 @@
 """The windows that each kernel reads and writes to compute a window of its output: the audit's rules.
 
 Rows, and the columns under sliding windows, are those of ``select/needs.py``, the one rule that stripes, rolling buffers, tiles and the
-audit ask. All else is written from the kernels' definitions (docs/microcode.md) and shared with nothing that schedules, so that a
-mistake there does not hide itself here: the operands that are read at all, batches, channels, other columns, scratch, and in-place writing.
+audit ask. Each kernel's row names the rule for all else (``Audited``): the operands that are read at all, batches, channels, other columns, scratch, and
+in-place writing. Nothing that schedules uses these rules, so that the audit finds mistakes in traits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.needs import Reads, Span, reads_along
+from openneutron.isa.kernels import KERNELS
+from openneutron.isa.kernels.row import Audited
 
 Window = tuple[Span, Span, Span, Span]
 """Batches, rows, columns and channels of a view."""
@@ -149,35 +151,27 @@ def _projected(call: KernelCall, name: str, window: Window) -> Others | None:
     return _everything(call, name, window)
 
 
-_KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
-    (_convolution, ("conv_2d_s8", "conv_2d_1x1_s8", "conv_2d_1x1_parts_s8", "depthwise_conv_2d_s8")),
-    (_convolution, ("conv_2d_s16", "depthwise_conv_2d_s16")),
-    (_sampled, ("average_pool_2d_s8", "max_pool_2d_s8", "average_pool_2d_s16", "max_pool_2d_s16")),
-    (_sampled, ("resize_nearest_neighbor_s8", "resize_bilinear_s8", "resize_bilinear_s16")),
-    (_same, ("add_s8", "mul_s8", "maximum_s8", "prelu_s8", "squared_difference_s8", "compare_s8", "select_s8")),
-    (_same, ("lookup_s8", "copy_s8", "move_s8", "add_s16", "copy_s16")),
-    (_same, ("mul_s16", "maximum_s16", "prelu_s16", "compare_s16")),
-    (_same, ("rescale_s16", "rescale_s8s16", "rescale_s16s8", "lookup_s16", "logistic_s16")),
-    (_joined, ("conv_2d_1x1_lookup_s8", "conv_2d_1x1_add_s8", "conv_2d_1x1_mul_s8")),
-    (_chained, ("layer_norm_conv_2d_1x1_s8", "layer_norm_conv_2d_1x1_lookup_s8", "layer_norm_conv_2d_1x1_parts_s8")),
-    (_chained, ("feed_forward_s8", "layer_norm_feed_forward_s8", "feed_forward_layer_norm_s8")),
-    (_chained, ("conv_2d_1x1_add_layer_norm_s8",)),
-    (_padded, ("pad_s8",)),
-    (_lines, ("softmax_s8", "softmax_s16", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
-    (_lines, ("layer_norm_s8", "layer_norm_s16")),
-    (_groups, ("group_norm_s8", "group_norm_s16")),
-    (_everything, ("group_sums_s8", "excitation_s8", "squeeze_excite_s8")),
-    (_by_sums, ("group_norm_by_sums_s8", "group_norm_by_sums_lookup_s8")),
-    (_product, ("batch_matmul_s8", "batch_matmul_s16")),
-    (_attended, ("attention_s8",)),
-    (_projected, ("conv_2d_1x1_parts_attention_s8",)),
-    (_gathered, ("gather_s8",)),
-    (_looked_up, ("embedding_lookup_s8",)),
-    (_reduced, ("mean_s8", "sum_s8", "reduce_max_s8", "mean_s16", "sum_s16", "reduce_max_s16")),
-    (_sequence, ("unidirectional_sequence_lstm_s8", "unidirectional_sequence_lstm_s16", "recurrent_s8", "svdf_s8")),
-)
+_RULES: dict[Audited, Rule] = {
+    Audited.EVERYTHING: _everything,
+    Audited.SAME: _same,
+    Audited.LINES: _lines,
+    Audited.GROUPS: _groups,
+    Audited.REDUCED: _reduced,
+    Audited.SAMPLED: _sampled,
+    Audited.CONVOLUTION: _convolution,
+    Audited.JOINED: _joined,
+    Audited.CHAINED: _chained,
+    Audited.PADDED: _padded,
+    Audited.BY_SUMS: _by_sums,
+    Audited.PRODUCT: _product,
+    Audited.GATHERED: _gathered,
+    Audited.LOOKED_UP: _looked_up,
+    Audited.ATTENDED: _attended,
+    Audited.PROJECTED: _projected,
+    Audited.SEQUENCE: _sequence,
+}
 
-RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}
+RULES = {row.name: _RULES[row.audited] for row in KERNELS}
 """One rule for each kernel of the microcode."""
 
 _SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden", "gate", "projected", "query", "key", "value"))

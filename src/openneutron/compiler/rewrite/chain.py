@@ -23,7 +23,7 @@ from openneutron.compiler.select.calls import KernelCall, Storage, Storages, Vie
 from openneutron.compiler.select.constants import CHANNEL_AXES, Array
 from openneutron.compiler.select.states import in_order
 from openneutron.isa import rows
-from openneutron.isa.kernels.chained import BETWEEN, FIRST, SECOND
+from openneutron.isa.kernels.combined import BETWEEN, FIRST, SECOND
 from openneutron.isa.kernels.row import SameRow
 from openneutron.isa.rows import LANES
 

@@ -28,7 +28,7 @@ from openneutron.compiler.select.calls import KernelCall, Storage, Storages, Vie
 from openneutron.compiler.select.constants import Constant
 from openneutron.compiler.select.states import in_order
 from openneutron.isa import rows
-from openneutron.isa.kernels.joined import THEN
+from openneutron.isa.kernels.combined import THEN
 
 JOINED: Mapping[tuple[str, str], str] = {
     row.traits.joins: row.name for row in rows.KERNELS if row.traits.joins is not None

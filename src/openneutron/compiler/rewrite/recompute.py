@@ -22,7 +22,7 @@ from openneutron.compiler.rewrite.rows import goes_by_position
 from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View, dense_pitches
 from openneutron.compiler.select.needs import row_needs
 from openneutron.isa import rows
-from openneutron.isa.kernels.several import Passes
+from openneutron.isa.kernels.row import Passes
 
 
 def in_two_passes(given: CallList, again_from_bytes: int) -> CallList | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from openneutron.isa.kernels.row import (
     CLAMP,
+    Audited,
     CostClass,
     Operand,
     Row,
     SameRow,
     Traits,
     Work,
+    audited,
     buffer,
     constant,
     scratch,
@@ -41,7 +43,8 @@ _QUOTIENT = (
     signed("quotient_zero_point", "added to it"),
 )
 
-KERNELS = (
+KERNELS = audited(
+    Audited.ATTENDED,
     Row(
         "attention_s8",
         "Attention of each row of the queries to all keys: batch_matmul_s8 of the query with the keys, add_s8 of a mask, softmax_s8, "

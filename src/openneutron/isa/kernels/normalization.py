@@ -9,22 +9,24 @@ from openneutron.isa.kernels.row import (
     EVERYTHING,
     INPUT_AND_OUTPUT,
     WIDE_INPUT_AND_OUTPUT,
+    Audited,
     Block,
     CostClass,
     Field,
     Operand,
+    Passes,
     Row,
     SameElement,
     SameRow,
     Traits,
     Work,
+    audited,
     buffer,
     constant,
     of_one_input,
     signed,
     unsigned,
 )
-from openneutron.isa.kernels.several import Passes
 
 _STATISTICS = (
     signed("input_zero_point", "subtracted from each element"),
@@ -76,10 +78,14 @@ def _group(name: str, code: int, buffers: tuple[Field, ...], passes: Passes | No
 
 
 KERNELS = (
-    _line("layer_norm_s8", 45, INPUT_AND_OUTPUT),
-    _group("group_norm_s8", 46, INPUT_AND_OUTPUT, _PASSES),
-    _line("layer_norm_s16", 109, WIDE_INPUT_AND_OUTPUT),
-    _group("group_norm_s16", 110, WIDE_INPUT_AND_OUTPUT),
+    *audited(
+        Audited.LINES, _line("layer_norm_s8", 45, INPUT_AND_OUTPUT), _line("layer_norm_s16", 109, WIDE_INPUT_AND_OUTPUT)
+    ),
+    *audited(
+        Audited.GROUPS,
+        _group("group_norm_s8", 46, INPUT_AND_OUTPUT, _PASSES),
+        _group("group_norm_s16", 110, WIDE_INPUT_AND_OUTPUT),
+    ),
     Row(
         "group_sums_s8",
         "The sum and the sum of the squares of each group of channels over blocks of rows: the first pass of group_norm_s8. A row of the "
@@ -94,18 +100,21 @@ KERNELS = (
         ("block_rows", "group_channels"),
         traits=Traits((Operand("input", Block("block_rows")),), Work(CostClass.SUMMED, ("block_rows",), steps=2)),
     ),
-    Row(
-        "group_norm_by_sums_s8",
-        "The second pass of group_norm_s8: each element by the sums of all blocks of its group.",
-        (
-            *INPUT_AND_OUTPUT,
-            buffer("sums", "int8; the output of group_sums_s8, at most 64 rows"),
-            signed("count", "elements of a group over all blocks, at most 32768"),
-            *_GROUP,
-        ),
-        53,
-        traits=Traits(
-            (Operand("input", SameElement(in_place=True)), Operand("sums")), Work(CostClass.NORMALIZED, steps=2)
+    *audited(
+        Audited.BY_SUMS,
+        Row(
+            "group_norm_by_sums_s8",
+            "The second pass of group_norm_s8: each element by the sums of all blocks of its group.",
+            (
+                *INPUT_AND_OUTPUT,
+                buffer("sums", "int8; the output of group_sums_s8, at most 64 rows"),
+                signed("count", "elements of a group over all blocks, at most 32768"),
+                *_GROUP,
+            ),
+            53,
+            traits=Traits(
+                (Operand("input", SameElement(in_place=True)), Operand("sums")), Work(CostClass.NORMALIZED, steps=2)
+            ),
         ),
     ),
 )

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernels that go through a sequence step by step with a state: one call computes all steps."""
+"""Declare the kernels that go through a sequence step by step with a state. One call computes all steps."""
 
 from __future__ import annotations
 
 from openneutron.isa.kernels.row import (
     EVERYTHING,
+    Audited,
     CostClass,
     Operand,
     Packing,
     Row,
     Traits,
     Work,
+    audited,
     buffer,
     constant,
     signed,
     state,
 )
 
-SEQUENCE_WORDS = (
+_SEQUENCE_WORDS = (
     state("cell", "int16; a row for each sequence: the units' state before the first step and after the last one", 2),
     signed("work", "multiply-accumulates of a step for each output channel, rounded up, over 4"),
     signed("inputs", "channels of the input"),
@@ -40,7 +42,7 @@ _SEQUENCE = (
         "hidden",
         "int8; a row for each sequence, one column: the hidden state before the first step and after the last one",
     ),
-    *SEQUENCE_WORDS,
+    *_SEQUENCE_WORDS,
 )
 _PRODUCTS = (
     *constant("input_weights", "bytes; a matrix with a row for each unit of each gate, one gate behind the other"),
@@ -55,8 +57,10 @@ _PACKINGS = (
     ("hidden_requant", Packing.REQUANTIZATION),
 )
 _OPERANDS = tuple(Operand(name, EVERYTHING) for name in ("input", "hidden", "cell", "gates"))
+_TABLE = "bytes; lower words of the int64 bias[8], upper words[8], multiplier[8], shift[8] for each 8 rows"
 
-KERNELS = (
+KERNELS = audited(
+    Audited.SEQUENCE,
     Row(
         "unidirectional_sequence_lstm_s8",
         "LSTM of int8 with an int16 cell state over all steps of a sequence (LiteRT UNIDIRECTIONAL_SEQUENCE_LSTM, 8x8_16). "
@@ -151,5 +155,44 @@ KERNELS = (
             cost=Work(CostClass.FILTERED, inputs="inputs", outputs="filters", taps=("memory",)),
         ),
         packings=(("weights", Packing.WEIGHT_BLOCKS), ("requant", Packing.REQUANTIZATION)),
+    ),
+    Row(
+        "unidirectional_sequence_lstm_s16",
+        "LSTM of int16 with int8 weights over all steps of a sequence (UNIDIRECTIONAL_SEQUENCE_LSTM of LiteRT for "
+        "Microcontrollers, 16x8). Gates: input, forget, cell, output.",
+        (
+            buffer("input", "int16; a row for each sequence, a column for each step", 2),
+            buffer("output", "int16; the hidden state after each step", 2),
+            state(
+                "hidden",
+                "int16; a row for each sequence, one column: the hidden state before the first step and after the last one",
+                2,
+            ),
+            *_SEQUENCE_WORDS,
+            state("gates", "int16; scratch, 4 for each unit side by side", 2),
+            signed("cell_shift", "the cell state's scale is 2 to this power, -15 to 0"),
+            signed("cell_clip", "the largest magnitude of a cell, stored; 32768: any"),
+            signed("hidden_multiplier", "of a product of two numbers with 15 fractional bits, to the hidden state"),
+            signed("hidden_shift", "positive shifts left"),
+            *constant(
+                "input_weights", "bytes; a matrix with a row for each unit of each gate, one gate behind the other"
+            ),
+            *constant("input_requant", _TABLE),
+            *constant("hidden_weights", "bytes; a matrix with as many rows, for the hidden state"),
+            *constant("hidden_requant", _TABLE),
+            *constant("sigmoid", "bytes, a multiple of 2; uint16[256], 16 fractional bits: sigmoid(i / 24)"),
+        ),
+        100,
+        ("work",),
+        traits=Traits(
+            operands=tuple(Operand(name) for name in ("input", "hidden", "cell", "gates")),
+            cost=Work(CostClass.RECURRENT, inputs="inputs", outputs="cells", steps=4),
+        ),
+        packings=(
+            ("input_weights", Packing.WEIGHT_BLOCKS),
+            ("input_requant", Packing.WIDE_REQUANTIZATION),
+            ("hidden_weights", Packing.WEIGHT_BLOCKS),
+            ("hidden_requant", Packing.WIDE_REQUANTIZATION),
+        ),
     ),
 )

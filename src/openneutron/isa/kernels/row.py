@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of the microcode: named records of 32-bit words, and of a kernel its variants and its traits.
+"""The types of the microcode's rows: named records of 32-bit words and, of a kernel, its variants and its traits.
 
-Traits are the facts that the compiler may use beside a kernel's parameter block. Every default is conservative. A kernel that
-declares nothing compiles correctly: it needs all of its operands, is not written in place, not cut and not exchanged, and has a high
-cost. Names in traits are those of the row's parameters; pairs are of rows and of columns.
+Traits are the facts about a kernel that the compiler uses beside the kernel's parameter block. Every default is conservative. A kernel
+without traits compiles correctly: each call reads all of its operands, writes none of them in place, is not divided, and has a high
+cost. Names in traits are names of the row's parameters. A pair is a parameter of rows and the same parameter of columns.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-
-from openneutron.isa.kernels.several import Part, Passes
 
 Pair = tuple[str, str]
 """A parameter of rows, and the same one of columns."""
@@ -23,8 +21,8 @@ Pair = tuple[str, str]
 class Everything:
     """Any element of the output may need any element of the operand.
 
-    ``in_place``: the kernel first reads all of the operand for other purposes, then goes through it as ``SameElement`` states. So a call
-    of the whole output may write it at the operand's address.
+    ``in_place``: a call of the whole output may write it at the operand's address. The kernel reads all of the operand before it writes,
+    and after that reads the operand as ``SameElement`` states.
     """
 
     in_place: bool = False
@@ -32,15 +30,15 @@ class Everything:
 
 @dataclass(frozen=True, slots=True)
 class SameRow:
-    """A row of the output needs the same row of the operand alone."""
+    """A row of the output needs only the same row of the operand."""
 
 
 @dataclass(frozen=True, slots=True)
 class SameElement:
-    """An element of the output needs the element at the same place of the operand alone.
+    """An element of the output needs only the operand's element at the same place.
 
-    ``in_place``: the kernel goes through the output in ascending order, reads the operand's element before it writes there, and
-    never reads it again (runtime/kernels/elements.h). So the output may start at the operand's address or before it.
+    ``in_place``: the output may start at the operand's address or before it. The kernel writes the output in ascending order, and reads
+    each element of the operand before it writes that place (runtime/kernels/elements.h).
     """
 
     in_place: bool = False
@@ -48,10 +46,10 @@ class SameElement:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A sliding window. Behind the input the padding follows from the extents.
+    """An element of the output needs a sliding window of the operand. The padding behind the operand follows from the extents.
 
-    ``summed``: the parameter of a kernel that adds products over the window and over so many input channels alike: columns of
-    the window may be stated as channels.
+    ``summed``: the parameter that counts the input channels of a kernel whose result is a sum of products over the window and these
+    channels. Columns of such a window may be stated as channels.
     """
 
     kernel: Pair = ("kernel_h", "kernel_w")
@@ -63,14 +61,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """The operand is so many rows and columns inside the output."""
+    """The operand starts these numbers of rows and columns inside the output."""
 
     pad: Pair = ("pad_top", "pad_left")
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """The first ``maps`` tables of each axis in a constant name the rows and columns that are read."""
+    """A constant lists the rows and columns that are read: its first ``maps`` tables of each axis."""
 
     constant: str
     maps: int = 1
@@ -78,7 +76,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A row of the output needs as many rows of the operand as the parameter ``rows`` states, behind those of the row before."""
+    """Each row of the output needs the next block of rows of the operand; the parameter ``rows`` is the height of a block."""
 
     rows: str
 
@@ -92,31 +90,32 @@ class CostClass(Enum):
     """The work of a call, which grows with its output unless stated otherwise."""
 
     UNKNOWN = "all that is read and written, one element after the other; a part costs as much as the whole"
-    PRODUCTS = "products of each tap and input; so many outputs share an operand vector"
-    CHANNEL_PRODUCTS = "products of each tap in one channel, so that few multipliers of a pipeline work"
+    PRODUCTS = "products of each tap and input; the outputs of a group share an operand vector"
+    CHANNEL_PRODUCTS = "products of each tap in one channel: few multipliers of a pipeline work"
     MATRIX_PRODUCTS = "products of each input; output channels share an operand vector"
-    PER_OUTPUT = "so many steps for each tap, with output channels on the pipelines"
+    PER_OUTPUT = "`steps` steps for each tap, with output channels on the pipelines"
     PER_INPUT = "a step for each input element, with channels on the pipelines"
     PER_COLUMN = "a step for each input, with output columns on the pipelines"
-    MOVED = "so many bytes of output in a cycle"
+    MOVED = "a fixed number of bytes of output in a cycle"
     COPIED = "a copy for each column of the output, from the memory that has the constants, one after the other"
-    TRANSFERRED = "so many bytes of output in a cycle of the copy engine, beside the kernels"
+    TRANSFERRED = "a fixed number of bytes of output in a cycle of the copy engine, beside the kernels"
     EXPONENTIALS = "a function of 32 bits for each output element"
-    SUMMED = "so many steps for each tap, with the input's channels on the pipelines"
-    NORMALIZED = "so many steps for each element, with channels on the pipelines, and a root of 32 bits for each line"
+    SUMMED = "`steps` steps for each tap, with the input's channels on the pipelines"
+    NORMALIZED = "`steps` steps for each element, with channels on the pipelines, and a root of 32 bits for each line"
     FILTERED = "products of each input for each filter, then of each result that a filter keeps"
     ATTENTION = (
         "products of each query with each key, their softmax, products of each key's probability with its values"
     )
     PARTS = "the work of each kernel that the call runs"
-    RECURRENT = "products of each gate, unit and input in every step, then so many functions of 16 bits for each unit"
+    RECURRENT = "products of each gate, unit and input in every step, then `steps` functions of 16 bits for each unit"
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A cost class with its parameters: the product of ``taps``, and ``inputs`` and ``outputs`` that go together.
+    """A cost class with the parameters that scale it.
 
-    ``moved``: the number of further passes over the output, each with the cost of a kernel of ``MOVED``.
+    The number of taps is the product of the parameters ``taps``. ``inputs`` and ``outputs`` are the parameters for the channels of a
+    group. ``moved`` counts further passes over the output, each with the cost of a kernel of ``MOVED``.
     """
 
     kind: CostClass
@@ -137,8 +136,8 @@ _UNKNOWN = Work(CostClass.UNKNOWN)
 class Operand:
     """A buffer that the kernel reads.
 
-    ``copied_by_kernel``: the kernel has the port copy the bytes that it needs, from any memory. So a constant operand stays in the memory
-    that has the constants between runs, and is never copied whole.
+    ``copied_by_kernel``: the kernel asks the port to copy the bytes that it needs, from any memory. So a constant operand stays where
+    constants are between runs, and is never copied whole.
     """
 
     name: str
@@ -156,10 +155,10 @@ class Function(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """A call for some of the output channels is the call with a narrower output.
+    """A call can be divided by output channels: each part is the same call with a narrower output.
 
-    ``same``: it reads the same channels of its input, otherwise all of them. ``counts`` are the parameters that state the number
-    of output channels, and have to where a call is cut; ``single`` are parameters that have to be 1.
+    ``same``: a part reads the same channels of its input; otherwise it reads all channels. ``counts``: the parameters that state the
+    number of output channels; a part states its own number there. ``single``: parameters that must be 1 for the division.
     """
 
     same: bool
@@ -171,16 +170,19 @@ class Channels:
 class Traits:
     """The facts about one kernel.
 
-    ``columns_apart``: each column of the output is computed separately from the same column of an operand; in an operand with fewer columns,
-    neighbouring columns share one. Columns may then be parts of a row's channels, as heads are.
-    ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
-    ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
-    function of its only operand. ``passes``: the call can be two calls. ``joins``: the call is one of the first kernel, then one of the
-    second on its output, in place. ``parts``: the call is one of each of these kernels, in this order; with ``between``, each is on the output
-    of the one before it, through this scratch buffer. ``in_blocks``: scratch buffers of which fewer rows than those of the output suffice, since
-    the kernel then goes through its rows in blocks of as many: it has written a block of the output before it reads the operands of the next
-    one. ``of_batch``: the scratch buffer for one batch of the first part's result, where
-    the call goes through its batches. ``runs``: other kernels whose code it calls.
+    * ``exchanged``: rows and columns may be exchanged, together with these pairs of parameters; None: they may not.
+    * ``batches_apart``: each batch is computed separately if all tensors have the same number of batches.
+    * ``columns_apart``: each output column is computed separately, from the same column of an operand. Neighbouring output columns share
+      a column of an operand that has fewer. Columns may then be parts of a row's channels, as heads are.
+    * ``function``: the call computes that function of its only operand.
+    * ``passes``: the call can be two calls.
+    * ``joins``: the call is a call of the first kernel, then a call of the second kernel on its output, in place.
+    * ``parts``: the call is one call of each of these kernels, in this order.
+    * ``between``: the scratch buffer through which each part passes its output to the next part.
+    * ``in_blocks``: scratch buffers that may hold fewer rows than the output. The kernel then computes the output in blocks of that many
+      rows, and writes a block before it reads the operands of the next block.
+    * ``of_batch``: the scratch buffer for the first part's result of one batch. The call then goes through its batches one by one.
+    * ``runs``: other kernels whose code the kernel calls.
     """
 
     operands: tuple[Operand, ...] = ()
@@ -224,6 +226,38 @@ class Traits:
         return EVERYTHING
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A kernel that a call runs among others.
+
+    Its parameters are those of the call with this prefix. ``buffers`` are pairs of the part's own name of a buffer and the call's name.
+    ``flag`` is the parameter that is 0 if the call leaves the part out.
+    """
+
+    kernel: str
+    prefix: str
+    buffers: tuple[tuple[str, str], ...]
+    flag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The two kernels that replace a kernel which computes statistics of its input, and each element of its output from them.
+
+    ``first`` writes ``bytes`` of statistics for each ``group`` of channels of a block of ``rows``. ``second`` computes any elements from
+    the ``statistics`` of all blocks, of which there are at most ``blocks``. ``count`` is the number of elements of a group in all blocks.
+    """
+
+    first: str
+    second: str
+    group: str
+    rows: str
+    count: str
+    statistics: str
+    bytes: int
+    blocks: int
+
+
 NOTHING_DECLARED = Traits()
 
 
@@ -236,10 +270,12 @@ def of_one_input(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One little-endian 32-bit word. ``refers`` is "buffer" where the value is an index into the buffer table; ``element_bytes``
-    are then those of an element that the kernel reads or writes there. ``written``: a state or scratch, which the kernel reads and
-    writes; the buffer "output" is written alone. ``scratch``: the kernel reads only bytes that the same call has written, for any
-    rows of the output."""
+    """One little-endian 32-bit word.
+
+    ``refers`` is "buffer" if the value is an index into the buffer table. ``element_bytes`` is then the size of an element of that
+    buffer. ``written``: the buffer is a state or scratch, which the kernel reads and writes; the kernel only writes the buffer
+    "output". ``scratch``: the kernel reads only bytes of the buffer that the same call has written, whichever rows it computes.
+    """
 
     name: str
     doc: str
@@ -274,7 +310,7 @@ class Packing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The condition that a word of a kernel's parameter block, or of a buffer it refers to (``input.channel_pitch``), has a value."""
+    """A word of a kernel's parameter block, or of a buffer that the block refers to (``input.channel_pitch``), has this value."""
 
     field: str
     value: int
@@ -285,12 +321,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Code of a kernel that takes the calls which meet all conditions, C function ``<kernel>_run_<name>``.
+    """Code of a kernel for the calls that meet all conditions: the C function ``<kernel>_run_<name>``.
 
-    ``<kernel>_run`` takes every call, and is what the library's own table registers; a kernel selection registers variants
-    where these take all calls of its programs. Of several variants that take a call the first one counts. ``not_beside``
-    names kernels that share their code with the whole kernel, not with the variant: firmware that has one of them is smaller
-    with the whole kernel.
+    ``<kernel>_run`` takes every call; the library's own table registers it. A kernel selection registers variants instead if they take
+    all calls of its programs. If several variants take a call, the first one runs it. ``not_beside`` names kernels that share their code
+    with the whole kernel but not with the variant. Firmware with one of them is smaller with the whole kernel.
     """
 
     name: str
@@ -299,13 +334,40 @@ class Variant:
     not_beside: tuple[str, ...] = ()
 
 
+class Audited(Enum):
+    """The part of each input that a call reads for a window of its output, beside the rows.
+
+    The audit compares programs with this part (compiler/emit/accesses.py has a rule for each member). Nothing that schedules uses it, so
+    that the audit also finds mistakes in traits.
+    """
+
+    EVERYTHING = "all columns and channels of the same batches"
+    SAME = "the same elements"
+    LINES = "all channels of the same places"
+    GROUPS = "all columns of the groups of channels"
+    REDUCED = "all columns of the same batches and channels"
+    SAMPLED = "the same channels of the places under a sliding window or in a table"
+    CONVOLUTION = "the channels of the same groups, under a sliding window"
+    JOINED = "of `input` as CONVOLUTION, of another operand the same elements"
+    CHAINED = "of `input` all channels of the same places, of another operand the same elements"
+    PADDED = "the same elements inside the padding"
+    BY_SUMS = "all sums of the same batches, and the same elements"
+    PRODUCT = "the whole depth of a, and the columns of b"
+    GATHERED = "any column, and the indices of the same columns"
+    LOOKED_UP = "any entry of the table, and the indices of the same columns"
+    ATTENDED = "queries, masks, and the keys and values of their heads"
+    PROJECTED = "the input of the layers in the same batches, and the mask as ATTENDED"
+    SEQUENCE = "all steps, and a state that is not set at the start"
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A named record of words. ``code`` is the kernel's id or the opcode, where it has one.
+    """A named record of words. ``code`` is the kernel's id or the opcode, if the record has one.
 
-    ``taps`` names the fields whose product is how many input elements a kernel reads for one output element, up to a
-    constant; "input" among them stands for the input's rows * columns. The driver bounds a run's length with it.
-    ``packings`` are the layouts of constants (key X of the fields X_base and X_offset), for all others AS_IT_IS.
+    ``taps`` names the fields whose product is the number of input elements that a kernel reads for one output element, up to a constant.
+    "input" among them means the input's rows * columns. The driver bounds the length of a run by this product. ``packings`` are the
+    layouts of constants by key (X for the fields X_base and X_offset); all other constants are AS_IT_IS. ``audited`` is what the audit
+    expects a call to read.
     """
 
     name: str
@@ -316,12 +378,13 @@ class Row:
     variants: tuple[Variant, ...] = ()
     traits: Traits = NOTHING_DECLARED
     packings: tuple[tuple[str, Packing], ...] = ()
+    audited: Audited = Audited.EVERYTHING
     names: tuple[str, ...] = field(init=False, compare=False, repr=False)
     """The names of the fields."""
     results: tuple[str, ...] = field(init=False, compare=False, repr=False)
     """The buffers that the kernel writes, the output first."""
     read: tuple[str, ...] = field(init=False, compare=False, repr=False)
-    """The buffers that the kernel may read before it has written them: all but the output and scratch."""
+    """The buffers that the kernel may read before it writes them: all except the output and scratch."""
     scratch: tuple[str, ...] = field(init=False, compare=False, repr=False)
     """The buffers that are scratch of a call."""
     unsigned: tuple[int, ...] = field(init=False, compare=False, repr=False)
@@ -356,12 +419,17 @@ class Row:
 
     @property
     def is_transfer(self) -> bool:
-        """Return whether the copy engine does the kernel's work: a call starts the work on a channel, and WAIT ends it."""
+        """Return whether the copy engine does the kernel's work: a call starts a copy on a channel, and WAIT ends it."""
         return self.traits.cost.kind is CostClass.TRANSFERRED
 
     def index(self, name: str) -> int:
         """Return the place of a field."""
         return self._places[name]
+
+
+def audited(part: Audited, *rows: Row) -> tuple[Row, ...]:
+    """Return the rows of kernels of which a call reads this part of its inputs."""
+    return tuple(replace(row, audited=part) for row in rows)
 
 
 def unsigned(name: str, doc: str) -> Field:
@@ -390,7 +458,7 @@ def scratch(name: str, doc: str, element_bytes: int = 1) -> Field:
 
 
 def constant(name: str, doc: str) -> tuple[Field, Field]:
-    """Return the words of a constant."""
+    """Return the two words that locate a constant."""
     return unsigned(f"{name}_base", "see bases"), unsigned(f"{name}_offset", doc)
 
 
