@@ -113,7 +113,7 @@ def _demo(count: int) -> tuple[Any, list[tuple[Any, ...]]]:
 def _observer(name: str) -> Any:
     from torchao.quantization.pt2e import HistogramObserver
 
-    from openneutron.pytorch.quantizer.range_observers import OBSERVER
+    from openneutron.pytorch.quantizer.observers import OBSERVER
 
     return HistogramObserver if name == "torchao histogram" else OBSERVER[NAMES[name]]
 

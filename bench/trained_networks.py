@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from openneutron.api.pytorch import analyse
-from openneutron.pytorch.source.models.recurrent import KeywordSpotter
+from openneutron.pytorch.source.models.small import KeywordSpotter
 
 TITLE = "Accuracy on 500 digits outside the training set, read row by row"
 LAYERS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"LSTM": nn.LSTM, "GRU": nn.GRU}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench import calibration
-from openneutron.pytorch.quantizer.range_observers import _divergence
+from openneutron.pytorch.quantizer.observers import _divergence
 
 
 def test_a_line_for_each_model() -> None:

@@ -20,7 +20,7 @@ from openneutron import NeutronPartitioner, NeutronQuantizer, calibrate_and_quan
 from openneutron.api import pytorch as api
 from openneutron.pytorch import neutron_partitioner
 from openneutron.pytorch.graph.program import Reject
-from openneutron.pytorch.partition.before_decomposition import is_final
+from openneutron.pytorch.neutron_partitioner import is_final
 from openneutron.pytorch.partition.gather import UNITS
 from openneutron.pytorch.source.exporting import ModelInputs, export, lifted
 

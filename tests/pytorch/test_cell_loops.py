@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from openneutron.api.pytorch import analyse
-from openneutron.pytorch.quantizer.passes.cell_loops import CellLoops
+from openneutron.pytorch.quantizer.passes.recurrent import CellLoops
 
 STEPS = 5
 

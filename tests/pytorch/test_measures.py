@@ -17,7 +17,7 @@ from openneutron.api.pytorch import compile_module
 from openneutron.errors import InvalidOptionError
 from openneutron.features.accuracy import session
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions
-from openneutron.pytorch.quantizer.equalize import below
+from openneutron.pytorch.quantizer.improvements import below
 
 EXAMPLE = (torch.zeros(1, 3, 12, 12),)
 

@@ -18,7 +18,7 @@ from openneutron.api.pytorch import analyse
 from openneutron.pytorch.operators.recurrent import MOST_STEPS
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.exported_forms import PlainMoves
-from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
+from openneutron.pytorch.quantizer.passes.slices import MergeSlices
 from tests.pytorch.small_models import outputs_of
 
 

@@ -15,7 +15,7 @@ from openneutron.api.pytorch import compile_module
 from openneutron.features.accuracy import session
 from openneutron.features.accuracy.twins import Twins, tensor_of
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions
-from openneutron.pytorch.quantizer.corrections.rounding import DAMPING, nearest
+from openneutron.pytorch.quantizer.improvements import DAMPING, nearest
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(12, 6), (1, 5, 12)),

@@ -14,7 +14,7 @@ import openneutron
 from openneutron.api.pytorch import CompiledModel
 from openneutron.device.simulator import Simulator
 from openneutron.options import QuantizationOptions
-from openneutron.pytorch.source.models.recurrent import WakeWord
+from openneutron.pytorch.source.models.small import WakeWord
 
 FEATURES, FRAMES, CLASSES = 40, 16, 4
 """Classes: noise, a tone that rises, one that falls, one that stays."""

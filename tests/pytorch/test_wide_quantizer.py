@@ -19,7 +19,7 @@ from openneutron.options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name, quantized_dtype
 from openneutron.pytorch.lower.units import _interpolated
-from openneutron.pytorch.quantizer import wide_powers
+from openneutron.pytorch.quantizer import precision
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.measures import quantized_with, quantizer_for
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
@@ -271,5 +271,5 @@ def test_powers_in_front_of_a_root_are_wide_where_the_target_computes_on_int16(m
     ]
     for quantizer in narrow:
         assert operands(quantized(quantizer, Norms()))["avg_pool2d"] == ["int8", "int8"]
-    monkeypatch.setattr(wide_powers, "MOST_TERMS", 3)
+    monkeypatch.setattr(precision, "MOST_TERMS", 3)
     assert operands(quantized(NeutronQuantizer(), Norms()))["avg_pool2d"] == ["int8", "int8"]

@@ -5,10 +5,145 @@ Module and class names below this package are those of ExecuTorch's NXP backend,
 ``executorch.backends.nxp`` replaced by ``openneutron.pytorch`` in its imports.
 """
 
-import logging
-import warnings
+from __future__ import annotations
 
-from openneutron.pytorch.short_imports import shorten_imports
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_DECOMPOSITION = "torch._inductor.decomposition"
+_POST_GRAD = "torch._inductor.fx_passes.post_grad"
+
+
+@contextmanager
+def _standing_in(name: str, **attributes: object) -> Iterator[None]:
+    """Have imports of a module find one with these attributes alone while the block runs, unless it is imported
+    already."""
+    if name in sys.modules:
+        yield
+        return
+    stand_in = ModuleType(name)
+    vars(stand_in).update(attributes)
+    sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+def _decompose_auto_functionalized(graph: Any) -> Any:
+    """Decompose the calls of ``auto_functionalized`` in a graph; the module that does is imported for a graph with one."""
+    if any(str(node.target).startswith("auto_functionalized") for node in graph.nodes):
+        return import_module(_POST_GRAD).decompose_auto_functionalized(graph)
+    return None
+
+
+@contextmanager
+def _without_code_generators(_: ModuleType) -> Iterator[None]:
+    with _standing_in(_POST_GRAD, decompose_auto_functionalized=_decompose_auto_functionalized):
+        yield
+
+
+@contextmanager
+def _with_fast_yaml(_: ModuleType) -> Iterator[None]:
+    """Read edge.yaml, in which each operator of ExecuTorch has its data types, with the reader that is written in C."""
+    try:
+        from ruamel.yaml import YAML
+        from yaml import CSafeLoader, load
+    except ImportError:
+        yield
+        return
+    before = YAML.load
+    YAML.load = lambda self, stream: load(stream, CSafeLoader)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        YAML.load = before  # type: ignore[method-assign]
+
+
+_REGISTERED: list[tuple[Any, Any]] = []
+"""Operators, and their decompositions, that torch's code generators have yet to learn of."""
+
+
+def _register_later(operators: Any) -> Callable[[Any], Any]:
+    def registered(decomposition: Any) -> Any:
+        _REGISTERED.append((operators, decomposition))
+        return decomposition
+
+    return registered
+
+
+@contextmanager
+def _registering_later(utils: ModuleType) -> Iterator[None]:
+    """Have torchao register its operators with the code generators once these are imported."""
+    yield
+    register = getattr(utils, "_register_custom_op", None)
+    if register is None:
+        return
+
+    def register_custom_op(*arguments: Any, **keywords: Any) -> Any:
+        with _standing_in(_DECOMPOSITION, register_decomposition=_register_later):
+            return register(*arguments, **keywords)
+
+    utils._register_custom_op = register_custom_op  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _registering_now(decomposition: ModuleType) -> Iterator[None]:
+    yield
+    known: dict[Any, Any] = decomposition.decompositions
+    while _REGISTERED:
+        operators, function = _REGISTERED.pop(0)
+        for operator in operators:
+            for name in operator.overloads():  # torch lists composite operators by itself, with what they are made of
+                known.pop(getattr(operator, name), None)
+        decomposition.register_decomposition(operators)(function)
+
+
+AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
+    "executorch.exir.dialects.edge._ops": _with_fast_yaml,
+    "torch.export._remove_auto_functionalized_pass": _without_code_generators,
+    "torchao.utils": _registering_later,
+    _DECOMPOSITION: _registering_now,
+}
+"""The context in which each of these modules is executed."""
+
+
+class ShortImports(MetaPathFinder):
+    """A finder that has the modules of ``AROUND`` executed in their contexts."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname not in AROUND:
+            return None
+        specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((found for found in specs if found is not None), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_in_context(module: ModuleType) -> None:
+                with AROUND[fullname](module):
+                    execute(module)
+
+            spec.loader.exec_module = execute_in_context  # type: ignore[method-assign]
+        return spec
+
+
+def shorten_imports() -> None:
+    """Import ExecuTorch and torchao in half of their time. Modules that are imported already stay as they are.
+
+    Both import torch's code generators for CPUs and GPUs, of which a compile for an NPU uses nothing, and read a long table with a
+    slow YAML reader. The code generators wait for their first use, and a fast reader reads the same table.
+    """
+    if not any(isinstance(finder, ShortImports) for finder in sys.meta_path):
+        sys.meta_path.insert(0, ShortImports())
+
 
 WARNINGS: tuple[tuple[str, type[Warning], str], ...] = (
     # exir/dialects/edge/_ops.py and exir/_serialize/_flatbuffer.py read their own data files in the way of Python 3.10.

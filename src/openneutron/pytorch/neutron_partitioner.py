@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tags the nodes of an edge program that run on the NPU."""
+"""Tag the nodes of an edge program, or of a program before decomposition, that run on the NPU."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+import executorch.exir.lowered_backend_module as exir
 import executorch.kernels.quantized  # noqa: F401  (a user's to_executorch looks for the operators it registers)
 import torch
+from executorch.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.backend.utils import tag_constant_data
+from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.tracer import _default_decomposition_table
+from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from openneutron import targets
 from openneutron.compiler.select.select import Refused, Trial, try_compile
@@ -31,7 +36,10 @@ from openneutron.pytorch.graph.program import (
     INPUT_NAME,
     NOT_DELEGATED,
     Constants,
+    Reject,
+    has_plain_strides,
     is_compute,
+    is_functional,
     joins_output,
     model_name,
     op_name,
@@ -39,23 +47,15 @@ from openneutron.pytorch.graph.program import (
     pass_contiguous,
 )
 from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared_dequantize
-from openneutron.pytorch.lower.lower import Lowered
-from openneutron.pytorch.lower.states import NO_STATES, states_of
+from openneutron.pytorch.lower.lower import NO_STATES, Lowered, kept_float, states_of
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.operators.families import LOWER_RULES
-from openneutron.pytorch.partition.before_decomposition import (
-    HISTORY,
-    NotNow,
-    copied,
-    delegate_calls,
-    delegated,
-    has_free_order,
-    is_final,
-)
 from openneutron.pytorch.partition.delegation import (
+    UNITS,
     Delegation,
     check_names,
     counts,
+    decomposed,
     fallbacks,
     has_cpu_kernel,
     matching,
@@ -73,6 +73,164 @@ from openneutron.pytorch.partition.gather import (
     partition,
     tensors_of,
 )
+
+HISTORY = "from_node"
+"""The key under which torch.export keeps the nodes that a node came from."""
+
+
+class NotNow(Exception):
+    """The program is to be taken apart first."""
+
+
+def has_free_order(program: ExportedProgram) -> bool:
+    """Return whether the order of the program's nodes is free, as in the Edge program that is made of it: its operators
+    change nothing in place, and there is no control flow."""
+    signature = program.graph_signature
+    mutated = signature.buffers_to_mutate or signature.user_inputs_to_mutate
+    return not mutated and all(map(is_functional, program.graph_module.graph.nodes))
+
+
+def delegated(program: ExportedProgram, tag: Callable[[ExportedProgram], PartitionResult]) -> ExportedProgram:
+    """Return the ATen program with its partitions as delegate calls; the program itself where ``tag`` raises NotNow.
+
+    ``tag`` marks the nodes of the partitions, as ``Partitioner.partition`` does.
+    """
+    program = _named_for_copies(program)
+    try:
+        lowered = to_backend(MethodProgramsPartitionerSpec({"forward": program}, {"forward": _Tagging(tag)}))["forward"]
+    except NotNow:
+        return program
+    for name, child in lowered.graph_module.named_children():
+        if isinstance(child, exir.LoweredBackendModule):
+            setattr(lowered.graph_module, name, LoweredBackendModule.of(child))
+    found: ExportedProgram = lowered
+    return found
+
+
+def copied(module: GraphModule) -> GraphModule:
+    """Return a copy without the nodes' histories: each pass of ExecuTorch would copy them again, a fifth of the time of
+    lowering."""
+    histories = {node: node.meta.pop(HISTORY) for node in module.graph.nodes if HISTORY in node.meta}
+    try:
+        twins = copy.deepcopy(module)
+        # fx makes other names of some (input_1 of input); the program's signature knows the nodes by the names they had.
+        for node, twin in zip(module.graph.nodes, twins.graph.nodes, strict=True):
+            twin.name = node.name
+        return twins
+    finally:
+        for node, history in histories.items():
+            node.meta[HISTORY] = history
+
+
+def _named_for_copies(program: ExportedProgram) -> ExportedProgram:
+    """Return the program with other names for the inputs that fx renames in a copy (``input``, a builtin of Python),
+    since the signature knows them by name."""
+    copied = copy.deepcopy(program.graph)
+    names = {
+        node.name: twin.name
+        for node, twin in zip(program.graph.nodes, copied.nodes, strict=True)
+        if node.name != twin.name
+    }
+    if not names:
+        return program
+    signature = copy.deepcopy(program.graph_signature)
+    for old, new in names.items():
+        signature.replace_all_uses(old, new)
+    return program._update(GraphModule(program.graph_module, copied), signature)
+
+
+def delegate_calls(module: GraphModule) -> list[list[Node]]:
+    """Return the nodes of each delegate call that ``delegated`` made: the call and the results that it is read by."""
+    return [
+        [call, *call.users]
+        for call in module.graph.find_nodes(op="call_function", target=executorch_call_delegate)
+        if isinstance(getattr(module, str(call.args[0])), LoweredBackendModule)
+    ]
+
+
+def is_final(node: Node, reject: Reject) -> bool:
+    """Return whether a CPU fallback of the ATen program is one of the Edge program too, with the same reason.
+
+    ExecuTorch's decomposition may make pieces of an operator that can be delegated, and gives a view a memory format of
+    its own.
+    """
+    if not all(map(_has_plain_layout, (node, *node.all_input_nodes))):
+        return False
+    return kept_float(node) is not None or reject.rule == UNITS or node.target not in decomposed()
+
+
+def _has_plain_layout(node: Node) -> bool:
+    values = node.meta.get("val")
+    tensors = values if isinstance(values, (list, tuple)) else (values,)
+    return all(has_plain_strides(value) for value in tensors if isinstance(value, torch.Tensor))
+
+
+@final
+class _Tagging(Partitioner):
+    """A function as a partitioner."""
+
+    def __init__(self, tag: Callable[[ExportedProgram], PartitionResult]) -> None:
+        super().__init__()
+        self._tag = tag
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        return self._tag(exported_program)
+
+
+class LoweredBackendModule(exir.LoweredBackendModule):
+    """A delegated program that costs no time in a trace: ExecuTorch's passes trace each delegate call by a run of what is
+    in it, and copy it with all its nodes.
+
+    Its name is ExecuTorch's: torch knows a delegate by the name of the module's class.
+    """
+
+    @classmethod
+    def of(cls, module: exir.LoweredBackendModule) -> LoweredBackendModule:
+        made = cls(
+            _Known.of(module.original_module),
+            module.backend_id,
+            module.processed_bytes,
+            module.compile_specs,
+            module.named_data_store_output,
+        )
+        made.meta = module.meta
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> LoweredBackendModule:
+        """Return a module with the same program: nothing in it changes."""
+        del memo
+        return self.of(self)
+
+
+class _Known(ExportedProgram):
+    """A program whose results in a trace are made of what its output node notes, without a run of its operators.
+
+    Every pass of ExecuTorch traces a delegate call by a run of the program in it with FakeTensors.
+    """
+
+    @classmethod
+    def of(cls, program: ExportedProgram) -> _Known:
+        made = copy.copy(program)
+        made.__class__ = cls
+        return made
+
+    def module(self, *args: Any, **kwargs: Any) -> GraphModule:
+        whole = super().module
+        (outputs,) = self.graph_module.graph.output_node().args
+        values = [node.meta["val"] for node in outputs]
+
+        def run(*inputs: Any) -> Any:
+            mode = detect_fake_mode(inputs)
+            if mode is None:
+                return whole(*args, **kwargs)(*inputs)
+            with mode:
+                return tuple(
+                    torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+                    for value in values
+                )
+
+        return run
+
 
 NXP_DELEGATION_TAG = "delegation_tag"
 

@@ -23,20 +23,20 @@ from openneutron.options import CompileOptions
 from openneutron.pytorch.backend.compile_spec import DelegateOptions, decode, encode, is_ours, with_upstream
 from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
 from openneutron.pytorch.graph.program import Constants
-from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
-from openneutron.pytorch.lower.states import states_of
+from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal, states_of
 from openneutron.pytorch.lower.units import find_units
 from openneutron.pytorch.partition.compiled import (
     CompiledPartition,
     Interface,
+    Origins,
     all_compiled,
     graph_name,
     in_modules,
     layers_of,
+    origins_of,
     user_inputs,
 )
 from openneutron.pytorch.partition.gather import HANDOVER, Handover
-from openneutron.pytorch.partition.origins import Origins, origins_of
 
 core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
 """Operators that have no core ATen decomposition and stay whole, for ``EdgeCompileConfig``."""

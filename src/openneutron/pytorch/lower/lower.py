@@ -1,32 +1,41 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Edge dialect to graph: units to nodes, and a partition's inputs and outputs.
+"""Lower units of edge operators, and a partition's inputs, outputs and states, to a graph.
 
-The partitioner lowers the whole program to learn which units can be, and each partition as the backend will; the backend
-lowers the partition to compile it. It is this one function each time.
+The partitioner lowers the whole program to learn which units can be lowered, and each partition as the backend will; the backend
+lowers the partition to compile it. All three call the same function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 
-from openneutron.ir import DType, Graph, QuantParams, Tensor, per_tensor
+from openneutron import ops
+from openneutron.ir import DType, Graph, QuantParams, State, Tensor, per_tensor
 from openneutron.ir import Node as IrNode
+from openneutron.pytorch.graph.pointwise import is_pointwise_operator
 from openneutron.pytorch.graph.program import (
     ACTIVATIONS,
     CHANNELS_INNERMOST,
     CHANNELS_LAST,
     DTYPE_OF_TORCH,
     KEPT_FLOAT,
+    LEFT_FLOAT,
+    QUANTIZE_FIRST,
+    REWRITE,
+    STAYS_WHOLE,
     WITH_INTEGERS,
     Constants,
     Reject,
     Rejected,
     activation_params,
     is_channels_last,
+    is_decomposed,
     is_dequantize,
     is_exact,
     is_number,
@@ -34,18 +43,221 @@ from openneutron.pytorch.graph.program import (
     is_quantize,
     model_name,
     op_name,
+    overload_of,
     quant_params,
     quantized,
     shape_of,
+    short_name,
     stored_type,
+    written,
 )
-from openneutron.pytorch.lower.absent import no_rule, not_quantized
-from openneutron.pytorch.lower.states import StateNodes, lowered_state
 from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
 from openneutron.pytorch.operators.families import LOWER_RULES
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.results import Results, Value, lies_as, moves, plain
-from openneutron.pytorch.operators.rules.tables import Layout, objection
+from openneutron.pytorch.operators.rules.tables import COUNTED_AT_RUN_TIME, Layout, is_computed, objection
+
+QUANTIZER = "quantizer"
+"""``Reject.rule`` where only the quantizer keeps a node from the NPU."""
+
+LITERT_OF = {
+    "bmm": "batch_matmul",
+    "matmul": "batch_matmul",
+    "split_with_sizes": "split_v",
+    "stack": "pack",
+    "unbind": "unpack",
+    "index_select": "gather",
+    "embedding": "gather",
+    "flip": "reverse_v2",
+    "repeat": "tile",
+    "expand": "broadcast_to",
+    "amax": "reduce_max",
+    "amin": "reduce_min",
+    "upsample_bilinear2d": "resize_bilinear",
+    "upsample_nearest2d": "resize_nearest_neighbor",
+    "reflection_pad2d": "mirror_pad",
+}
+"""Rows of the operator table by what ATen calls them, where the names differ."""
+
+COMPUTED_WEIGHTS = Reject("its weights are computed at run time; they must be constant")
+
+_ORDERS = "it puts values in order, for which there is no kernel"
+_WITHOUT_ORDER = "argmax and max with a dimension, which have one, find the first of them."
+
+NO_KERNEL_PLANNED = {
+    **dict.fromkeys(("topk", "sort", "argsort", "kthvalue", "median", "mode"), Reject(_ORDERS, _WITHOUT_ORDER)),
+    **dict.fromkeys(("nonzero", "masked_select", "unique", "unique2"), COUNTED_AT_RUN_TIME),
+}
+"""The reasons for operators that no kernel is planned for."""
+
+
+def no_rule(node: Node) -> Reject:
+    """Return why an operator without a lowering rule stays on the CPU."""
+    name = short_name(node)
+    overload = overload_of(node)
+    if overload is None:
+        return Reject(f"'{name}' is control flow or no operator of a library; those run on the CPU")
+    if (against := objection(node)) is not None:
+        return against
+    base = name.rpartition(".")[2].strip("_").removesuffix("_copy")
+    if base in NO_KERNEL_PLANNED:
+        return NO_KERNEL_PLANNED[base]
+    if (whole := stays_whole(node)) is not None:
+        return whole
+    value = node.meta.get("val")
+    is_exact = isinstance(value, torch.Tensor) and not value.is_floating_point()
+    if is_pointwise_operator(overload) or is_exact:
+        return not_quantized(node)
+    row = ops.BY_NAME.get(LITERT_OF.get(base, base))
+    if row is not None and row.kernels and row.litert:
+        return Reject(
+            f"{name} is not connected for PyTorch yet; there is a kernel for it in .tflite files ({row.litert})"
+        )
+    return Reject(f"there is no kernel for {name}", REWRITE)
+
+
+def stays_whole(node: Node) -> Reject | None:
+    """Return why an operator that PyTorch can decompose, or one of its pieces, was quantized neither whole nor in
+    pieces."""
+    why = node.meta.get("custom", {}).get(STAYS_WHOLE)
+    return None if why is None else Reject(*why)
+
+
+def not_quantized(node: Node) -> Reject:
+    """Return why a node's operands are no int8 values, as far as the node itself tells."""
+    against = objection(node) or (_computed_weights(node) if op_name(node) == "aten.convolution.default" else None)
+    if against is not None:
+        return against
+    for source in (node, *node.all_input_nodes):
+        value = source.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            continue
+        which = "its result is" if source is node else f"its input '{source.name}' is"
+        if any(not isinstance(extent, int) for extent in value.shape):
+            shape = ", ".join(str(extent) if isinstance(extent, int) else "?" for extent in value.shape)
+            return Reject(
+                f"{which} of shape [{shape}]; every extent must be a fixed number", "Export without dynamic_shapes."
+            )
+        if value.dtype not in (torch.float32, torch.int8, torch.int16):
+            wider = value.is_floating_point()
+            hint = "Convert model and inputs with .float()." if wider else ""
+            return Reject(f"{which} {value.dtype}; what can be quantized is torch.float32", hint)
+    if (whole := stays_whole(node)) is not None:
+        return whole
+    subject = f"'{written(node)}', which it is a part of" if is_decomposed(node) else "it"
+    if left_float(node):
+        return Reject(f"the quantizer has no rule for {subject}", rule=QUANTIZER)
+    return Reject(f"{subject}{',' if is_decomposed(node) else ''} is not quantized", QUANTIZE_FIRST, QUANTIZER)
+
+
+def _computed_weights(node: Node) -> Reject | None:
+    """Object to a convolution whose weights are computed, or an input of the model."""
+    weight = node.args[1]
+    while isinstance(weight, Node) and (is_dequantize(weight) or is_quantize(weight)):
+        weight = weight.args[0]
+    return COMPUTED_WEIGHTS if isinstance(weight, Node) and is_computed(weight) else None
+
+
+def left_float(node: Node) -> bool:
+    """Return whether NeutronQuantizer saw the operator, or its origin, and did not quantize it."""
+    return bool(node.meta.get("custom", {}).get(LEFT_FLOAT))
+
+
+RULE = "states"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateNodes:
+    """A buffer that can be a state: its placeholder, the quantize nodes that read it, the quantize node of its new value, and the
+    dequantize node behind that, which the program's signature names."""
+
+    target: str
+    buffer: Node
+    reads: tuple[Node, ...]
+    update: Node
+    write: Node
+
+    @property
+    def outside(self) -> tuple[Node, ...]:
+        """Return the nodes that belong to no unit, and to the partition that has the state."""
+        return (*self.reads, self.write)
+
+    def is_within(self, nodes: Collection[Node]) -> bool:
+        """Return whether these nodes alone read and write the buffer."""
+        return self.update in nodes and all(user in nodes for read in self.reads for user in read.users)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class States:
+    """The buffers that a program changes: those that a partition can keep, and reasons for the others."""
+
+    found: tuple[StateNodes, ...] = ()
+    refused: tuple[tuple[Node, Reject], ...] = ()
+
+
+NO_STATES = States()
+
+
+def states_of(program: ExportedProgram, constants: Constants) -> States:
+    """Return the buffers that a program changes."""
+    signature = program.graph_signature
+    nodes = {node.name: node for node in program.graph_module.graph.nodes}
+    buffers = {target: name for name, target in signature.inputs_to_buffers.items()}
+    written = [str(item) for item in signature.buffers_to_mutate]
+    (results,) = program.graph_module.graph.output_node().args
+    assert isinstance(results, Sequence)
+    found: list[StateNodes] = []
+    refused: list[tuple[Node, Reject]] = []
+    for name, target in signature.buffers_to_mutate.items():
+        buffer, write = nodes[buffers[target]], nodes[name]
+        reason = _objection(buffer, write, constants)
+        if reason is None and (written.count(name) > 1 or list(results).count(write) > 1):
+            reason = "its new value is that of another buffer or a result too"
+        if reason is None:
+            assert isinstance(write.args[0], Node)
+            found.append(StateNodes(target, buffer, tuple(buffer.users), write.args[0], write))
+        else:
+            refused.append((buffer, Reject(reason, rule=RULE)))
+    return States(tuple(found), tuple(refused))
+
+
+def _objection(buffer: Node, write: Node, constants: Constants) -> str | None:
+    if not buffer.users or not all(map(is_quantize, buffer.users)):
+        return "its value is read without being quantized"
+    if not is_dequantize(write) or not isinstance(write.args[0], Node) or not is_quantize(write.args[0]):
+        return "its new value is not quantized"
+    try:
+        sides = [str(quant_params(node, constants)) for node in (*buffer.users, write, write.args[0])]
+    except ValueError as error:
+        return str(error)
+    if len(set(sides)) > 1:
+        return f"its value is read with {sides[0]} and its new value written with {sides[-1]}"
+    return None
+
+
+def lowered_state(state: StateNodes, context: Context, constants: Constants) -> State | None:
+    """Return the state of a graph; None where no node of the graph reads it. Its new value gets the layout of the old one.
+
+    Before the first run it is the buffer's value; zero bytes where that is not known yet.
+    """
+    read = state.reads[0]
+    if read not in context.inputs:
+        return None
+    held = context.inputs[read]
+    value = context.settled(context.values[state.update])
+    if not lies_as(value.shape, value.order, held.order):
+        value = Value(context.arranged(value, held.order), value.shape, held.order, value.shape)
+    here, wanted = context.tensors[value.tensor], context.tensors[held.tensor]
+    update = here.name
+    if here.shape != wanted.shape:
+        update = context.emit(
+            "reshape", (update,), wanted.shape, here.quant, f"{read.name}_next", here.dtype, new_shape=wanted.shape
+        )
+    first = constants.state(state.buffer)
+    if first is None:
+        return State(held.tensor, update)
+    stored = quantized(first, read, quant_params(read, constants)).transpose(held.order)
+    return State(held.tensor, update, np.ascontiguousarray(stored).reshape(wanted.shape))
 
 
 @dataclass(frozen=True, slots=True)

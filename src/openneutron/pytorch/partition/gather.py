@@ -27,9 +27,21 @@ from openneutron.pytorch.graph.program import (
     model_name,
     op_name,
 )
-from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not_quantized
-from openneutron.pytorch.lower.lower import Lowered, Lowering, PartitionTensor, Refusal, kept_float
-from openneutron.pytorch.lower.states import NO_STATES, RULE, StateNodes, States
+from openneutron.pytorch.lower.lower import (
+    NO_STATES,
+    QUANTIZER,
+    RULE,
+    Lowered,
+    Lowering,
+    PartitionTensor,
+    Refusal,
+    StateNodes,
+    States,
+    kept_float,
+    left_float,
+    no_rule,
+    not_quantized,
+)
 from openneutron.pytorch.lower.units import Groups, Unit, find_units
 from openneutron.pytorch.operators.families import LOWER_RULES
 from openneutron.pytorch.partition.delegation import OPTION, UNITS, matching

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -14,15 +15,16 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
+from torchao.quantization.pt2e.observer import ObserverBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
-from openneutron.device.cache import current
+from openneutron.device.cache import UNREADABLE, Digest, Store, code, current
 from openneutron.device.timings import step
 from openneutron.errors import InvalidOptionError, OpenNeutronError, warn
+from openneutron.pytorch.graph.digests import add_node, add_samples, add_tensor, bytes_of, is_known, machine
 from openneutron.pytorch.graph.program import arguments_of, quantized_dtype
 from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of
-from openneutron.pytorch.quantizer import cached_ranges
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.batch_norm import (
     BATCH_NORM,
@@ -31,11 +33,106 @@ from openneutron.pytorch.quantizer.passes.batch_norm import (
     FoldSimulatedBatchNorm,
     SimulateBatchNorm,
     constant_users,
+    fold_batch_norms,
     normalized,
 )
-from openneutron.pytorch.quantizer.passes.before_torchao import fold_batch_norms
 from openneutron.pytorch.quantizer.passes.constants import FoldConstants
 from openneutron.pytorch.source.exporting import FirstSamples, ModelInputs, first_line
+
+KIND = "ranges"
+LENGTH_BYTES = 8
+
+LIBRARIES = ("torch", "torchao", "numpy")
+
+KNOWN_OBSERVERS = ("openneutron", "torchao")
+"""The packages whose observers keep what they have seen in buffers."""
+
+
+def key_of(prepared: GraphModule, samples: Sequence[Any]) -> str | None:
+    """Return the hash of all that the ranges of a prepared module depend on; None where that is not known.
+
+    It is not known of operators of users, of random ones, of control flow, and of observers of users.
+    """
+    if not all(_is_known(node, prepared) for node in prepared.graph.nodes):
+        return None
+    digest = Digest(KIND, code(*LIBRARIES), machine())
+    for node in prepared.graph.nodes:
+        add_node(digest, node, prepared)
+        if node.op == "call_module":
+            digest.add(repr(list(_settings(prepared.get_submodule(str(node.target))))).encode())
+            for tensor in _buffers(prepared.get_submodule(str(node.target))).values():
+                add_tensor(digest, tensor)
+    add_samples(digest, samples)
+    return digest.hex()
+
+
+def _is_known(node: Node, prepared: GraphModule) -> bool:
+    if node.op != "call_module":
+        return is_known(node, prepared)
+    observer = prepared.get_submodule(str(node.target))
+    return isinstance(observer, ObserverBase) and type(observer).__module__.split(".")[0] in KNOWN_OBSERVERS
+
+
+def _settings(observer: nn.Module) -> Iterator[tuple[str, str]]:
+    """Yield the class of an observer and its settings, in words."""
+    yield "class", f"{type(observer).__module__}.{type(observer).__qualname__}"
+    for name, value in sorted(vars(observer).items()):
+        if isinstance(value, (bool, int, float, str, tuple, torch.dtype, torch.qscheme)):
+            yield name, repr(value)
+
+
+def _observers(prepared: GraphModule) -> dict[str, nn.Module]:
+    return {
+        str(node.target): prepared.get_submodule(str(node.target))
+        for node in prepared.graph.nodes
+        if node.op == "call_module"
+    }
+
+
+def _buffers(observer: nn.Module) -> dict[str, torch.Tensor]:
+    return dict(observer.named_buffers())
+
+
+def save(store: Store, key: str, prepared: GraphModule) -> None:
+    """Write what the observers of a calibrated module have seen."""
+    facts: list[dict[str, Any]] = []
+    blobs: list[bytes] = []
+    for target, observer in _observers(prepared).items():
+        for name, tensor in _buffers(observer).items():
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            facts.append({"observer": target, "name": name, "dtype": dtype, "shape": list(tensor.shape)})
+            blobs.append(bytes_of(tensor))
+    header = json.dumps(facts).encode()
+    store.put(KIND, key, b"".join((len(header).to_bytes(LENGTH_BYTES, "little"), header, *blobs)))
+
+
+def restore(store: Store, key: str, prepared: GraphModule) -> bool:
+    """Return whether the cache has the ranges of this calibration; the observers then are as they were at its end."""
+    data = store.get(KIND, key)
+    if data is None:
+        return False
+    observers = _observers(prepared)
+    wanted = {(target, name) for target, observer in observers.items() for name in _buffers(observer)}
+    start = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
+    try:
+        found: dict[tuple[str, str], torch.Tensor] = {}
+        for item in json.loads(data[LENGTH_BYTES:start]):
+            dtype = getattr(torch, item["dtype"])
+            size = torch.Size(item["shape"]).numel() * dtype.itemsize
+            tensor = (
+                torch.frombuffer(bytearray(data[start : start + size]), dtype=dtype)
+                if size
+                else torch.empty(0, dtype=dtype)
+            )
+            found[item["observer"], item["name"]] = tensor.reshape(item["shape"]).clone()
+            start += size
+    except UNREADABLE:
+        return False
+    if found.keys() != wanted:
+        return False
+    for (target, name), tensor in found.items():
+        setattr(observers[target], name, tensor)
+    return True
 
 
 def calibrate_and_quantize(
@@ -114,12 +211,12 @@ def calibrate_or_restore(
         return
     with step("Looking up the ranges"):
         samples = list(calibration_inputs)
-        key = cached_ranges.key_of(prepared, samples) if samples else None
-        if key is not None and cached_ranges.restore(store, key, prepared):
+        key = key_of(prepared, samples) if samples else None
+        if key is not None and restore(store, key, prepared):
             return
     calibrate(prepared, samples, after_sample)
     if key is not None:
-        cached_ranges.save(store, key, prepared)
+        save(store, key, prepared)
 
 
 def calibrate(

@@ -14,14 +14,10 @@ from openneutron.errors import InvalidOptionError
 from openneutron.options import FLOAT32, OPEN, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.calibrate import calibrate_or_restore
-from openneutron.pytorch.quantizer.corrections.biases import correct_bias
-from openneutron.pytorch.quantizer.corrections.layer_by_layer import layer_by_layer
-from openneutron.pytorch.quantizer.corrections.rounding import round_weights
-from openneutron.pytorch.quantizer.equalize import equalize
+from openneutron.pytorch.quantizer.improvements import correct_bias, equalize, layer_by_layer, round_weights
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
-from openneutron.pytorch.quantizer.passes.before_torchao import fold_batch_norms
-from openneutron.pytorch.quantizer.range_observers import OBSERVER
+from openneutron.pytorch.quantizer.observers import OBSERVER, HistogramRangeObserver
+from openneutron.pytorch.quantizer.passes.batch_norm import fold_batch_norms
 from openneutron.pytorch.quantizer.settings import USUAL, QuantizationConfig, Usual
 from openneutron.pytorch.source.exporting import FirstSamples, ModelInputs
 

@@ -35,13 +35,19 @@ from openneutron.pytorch.operators.annotations import (
 )
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import settings
-from openneutron.pytorch.quantizer.apart import split_layers
-from openneutron.pytorch.quantizer.heads import split_heads
+from openneutron.pytorch.quantizer.heads import split_heads, split_layers
 from openneutron.pytorch.quantizer.observers import fixed_parameters
-from openneutron.pytorch.quantizer.passes import before_torchao  # noqa: F401  (a user's prepare_pt2e)
+from openneutron.pytorch.quantizer.passes import batch_norm  # noqa: F401  (a user's prepare_pt2e)
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
-from openneutron.pytorch.quantizer.passes.kept_states import annotate_results, share_states
-from openneutron.pytorch.quantizer.positions import READERS, leave_positions_float
+from openneutron.pytorch.quantizer.precision import (
+    NOTHING_WIDE,
+    READERS,
+    WIDENING,
+    annotate_results,
+    find_wide_powers,
+    leave_positions_float,
+    share_states,
+)
 from openneutron.pytorch.quantizer.settings import Choice, Overrides, QuantizationConfig, Usual
 from openneutron.pytorch.quantizer.specs import (
     ChosenSpec,
@@ -73,7 +79,6 @@ from openneutron.pytorch.quantizer.specs import (
     whole_spec,
     wide_fixed_spec,
 )
-from openneutron.pytorch.quantizer.wide_powers import NOTHING_WIDE, WIDENING, find_wide_powers
 from openneutron.pytorch.source.exporting import FirstSamples
 
 __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]

@@ -9,9 +9,16 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
-from openneutron.pytorch.quantizer.passes.before_torchao import FIRST
-from openneutron.pytorch.quantizer.passes.cell_loops import CellLoops
+from openneutron.pytorch.quantizer.passes.arithmetic import (
+    ComputedGains,
+    JoinFactors,
+    LogarithmsOfPowers,
+    SignedSizes,
+    WholeNumbers,
+    WrittenNorms,
+)
+from openneutron.pytorch.quantizer.passes.attention import BooleanMasks, WrittenAttention
+from openneutron.pytorch.quantizer.passes.batch_norm import FIRST, FoldBatchNorm
 from openneutron.pytorch.quantizer.passes.constants import DropUnitFactors, FoldConstants, ScalarsToTensors, SumsToMeans
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.exported_forms import (
@@ -23,19 +30,12 @@ from openneutron.pytorch.quantizer.passes.exported_forms import (
     MakeFunctional,
     PlainCasts,
     PlainMoves,
+    Recompose,
     StatedConversions,
 )
-from openneutron.pytorch.quantizer.passes.factors import JoinFactors
-from openneutron.pytorch.quantizer.passes.joins import PutsToJoins, SlicesOfJoins
 from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills, ProductsToLinear, SplitProjections
-from openneutron.pytorch.quantizer.passes.masks import BooleanMasks
-from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
-from openneutron.pytorch.quantizer.passes.norms import ComputedGains, WrittenNorms
-from openneutron.pytorch.quantizer.passes.powers import LogarithmsOfPowers, SignedSizes
-from openneutron.pytorch.quantizer.passes.recompose import Recompose
-from openneutron.pytorch.quantizer.passes.recurrent import WholeLayers
-from openneutron.pytorch.quantizer.passes.whole_numbers import WholeNumbers
-from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
+from openneutron.pytorch.quantizer.passes.recurrent import CellLoops, WholeLayers
+from openneutron.pytorch.quantizer.passes.slices import MergeSlices, PutsToJoins, SlicesOfJoins
 
 AtenPass = Callable[[GraphModule], PassResult | None]
 """A function that changes a graph module, in place or not. A pass of ours is a frozen dataclass."""

@@ -22,22 +22,22 @@ from torch import nn
 
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.source.models.decoder import TextDecoder, random_text
-from openneutron.pytorch.source.models.mobilenets import MobileNetV1, MobileNetV2, MobileNetV3
-from openneutron.pytorch.source.models.recurrent import (
-    CRNN,
-    KeywordSpotter,
-    NoiseSuppressor,
-    StreamingKeywordSpotter,
-    WakeWord,
-)
 from openneutron.pytorch.source.models.small import (
+    CRNN,
     DSCNN,
     TCN,
     Autoencoder,
     CifarNet,
+    KeywordSpotter,
+    MobileNetV1,
+    MobileNetV2,
+    MobileNetV3,
+    NoiseSuppressor,
     ResNet8,
     SpeechEnhancement,
+    StreamingKeywordSpotter,
     UNet,
+    WakeWord,
     transformer_encoder,
 )
 

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Values that int8 does not resolve: states and powers are int16, positions for an operator on the CPU stay float."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import torch
+from torch.fx import GraphModule, Node
+from torchao.quantization.pt2e.quantizer import (
+    FixedQParamsQuantizationSpec,
+    QuantizationAnnotation,
+    SharedQuantizationSpec,
+)
+from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
+
+from openneutron.ops.normalization import MOST_NORMALIZED
+from openneutron.pytorch.graph.pointwise import Region, find_regions, is_pointwise, jumps
+from openneutron.pytorch.graph.program import STAYS_WHOLE, short_name
+from openneutron.pytorch.graph.rewriting import constant_of, results_of
+from openneutron.pytorch.operators.annotations import MOVES, Kept, argument
+from openneutron.pytorch.quantizer.specs import Place, fixed_spec, is_float, owner_of, root_spec, spec_at
+
+
+def annotate_results(node: Node, kept: Kept) -> None:
+    """Give the results of a call that keeps a state their quantization. The first result that is read has the call's quantization, the
+    other results share it, and the state is int16."""
+    annotation = node.meta[Q_ANNOTATION_KEY]
+    output, annotation.output_qspec = annotation.output_qspec, None
+    wide = fixed_spec(kept.scale(node), 0, torch.int16) if output is not None else None
+    state, first = argument(node, kept.argument), kept.beside(node)
+    if isinstance(state, Node):
+        annotation.input_qspec_map[state] = wide
+    shared = output if output is None or isinstance(output, SharedQuantizationSpec) else SharedQuantizationSpec(first)
+    for place, results in results_of(node).items():
+        for result in results:
+            spec = wide if place == kept.result else output if result is first else shared
+            result.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, spec, _annotated=True)
+
+
+def share_states(model: GraphModule) -> None:
+    """Give the old and the new value of each buffer that the model changes one quantization, so that it can be kept as int8.
+
+    Where operators fix two different quantizations, both values keep their own.
+    """
+    order = {node: place for place, node in enumerate(model.graph.nodes)}
+    for write in model.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        state, source = write.args[:2]
+        if not isinstance(state, Node) or state.op != "get_attr" or not isinstance(source, Node):
+            continue
+        value: Place = source if spec_at((source, write)) is None else (source, write)
+        # In the order of the graph: torchao recurses without end where a read shares a spec that shares that of another read.
+        users = sorted(state.users, key=order.__getitem__)
+        reads: list[tuple[Node, Node]] = [(state, user) for user in users if spec_at((state, user)) is not None]
+        if reads and root_spec(source)[1] is None and Q_ANNOTATION_KEY not in write.meta:
+            write.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(
+                {value: SharedQuantizationSpec(reads[0])}, _annotated=True
+            )
+        for read in reads:
+            _join(read, value, order)
+
+
+def _join(one: Place, other: Place, order: Mapping[Node, int]) -> None:
+    """Give two places one spec. A shared spec refers to an earlier place of the graph."""
+    (first, spec), (second, other_spec) = sorted(
+        (root_spec(one), root_spec(other)), key=lambda each: order[owner_of(each[0])]
+    )
+    if first == second or spec is None or other_spec is None:
+        return
+    if not isinstance(other_spec, FixedQParamsQuantizationSpec):
+        _set_spec(second, SharedQuantizationSpec(first))
+    elif not isinstance(spec, FixedQParamsQuantizationSpec):
+        _set_spec(first, other_spec)
+
+
+def _set_spec(place: Place, spec: QuantizationSpecBase) -> None:
+    annotation = owner_of(place).meta[Q_ANNOTATION_KEY]
+    if isinstance(place, Node):
+        annotation.output_qspec = spec
+    else:
+        annotation.input_qspec_map[place[0]] = spec
+
+
+READERS = {
+    "aten.grid_sampler.default": 1,
+    "aten.grid_sampler_2d.default": 1,
+    "aten.grid_sampler_3d.default": 1,
+    "torchvision.deform_conv2d.default": 2,
+    "torchvision.roi_align.default": 1,
+    "torchvision.roi_pool.default": 1,
+}
+"""Operators that stay on the CPU, and the argument that holds positions: a step of int8 would be a part of a pixel or several."""
+
+MOST_COORDINATES = 4
+"""Products and sums over at most this many elements, such as those of an affine map, belong to the arithmetic of positions."""
+
+_PRODUCTS = ("aten.matmul.default", "aten.bmm.default", "aten.mm.default", "aten.linear.default")
+_SUMS = ("aten.sum.dim_IntList", "aten.mean.dim")
+
+
+def leave_positions_float(module: GraphModule, constants: Set[Node]) -> Set[Node]:
+    """Return the nodes that compute nothing but such positions, back to the layer that the positions come from.
+
+    Their reason for the CPU is noted.
+    """
+    found: dict[Node, Node] = {}
+    for node in reversed(module.graph.nodes):
+        if node.op != "call_function" or node in constants or not is_float(node) or not node.users:
+            continue
+        readers = [_reader(user, node, found) for user in node.users]
+        first = readers[0]
+        if first is None or None in readers or not _is_arithmetic(node):
+            continue
+        found[node] = first
+        why = (f"it computes positions for {short_name(first)} on the CPU, for which int8 has too few steps", "")
+        node.meta["custom"] = {**node.meta.get("custom", {}), STAYS_WHOLE: why}
+    return found.keys()
+
+
+def _reader(user: Node, node: Node, found: dict[Node, Node]) -> Node | None:
+    """Return the operator that a user reads positions for; None where it reads something else."""
+    if user in found:
+        return found[user]
+    place = READERS.get(str(user.target))
+    return user if place is not None and argument(user, place) is node and user.args.count(node) == 1 else None
+
+
+def _is_arithmetic(node: Node) -> bool:
+    if is_pointwise(node) or str(node.target).removeprefix("aten.") in MOVES:
+        return True
+    if str(node.target) not in (*_PRODUCTS, *_SUMS) or not isinstance(node.args[0], Node):
+        return False
+    data, value = node.args[0].meta["val"], node.meta["val"]
+    count = data.shape[-1] if str(node.target) in _PRODUCTS else data.numel() // max(value.numel(), 1)
+    return bool(count <= MOST_COORDINATES)
+
+
+_aten = torch.ops.aten
+
+_POWERS = (_aten.pow.Tensor_Scalar, _aten.pow.Tensor_Tensor)
+
+_ROOTS = (
+    _aten.sqrt.default,
+    _aten.rsqrt.default,
+    _aten.log.default,
+    _aten.log2.default,
+    _aten.log10.default,
+)
+WIDENING = frozenset((*_ROOTS, *_POWERS))
+"""Operators of which a model without any has nothing to widen."""
+
+_MEANS_AND_SUMS = (
+    _aten.mean.dim,
+    _aten.mean.default,
+    _aten.sum.dim_IntList,
+    _aten.sum.default,
+    _aten.avg_pool2d.default,
+    _aten.add.Tensor,
+)
+
+MOST_TERMS = MOST_NORMALIZED
+"""Sums of more powers stay int8, as those of normalizations that are taken apart: what rounding adds to each averages out."""
+
+
+@dataclass(frozen=True, slots=True)
+class WidePowers:
+    """The nodes that are int16, those of them that add up powers for a root or a logarithm, and the results of the latter, which are
+    int8."""
+
+    nodes: Set[Node] = frozenset()
+    sums: Set[Node] = frozenset()
+    ends: Set[Node] = frozenset()
+
+    def rescales(self, node: Node) -> bool:
+        """Return whether a sum of powers has a scale of its own, as the average pool of a few values usually has not."""
+        return node in self.sums and node.target in _MEANS_AND_SUMS
+
+
+NOTHING_WIDE = WidePowers()
+
+
+def find_wide_powers(
+    module: GraphModule, nodes: Sequence[Node], runs_inside: Callable[[Node], Node | None]
+) -> WidePowers:
+    """Return the powers, their sums, and the pointwise functions behind a sum that take its root or logarithm.
+
+    nodes: the nodes that may be quantized, in order. runs_inside: as in ``find_regions``.
+    """
+
+    def number(item: object) -> float | None:
+        known = constant_of(module, item)
+        if known is not None and known.numel() == 1:
+            return float(known)
+        return float(item) if isinstance(item, (int, float)) else None
+
+    def exponent(node: Node) -> float | None:
+        return number(node.args[1]) if node.target in _POWERS else None
+
+    def is_power(node: Node) -> bool:
+        is_product = node.target is _aten.mul.Tensor and node.args[0] is node.args[1]
+        return is_product or node.target is _aten.square.default or (exponent(node) or 0.0) > 1
+
+    def is_root(node: Node) -> bool:
+        return node.target in _ROOTS or 0 < abs(exponent(node) or 1.0) < 1
+
+    found: set[Node] = set()
+    sums: set[Node] = set()
+    ends: set[Node] = set()
+    free = set(nodes)
+    regions = find_regions(nodes, lambda node: number(node) is not None, runs_inside)
+    by_end = {region.end: region for region in regions}
+    for region in regions:
+        if any(map(is_root, region.nodes)) and not any(map(jumps, region.nodes)):
+            behind = _powers_behind(region.root, free, by_end, is_power)
+            if behind is not None and not any(_is_result(node) or jumps(node) for node in behind.nodes):
+                found |= {*region.nodes, *behind.nodes}
+                sums |= behind.sums
+                ends.add(region.end)
+    return WidePowers(found, sums, ends)
+
+
+def _is_result(node: Node) -> bool:
+    return any(user.op == "output" for user in node.users)
+
+
+def _powers_behind(
+    source: Node, free: Set[Node], by_end: dict[Node, Region], is_power: Callable[[Node], bool]
+) -> WidePowers | None:
+    """Return the nodes from a sum, or what moves its values, back to the powers that it adds; None for other values."""
+    is_move = str(source.target).removeprefix("aten.") in MOVES
+    if source not in free or not (is_move or source.target in _MEANS_AND_SUMS):
+        return None
+    nodes, sums = {source}, {source}
+    data = source.all_input_nodes[0]
+    if data.meta["val"].numel() > MOST_TERMS * source.meta["val"].numel():
+        return None
+    terms = source.all_input_nodes if source.target is _aten.add.Tensor else source.all_input_nodes[:1]
+    for term in terms:
+        region = by_end.get(term)
+        if region is not None and any(is_power(node) for node in region.nodes):
+            nodes |= set(region.nodes)
+            continue
+        behind = _powers_behind(term, free, by_end, is_power)
+        if behind is None:
+            return None
+        nodes |= behind.nodes
+        sums |= behind.sums
+    return WidePowers(nodes, sums) if len(nodes) > 1 else None
