@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Make the edits that a how-to page shows, in a copy of the sources.
+
+An edit is a block of code whose title is a path of the repository. A block for a file that does not exist is the file. Any other block is
+inserted at the place that the paragraph in front of it names: "at the end of the file", or "at the end of `NAME`", a tuple of that name.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+_EDIT = re.compile(
+    r"(?P<paragraph>(?:^[^\n]+\n)+)\n(?:<!-- run: no -->\n)?^```\w+ title=\"(?P<path>[^\"]+)\"\n(?P<code>.*?)^```\n",
+    re.DOTALL | re.MULTILINE,
+)
+_PLACE = re.compile(r"at the end of (?:`(?P<name>\w+)`|the file)")
+
+
+def copied_sources(folder: Path) -> Path:
+    """Return a folder with the package and the runtime, without the compiled library."""
+    unneeded = shutil.ignore_patterns("__pycache__", "*.so", "*.new")
+    for name in ("src/openneutron", "runtime"):
+        shutil.copytree(ROOT / name, folder / name, ignore=unneeded)
+    return folder
+
+
+def edited_by(page: Path, folder: Path) -> list[str]:
+    """Make the edits of a page below a folder, and return the paths of the edited files."""
+    paths = []
+    for edit in _EDIT.finditer(page.read_text()):
+        path = folder / edit["path"]
+        if path.exists():
+            place = _PLACE.search(edit["paragraph"].replace("\n", " "))
+            assert place, f"{page.name}: no place for the edit of {edit['path']}"
+            path.write_text(_inserted(path.read_text(), edit["code"], place["name"]))
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(edit["code"])
+        paths.append(edit["path"])
+    return paths
+
+
+def _inserted(text: str, code: str, name: str | None) -> str:
+    """Return a module's text with code at the end of a tuple, or of the module."""
+    if name is None:
+        return f"{text}\n\n{code}"
+    start = text.index(f"\n{name} = ")
+    end = text.index("\n)\n", start) + 1
+    return text[:end] + code + text[end:]

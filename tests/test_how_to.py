@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The how-to pages for those who extend the project: their edits, made in a copy of the sources, work as they are shown."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.objects import compiled
+from tests.support.page_edits import ROOT, copied_sources, edited_by
+
+PAGES = ROOT / "docs" / "how-to"
+
+_KERNELS_SOURCES = """
+import sys
+from pathlib import Path
+from openneutron import __version__
+from openneutron.device.runtime_sources import sources_of
+from openneutron.isa.kernel_selection import KernelSelection
+
+kernel, selection = sys.argv[1:]
+Path(selection).write_text(KernelSelection(__version__, (kernel,)).text())
+print(*(name for name in sources_of([kernel]) if name.endswith(".c") and not name.startswith("ports/")), sep="\\n")
+"""
+
+_COMPARE = """
+import sys
+from pathlib import Path
+import numpy as np
+from openneutron import litert
+from openneutron.compiler import compile_graph
+from openneutron.ir import DType, Graph, Node, Tensor, per_tensor
+from tests.support import oracle
+
+quant = per_tensor(0.1, 3)
+shapes = {"a": (1, 3, 5, 70), "b": (1, 3, 5, 1), "c": (1, 3, 5, 70)}
+tensors = {name: Tensor(name, shape, DType.INT8, quant) for name, shape in shapes.items()}
+graph = Graph("g", tensors, (Node(sys.argv[1], ("a", "b"), ("c",)),), ("a", "b"), ("c",))
+random = np.random.default_rng(0)
+inputs = [random.integers(-128, 128, shapes[name], np.int8) for name in graph.inputs]
+Path("model.tflite").write_bytes(litert.write(graph))
+result = compile_graph(litert.read(Path("model.tflite")).graph, oracle.TARGET)
+(simulated,), (reference,) = oracle.simulated_outputs(result, inputs), oracle.reference_outputs(graph, inputs)
+assert simulated.tobytes() == reference.tobytes()
+print(*sorted({call.kernel for call in result.schedule.calls}))
+"""
+
+
+def _python(folder: Path, *arguments: str) -> str:
+    """Run Python with the package of a folder, and return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_an_operator_with_a_kernel_takes_four_files_and_is_equal_to_litert(tmp_path: Path) -> None:
+    """`make generate` and `make lib` of the page are the header alone, and the library with the new kernel alone."""
+    folder = copied_sources(tmp_path / "copy")
+    edited = edited_by(PAGES / "add-an-operator.md", folder)
+    assert len(edited) == len(set(edited)) == 4
+    runtime = folder / "runtime"
+    _python(folder, "-m", "openneutron.isa.c_header", "runtime")
+    selection = tmp_path / "selection.c"
+    sources = _python(folder, "-c", _KERNELS_SOURCES, "bitwise_xor_s8", str(selection)).split()
+    paths = [*(runtime / name for name in sources), *sorted((runtime / "ports" / "host").glob("*.c")), selection]
+    includes = [f"-I{runtime / name}" for name in ("include", "kernels", "driver")]
+    flags = ["-std=gnu11", "-O1", "-fPIC", "-Wall", "-Wextra", "-Wconversion", "-Werror", *includes]
+    objects = compiled(tmp_path, "gcc", flags, paths)
+    library = folder / "src" / "openneutron" / "device" / "simulator" / "libneutron.so"
+    subprocess.run(["gcc", "-shared", "-o", library, *objects, "-lpthread"], check=True)
+    assert _python(folder, "-c", _COMPARE, "bitwise_xor") == "bitwise_xor_s8\n"
