@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from openneutron.features.report import supported_ops
 from openneutron.isa import c_header
 from openneutron.isa import document as microcode_page
 from scripts import (
@@ -17,6 +16,7 @@ from scripts import (
     json_schema,
     options_page,
     pictures,
+    supported_ops_page,
     targets_page,
 )
 
@@ -26,7 +26,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "runtime/include/neutron_isa.h": c_header.header_text,
     "runtime/kernels/kernels.def": c_header.kernels_def_text,
     "docs/microcode.md": microcode_page.text,
-    "docs/supported-ops.md": supported_ops.text,
+    "docs/supported-ops.md": supported_ops_page.text,
     "docs/options.md": options_page.text,
     "docs/targets.md": targets_page.text,
     "docs/reference/commands.md": commands_page.text,

@@ -214,7 +214,7 @@ COMPARED_SCALE = 0.5
 """The larger scale of what is multiplied before it is compared; LiteRT takes scales below 1."""
 
 
-@lowers("aten.argmax.default", "aten.argmin.default", layout=Layout.OWN, exact=True)
+@lowers("aten.argmax.default", "aten.argmin.default", layout=Layout.OWN, exact=True, emits=("arg_max", "arg_min"))
 def position(node: Node, context: Context) -> Value | Reject:
     """int64, as PyTorch has it; of several equal values the first."""
     given = arguments_of(node)
@@ -447,8 +447,14 @@ def _saturated(
     return Value(context.reshaped(name, here.shape), value.shape, value.order, value.base)
 
 
-for _name in _COMPARISONS:
-    lowers(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", exact=True)(_comparison(_name))
+_BESIDE_COMPARISONS = (
+    "equal", "not_equal", "less", "greater_equal", "mul", "slice", "bitcast", "lookup", "reduce_all", "reduce_any", "select_v2",
+)  # fmt: skip
+"""The operators by which integers of several bytes and quotients are compared."""
+
+for _name, (_op, _) in _COMPARISONS.items():
+    _emitted = (_op, *(other for other in _BESIDE_COMPARISONS if other != _op))
+    lowers(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", exact=True, emits=_emitted)(_comparison(_name))
 
 
 def _reals(quant: QuantParams, dtype: DType) -> np.ndarray:
@@ -529,17 +535,17 @@ def _logical(op: str) -> Callable[[Node, Context], Value | Reject]:
 
 for _name, _op in _LOGICAL.items():
     _form = "Tensor" if _name.startswith("bitwise") and not _name.endswith("not") else "default"
-    lowers(f"aten.{_name}.{_form}", exact=True)(_logical(_op))
+    lowers(f"aten.{_name}.{_form}", exact=True, emits=(_op,))(_logical(_op))
 
 
-@lowers("aten.where.self")
+@lowers("aten.where.self", emits=("lookup", "select_v2"))
 def where(node: Node, context: Context) -> Value | Reject:
     given, quant = arguments_of(node), context.result_quant(node)
     a, b = (_at_scale(context, context.value(given[name]), quant) for name in ("self", "other"))
     return broadcasting(node, context, "select_v2", (_truth(context, given["condition"]), a, b), quant)
 
 
-@lowers("aten.masked_fill.Scalar", preserve=always, moves=True)
+@lowers("aten.masked_fill.Scalar", preserve=always, moves=True, emits=("lookup", "select_v2"))
 def masked_fill(node: Node, context: Context) -> Value | Reject:
     """The number saturates at the result's range."""
     given, quant = arguments_of(node), context.result_quant(node)

@@ -278,7 +278,13 @@ def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], val
     return context.emit("padv2", (source, paddings, filler), shape, here.quant, f"{source}_padded")
 
 
-@lowers("aten.conv1d.default", "aten.conv2d.default", fuses=True, layout=Layout.NHWC)
+@lowers(
+    "aten.conv1d.default",
+    "aten.conv2d.default",
+    fuses=True,
+    layout=Layout.NHWC,
+    emits=("conv_2d", "depthwise_conv_2d", "pad", "padv2"),
+)
 def convolution(node: Node, context: Context) -> Value | Reject:
     given, shape = arguments_of(node), with_row(shape_of(node))
     data, weight, window = _operands(context, given, shape_of(node))
@@ -369,13 +375,24 @@ def _bias_quant(weight: QuantParams, data: QuantParams) -> QuantParams:
     return per_tensor(weight.scale * data.scale, 0)
 
 
-@lowers("aten.convolution.default", fuses=True, layout=Layout.NHWC)
+@lowers(
+    "aten.convolution.default",
+    fuses=True,
+    layout=Layout.NHWC,
+    emits=("conv_2d", "depthwise_conv_2d", "transpose_conv", "pad", "padv2", "slice"),
+)
 def any_convolution(node: Node, context: Context) -> Value | Reject:
     """ExecuTorch gives every convolution this form. The quantizer decomposes those in three dimensions before."""
     return (conv_transpose if arguments_of(node)["transposed"] else convolution)(node, context)
 
 
-@lowers("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", fuses=True, layout=Layout.NHWC)
+@lowers(
+    "aten.conv_transpose1d.default",
+    "aten.conv_transpose2d.input",
+    fuses=True,
+    layout=Layout.NHWC,
+    emits=("transpose_conv", "slice"),
+)
 def conv_transpose(node: Node, context: Context) -> Value | Reject:
     """TRANSPOSE_CONV, with a SLICE behind it where PyTorch's padding leaves out what neither SAME nor VALID does."""
     given, shape = arguments_of(node), with_row(shape_of(node))

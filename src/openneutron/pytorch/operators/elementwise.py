@@ -244,26 +244,31 @@ def function(op: str) -> Callable[[Node, Context], Value | Reject]:
     return rule
 
 
-lowers("aten.sigmoid.default")(function("logistic"))
-lowers("aten.tanh.default")(function("tanh"))
-lowers("aten.abs.default")(function("abs"))
-lowers("aten.exp.default")(function("exp"))
-lowers("aten.log.default")(function("log"))
-lowers("aten.hardswish.default", preserve=always)(function("hard_swish"))
+lowers("aten.sigmoid.default", emits=("logistic",))(function("logistic"))
+lowers("aten.tanh.default", emits=("tanh",))(function("tanh"))
+lowers("aten.abs.default", emits=("abs",))(function("abs"))
+lowers("aten.exp.default", emits=("exp",))(function("exp"))
+lowers("aten.log.default", emits=("log",))(function("log"))
+lowers("aten.hardswish.default", preserve=always, emits=("hard_swish",))(function("hard_swish"))
 
 
-@lowers("aten.gelu.default", preserve=always)
+@lowers("aten.gelu.default", preserve=always, emits=("gelu",))
 def gelu(node: Node, context: Context) -> Value | Reject:
     return one_to_one(node, context, "gelu", approximate=arguments_of(node)["approximate"] == "tanh")
 
 
-@lowers("aten.leaky_relu.default")
+@lowers("aten.leaky_relu.default", emits=("leaky_relu",))
 def leaky_relu(node: Node, context: Context) -> Value | Reject:
     return one_to_one(node, context, "leaky_relu", alpha=float(arguments_of(node)["negative_slope"]))
 
 
 @lowers(
-    "aten.relu.default", "aten.relu6.default", "aten.hardtanh.default", "aten.clamp.default", "aten.clamp_min.default"
+    "aten.relu.default",
+    "aten.relu6.default",
+    "aten.hardtanh.default",
+    "aten.clamp.default",
+    "aten.clamp_min.default",
+    emits=("relu", "relu6", "relu_n1_to_1", "relu_0_to_1"),
 )
 def clamp(node: Node, context: Context) -> Value | Reject:
     quant, bounds = context.result_quant(node), clamp_bounds(node)
@@ -291,9 +296,9 @@ def _two(op: str, **wide: Any) -> Callable[[Node, Context], Value | Reject]:
     return rule
 
 
-lowers("aten.add.Tensor", fuses=True)(_two("add", pot_scale_int16=False))
-lowers("aten.sub.Tensor", fuses=True)(_two("sub", pot_scale_int16=False))
-lowers("aten.mul.Tensor", fuses=True)(_two("mul"))
+lowers("aten.add.Tensor", fuses=True, emits=("add",))(_two("add", pot_scale_int16=False))
+lowers("aten.sub.Tensor", fuses=True, emits=("sub",))(_two("sub", pot_scale_int16=False))
+lowers("aten.mul.Tensor", fuses=True, emits=("mul",))(_two("mul"))
 
 
 ROUNDS = Reject(
@@ -317,7 +322,7 @@ def rounded_quotient(node: Node, context: Context) -> Value | Reject:
     return ROUNDS
 
 
-@lowers("aten.prelu.default", preserve=always)
+@lowers("aten.prelu.default", preserve=always, emits=("prelu",))
 def prelu(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     data, slopes = context.value(given["self"]), context.value(given["weight"])
@@ -382,5 +387,7 @@ def _wide(node: Node, context: Context, source: str, quant: QuantParams) -> str:
     return context.emit("add", (apart, top), shape, quant, node.name, activation="NONE")
 
 
-lowers("aten._softmax.default", "aten.softmax.int")(_along("softmax", _fine))
-lowers("aten._log_softmax.default", "aten.log_softmax.int")(_along("log_softmax", _wide))
+lowers("aten._softmax.default", "aten.softmax.int", emits=("softmax", "softmax_rescaled"))(_along("softmax", _fine))
+lowers("aten._log_softmax.default", "aten.log_softmax.int", emits=("reduce_max", "log_softmax", "add", "sub"))(
+    _along("log_softmax", _wide)
+)

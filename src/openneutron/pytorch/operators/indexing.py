@@ -258,14 +258,14 @@ def _largest(rows: Tensor, inside: Tensor) -> Tensor:
     return _aten.where.self(filled, _aten.amax.default(candidates, [1]), torch.zeros((), dtype=rows.dtype))
 
 
-@lowers("aten.embedding.default", moves=True, layout=Layout.OWN)
+@lowers("aten.embedding.default", moves=True, layout=Layout.OWN, emits=("slice", "gather"))
 def embedding(node: Node, context: Context) -> Value | Reject:
     """An index that names no row ends the run with an error."""
     given = arguments_of(node)
     return _taken(node, context, context.value(given["weight"]), 0, given["indices"])
 
 
-@lowers("aten.index_select.default", moves=True)
+@lowers("aten.index_select.default", moves=True, emits=("slice", "gather"))
 def index_select(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     data = context.value(given["self"])
@@ -274,7 +274,7 @@ def index_select(node: Node, context: Context) -> Value | Reject:
     return _taken(node, context, data, given["dim"] % len(data.shape), given["index"])
 
 
-@lowers("aten.index.Tensor", moves=True, layout=Layout.OWN)
+@lowers("aten.index.Tensor", moves=True, layout=Layout.OWN, emits=("slice", "gather"))
 def index(node: Node, context: Context) -> Value | Reject:
     """Indices below 0 count from the end. Of several index tensors, for neighbouring dimensions, all but the last are constant."""
     given = arguments_of(node)
@@ -332,7 +332,7 @@ def _taken_by_several(node: Node, context: Context, places: list[int], which: Se
     return _gathered(node, context, data, operands, 1, 1, plain_order)
 
 
-@lowers("aten.gather.default", moves=True, layout=Layout.OWN)
+@lowers("aten.gather.default", moves=True, layout=Layout.OWN, emits=("gather",))
 def gather(node: Node, context: Context) -> Value | Reject:
     """LiteRT's GATHER takes indices of its own for each batch: the dimension goes last, all others are batches."""
     given = arguments_of(node)

@@ -174,7 +174,9 @@ def _spread(x: Tensor, term: list[str], order: list[str]) -> Tensor:
     return x.reshape([next(places) if label in term else 1 for label in order])
 
 
-@lowers("aten.linear.default", fuses=True, preserve=always, layout=Layout.OWN)
+@lowers(
+    "aten.linear.default", fuses=True, preserve=always, layout=Layout.OWN, emits=("fully_connected", "batch_matmul")
+)
 def linear(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     weight = context.value(given["weight"])
@@ -183,7 +185,7 @@ def linear(node: Node, context: Context) -> Value | Reject:
     return _linear(node, context, given["input"], weight, given["bias"])
 
 
-@lowers("aten.addmm.default", fuses=True, layout=Layout.OWN)
+@lowers("aten.addmm.default", fuses=True, layout=Layout.OWN, emits=("fully_connected",))
 def addmm(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     if given["alpha"] != 1 or given["beta"] != 1:
@@ -191,7 +193,7 @@ def addmm(node: Node, context: Context) -> Value | Reject:
     return _linear(node, context, given["mat1"], _transposed_weight(context, given["mat2"]), given["self"])
 
 
-@lowers("aten.mm.default", fuses=True, layout=Layout.OWN)
+@lowers("aten.mm.default", fuses=True, layout=Layout.OWN, emits=("fully_connected", "batch_matmul"))
 def mm(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     if context.is_constant(context.value(given["mat2"])):
@@ -199,7 +201,7 @@ def mm(node: Node, context: Context) -> Value | Reject:
     return _product(node, context, context.value(given["self"]), context.value(given["mat2"]))
 
 
-@lowers("aten.matmul.default", preserve=always, layout=Layout.OWN)
+@lowers("aten.matmul.default", preserve=always, layout=Layout.OWN, emits=("batch_matmul",))
 def matmul(node: Node, context: Context) -> Value | Reject:
     """A vector on the left is one row, a vector on the right one column."""
     a, b = (context.value(item) for item in node.args)
@@ -210,7 +212,7 @@ def matmul(node: Node, context: Context) -> Value | Reject:
     return _product(node, context, a, b)
 
 
-lowers("aten.bmm.default", layout=Layout.OWN)(matmul)
+lowers("aten.bmm.default", layout=Layout.OWN, emits=("batch_matmul",))(matmul)
 
 
 def _product(node: Node, context: Context, a: Value, b: Value, weight_turned: bool = False) -> Value | Reject:

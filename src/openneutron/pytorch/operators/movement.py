@@ -188,6 +188,18 @@ def nothing(node: Node, context: Context) -> Value | Reject:
     "dim_order_ops._to_dim_order_copy.default",
     moves=True,
     renames=True,
+    emits=(
+        "lookup",
+        "concatenation",
+        "slice",
+        "cast",
+        "bitcast",
+        "equal",
+        "not_equal",
+        "select_v2",
+        "reduce_any",
+        "reduce_all",
+    ),
 )
 def copy(node: Node, context: Context) -> Value | Reject:
     source = node.args[0]
@@ -296,7 +308,7 @@ def permute(node: Node, context: Context) -> Value | Reject:
     return _moved(node, context, permuted(value, tuple(dims)))
 
 
-@lowers("aten.slice.Tensor", "aten.slice_copy.Tensor", moves=True)
+@lowers("aten.slice.Tensor", "aten.slice_copy.Tensor", moves=True, emits=("slice", "strided_slice"))
 def slice_of(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     value = context.value(given["self"])
@@ -307,7 +319,7 @@ def slice_of(node: Node, context: Context) -> Value | Reject:
     return _moved(node, context, _sliced(node, context, value, dim, start, end, given["step"]))
 
 
-@lowers("aten.select.int", "aten.select_copy.int", moves=True)
+@lowers("aten.select.int", "aten.select_copy.int", moves=True, emits=("slice", "strided_slice"))
 def select(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     value = context.value(given["self"])
@@ -362,7 +374,7 @@ _SLICED_AXES = 5
 """Axes that LiteRT's SLICE and STRIDED_SLICE know."""
 
 
-@lowers("aten.flip.default", moves=True)
+@lowers("aten.flip.default", moves=True, emits=("reverse_v2",))
 def flip(node: Node, context: Context) -> Value | Reject:
     value = context.settled(context.value(node.args[0]))
     dims = {dim % len(value.shape) for dim in arguments_of(node)["dims"]}
@@ -381,7 +393,7 @@ def flip(node: Node, context: Context) -> Value | Reject:
     return _moved(node, context, Value(name, value.shape, value.order, value.shape))
 
 
-@lowers("aten.expand.default", "aten.expand_copy.default", "aten.repeat.default", moves=True)
+@lowers("aten.expand.default", "aten.expand_copy.default", "aten.repeat.default", moves=True, emits=("tile",))
 def repeat(node: Node, context: Context) -> Value | Reject:
     shape = shape_of(node)
     value = context.value(node.args[0])
@@ -414,7 +426,7 @@ def _repeats(shape: Shape, wanted: Shape) -> list[tuple[int, int, int, int]]:
     return runs
 
 
-@lowers("aten.cat.default", moves=True)
+@lowers("aten.cat.default", moves=True, emits=("concatenation",))
 def cat(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     shape, quant = shape_of(node), context.result_quant(node)

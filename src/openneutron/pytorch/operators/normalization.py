@@ -129,12 +129,12 @@ def _per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tenso
     return F.conv2d(image, weight, bias, groups=channels).reshape(x.shape)
 
 
-@lowers("aten.layer_norm.default", preserve=always, layout=Layout.OWN)
+@lowers("aten.layer_norm.default", preserve=always, layout=Layout.OWN, emits=("layer_norm",))
 def layer_norm(node: Node, context: Context) -> Value | Reject:
     return _lines(node, context, True)
 
 
-@lowers("aten.rms_norm.default", preserve=always, layout=Layout.OWN)
+@lowers("aten.rms_norm.default", preserve=always, layout=Layout.OWN, emits=("layer_norm",))
 def rms_norm(node: Node, context: Context) -> Value | Reject:
     return _lines(node, context, False)
 
@@ -160,7 +160,7 @@ def _lines(node: Node, context: Context, centred: bool) -> Value:
     return Value(context.reshaped(name, stored), shape, order, shape)
 
 
-@lowers("aten.group_norm.default", preserve=always, layout=Layout.NHWC)
+@lowers("aten.group_norm.default", preserve=always, layout=Layout.NHWC, emits=("group_norm",))
 def group_norm(node: Node, context: Context) -> Value | Reject:
     """Rows and columns of the image are the dimensions behind the channels, in any order."""
     given, shape = arguments_of(node), shape_of(node)

@@ -33,6 +33,7 @@ def _amounts(flat: list[int], rank: int) -> Amounts:
     "aten.constant_pad_nd.default",
     moves=True,
     preserve=lambda node: arguments_of(node).get("mode", "constant") != "constant",
+    emits=("pad", "padv2", "slice", "gather", "mirror_pad"),
 )
 def padding(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
@@ -46,6 +47,7 @@ def padding(node: Node, context: Context) -> Value | Reject:
     *(f"aten.{mode}_pad{n}d.default" for mode in ("reflection", "replication") for n in (1, 2, 3)),
     moves=True,
     preserve=lambda _: True,
+    emits=("pad", "padv2", "slice", "gather", "mirror_pad"),
 )
 def repeated_padding(node: Node, context: Context) -> Value | Reject:
     mode = "reflect" if "reflection" in op_name(node) else "replicate"

@@ -404,6 +404,7 @@ def _image_shape(shape: Shape) -> Shape:
     moves=True,
     layout=Layout.NHWC,
     against=indices_used,
+    emits=("max_pool_2d", "pad", "padv2", "slice", "gather"),
 )
 def max_pool(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
@@ -455,6 +456,7 @@ def _side_by_side(node: Node, context: Context, source: str, window: Window, res
     "aten.adaptive_avg_pool2d.default",
     "aten._adaptive_avg_pool2d.default",
     layout=Layout.NHWC,
+    emits=("depthwise_conv_2d", "fully_connected", "batch_matmul", "average_pool_2d", "mean", "pad", "padv2"),
 )
 def average(node: Node, context: Context) -> Value | Reject:
     data, shape = context.value(arguments_of(node)["self"]), shape_of(node)

@@ -255,13 +255,18 @@ def _constants(context: Context, nodes: Any) -> list[str]:
     return [context.arranged(value, tuple(range(len(value.shape)))) for value in values]
 
 
-@lowers(f"{layers.NAMESPACE}.lstm.default", preserve=always, layout=Layout.OWN)
+@lowers(f"{layers.NAMESPACE}.lstm.default", preserve=always, layout=Layout.OWN, emits=("unidirectional_sequence_lstm",))
 def lstm(node: Node, context: Context) -> Value | Reject:
     quant = context.result_quant(node)
     return plain(_lstm(node, context, shape_of(node), quant, None, None), shape_of(node))
 
 
-@lowers(f"{layers.NAMESPACE}.lstm_states.default", preserve=always, layout=Layout.OWN)
+@lowers(
+    f"{layers.NAMESPACE}.lstm_states.default",
+    preserve=always,
+    layout=Layout.OWN,
+    emits=("unidirectional_sequence_lstm",),
+)
 def lstm_states(node: Node, context: Context) -> Value | Reject:
     # The results are the values of the getitem nodes behind the call.
     given, results = arguments_of(node), results_of(node)
@@ -379,12 +384,12 @@ def _gated(op: str, node: Node, context: Context, hidden_biases: Any, **attrs: A
     return plain(context.emit(op, operands, shape, quant, node.name, dtype, **attrs), shape)
 
 
-@lowers(f"{layers.NAMESPACE}.gru.default", preserve=always, layout=Layout.OWN)
+@lowers(f"{layers.NAMESPACE}.gru.default", preserve=always, layout=Layout.OWN, emits=("gru",))
 def gru(node: Node, context: Context) -> Value | Reject:
     return _gated("gru", node, context, arguments_of(node)["hidden_biases"])
 
 
-@lowers(f"{layers.NAMESPACE}.rnn.default", preserve=always, layout=Layout.OWN)
+@lowers(f"{layers.NAMESPACE}.rnn.default", preserve=always, layout=Layout.OWN, emits=("rnn",))
 def rnn(node: Node, context: Context) -> Value | Reject:
     activation = "RELU" if arguments_of(node)["relu"] else "TANH"
     return _gated("rnn", node, context, (), activation=activation)

@@ -122,13 +122,13 @@ def distances(x1: Tensor, x2: Tensor, p: float, **_: object) -> Tensor | Keep:
     return norms
 
 
-@lowers("aten.mean.default", "aten.mean.dim", layout=Layout.OWN)
+@lowers("aten.mean.default", "aten.mean.dim", layout=Layout.OWN, emits=("mean",))
 def mean(node: Node, context: Context) -> Value | Reject:
     data, dims, kept = _reduced(node, context)
     return context.viewed(mean_over(node, context, data, dims, kept), shape_of(node))
 
 
-@lowers("aten.sum.default", "aten.sum.dim_IntList", layout=Layout.OWN)
+@lowers("aten.sum.default", "aten.sum.dim_IntList", layout=Layout.OWN, emits=("mean", "mul"))
 def total(node: Node, context: Context) -> Value | Reject:
     """A sum of n values is n times their mean. The mean is stored in steps of 1/n of the sum's scale, so the product with n
     changes only the scale, not the bytes. (LiteRT 2.3.0's reference SUM takes int8 for uint8.)"""
@@ -178,10 +178,10 @@ def _extremum(op: str) -> Callable[[Node, Context], Value | Reject]:
 
 
 for _op in ("maximum", "minimum"):
-    lowers(f"aten.{_op}.default", moves=True)(_extremum(_op))
+    lowers(f"aten.{_op}.default", moves=True, emits=(_op,))(_extremum(_op))
 
 
-@lowers("aten.amax.default", "aten.amin.default", moves=True, layout=Layout.OWN)
+@lowers("aten.amax.default", "aten.amin.default", moves=True, layout=Layout.OWN, emits=("reduce_max", "reduce_min"))
 def extreme(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     value = context.settled(context.value(given["self"]))

@@ -124,6 +124,7 @@ def _whole(node: Node) -> Any:
     moves=True,
     preserve=always,
     layout=Layout.NHWC,
+    emits=("slice", "gather", "resize_nearest_neighbor"),
 )
 def nearest(node: Node, context: Context) -> Value | Reject:
     given, shape = arguments_of(node), shape_of(node)
@@ -154,6 +155,7 @@ def nearest(node: Node, context: Context) -> Value | Reject:
     "aten._upsample_bicubic2d_aa.vec",
     preserve=always,
     layout=Layout.NHWC,
+    emits=("fully_connected", "batch_matmul", "resize_bilinear"),
 )
 def interpolate(node: Node, context: Context) -> Value | Reject:
     given, shape = arguments_of(node), shape_of(node)

@@ -49,6 +49,7 @@ class LowerRule:
     exact: its result may be integers or booleans.
     renames: the result holds the values of the first operand in the same order.
     fuses: a clamp behind it can run inside. preserve: whether ExecuTorch, which would take this call apart, is asked not to.
+    emits: the rows of the operator table, by name, whose operators the rule may add, beside those that arrange its operands.
     against: gives a reason against a call that follows from the call itself, whatever the quantization of its operands is.
     """
 
@@ -60,6 +61,7 @@ class LowerRule:
     exact: bool = False
     renames: bool = False
     against: Callable[[Node], Reject | None] | None = None
+    emits: tuple[str, ...] = ()
 
 
 LOWER_RULES: dict[str, LowerRule] = {}
@@ -74,13 +76,14 @@ def lowers(
     exact: bool = False,
     renames: bool = False,
     against: Callable[[Node], Reject | None] | None = None,
+    emits: tuple[str, ...] = (),
 ) -> Callable[[Rule], Rule]:
     """Register a rule for these operators (``aten.convolution.default``)."""
 
     def register(rule: Rule) -> Rule:
         for target in targets:
             assert target not in LOWER_RULES, f"two lowering rules for {target}"
-            LOWER_RULES[target] = LowerRule(rule, moves, fuses, preserve, layout, exact, renames, against)
+            LOWER_RULES[target] = LowerRule(rule, moves, fuses, preserve, layout, exact, renames, against, emits)
         return rule
 
     return register
