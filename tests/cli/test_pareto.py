@@ -87,7 +87,7 @@ def test_memory_is_rounded_up() -> None:
     points = [
         BudgetPoint(kib, size, size, ms, ms, 0, 0, ms) for kib, size, ms in ((4, 4096, 4), (5, 4100, 3), (12, 12288, 1))
     ]
-    lines = plain(pareto_table("net", points)).splitlines()[1:]
+    lines = plain(pareto_table(points)).splitlines()
     assert [line.split()[:5] for line in lines] == [
         ["--sram-budget", "SRAM", "latency", "times", "the"],
         ["4", "4.0", "KiB", "4.00", "ms"],
@@ -98,4 +98,4 @@ def test_memory_is_rounded_up() -> None:
 
 def test_a_latency_without_operators_on_the_cpu_is_a_lower_bound() -> None:
     points = [BudgetPoint(4, 4096, 4096, 1, 1, 0, 0, 1.0, host_operators_not_modelled=1)]
-    assert "at least 1.00 ms" in plain(pareto_table("net", points))
+    assert "at least 1.00 ms" in plain(pareto_table(points))

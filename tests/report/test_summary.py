@@ -14,8 +14,8 @@ from openneutron.compiler import CompileOptions
 from openneutron.device.mixed import compile_file
 from openneutron.errors import BudgetError
 from openneutron.features.report import Summary, of_compiled_file
-from openneutron.features.report.fitted import short_name
 from openneutron.features.report.latency import latency_text
+from openneutron.features.report.table import short_name
 from openneutron.features.report.text import calls_table, memory_table, on_cpu_table, plain, summary_rows
 from openneutron.features.report.units import count_text, duration_text, size_text
 from openneutron.features.sweep.shown import sweep_table

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from openneutron.cli import output
 from openneutron.cli.ending import PART_MISSING
 from openneutron.device.third_party import EXTRAS
 from openneutron.errors import OpenNeutronError
+from openneutron.features.report.table import Column, Table
 from openneutron.options import Progress
 
 LOAD_DELEGATE = "from openneutron.pytorch.run.delegate import load; print(load())"
@@ -82,14 +82,16 @@ def doctor(
 
 
 def _findings(checks: list[Check]) -> RenderableType:
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("", no_wrap=True)
-    table.add_column("what", style="cyan", no_wrap=True)
-    table.add_column("found", overflow="fold")
-    table.add_column("wanted", overflow="fold")
-    for check in checks:
-        word, style = WORDS[check.state]
-        table.add_row(Text(word, style=style), check.what, check.found, check.wanted)
+    words = [Text(*WORDS[check.state]) for check in checks]
+    table = Table(
+        (
+            Column("", words),
+            Column("what", [check.what for check in checks], style="cyan"),
+            Column("found", [check.found for check in checks], wraps=True),
+            Column("wanted", [check.wanted for check in checks], wraps=True),
+        ),
+        gap=4,
+    )
     parts: list[RenderableType] = [table, ""]
     to_do = [check for check in checks if check.to_do]
     for check in to_do:

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from openneutron import targets
 from openneutron.cli import output
-from openneutron.features.report.fitted import Column, FittedTable
+from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import plural
 from openneutron.targets import Number, Target
 from openneutron.targets.target import Words
@@ -37,20 +36,21 @@ def show_targets(
 
 
 def _all(shown: list[Target]) -> Group:
-    columns = [
+    columns = (
+        Column("target", [target.name for target in shown], names=True),
         Column("chip", [target.title for target in shown], goes=1, style="cyan"),
         Column("class", [target.family for target in shown], goes=2),
         Column("activations", [str(target.npu.data_types) for target in shown], goes=3),
-        Column("MAC/cycle", [f"{target.macs_per_cycle:,}" for target in shown], justify="right"),
-        Column("clock", [str(target.clock) for target in shown], justify="right"),
-        Column("memory", [str(target.sram) for target in shown], justify="right"),
+        right("MAC/cycle", [target.macs_per_cycle for target in shown]),
+        right("clock", [str(target.clock) for target in shown]),
+        right("memory", [str(target.sram) for target in shown]),
         Column("assumed facts", [target.assumption.partition(" facts")[0] for target in shown], goes=4),
-    ]
+    )
     lines = [f"Not compiled for: {target.name} {target.obstacle}" for target in shown if target.obstacle is not None]
     lines.append(
         "`openneutron targets NAME` shows the facts about a chip with their sources, of several chips their differences."
     )
-    return Group(FittedTable("target", [target.name for target in shown], columns), "", *lines)
+    return Group(Table(columns), "", *lines)
 
 
 def _side_by_side(shown: list[Target]) -> Group:
@@ -58,13 +58,11 @@ def _side_by_side(shown: list[Target]) -> Group:
     facts = [{place: str(fact) for place, _, fact in target.facts()} for target in shown]
     places = list(dict.fromkeys(place for each in facts for place in each))
     different = [place for place in places if len({each.get(place) for each in facts}) > 1]
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("fact", style="cyan", overflow="fold")
-    for target in shown:
-        table.add_column(target.name, overflow="fold")
-    table.add_row("class", *(target.family for target in shown))
-    for place in different:
-        table.add_row(place, *(each.get(place, "") for each in facts))
+    columns = [
+        Column(target.name, [target.family, *(each.get(place, "") for place in different)], wraps=True)
+        for target, each in zip(shown, facts, strict=True)
+    ]
+    table = Table((Column("fact", ["class", *different], style="cyan", wraps=True), *columns))
     return Group(
         table,
         "",
@@ -73,14 +71,10 @@ def _side_by_side(shown: list[Target]) -> Group:
 
 
 def _one(target: Target) -> Group:
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for heading in ("fact", "value", "meaning", "source"):
-        named = heading == "fact"
-        table.add_column(heading, style="cyan" if named else None, no_wrap=named, overflow="fold")
-    for place, entry, fact in target.facts():
-        table.add_row(place, str(fact), entry.doc, fact.source)
-    for name, limit in target.limits:
-        table.add_row(f"limits.{name}", str(limit), "limit of NXP's converter", limit.source)
+    rows = [(place, str(fact), entry.doc, fact.source) for place, entry, fact in target.facts()]
+    rows += [(f"limits.{name}", str(limit), "limit of NXP's converter", limit.source) for name, limit in target.limits]
+    wide = (Column(heading, wraps=True) for heading in ("value", "meaning", "source"))
+    table = Table.of_rows((Column("fact", style="cyan"), *wide), rows, gap=4)
     lines = [
         Text.assemble((target.name, "bold"), f"  {target.title}, {target.family}, generation {target.hw_version}"),
         Text(f"Host core {target.host.core}; {_port(target)}"),

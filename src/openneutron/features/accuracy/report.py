@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
+
+from openneutron.features.report.table import Table, right
 
 WIDTH = 200
 """The columns of the report as text."""
@@ -139,13 +140,8 @@ def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> Rendera
         f"{report.model}: {_db(report.result_db)} dB at its results, int8 on {report.target} against {real}, {count}",
         "bold",
     )
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    headings = ("layer", "noise", "result dB", "local dB", "all dB", "saturated", "range", "seen", "worst channel")
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number in (0, 6, 7, 8) else "right", no_wrap=True)
-    for layer in report.layers[:shown]:
-        worst = layer.worst_channel
-        table.add_row(
+    rows = [
+        (
             layer.name if layer.on_npu else f"{layer.name} (CPU)",
             _percent(layer.noise_share),
             _db(layer.result_db),
@@ -154,8 +150,14 @@ def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> Rendera
             _percent(layer.saturated),
             _range(layer.calibrated),
             _range(layer.seen),
-            "" if worst is None else f"{worst.channel} ({100 * worst.noise_share:.0f}% of the noise)",
+            ""
+            if (worst := layer.worst_channel) is None
+            else f"{worst.channel} ({100 * worst.noise_share:.0f}% of the noise)",
         )
+        for layer in report.layers[:shown]
+    ]
+    numbers = map(right, ("noise", "result dB", "local dB", "all dB", "saturated"))
+    table = Table.of_rows(("layer", *numbers, "range", "seen", "worst channel"), rows)
     parts: list[RenderableType] = [title]
     if report.metric is not None:
         real, npu = (
@@ -249,9 +251,7 @@ def repair_table(report: RepairReport) -> RenderableType:
     reached = "reached" if report.is_reached else "not reached"
     measures = f"with these measures {report.after_db:.1f} dB" if report.chosen else "without a measure"
     title = f"{report.model}: {report.before_db:.1f} dB, {measures}; target {report.target_db:g} dB {reached}"
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for number, heading in enumerate(("measure", "gain", "dB", "time", "SRAM", "CPU MACs")):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    rows = []
     for item in report.chosen:
         cost = item.cost
         costs = ("0", "0", "0")
@@ -262,7 +262,8 @@ def repair_table(report: RepairReport) -> RenderableType:
                 f"{size_text(abs(cost.sram_bytes - report.before.sram_bytes))}",
                 f"{cost.cpu_macs - report.before.cpu_macs:+,}",
             )
-        table.add_row(item.measure, f"{item.after_db - item.before_db:+.1f} dB", f"{item.after_db:.1f}", *costs)
+        rows.append((item.measure, f"{item.after_db - item.before_db:+.1f} dB", f"{item.after_db:.1f}", *costs))
+    table = Table.of_rows(("measure", *map(right, ("gain", "dB", "time", "SRAM", "CPU MACs"))), rows)
     before, after = report.before, report.after
     whole = (
         f"Costs of the whole: {before.milliseconds:.3f} ms to {after.milliseconds:.3f} ms, {size_text(before.sram_bytes)} to "

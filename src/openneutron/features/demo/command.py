@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
 from openneutron.cli import output
 from openneutron.device import files
 from openneutron.device.third_party import needs_demo, suppressed
+from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.text import summary_table
 
 if TYPE_CHECKING:
@@ -79,17 +79,15 @@ def _head(outcome: Outcome) -> Text:
     )
 
 
-def _accuracy(outcome: Outcome) -> RenderableType:
+def _accuracy(outcome: Outcome) -> Table:
     """Return a table with a row for each way of running the network."""
-    table = Table.grid(padding=(0, 3))
-    table.add_column(style="cyan")
-    table.add_column(justify="right")
-    table.add_column(no_wrap=True)
     tested = len(outcome.data.test)
-    for where, correct in outcome.correct().items():
-        table.add_row(where, Text(f"{100 * correct / tested:.2f} %", "bold"), f"{correct} of {tested} test images")
-    table.add_row("", "", f"{outcome.alike()} of {tested} with the same class on NPU and CPU")
-    return table
+    rows = [
+        (where, f"{100 * correct / tested:.2f} %", f"{correct} of {tested} test images")
+        for where, correct in outcome.correct().items()
+    ]
+    rows.append(("", "", f"{outcome.alike()} of {tested} with the same class on NPU and CPU"))
+    return Table.of_rows((Column(style="cyan"), right("", style="bold"), Column()), rows, gap=3, has_headings=False)
 
 
 def _next_steps(outcome: Outcome, folder: Path) -> Text:

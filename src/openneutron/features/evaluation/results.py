@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from openneutron.features.evaluation.records import Record
 from openneutron.features.evaluation.sides import TITLES
+from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import duration_text, plural
 
 WORST = 5
@@ -232,53 +232,42 @@ def sqnr_text(pair: PairResult) -> str:
 
 
 def _sides(evaluation: Evaluation) -> Table:
-    with_metric, with_right = evaluation.metric is not None, any(item.right is not None for item in evaluation.sides)
-    table = _table("side")
-    if with_metric:
-        table.add_column(str(evaluation.metric), justify="right", style="bold", no_wrap=True)
-    if with_right:
-        table.add_column("right", justify="right", no_wrap=True)
-    table.add_column("a sample, this computer", justify="right", no_wrap=True)
-    for item in evaluation.sides:
-        cells = [TITLES[item.side]]
-        if with_metric:
-            cells.append(metric_text(item))
-        if with_right:
-            cells.append(f"{item.right} of {evaluation.samples}")
-        table.add_row(*cells, duration_text(1e3 * item.seconds / evaluation.samples))
-    return table
+    count, sides = evaluation.samples, evaluation.sides
+    with_metric, with_right = evaluation.metric is not None, any(item.right is not None for item in sides)
+    columns = (
+        Column("side", [TITLES[item.side] for item in sides], style="cyan", wraps=True),
+        right(str(evaluation.metric), [metric_text(item) for item in sides], style="bold", is_shown=with_metric),
+        right("right", [f"{item.right} of {count}" for item in sides], is_shown=with_right),
+        right("a sample, this computer", [duration_text(1e3 * item.seconds / count) for item in sides]),
+    )
+    return Table(columns)
 
 
 def _pairs(evaluation: Evaluation) -> Table:
-    table = _table("compared")
-    with_agreement = any(pair.agreeing is not None for pair in evaluation.pairs)
-    for heading in (*(["same class"] if with_agreement else []), "same bytes", "SQNR"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for pair in evaluation.pairs:
-        one, other = (TITLES[side] for side in pair.sides)
-        agreeing = [f"{pair.agreeing} of {evaluation.samples}"] if pair.agreeing is not None else []
-        if with_agreement and not agreeing:
-            agreeing = [""]
-        table.add_row(f"{one}, {other}", *agreeing, f"{pair.identical} of {evaluation.samples}", sqnr_text(pair))
-    return table
+    count, pairs = evaluation.samples, evaluation.pairs
+    agreeing = ["" if pair.agreeing is None else f"{pair.agreeing} of {count}" for pair in pairs]
+    names = [", ".join(TITLES[side] for side in pair.sides) for pair in pairs]
+    columns = (
+        Column("compared", names, style="cyan", wraps=True),
+        right("same class", agreeing, is_shown=any(agreeing)),
+        right("same bytes", [f"{pair.identical} of {count}" for pair in pairs]),
+        right("SQNR", [sqnr_text(pair) for pair in pairs]),
+    )
+    return Table(columns)
 
 
 def _worst(evaluation: Evaluation) -> Table:
-    table = _table("worst classes")
-    table.add_column("samples", justify="right")
-    for side in evaluation.sides:
-        table.add_column(f"right, {side.side}", justify="right", no_wrap=True)
-    table.add_column(f"taken for, {evaluation.sides[-1].side}", overflow="fold")
-    for item in evaluation.worst:
-        table.add_row(item.name, str(item.samples), *map(str, item.right), _taken(item))
-    return table
+    sides = [f"right, {side.side}" for side in evaluation.sides]
+    last = f"taken for, {evaluation.sides[-1].side}"
+    columns = (
+        Column("worst classes", style="cyan", wraps=True),
+        *map(right, ("samples", *sides)),
+        Column(last, wraps=True),
+    )
+    return Table.of_rows(
+        columns, [(item.name, str(item.samples), *map(str, item.right), _taken(item)) for item in evaluation.worst]
+    )
 
 
 def _taken(item: ClassResult) -> str:
     return ", ".join(f"{name} ({count})" for name, count in item.taken_for)
-
-
-def _table(first: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(first, style="cyan", overflow="fold")
-    return table

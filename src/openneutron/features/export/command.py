@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from openneutron.cli import output
 from openneutron.features.export import PORTS, Bundle, export_bundle
 from openneutron.features.export.readme import Port
+from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import size_text
 from openneutron.options import DataOptions
 
@@ -86,11 +86,8 @@ def _notes(bundle: Bundle) -> Iterator[str]:
 
 
 def _summary(bundle: Bundle, port: Port) -> Group:
-    table = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
-    table.add_column(style="cyan")
-    table.add_column(justify="right")
-    for name, size in bundle.memory.items():
-        table.add_row(WORDS[name], f"{size:,} bytes")
+    rows = [(WORDS[name], f"{size:,} bytes") for name, size in bundle.memory.items()]
+    table = Table.of_rows((Column(style="cyan"), right("")), rows, gap=4, has_headings=False)
     return Group(
         Text.assemble((str(bundle.folder), "bold"), f": {len(bundle.files)} files{port.words}"),
         table,

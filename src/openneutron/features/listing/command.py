@@ -18,7 +18,7 @@ from openneutron.cli.model_source import given_file
 from openneutron.device import files, pte
 from openneutron.device.converter import kernel_selections
 from openneutron.errors import InvalidProgramError
-from openneutron.features.report.fitted import facts
+from openneutron.features.report.table import facts
 from openneutron.isa import Program, decode, listing, payload
 from openneutron.isa.kernel_selection import called_kernels
 from openneutron.isa.rows import FORMAT_VERSION, MAGIC

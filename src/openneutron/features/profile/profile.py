@@ -14,8 +14,8 @@ from rich.text import Text
 from openneutron.compiler.cost.host import HostOperator
 from openneutron.errors import InvalidProgramError
 from openneutron.features.profile.timeline import Kind, Slice, overlap_cycles, timeline
-from openneutron.features.report.fitted import Column, FittedTable, facts
 from openneutron.features.report.latency import Latency, latency_text, parts_text
+from openneutron.features.report.table import Column, Table, facts, right
 from openneutron.features.report.units import duration_text, plural, size_text
 from openneutron.isa import Program, decode
 from openneutron.isa.facts import facts_of
@@ -283,15 +283,15 @@ def profile_table(profile: Profile, by: str) -> RenderableType:
         Text.assemble((profile.file, "bold"), f"  for {profile.target.name} ({profile.target.title})"),
         facts(_totals(profile)),
         "",
-        FittedTable(by, [row.name for row in rows], _columns(profile, rows, by)),
+        Table((Column(by, [row.name for row in rows], names=True), *_columns(profile, rows, by))),
     ]
     if profile.on_cpu:
-        columns = [
-            Column("calls", [f"{item.calls:g}" for item in profile.on_cpu], justify="right"),
-            Column("this computer", [duration_text(item.time / 1e6) for item in profile.on_cpu], justify="right"),
-        ]
-        names = [item.operator for item in profile.on_cpu]
-        parts += ["", FittedTable("on the CPU", names, columns)]
+        columns = (
+            Column("on the CPU", [item.operator for item in profile.on_cpu], names=True),
+            right("calls", [item.calls for item in profile.on_cpu], text="{:g}".format),
+            right("this computer", [item.time / 1e6 for item in profile.on_cpu], text=duration_text),
+        )
+        parts += ["", Table(columns)]
     return Group(*parts)
 
 
@@ -331,13 +331,13 @@ def _columns(profile: Profile, rows: Sequence[Row], by: str) -> list[Column]:
         shown.append(Column("source", [row.lines[0] if row.lines else "" for row in rows], goes=2))
     if any(row.time is not None for row in rows):
         heading = "simulator" if profile.unit == HOST else f"device {profile.unit}"
-        shown.append(Column(heading, [_time_text(profile.unit, row.time) for row in rows], justify="right"))
+        shown.append(right(heading, [_time_text(profile.unit, row.time) for row in rows]))
     return [
         *shown,
-        Column("NPU cycles", [f"{row.cycles:,}" for row in rows], justify="right"),
-        Column("share", [f"{100 * row.cycles / total:.1f} %" for row in rows], goes=1, justify="right"),
-        Column("calls", [f"{row.calls:,}" for row in rows], goes=3, justify="right"),
-        Column("bytes", [size_text(row.bytes) for row in rows], goes=4, justify="right"),
+        right("NPU cycles", [row.cycles for row in rows]),
+        right("share", [f"{100 * row.cycles / total:.1f} %" for row in rows], goes=1),
+        right("calls", [row.calls for row in rows], goes=3),
+        right("bytes", [row.bytes for row in rows], goes=4, text=size_text),
     ]
 
 

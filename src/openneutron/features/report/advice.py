@@ -7,14 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from openneutron.compiler.search.pareto import front, thinned
 from openneutron.errors import BudgetError
 from openneutron.features.report.latency import modelled_text
 from openneutron.features.report.summary import Summary
+from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import duration_text, size_text
 from openneutron.options import ARENA, CALLER, CompileOptions
 
@@ -49,31 +46,40 @@ def worthwhile(points: Sequence[BudgetPoint]) -> tuple[BudgetPoint, ...]:
     return tuple(thinned(front(points)))
 
 
-def pareto_table(title: str, points: Sequence[BudgetPoint]) -> RenderableType:
+def pareto_table(points: Sequence[BudgetPoint]) -> Table:
     """Return a row for each point: the budget, the SRAM of a run, the latency with its parts, and a bar as long as the latency
     against the slowest. Memory is rounded up, so that none seems to fit a budget that it does not."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
     with_weights = any(point.total_sram_bytes != point.sram_bytes for point in points)
-    parts = {"NPU": "npu_cycles", "copies": "copy_cycles", "host": "host_cycles"}
-    parts = {name: key for name, key in parts.items() if any(getattr(point, key) for point in points)}
-    parts = parts if len(parts) > 1 else {}
-    weights = ["with weights"] if with_weights else []
-    for heading in ("--sram-budget", "SRAM", *weights, "latency", *parts, "times the fastest"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    cycles = {"NPU": "npu_cycles", "copies": "copy_cycles", "host": "host_cycles"}
+    parts = {name: [getattr(point, key) for point in points] for name, key in cycles.items()}
+    used = sum(map(any, parts.values()))
     slowest, fastest = max(point.cycles for point in points), min(point.cycles for point in points)
-    for point in points:
-        shares = [point.milliseconds * getattr(point, key) / point.cycles for key in parts.values()]
-        table.add_row(
-            str(point.sram_budget_kib),
-            _rounded_up(point.sram_bytes),
-            *([_rounded_up(point.total_sram_bytes)] if with_weights else []),
-            modelled_text(point.milliseconds, point.host_operators_not_modelled),
-            *map(duration_text, shares),
-            f"{point.cycles / fastest:.2f}",
-            "#" * max(1, round(BAR_WIDTH * point.cycles / slowest)),
+
+    def of(name: str) -> list[Any]:
+        return [getattr(point, name) for point in points]
+
+    def shown(name: str) -> list[str]:
+        shares = zip(points, parts[name], strict=True)
+        return [duration_text(point.milliseconds * part / point.cycles) for point, part in shares]
+
+    latencies = [modelled_text(point.milliseconds, point.host_operators_not_modelled) for point in points]
+    return Table(
+        (
+            right("--sram-budget", of("sram_budget_kib"), key="sram_budget_kib", text=str),
+            right("SRAM", of("sram_bytes"), key="sram_bytes", text=_rounded_up),
+            right(
+                "with weights", of("total_sram_bytes"), key="total_sram_bytes", text=_rounded_up, is_shown=with_weights
+            ),
+            right("latency", latencies),
+            *(right(name, shown(name), is_shown=used > 1 and any(part)) for name, part in parts.items()),
+            right("times the fastest", [point.cycles / fastest for point in points], text="{:.2f}".format),
+            Column("", ["#" * max(1, round(BAR_WIDTH * point.cycles / slowest)) for point in points]),
+            Column("cycles", of("cycles"), key="modelled_cycles", is_shown=False),
+            *(Column(name, part, key=cycles[name], is_shown=False) for name, part in parts.items()),
+            Column("ms", of("milliseconds"), key="modelled_ms", is_shown=False),
+            Column("", of("host_operators_not_modelled"), key="host_operators_not_modelled", is_shown=False),
         )
-    return Group(Text(title, "bold"), table)
+    )
 
 
 def _rounded_up(size: int) -> str:

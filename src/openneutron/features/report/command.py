@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
 from rich.text import Text
 
 from openneutron.cli import output
@@ -164,27 +165,14 @@ def show_pareto(
     title = f"{source}{constants}: SRAM against modelled latency on {asked.target.name}"
     if plot is not None:
         files.write({plot: _picture(title, points, plot.suffix)})
-    rows = [
-        {
-            "sram_bytes": point.sram_bytes,
-            "total_sram_bytes": point.total_sram_bytes,
-            "sram_budget_kib": point.sram_budget_kib,
-            "modelled_cycles": point.cycles,
-            "npu_cycles": point.npu_cycles,
-            "copy_cycles": point.copy_cycles,
-            "host_cycles": point.host_cycles,
-            "host_operators_not_modelled": point.host_operators_not_modelled,
-            "modelled_ms": point.milliseconds,
-        }
-        for point in points
-    ]
+    table = pareto_table(points)
     facts = {
         "model": str(source),
         "target": asked.target.name,
         "prefetch_constants": asked.options.prefetch_constants,
         "io_place": model.compile_options.place,
     }
-    output.show(pareto_table(title, points), "pareto", facts | {"points": rows}, as_json)
+    output.show(Group(Text(title, "bold"), table), "pareto", facts | {"points": table.to_json()}, as_json)
 
 
 def _picture(title: str, points: Sequence[BudgetPoint], suffix: str) -> bytes:

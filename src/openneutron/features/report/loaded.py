@@ -13,8 +13,8 @@ from rich.text import Text
 from openneutron import targets
 from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.cost.host import HostKind, HostOperator
-from openneutron.features.report.fitted import facts
 from openneutron.features.report.latency import Latency, latency_text, parts_text, weights_fit
+from openneutron.features.report.table import facts
 from openneutron.features.report.units import plural, size_text
 from openneutron.isa import Microcode, Program, Record
 from openneutron.isa.listing import KernelCost

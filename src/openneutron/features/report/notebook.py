@@ -3,21 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 from openneutron.features.report.advice import Advice
-from openneutron.features.report.summary import PartitionSummary, Summary, folded
-from openneutron.features.report.text import SHOWN_ON_CPU, explanation, plain, summary_rows, summary_table
-from openneutron.features.report.units import count_text
+from openneutron.features.report.summary import Summary, folded
+from openneutron.features.report.table import Table, escaped, facts
+from openneutron.features.report.text import SHOWN_ON_CPU, calls_of, explanation, plain, summary_rows, summary_table
 
 if TYPE_CHECKING:
     from openneutron.features.report.loaded import LoadedSummary
-
-CELL = "text-align:left;vertical-align:top;padding:0.15em 0.8em 0.15em 0;border:none;background:none;color:inherit"
-RULED = f"{CELL};border-bottom:1px solid currentColor"
-CALLS = ("operator", "kernel", "output", "MACs", "cycles", "used", "bound by")
-ON_CPU = ("operator", "name", "why")
 
 
 class ShownText(str):
@@ -75,7 +70,7 @@ def loaded_html(summary: LoadedSummary) -> str:
     """Return the figures of a compiled file as HTML."""
     from openneutron.features.report.loaded import loaded_rows
 
-    return _page(_title(summary.file), _facts(loaded_rows(summary)))
+    return _page(_title(summary.file), facts(loaded_rows(summary)).html(for_notebook=True))
 
 
 def summary_html(summary: Summary, advice: Sequence[Advice] = ()) -> str:
@@ -85,29 +80,17 @@ def summary_html(summary: Summary, advice: Sequence[Advice] = ()) -> str:
 
 def explanation_html(summary: Summary, advice: Sequence[Advice] = ()) -> str:
     """Return the figures of a compile as HTML, with every kernel call and every operator on the CPU."""
-    calls = (part for partition in summary.partitions for part in (_title(partition.heading), _calls(partition)))
+    calls = (
+        part
+        for partition in summary.partitions
+        for part in (_title(partition.heading), calls_of(partition).html(for_notebook=True))
+    )
     return _page(*_head(summary, advice), *calls, *_on_cpu(summary, None))
 
 
 def _head(summary: Summary, advice: Sequence[Advice]) -> tuple[str, str]:
     title = _title(summary.model, f"for {summary.target.name} ({summary.target.title})")
-    return title, _facts(summary_rows(summary, advice))
-
-
-def _calls(part: PartitionSummary) -> str:
-    rows = [
-        (
-            part.title(call.name),
-            call.kernel,
-            "x".join(map(str, call.output)),
-            count_text(call.macs) if call.macs else "",
-            f"{call.cycles:,}",
-            f"{100 * call.utilisation:.1f} %" if call.macs else "",
-            call.bottleneck,
-        )
-        for call in part.report.operators
-    ]
-    return _table(CALLS, rows)
+    return title, facts(summary_rows(summary, advice)).html(for_notebook=True)
 
 
 def _on_cpu(summary: Summary, limit: int | None) -> list[str]:
@@ -115,18 +98,10 @@ def _on_cpu(summary: Summary, limit: int | None) -> list[str]:
     if not rows:
         return []
     shown = rows[:limit]
-    cells = [
-        (row.title, row.items[0].name, f"{row.items[0].reason}. {row.items[0].suggestion}".strip()) for row in shown
-    ]
+    cells = [(row.title, row.items[0].name, row.why) for row in shown]
     rest = sum(len(row.items) for row in rows[len(shown) :])
     more = [f"<div>... and {rest} more; explain() lists all.</div>"] if rest else []
-    return [_title("On the CPU"), _table(ON_CPU, cells), *more]
-
-
-def _escaped(text: str) -> str:
-    from html import escape  # here, since a compile does without: its tables of entities take time to import
-
-    return escape(text)
+    return [_title("On the CPU"), Table.of_rows(("operator", "name", "why"), cells).html(for_notebook=True), *more]
 
 
 def _page(*parts: str) -> str:
@@ -134,22 +109,4 @@ def _page(*parts: str) -> str:
 
 
 def _title(name: str, words: str = "") -> str:
-    return f"<div><b>{_escaped(name)}</b> {_escaped(words)}</div>"
-
-
-def _facts(rows: Iterable[tuple[str, str]]) -> str:
-    lines = (
-        f'<tr style="background:none"><th scope="row" style="{CELL}">{_escaped(label)}</th>'
-        f'<td style="{CELL}">{_escaped(value)}</td></tr>'
-        for label, value in rows
-    )
-    return f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col" style="{RULED}">{_escaped(heading)}</th>' for heading in headings)
-    lines = "".join(
-        f'<tr style="background:none">{"".join(f"<td style={CELL!r}>{_escaped(cell)}</td>" for cell in row)}</tr>'
-        for row in rows
-    )
-    return f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
+    return f"<div><b>{escaped(name)}</b> {escaped(words)}</div>"

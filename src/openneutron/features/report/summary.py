@@ -418,6 +418,11 @@ class CpuRow:
             words += ", ..." if len(kinds) > SHOWN_KINDS else ""
         return f"{words} ({count} operators)"
 
+    @property
+    def why(self) -> str:
+        """Return the reason and the suggestion as sentences."""
+        return f"{self.items[0].reason}. {self.items[0].suggestion}".strip()
+
     def to_dict(self) -> dict[str, Any]:
         """Return the row as data for ``--json``."""
         first = self.items[0]

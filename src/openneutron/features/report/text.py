@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from openneutron.compiler import Report
 from openneutron.device.timings import Timings
 from openneutron.features.report.advice import Advice, advice_text
-from openneutron.features.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.features.report.latency import latency_text, parts_text
 from openneutron.features.report.outputs import output_lines
 from openneutron.features.report.summary import CpuRow, PartitionSummary, Summary, by_reason
+from openneutron.features.report.table import NAME_WIDTH, Column, Table, facts, right, short_name
 from openneutron.features.report.units import count_text, duration_text, plural, size_text
 from openneutron.ir.graph import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
@@ -82,14 +81,16 @@ def timings_table(timings: Timings) -> RenderableType:
     """Return the seconds of each step and of all."""
     rows = [(item.step, item.wall_seconds, item.cpu_seconds) for item in timings.steps]
     rows.append(("All", timings.wall_seconds, timings.cpu_seconds))
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("step", style="cyan", no_wrap=True)
-    for heading in ("seconds", "CPU seconds", "share of CPU"):
-        table.add_column(heading, justify="right")
-    for step, wall, cpu in rows:
-        share = _share(cpu / timings.cpu_seconds) if timings.cpu_seconds else ""
-        table.add_row(step, f"{wall:.2f}", f"{cpu:.2f}", share)
-    return Group(Text("Time of the compile", "bold"), table)
+    steps, wall, cpu = zip(*rows, strict=True)
+    shares = [_share(spent / timings.cpu_seconds) if timings.cpu_seconds else "" for spent in cpu]
+    seconds = "{:.2f}".format
+    columns = (
+        Column("step", steps, style="cyan"),
+        right("seconds", wall, text=seconds),
+        right("CPU seconds", cpu, text=seconds),
+        right("share of CPU", shares),
+    )
+    return Group(Text("Time of the compile", "bold"), Table(columns, gap=4))
 
 
 def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[str, str]]:
@@ -284,25 +285,26 @@ def partitions_table(summary: Summary) -> RenderableType:
     """Return each partition's share; the SRAM budget holds for each of them alone."""
     rows = [
         (
-            str(sum(item.partition == index and item.computes for item in summary.delegated)),
-            str(len(part.report.operators)),
-            count_text(part.report.macs),
-            duration_text(summary.target.milliseconds(summary.part_cycles(part))),
-            size_text(part.report.sram_bytes),
-            size_text(part.report.weights_bytes),
+            str(part.number),
+            sum(item.partition == index and item.computes for item in summary.delegated),
+            len(part.report.operators),
+            part.report.macs,
+            summary.target.milliseconds(summary.part_cycles(part)),
+            part.report.sram_bytes,
+            part.report.weights_bytes,
         )
         for index, part in enumerate(summary.partitions)
     ]
-    headings = ("operators", "kernel calls", "MACs", "latency", "SRAM", "weights")
-    columns = [
-        Column(heading, cells, goes=int(heading == "kernel calls"), justify="right")
-        for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)
-    ]
-    names = [str(part.number) for part in summary.partitions]
-    return Group(
-        Text("Partitions, one after the other in the same SRAM", "bold"),
-        FittedTable("partition", names, columns, gap=4),
+    columns = (
+        Column("partition", names=True),
+        right("operators"),
+        right("kernel calls", goes=1),
+        right("MACs", text=count_text),
+        right("latency", text=duration_text),
+        right("SRAM", text=size_text),
+        right("weights", text=size_text),
     )
+    return Group(Text("Partitions, one after the other in the same SRAM", "bold"), Table.of_rows(columns, rows, gap=4))
 
 
 def fallback_text(cost: Fallback) -> str:
@@ -320,17 +322,21 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
     """
     rows = by_reason(operators)
     shown = rows[:limit]
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("operator", style="cyan", overflow="fold", max_width=NAME_WIDTH)
-    table.add_column("name", overflow="fold", max_width=NAME_WIDTH)
-    table.add_column("why", overflow="fold", ratio=1)
-    if any(row.items[0].fallback is not None for row in shown):
-        table.add_column("what it costs", overflow="fold", max_width=COST_WIDTH)
-    for row in shown:
-        item = row.items[0]
-        why = f"{item.reason}. {item.suggestion}" if item.suggestion else f"{item.reason}."
-        cost = [] if item.fallback is None else [fallback_text(item.fallback)]
-        table.add_row(row.title, _names_text(row, None if limit is None else NAMES_SHOWN), Text(why), *cost)
+    costs = [row.items[0].fallback for row in shown]
+    columns = [
+        Column("operator", [row.title for row in shown], style="cyan", wraps=True, most=NAME_WIDTH),
+        Column(
+            "name",
+            [_names_text(row, None if limit is None else NAMES_SHOWN) for row in shown],
+            wraps=True,
+            most=NAME_WIDTH,
+        ),
+        Column("why", [row.why for row in shown], wraps=True),
+    ]
+    if any(cost is not None for cost in costs):
+        texts = ["" if cost is None else fallback_text(cost) for cost in costs]
+        columns.append(Column("what it costs", texts, wraps=True, most=COST_WIDTH))
+    table = Table(tuple(columns), gap=4)
     rest = sum(len(row.items) for row in rows[len(shown) :])
     parts: list[RenderableType] = [Text("On the CPU", "bold"), table]
     if rest:
@@ -353,30 +359,36 @@ def _names_text(row: CpuRow, limit: int | None) -> str:
 
 
 def calls_table(part: PartitionSummary) -> RenderableType:
+    """Return each kernel call of a partition with its modelled cost, and the reasons for idle multipliers of calls that use less than
+    half of them."""
+    title = f"{part.heading}: {plural(len(part.report.operators), 'kernel call')}, modelled"
+    return Group(Text(title, "bold"), calls_of(part), *_idle_lines(part))
+
+
+def calls_of(part: PartitionSummary) -> Table:
     """Return each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
 
     ``parallel`` is the dimension that the pipelines divide among them, ``bound by`` the bottleneck: dispatch, memory or compute;
-    ``stripes`` is the number of the operator's calls. The reasons for idle multipliers follow for calls that use less than
-    half of them.
+    ``stripes`` is the number of the operator's calls.
     """
     report = part.report
     calls = report.operators
-    title = Text(f"{part.heading}: {plural(len(calls), 'kernel call')}, modelled", "bold")
     times = [duration_text(report.milliseconds * item.cycles / report.cycles) for item in calls]
     columns = [
+        Column("operator", [part.title(item.name) for item in calls], names=True),
         Column("kernel", [item.kernel for item in calls], style="cyan"),
-        Column("output", ["x".join(str(extent) for extent in item.output) for item in calls], goes=4),
-        Column("MACs", [count_text(item.macs) if item.macs else "" for item in calls], goes=5, justify="right"),
-        Column("cycles", [f"{item.cycles:,}" for item in calls], justify="right"),
-        Column("time", times, justify="right"),
-        Column("share", [_share(item.cycles / report.cycles) for item in calls], goes=3, justify="right"),
-        Column("used", [_share(item.utilisation) if item.macs else "" for item in calls], goes=1, justify="right"),
+        Column("output", ["x".join(map(str, item.output)) for item in calls], goes=4),
+        right("MACs", [item.macs or None for item in calls], goes=5, text=count_text),
+        right("cycles", [item.cycles for item in calls]),
+        right("time", times),
+        right("share", [item.cycles / report.cycles for item in calls], goes=3, text=_share),
+        right("used", [item.utilisation if item.macs else None for item in calls], goes=1, text=_share),
         Column("parallel", [item.parallel.removeprefix("output ") for item in calls], goes=6),
         Column("bound by", [item.bottleneck for item in calls], goes=2),
     ]
     if any(item.stripes > 1 for item in calls):
-        columns.append(Column("stripes", [str(item.stripes) for item in calls], justify="right"))
-    return Group(title, FittedTable("operator", [part.title(item.name) for item in calls], columns), *_idle_lines(part))
+        columns.append(right("stripes", [str(item.stripes) for item in calls]))
+    return Table(tuple(columns))
 
 
 def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
@@ -497,14 +509,16 @@ def memory_table(part: PartitionSummary) -> RenderableType:
     steps = max((item.last for item in report.memory), default=0) + 1
     title = Text(f"{part.heading}: arena of {size_text(report.arena_bytes)}, {_placement(report)}", "bold")
     lives = [(item.first, item.last) for item in buffers]
-    columns = [
+    columns = (
         Column("address", [f"0x{item.offset:06x}" for item in buffers], style="cyan"),
-        Column("bytes", [f"{item.size_bytes:,}" for item in buffers], justify="right"),
-        Column("steps", [f"{first}-{last}" for first, last in lives], goes=1, justify="right"),
+        right("bytes", [item.size_bytes for item in buffers]),
+        Column(
+            "buffer", [f"{item.title} (constants)" if item.is_constant else item.title for item in buffers], names=True
+        ),
+        right("steps", [f"{first}-{last}" for first, last in lives], goes=1),
         Column(f"0 to {steps - 1}", [_bar(first, last, steps) for first, last in lives]),
-    ]
-    names = [f"{item.title} (constants)" if item.is_constant else item.title for item in buffers]
-    return Group(title, FittedTable("buffer", names, columns, at=2))
+    )
+    return Group(title, Table(columns))
 
 
 def _placement(report: Report) -> str:

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from openneutron.cli import output
@@ -26,6 +25,7 @@ from openneutron.device.mixed import FileSimulator
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.device.timings import advance, measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.report.table import Column, Table
 from openneutron.features.report.units import plural
 from openneutron.ir import QuantParams
 
@@ -313,11 +313,11 @@ def _row(array: np.ndarray, index: int, folder: Path | None) -> dict[str, Any]:
 
 
 def _table(path: Path, where: str, results: Sequence[np.ndarray], folder: Path | None) -> RenderableType:
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("output", justify="right", style="cyan")
-    for heading in ("type and shape", "smallest", "largest", "largest at"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("values" if folder is None else "file", overflow="fold")
+    last = Column("values" if folder is None else "file", wraps=True)
+    columns = (
+        Column("output", justify="right", style="cyan"), "type and shape", "smallest", "largest", "largest at", last
+    )  # fmt: skip
+    rows = []
     for index, array in enumerate(results):
         row = _row(array, index, folder)
         figures = [_figure(row[key]) if key in row else "" for key in ("min", "max", "argmax")]
@@ -325,8 +325,8 @@ def _table(path: Path, where: str, results: Sequence[np.ndarray], folder: Path |
         values = (
             " ".join(_figure(value) for value in array.reshape(-1).tolist()) if short else "--output DIR keeps them"
         )
-        table.add_row(str(index), describe(array.dtype, array.shape), *figures, row.get("file", values))
-    return Group(Text.assemble((path.name, "bold"), f": {where}"), table)
+        rows.append((str(index), describe(array.dtype, array.shape), *figures, row.get("file", values)))
+    return Group(Text.assemble((path.name, "bold"), f": {where}"), Table.of_rows(columns, rows, gap=4))
 
 
 def _figure(value: float) -> str:

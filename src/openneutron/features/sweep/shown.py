@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from openneutron.features.report.latency import modelled_text
 from openneutron.features.report.page.charts import Spec, axis, spec, tip, values
+from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import duration_text, size_text
 
 SHARES = ("top1", "top5")
@@ -29,17 +29,14 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
     points that have no figures."""
     varied = varying(points)
     sides = list(dict.fromkeys(side for point in points for side in point.get("metrics", ())))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in varied:
-        table.add_column(f"--{name.replace('_', '-')}", justify="right", style="cyan", no_wrap=True)
+    columns = [right(f"--{name.replace('_', '-')}", style="cyan") for name in varied]
     done = [point for point in points if point["state"] == "done"]
     with_weights = any(point["total_sram_bytes"] != point["sram_bytes"] for point in done)
     parts = [name for name in PARTS if any(point[PARTS[name]] for point in done)]
     parts = parts if len(parts) > 1 else []
     headings = ["SRAM", *(["with weights"] if with_weights else []), "time", *parts, "file", *sides]
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    columns += [*map(right, headings), Column(wraps=True)]
+    rows = []
     for point in points:
         cells = [value_text(name, point["options"][name]) for name in varied]
         if point["state"] == "done":
@@ -54,8 +51,8 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
             cells.append("most of the model is on the CPU" if is_on_cpu else "")
         else:
             cells += [""] * len(headings) + [_reason(point)]
-        table.add_row(*cells)
-    return Group(Text(title, "bold"), table)
+        rows.append(cells)
+    return Group(Text(title, "bold"), Table.of_rows(columns, rows))
 
 
 def _part_text(point: Facts, name: str) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openneutron.features.report.advice import BudgetPoint
-from openneutron.features.report.fitted import short_name
 from openneutron.features.report.page.data import (
     CONSTANTS,
     ROLLING,
@@ -21,6 +20,7 @@ from openneutron.features.report.page.data import (
     Step,
     unit_name,
 )
+from openneutron.features.report.table import Cell, Table, short_name
 from openneutron.features.report.units import size_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -41,14 +41,6 @@ PART_COLOURS = ("#3f7fd1", "#d9831f", "#8d93a1", "#b4559f")
 ACCENT = "#d1495b"
 
 Spec = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The figures behind a chart: headings, and a text or number for each cell."""
-
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str | int | float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +133,7 @@ def latency(data: ReportData) -> Chart:
         "The modelled time of each kernel call: computing, moving values, the host's dispatch, and copies of its constants "
         f"from {data.target.constants_from}{beside}. The share behind a bar is that of the multipliers at work."
     )
-    return Chart("latency", "Latency by layer", text, tuple(views), Table(headings, rows))
+    return Chart("latency", "Latency by layer", text, tuple(views), Table.of_rows(headings, rows))
 
 
 def _all_cycles(layer: Layer) -> int:
@@ -270,7 +262,7 @@ def weights(data: ReportData) -> Chart:
         "Weights, requantization tables and other constants of each layer, as packed for the NPU. Equal constants of several "
         "layers are stored once."
     )
-    return Chart("weights", "Weights by layer", text, (("largest", drawn),), Table(("layer", "bytes"), table))
+    return Chart("weights", "Weights by layer", text, (("largest", drawn),), Table.of_rows(("layer", "bytes"), table))
 
 
 # -- memory against latency ----------------------------------------------------------------------------------------------
@@ -286,7 +278,7 @@ def pareto(data: ReportData) -> Chart:
     )
     headings = ("SRAM, bytes", "--sram-budget", "cycles", "ms")
     drawn = pareto_spec(data.pareto, here)
-    return Chart("pareto", "Memory against latency", text, (("curve", drawn),), Table(headings, rows))
+    return Chart("pareto", "Memory against latency", text, (("curve", drawn),), Table.of_rows(headings, rows))
 
 
 def pareto_spec(points: Sequence[BudgetPoint], here: tuple[int, float] | None = None) -> Spec:
@@ -364,7 +356,7 @@ def accuracy(data: ReportData) -> Chart:
         "with all layers before it quantized too: a low value loses accuracy."
     )
     headings = ("layer", "local, dB", "accumulated, dB", "saturated, share")
-    return Chart("accuracy", "Accuracy by layer", text, (("lowest first", drawn),), Table(headings, table))
+    return Chart("accuracy", "Accuracy by layer", text, (("lowest first", drawn),), Table.of_rows(headings, table))
 
 
 MOST_PARTITIONS = 6
@@ -413,7 +405,7 @@ def memory(data: ReportData) -> Chart:
         "a result is written over bytes that are not needed any more. The outlined step has the most live bytes."
     )
     notes = tuple(_peak_text(data, peak) for peak in data.peaks)
-    return Chart("memory", "Memory over time", text, tuple(views), Table(headings, rows), notes)
+    return Chart("memory", "Memory over time", text, tuple(views), Table.of_rows(headings, rows), notes)
 
 
 def _peak_text(data: ReportData, peak: Peak) -> str:
@@ -560,10 +552,10 @@ def _layers(
 # -- roofline ------------------------------------------------------------------------------------------------------------
 
 
-def _points(data: ReportData) -> tuple[list[Spec], list[tuple[str | int | float, ...]]]:
+def _points(data: ReportData) -> tuple[list[Spec], list[tuple[Cell, ...]]]:
     """Return the layers that multiply as marks of the roofline, and as rows of its table."""
     rows: list[Spec] = []
-    table: list[tuple[str | int | float, ...]] = []
+    table: list[tuple[Cell, ...]] = []
     for index, layer in enumerate(data.layers):
         moved = layer.read_bytes + layer.written_bytes + layer.weights_bytes
         if not layer.macs or not moved or not layer.cycles:
@@ -632,4 +624,4 @@ def roofline(data: ReportData) -> Chart:
     if any(row["rate"] > 1.01 * min(most, row["intensity"] * data.target.moved_bytes_per_cycle) for row in rows):
         text += " A layer above the line reads bytes more often than the cost model counts, or weights through a port of their own."
     headings = ("layer", "MACs", "bytes moved", "MACs per byte", "MACs per cycle", "bound by")
-    return Chart("roofline", "Roofline", text, (("roofline", drawn),), Table(headings, tuple(table)))
+    return Chart("roofline", "Roofline", text, (("roofline", drawn),), Table.of_rows(headings, tuple(table)))

@@ -11,7 +11,6 @@ from html import escape
 from typing import Any
 
 from openneutron.features.report.advice import BudgetPoint
-from openneutron.features.report.fitted import short_name
 from openneutron.features.report.page import charts
 from openneutron.features.report.page.charts import (
     BAR_STEP,
@@ -20,7 +19,6 @@ from openneutron.features.report.page.charts import (
     SHOWN,
     Chart,
     Spec,
-    Table,
     axis,
     tip,
     values,
@@ -28,6 +26,7 @@ from openneutron.features.report.page.charts import (
 from openneutron.features.report.page.data import ON_CPU, ON_NPU, Layer, ReportData
 from openneutron.features.report.page.graph import graph_table
 from openneutron.features.report.page.page import document, figure, table, tiles
+from openneutron.features.report.table import Table, short_name
 from openneutron.features.report.units import duration_text, size_text
 
 PIECE = re.compile(r"(/(\d+|left|middle|right))+$")
@@ -211,7 +210,7 @@ def comparison_page(both: Comparison) -> str:
             (
                 "cpu",
                 "On the CPU in one of the two",
-                table(Table(("only in", "operator"), tuple(rows)), "Operators on the CPU in one of the two"),
+                table(Table.of_rows(("only in", "operator"), tuple(rows)), "Operators on the CPU in one of the two"),
             )
         )
     subtitle = "; ".join(dict.fromkeys(f"{data.target.name} ({data.target.title})" for data in (both.a, both.b)))
@@ -251,7 +250,7 @@ def _figures(both: Comparison) -> str:
         (words[item.name][0], words[item.name][1](item.a), words[item.name][1](item.b), _change(item))
         for item in both.figures
     )
-    return table(Table(("figure", *both.names, "change"), rows), f"{both.names[0]} and {both.names[1]}")
+    return table(Table.of_rows(("figure", *both.names, "change"), rows), f"{both.names[0]} and {both.names[1]}")
 
 
 def _layers(both: Comparison) -> Chart:
@@ -292,7 +291,7 @@ def _layers(both: Comparison) -> Chart:
     )
     text = "The layers whose time differs most. A layer that only one of the two has, has one bar."
     headings = ("layer", *(f"{name}, cycles" for name in both.names), "difference")
-    return Chart("layers", "Latency by layer", text, (("largest", drawn),), Table(headings, cells))
+    return Chart("layers", "Latency by layer", text, (("largest", drawn),), Table.of_rows(headings, cells))
 
 
 def _us(data: ReportData, cycles: int | None) -> float:
@@ -324,4 +323,6 @@ def _pareto(both: Comparison) -> Chart:
     )
     cells = tuple((row["which"], row["kib"], row["ms"]) for row in rows)
     text = "The fastest schedule of both for each SRAM budget."
-    return Chart("pareto", "Memory against latency", text, (("curve", drawn),), Table(("of", "KiB", "ms"), cells))
+    return Chart(
+        "pareto", "Memory against latency", text, (("curve", drawn),), Table.of_rows(("of", "KiB", "ms"), cells)
+    )

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from openneutron.features.report.fitted import short_name
 from openneutron.features.report.page.data import Layer, ReportData, Row
+from openneutron.features.report.table import short_name
 from openneutron.features.report.units import duration_text, plural
 
 MOST = 10

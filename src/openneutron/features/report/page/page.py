@@ -13,10 +13,11 @@ from typing import Any
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.latency import modelled_text
 from openneutron.features.report.page import charts
-from openneutron.features.report.page.charts import Chart, Table, memory, roofline
+from openneutron.features.report.page.charts import Chart, memory, roofline
 from openneutron.features.report.page.data import ReportData, from_dict
 from openneutron.features.report.page.draw import picture, script, theme
 from openneutron.features.report.page.graph import graph_table
+from openneutron.features.report.table import Table
 from openneutron.features.report.units import count_text, duration_text, plural, size_text
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
@@ -227,34 +228,9 @@ def _views(chart: Chart, place: str) -> str:
 
 
 def table(content: Table, title: str) -> str:
-    """Return a table of texts and numbers."""
-    numeric = [
-        all(not isinstance(row[column], str) or not row[column] for row in content.rows)
-        for column in range(len(content.headings))
-    ]
-    head = "".join(
-        f'<th scope="col"{_CLASS[is_number]}>{escape(name)}</th>'
-        for name, is_number in zip(content.headings, numeric, strict=True)
-    )
-    rows = "".join(
-        "<tr>"
-        + "".join(f"<td{_CLASS[is_number]}>{_cell(value)}</td>" for value, is_number in zip(row, numeric, strict=True))
-        + "</tr>"
-        for row in content.rows
-    )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title, quote=True)}, table"><table><caption>'
-        f"{escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-
-
-_CLASS = {True: ' class="number"', False: ""}
-
-
-def _cell(value: str | int | float) -> str:
-    if isinstance(value, str):
-        return escape(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    """Return a table in a region that scrolls on a narrow screen."""
+    label = escape(title, quote=True)
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, table">{content.html(title)}</div>'
 
 
 def _fallbacks(data: ReportData) -> str:
@@ -271,7 +247,7 @@ def _fallbacks(data: ReportData) -> str:
     )
     headings = ("operator", "name", "why", "MACs", "bytes between NPU and CPU", "delegate calls")
     about = "Operators that stay on the CPU, with the reason and the cost. Of these the latency includes conversions and SOFTMAX alone."
-    return f'<p class="about">{about}</p>{table(Table(headings, rows), "Operators on the CPU")}'
+    return f'<p class="about">{about}</p>{table(Table.of_rows(headings, rows), "Operators on the CPU")}'
 
 
 def _parts(calls: int | None, without: int | None) -> str:

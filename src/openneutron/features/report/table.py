@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tables as values, with writers for a terminal, HTML, Markdown and JSON.
+
+On a narrow terminal names are shortened first; then columns are dropped and listed below the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from rich import table as rich_table
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.padding import Padding
+from rich.text import Text
+
+NAME_WIDTH = 44
+"""Characters of a tensor's name that a table shows."""
+
+LEAST_NAME_WIDTH = 12
+
+Cell = str | int | float | Text | None
+"""A text, which may have a style on terminals, or a number; None is empty."""
+
+_CELL = "text-align:left;vertical-align:top;padding:0.15em 0.8em 0.15em 0;border:none;background:none;color:inherit"
+_INLINE = {"th": _CELL, "td": _CELL, "head": f"{_CELL};border-bottom:1px solid currentColor", "tr": "background:none"}
+"""The styles of a notebook's elements, by tag: the notebook's own colours."""
+
+
+def short_name(name: str, width: int = NAME_WIDTH) -> str:
+    """Return a tensor's name that fits a column: the last of the names that a converter joined, cut from the front."""
+    name = name.rsplit(";", 1)[-1]
+    return name if len(name) <= width else f"...{name[3 - width :]}"
+
+
+def escaped(text: str) -> str:
+    """Return a text for HTML."""
+    from html import escape  # here, since a compile does without: its tables of entities take time to import
+
+    return escape(text)
+
+
+def number_text(value: Any) -> str:
+    """Return the text of a cell: numbers with commas between thousands, floats with six digits."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "" if value is None else f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its heading, and the values of its cells with the function that makes texts of them.
+
+    ``key`` is the column's name in JSON, where an empty key leaves the column out; ``is_shown`` is False for columns of JSON alone.
+    ``names`` marks the tensors' names, which are shortened where the table is too wide. Columns are dropped in descending order of
+    ``goes``; a column with 0 stays. The text of a column that ``wraps`` takes several lines, of at most ``most`` characters.
+    """
+
+    heading: str = ""
+    cells: Sequence[Cell] = ()
+    goes: int = 0
+    justify: JustifyMethod = "left"
+    style: str = ""
+    key: str = ""
+    text: Callable[[Any], str] = number_text
+    is_shown: bool = True
+    names: bool = False
+    wraps: bool = False
+    most: int | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the texts of the cells."""
+        return ["" if value is None else self.text(value) for value in self.cells]
+
+    @property
+    def width(self) -> int:
+        return max(len(text) for text in (self.heading, *self.texts))
+
+    @property
+    def is_number(self) -> bool:
+        """Return whether the cells are numbers, as far as they are not empty."""
+        return all(value is None or value == "" or isinstance(value, (int, float)) for value in self.cells)
+
+
+def right(heading: str, cells: Sequence[Cell] = (), **more: Any) -> Column:
+    """Return a column whose texts end in one line, as numbers do."""
+    return Column(heading, cells, justify="right", **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns of equally many cells, with ``gap`` blanks between two and ``indent`` before the first on a terminal.
+
+    >>> table = Table((Column("name", ("a", "b"), key="name"), right("bytes", (1024, None), key="size_bytes")))
+    >>> print(table.markdown())
+    | name | bytes |
+    | --- | --- |
+    | a | 1,024 |
+    | b |  |
+    <BLANKLINE>
+    >>> table.to_json()
+    [{'name': 'a', 'size_bytes': 1024}, {'name': 'b', 'size_bytes': None}]
+    """
+
+    columns: tuple[Column, ...]
+    gap: int = 2
+    has_headings: bool = True
+    indent: int = 0
+
+    @classmethod
+    def of_rows(cls, columns: Iterable[Column | str], rows: Iterable[Sequence[Cell]], **more: Any) -> Self:
+        """Return a table of rows, whose cells are in the order of the columns; a column may be its heading."""
+        made = [Column(column) if isinstance(column, str) else column for column in columns]
+        cells: Iterable[Sequence[Cell]] = zip(*rows, strict=True)
+        known = list(cells) or [()] * len(made)
+        return cls(tuple(replace(column, cells=each) for column, each in zip(made, known, strict=True)), **more)
+
+    @property
+    def rows(self) -> list[tuple[Cell, ...]]:
+        """Return the values of each row."""
+        return list(zip(*(column.cells for column in self.columns), strict=True))
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        return tuple(column.heading for column in self.columns)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return an object for each row, with the values of the columns that have a key."""
+        keyed = [column for column in self.columns if column.key]
+        cells = zip(*(column.cells for column in keyed), strict=True)
+        return [dict(zip((column.key for column in keyed), row, strict=True)) for row in cells]
+
+    def markdown(self) -> str:
+        """Return the table in GitHub's Markdown."""
+        shown = [column for column in self.columns if column.is_shown]
+        lines = [[column.heading for column in shown], ["---"] * len(shown)]
+        lines += [
+            [cell.replace("|", "\\|") for cell in row] for row in zip(*(column.texts for column in shown), strict=True)
+        ]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def html(self, caption: str = "", for_notebook: bool = False) -> str:
+        """Return the table as HTML. ``for_notebook``: styles stand on each element, and the first column heads the rows of a table without
+        headings."""
+
+        def element(tag: str, text: str, kind: str, attributes: str = "") -> str:
+            style = f' style="{_INLINE[kind]}"' if for_notebook else ""
+            return f"<{tag}{attributes}{style}>{text}</{tag}>"
+
+        shown = [column for column in self.columns if column.is_shown]
+        classes = [' class="number"' if column.is_number and not for_notebook else "" for column in shown]
+        heads = (
+            element("th", escaped(column.heading), "head", f' scope="col"{kind}')
+            for column, kind in zip(shown, classes, strict=True)
+        )
+        rows = (
+            element(
+                "tr",
+                "".join(
+                    element("th", escaped(text), "th", ' scope="row"')
+                    if not place and not self.has_headings
+                    else element("td", escaped(text), "td", classes[place])
+                    for place, text in enumerate(row)
+                ),
+                "tr",
+            )
+            for row in zip(*(column.texts for column in shown), strict=True)
+        )
+        title = f"<caption>{escaped(caption)}</caption>" if caption else ""
+        head = f"<thead><tr>{''.join(heads)}</tr></thead>" if self.has_headings else ""
+        style = ' style="border-collapse:collapse"' if for_notebook else ""
+        return f"<table{style}>{title}{head}<tbody>{''.join(rows)}</tbody></table>"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = [column for column in self.columns if column.is_shown]
+        kept = self._fitted(shown, options.max_width)
+        table = rich_table.Table(
+            box=None, pad_edge=False, padding=(0, self.gap // 2, 0, -(-self.gap // 2)), show_header=self.has_headings
+        )
+        for column in kept:
+            table.add_column(
+                column.heading,
+                justify=column.justify,
+                style=column.style,
+                no_wrap=not column.wraps,
+                overflow="fold" if column.wraps else "ellipsis",
+                max_width=column.most,
+            )
+        styled = (
+            [cell if isinstance(cell, Text) else text for cell, text in zip(column.cells, column.texts, strict=True)]
+            for column in kept
+        )
+        for row in zip(*styled, strict=True):
+            table.add_row(*row)
+        yield Padding(table, (0, 0, 0, self.indent))
+        there = {column.heading for column in kept}
+        gone = [column.heading for column in shown if column.heading not in there]
+        if gone:
+            yield Text(
+                f"Too wide for this terminal: {', '.join(gone)}. A wider terminal, a file and --json show all columns."
+            )
+
+    def _fitted(self, columns: list[Column], width: int) -> list[Column]:
+        """Return the columns that fit the width, with shortened names."""
+        names = next((column for column in columns if column.names), None)
+        if names is None:
+            return columns
+        longest = max((len(short_name(name)) for name in names.texts), default=0)
+        least = max(len(names.heading), min(LEAST_NAME_WIDTH, longest))
+        kept = list(columns)
+
+        def room() -> int:
+            return width - sum(column.width + self.gap for column in kept if column is not names)
+
+        while room() < least and any(column.goes for column in kept):
+            kept.remove(max(kept, key=lambda column: column.goes))
+        short = [short_name(name, min(max(room(), least), NAME_WIDTH)) for name in names.texts]
+        kept[kept.index(names)] = replace(names, cells=short)
+        return kept
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """Return labels and their values, indented below a title."""
+    return Table.of_rows((Column(style="cyan"), Column(wraps=True)), rows, has_headings=False, indent=2)
