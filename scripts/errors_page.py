@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 import openneutron
+import openneutron.pytorch
 from openneutron import CompileOptions, errors, targets
 from openneutron.cli.ending import BUG, USER_FAULT
 from openneutron.errors import OpenNeutronError
@@ -120,13 +121,14 @@ def _documentation(kind: type[OpenNeutronError]) -> str:
 def documented(error: str) -> list[tuple[str, str]]:
     """Return the public functions whose docstring lists this error, with the words of the docstring."""
     found = []
-    for name in openneutron.__all__:
-        value = getattr(openneutron, name)
+    public = [(module, name) for module in (openneutron, openneutron.pytorch) for name in module.__all__]
+    for module, name in public:
+        value = getattr(module, name)
         if inspect.isfunction(value):
             section = (inspect.getdoc(value) or "").partition("Raises:\n")[2].partition("\n\n")[0]
             for kind, words in re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE):
                 if kind == error:
-                    found.append((f"openneutron.{name}", " ".join(words.replace("``", "`").split())))
+                    found.append((f"{module.__name__}.{name}", " ".join(words.replace("``", "`").split())))
     return found
 
 

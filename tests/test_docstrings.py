@@ -6,14 +6,17 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+from operator import attrgetter
 
 import pytest
 
 import openneutron
+import openneutron.pytorch
 from openneutron import options
 from openneutron.options import flags
 
 NAMES = [name for name in openneutron.__all__ if name != "__version__"]
+NAMES += [f"pytorch.{name}" for name in openneutron.pytorch.__all__]
 SECTIONS = ("Args:", "Returns:", "Raises:")
 
 
@@ -26,7 +29,7 @@ def run(test: doctest.DocTest) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_example_of_a_public_name_runs(name: str) -> None:
     try:
-        found = getattr(openneutron, name)
+        found = attrgetter(name)(openneutron)
     except ModuleNotFoundError as error:
         pytest.skip(f"it takes {error.name}")
     tests = [test for test in doctest.DocTestFinder().find(found, name) if test.examples]
@@ -45,7 +48,7 @@ def test_the_examples_of_the_options_run(module: object) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_public_functions_document_arguments_results_and_errors(name: str) -> None:
     try:
-        found = getattr(openneutron, name)
+        found = attrgetter(name)(openneutron)
     except ModuleNotFoundError as error:
         pytest.skip(f"it takes {error.name}")
     if not inspect.isfunction(found):

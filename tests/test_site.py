@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import openneutron
+import openneutron.pytorch
 from tests.support.built_once import built_once
 
 pytest.importorskip("mkdocs")
@@ -58,6 +59,7 @@ def documented(root: Path) -> list[str]:
 def test_every_public_name_is_on_the_page_of_the_api(root: Path, site: Path) -> None:
     names = documented(root)
     public = {f"openneutron.{name}" for name in openneutron.__all__ if name != "__version__"}
+    public |= {f"openneutron.pytorch.{name}" for name in openneutron.pytorch.__all__}
     assert public <= set(names)
     page = (site / "reference/api.html").read_text()
     assert [name for name in names if f'id="{name}"' not in page] == []

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from openneutron.options import LoadingOptions as LoadingOptions
     from openneutron.options import OutputOptions as OutputOptions
     from openneutron.options import QuantizationOptions as QuantizationOptions
-    from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions as CustomDelegationOptions
-    from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec as NeutronTargetSpec
-    from openneutron.pytorch.neutron_partitioner import NeutronPartitioner as NeutronPartitioner
-    from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder as NeutronCompileSpecBuilder
-    from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec as generate_neutron_compile_spec
-    from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize as calibrate_and_quantize
-    from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer as NeutronQuantizer
 
 __version__ = "0.1.0"
 
@@ -42,13 +35,6 @@ _HOMES = {
     "LoadingOptions": "openneutron.options",
     "OutputOptions": "openneutron.options",
     "export_bundle": "openneutron.features.export",
-    "CustomDelegationOptions": "openneutron.pytorch.backend.custom_delegation_options",
-    "NeutronTargetSpec": "openneutron.pytorch.backend.neutron_target_spec",
-    "NeutronPartitioner": "openneutron.pytorch.neutron_partitioner",
-    "NeutronCompileSpecBuilder": "openneutron.pytorch.nxp_backend",
-    "generate_neutron_compile_spec": "openneutron.pytorch.nxp_backend",
-    "calibrate_and_quantize": "openneutron.pytorch.quantizer.calibrate",
-    "NeutronQuantizer": "openneutron.pytorch.quantizer.neutron_quantizer",
 }
 """The module of each name that this package exports. A module is imported on first use of its name: importing torch
 takes seconds, and the compiler path must work without torch."""
@@ -56,9 +42,17 @@ takes seconds, and the compiler path must work without torch."""
 __all__ = ["__version__", *_HOMES]
 
 
+_OF_PYTORCH = (
+    "CustomDelegationOptions", "NeutronCompileSpecBuilder", "NeutronPartitioner", "NeutronQuantizer", "NeutronTargetSpec",
+    "calibrate_and_quantize", "generate_neutron_compile_spec",
+)  # fmt: skip
+"""Names of the steps, which ``openneutron.pytorch`` exports, as ExecuTorch's NXP backend has them."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'openneutron' has no attribute '{name}'")
+        hint = f"; openneutron.pytorch has it: from openneutron.pytorch import {name}" if name in _OF_PYTORCH else ""
+        raise AttributeError(f"module 'openneutron' has no attribute '{name}'{hint}")
     found = getattr(import_module(_HOMES[name]), name)
     globals()[name] = found
     return found

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import io
 import subprocess
@@ -15,11 +16,17 @@ import pytest
 import torch
 
 import openneutron
-from openneutron.api.compile import Arguments
-from openneutron.api.pytorch import compile_module
+from openneutron.api.compile import Arguments, Others
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.litert.interpret import interpret
-from openneutron.options import CompileOptions, DelegationOptions, LoadingOptions, OutputOptions, QuantizationOptions
+from openneutron.options import (
+    CompileOptions,
+    DelegationOptions,
+    LoadingOptions,
+    OutputOptions,
+    QuantizationOptions,
+    Request,
+)
 from tests.support.litert_files import inputs_of, mixed_file
 
 WITHOUT_TORCH = """
@@ -127,13 +134,13 @@ def test_a_model_in_memory_is_not_loaded() -> None:
     assert str(caught.value) == "trust: this option is for .pt2 files; the model is in memory. Leave it out."
 
 
-def test_the_parameters_are_those_of_the_front_end() -> None:
-    parameters = list(inspect.signature(openneutron.compile).parameters)
-    assert len(parameters) - len(["model", "unknown"]) == 12
-    assert [*inspect.signature(compile_module).parameters] == [
-        name for name in parameters if name not in ("loading", "outputs", "cache", "progress", "unknown")
-    ]
-    assert [*Arguments.__annotations__] == parameters[2:-1]
+def test_the_parameters_are_the_fields_of_a_request() -> None:
+    """The model and 8 more; the last one takes the keywords that few compiles need."""
+    first, *parameters, others = inspect.signature(openneutron.compile).parameters
+    assert len([*parameters, others]) == 8
+    known = {item.name for item in dataclasses.fields(Request)}
+    assert known == {first, *parameters, *Others.__annotations__}
+    assert Arguments.__annotations__.keys() == known - {"model", "example_inputs"}
 
 
 @pytest.mark.parametrize(

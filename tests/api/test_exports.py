@@ -10,28 +10,33 @@ import sys
 import pytest
 
 import openneutron
+import openneutron.pytorch
 
 EXPORTS = {
     "accuracy",
     "repair",
     "CompileOptions",
-    "CustomDelegationOptions",
     "DataOptions",
     "DelegationOptions",
     "LoadingOptions",
+    "OutputOptions",
+    "QuantizationOptions",
+    "compile",
+    "evaluate",
+    "export_bundle",
+    "load",
+}
+
+STEPS = {
+    "CustomDelegationOptions",
     "NeutronCompileSpecBuilder",
     "NeutronPartitioner",
     "NeutronQuantizer",
     "NeutronTargetSpec",
-    "OutputOptions",
-    "QuantizationOptions",
     "calibrate_and_quantize",
-    "compile",
-    "evaluate",
-    "export_bundle",
     "generate_neutron_compile_spec",
-    "load",
 }
+"""The names of the steps, which ``openneutron.pytorch`` exports."""
 
 IMPORTED = """
 import json, sys
@@ -51,10 +56,22 @@ def test_importing_the_package_imports_nothing_but_itself() -> None:
 def test_every_export_is_what_its_module_defines() -> None:
     assert set(openneutron.__all__) - {"__version__"} == EXPORTS
     assert set(dir(openneutron)) >= EXPORTS
-    for name in EXPORTS:
-        found = getattr(openneutron, name)
-        assert getattr(importlib.import_module(found.__module__), name) is found
-    assert openneutron.NeutronPartitioner.__module__ == "openneutron.pytorch.neutron_partitioner"
+    assert len(openneutron.__all__) <= 15
+    assert set(openneutron.pytorch.__all__) == STEPS
+    for module, names in ((openneutron, EXPORTS), (openneutron.pytorch, STEPS)):
+        for name in names:
+            found = getattr(module, name)
+            assert getattr(importlib.import_module(found.__module__), name) is found
+    assert openneutron.pytorch.NeutronPartitioner.__module__ == "openneutron.pytorch.neutron_partitioner"
+
+
+@pytest.mark.parametrize("name", sorted(STEPS))
+def test_a_step_that_is_looked_for_at_the_top(name: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(openneutron, name)
+    assert str(caught.value) == (
+        f"module 'openneutron' has no attribute '{name}'; openneutron.pytorch has it: from openneutron.pytorch import {name}"
+    )
 
 
 def test_a_name_that_is_not_exported() -> None:

@@ -12,10 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from openneutron.cli.model_source import BUILT_IN, BuiltInModel, DataParameters, ExportedFile, check_early, parse
+from openneutron.cli.model_source import BUILT_IN, BuiltInModel, DataParameters, ModelFile, check_early, parse
 from openneutron.cli.pytorch_source import Loaded, load, samples
 from openneutron.device.data.python_function import PythonFunction
+from openneutron.device.forms import PT2
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.options import Request
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.exporting import ModelInputs, aten_graph
 
@@ -106,10 +108,10 @@ def test_an_unknown_built_in_model_names_the_nearest() -> None:
 
 def test_an_exported_program(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(nn.ReLU(), (torch.zeros(2, 3),)), tmp_path / "net.pt2")
-    loaded = load(ExportedFile(tmp_path / "net.pt2"))
+    loaded = load(ModelFile(tmp_path / "net.pt2", PT2))
     assert [tuple(value.shape) for value in loaded.call.args] == [(2, 3)]
     with pytest.raises(InvalidOptionError) as caught:
-        load(ExportedFile(tmp_path / "net.pt2"), tmp_path / "w.pt")
+        load(ModelFile(tmp_path / "net.pt2", PT2), tmp_path / "w.pt")
     assert str(caught.value) == ("--weights: 'net.pt2' has its own weights in it; load others before torch.export.")
 
 
@@ -132,7 +134,7 @@ def _torch_script(path: Path) -> None:
 def test_files_that_are_no_exported_programs(tmp_path: Path, write: Callable[[Path], None], what: str) -> None:
     write(tmp_path / "net.pt2")
     with pytest.raises(InvalidModelError) as caught:
-        load(ExportedFile(tmp_path / "net.pt2"))
+        load(ModelFile(tmp_path / "net.pt2", PT2))
     assert str(caught.value) == (
         f"'net.pt2' {what}; a program that torch.export.save wrote is needed here: "
         "torch.export.save(torch.export.export(model, inputs), 'model.pt2')."
@@ -155,7 +157,7 @@ def test_numbers_and_keywords_of_an_exported_program_are_part_of_it(tmp_path: Pa
 
     program = torch.export.export(Net(), (torch.zeros(1, 2), 3.0), {"y": torch.zeros(1, 2)})
     torch.export.save(program, tmp_path / "net.pt2")
-    source = ExportedFile(tmp_path / "net.pt2")
+    source = ModelFile(tmp_path / "net.pt2", PT2)
     loaded = load(source)
     np.savez(tmp_path / "set.npz", input0=np.ones((4, 2), np.float32), input1=np.zeros((4, 2), np.float32))
     found = list(samples(source, loaded, DataParameters(str(tmp_path / "set.npz")), None))
@@ -291,7 +293,7 @@ def test_a_forward_that_ends_the_process(tmp_path: Path, function: str, words: s
     (tmp_path / "exits.py").write_text(EXITS)
     loaded = load(PythonFunction(tmp_path / "exits.py", function))
     with pytest.raises(InvalidModelError) as caught:
-        aten_graph(loaded.model, loaded.call.args, None, None, "net")
+        aten_graph(Request(model=loaded.model, example_inputs=loaded.call.args, name="net"))
     assert str(caught.value) == f"'net' can't be exported: {words}"
 
 

@@ -34,7 +34,7 @@ from openneutron.features.export.read import read_pte, read_tflite
 from openneutron.features.listing.command import programs as listed
 from openneutron.isa import decode, listing
 from openneutron.litert.neutron_graph import find
-from openneutron.options import CompileOptions, DelegationOptions
+from openneutron.options import DelegationOptions, Request
 from tests.support import oracle, random_graphs
 from tests.support.litert_files import branching_file, mixed_file, wide_file
 from tests.support.pte_files import pte_file
@@ -167,7 +167,7 @@ def _use_tflite(path: Path, running: bool) -> None:
         ):
             _refused_or_not(attempt)
     else:
-        made = compile_litert(path, path.name, CompileOptions(), DelegationOptions(must_delegate=False))
+        made = compile_litert(Request(model=model, name=path.name, delegation=DelegationOptions(must_delegate=False)))
         made.summary()
         json.dumps(made.report.to_dict(details=True))
     if running:

@@ -18,7 +18,7 @@ from openneutron.features.accuracy import session
 from openneutron.features.accuracy.analysis import analysed
 from openneutron.features.accuracy.report import AccuracyReport
 from openneutron.features.accuracy.twins import Layer, Twins, layers_of
-from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
+from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, Request
 
 CHANNEL = 3
 EXAMPLE = (torch.zeros(1, 3, 12, 12),)
@@ -63,16 +63,7 @@ def samples(seed: int, count: int = 4) -> list[tuple[torch.Tensor, ...]]:
 
 def asked(model: nn.Module, seed: int = 0, example: tuple[torch.Tensor, ...] = EXAMPLE) -> session.Session:
     return session.Session(
-        model,
-        example,
-        None,
-        samples(seed),
-        DataOptions(),
-        CompileOptions(),
-        QuantizationOptions(),
-        DelegationOptions(),
-        "net",
-        compile_module,
+        Request(model=model, example_inputs=example, calibration=samples(seed), name="net"), compile_module
     )
 
 
@@ -183,16 +174,7 @@ def test_a_model_with_cpu_fallbacks_has_all_layers_too() -> None:
     torch.manual_seed(1)
     model, inputs = Ranked().eval(), [(torch.randn(1, 8),) for _ in range(3)]
     whole = session.Session(
-        model,
-        inputs[0],
-        None,
-        inputs,
-        DataOptions(),
-        CompileOptions(),
-        QuantizationOptions(),
-        DelegationOptions(),
-        "net",
-        compile_module,
+        Request(model=model, example_inputs=inputs[0], calibration=inputs, name="net"), compile_module
     )
     both = whole.twins()
     program = session.compiled(both, whole)

@@ -14,7 +14,7 @@ from torch import nn
 from openneutron.api.pytorch import compile_module
 from openneutron.features.accuracy import session
 from openneutron.features.accuracy.analysis import analysed
-from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
+from openneutron.options import Request
 
 
 class Tensors(Inspector):
@@ -46,18 +46,7 @@ def test_calculate_numeric_gap_gives_the_same_numbers() -> None:
     torch.manual_seed(6)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(512, 4)).eval()
     data = [(torch.randn(1, 3, 12, 12),)]
-    whole = session.Session(
-        model,
-        data[0],
-        None,
-        data,
-        DataOptions(),
-        CompileOptions(),
-        QuantizationOptions(),
-        DelegationOptions(),
-        "net",
-        compile_module,
-    )
+    whole = session.Session(Request(model=model, example_inputs=data[0], calibration=data, name="net"), compile_module)
     both = whole.twins()
     lanes = session.lanes(both, session.compiled(both, whole))
     call = whole.samples[0]

@@ -10,7 +10,7 @@ from torch import nn
 import openneutron
 from openneutron.api.pytorch import compile_module
 from openneutron.features.accuracy import session
-from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
+from openneutron.options import Request
 from tests.support.stateful_modules import Hidden, Ring, TwoRings
 
 MODELS: dict[str, tuple[type[nn.Module], tuple[int, ...]]] = {
@@ -29,8 +29,8 @@ def asked(name: str) -> session.Session:
     torch.manual_seed(0)
     made, shape = MODELS[name]
     frames = stream(shape)
-    options = CompileOptions(), QuantizationOptions(), DelegationOptions()
-    return session.Session(made().eval(), frames[0], None, frames, DataOptions(), *options, name, compile_module)
+    request = Request(model=made().eval(), example_inputs=frames[0], calibration=frames, name=name)
+    return session.Session(request, compile_module)
 
 
 @pytest.mark.parametrize("name", MODELS)

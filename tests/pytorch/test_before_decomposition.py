@@ -16,9 +16,8 @@ from torch import nn
 from torch.export import ExportedProgram
 
 import openneutron
-from openneutron import NeutronPartitioner, NeutronQuantizer, calibrate_and_quantize
 from openneutron.api import pytorch as api
-from openneutron.pytorch import neutron_partitioner
+from openneutron.pytorch import NeutronPartitioner, NeutronQuantizer, calibrate_and_quantize, neutron_partitioner
 from openneutron.pytorch.graph.program import Reject
 from openneutron.pytorch.neutron_partitioner import is_final
 from openneutron.pytorch.partition.gather import UNITS

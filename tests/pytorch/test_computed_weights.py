@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, prune
 from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
 
 import openneutron
-from openneutron import NeutronQuantizer
+from openneutron.pytorch import NeutronQuantizer
 from tests.pytorch.small_models import sqnr
 
 

@@ -23,6 +23,7 @@ from openneutron.isa import payload
 from openneutron.litert import read
 from openneutron.litert.neutron_graph import find
 from openneutron.options import CompileOptions, OutputOptions
+from openneutron.pytorch import NeutronQuantizer
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder, generate_neutron_compile_spec
@@ -89,7 +90,7 @@ def test_norms_become_operators_of_litert_for_eiq(tmp_path: Path, monkeypatch: p
 
 def test_a_quantizer_for_an_unknown_converter() -> None:
     with pytest.raises(InvalidOptionError, match=r"^converter: "):
-        openneutron.NeutronQuantizer(converter="vela")
+        NeutronQuantizer(converter="vela")
 
 
 def test_a_converter_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

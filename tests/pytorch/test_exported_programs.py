@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
 
 import openneutron
-from openneutron import NeutronQuantizer
 from openneutron.errors import InvalidModelError, OpenNeutronWarning
+from openneutron.pytorch import NeutronQuantizer
 from tests.pytorch.small_models import sqnr
 
 IMAGE = (1, 3, 12, 12)

@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 import openneutron
 from openneutron import QuantizationOptions
 from openneutron.errors import OpenNeutronWarning
+from openneutron.options import Request
 from openneutron.pytorch.graph.program import joins_output
 from openneutron.pytorch.quantizer.heads import split_heads
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
@@ -46,7 +47,9 @@ def prepared(join: Callable[..., object], given: list[tuple[Tensor, ...]] | None
     torch.manual_seed(5)
     quantizer = NeutronQuantizer()
     quantizer.samples = None if given is None else FirstSamples(given)
-    return quantizer.transform_for_annotation(aten_graph(Head(join).eval(), samples(1)[0], None, None, "head").module)
+    return quantizer.transform_for_annotation(
+        aten_graph(Request(model=Head(join).eval(), example_inputs=samples(1)[0], name="head")).module
+    )
 
 
 def operators(module: GraphModule, joins: bool) -> list[str]:

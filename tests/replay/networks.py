@@ -43,7 +43,7 @@ def _architecture(name: str) -> str:
 
 
 def _payload_hashes(model: Any, example: Sequence[Any], samples: Sequence[Sequence[Any]]) -> str:
-    from openneutron import NeutronPartitioner, NeutronQuantizer  # isort: skip
+    from openneutron.pytorch import NeutronPartitioner, NeutronQuantizer  # isort: skip
 
     import torch
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower

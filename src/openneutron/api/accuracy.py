@@ -9,7 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from openneutron.api.compile import LOADING, loaded, model_form
 from openneutron.device import files
+from openneutron.device.forms import Kind
 from openneutron.device.third_party import needs_pytorch
 from openneutron.device.timings import measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
@@ -24,6 +26,7 @@ from openneutron.options import (
     LoadingOptions,
     Progress,
     QuantizationOptions,
+    Request,
     silent,
 )
 
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from openneutron.features.accuracy.session import Session
-
-LOADING = "Loading PyTorch"
 
 
 def accuracy(
@@ -88,10 +89,27 @@ def accuracy(
     >>> report.layers[0].name  # doctest: +SKIP
     'features.1'
     """
-    arguments = (example_inputs, example_kwargs, calibration, data, data_options)
     check_metric(metric)
-    with measured(progress):
-        asked, session = _session(model, *arguments, options, quantization, delegation, loading, name)
+    request = Request(
+        model=model,
+        example_inputs=example_inputs,
+        example_kwargs=example_kwargs,
+        calibration=data if calibration is None else calibration,
+        data=data_options,
+        options=options,
+        quantization=quantization,
+        delegation=delegation,
+        loading=loading,
+        name=name or "",
+        progress=progress,
+    )
+    return measured_accuracy(request, data, metric)
+
+
+def measured_accuracy(request: Request, data: Any, metric: str | None) -> AccuracyReport:
+    """Return the accuracy by layer of a request's model on ``data``. Raises as ``accuracy`` does."""
+    with measured(request.progress):
+        asked, session = _session(request)
         report: AccuracyReport = session.report(asked, data, None if metric is None else metric_of(metric))
     return report
 
@@ -149,16 +167,32 @@ def repair(
     >>> found.quantization  # doctest: +SKIP
     {'version': 1, 'equalize': True}
     """
+    request = Request(
+        model=model,
+        example_inputs=example_inputs,
+        example_kwargs=example_kwargs,
+        calibration=data if calibration is None else calibration,
+        data=data_options,
+        options=options,
+        quantization=quantization,
+        delegation=delegation,
+        loading=loading,
+        name=name or "",
+        progress=progress,
+    )
+    return found_repair(request, data, target_db, None if journal is None else Path(journal))
+
+
+def found_repair(request: Request, data: Any, target_db: float, path: Path | None) -> RepairReport:
+    """Return the measures for a request's model on ``data``. Raises as ``repair`` does."""
     if not 0 < target_db <= MOST_DB:
         raise InvalidOptionError(
             f"target_db: it is {target_db:g}; a ratio to reach is above 0 and at most {MOST_DB:g} dB."
         )
-    arguments = (example_inputs, example_kwargs, calibration, data, data_options)
-    path = None if journal is None else Path(journal)
     if path is not None:
         files.check(path)
-    with measured(progress):
-        asked, session = _session(model, *arguments, options, quantization, delegation, loading, name)
+    with measured(request.progress):
+        asked, session = _session(request)
         report: RepairReport = session.repair(asked, data, float(target_db), path)
     return report
 
@@ -167,56 +201,29 @@ MOST_DB = 150.0
 """The largest ratio that may be asked for: that of float32 itself."""
 
 
-def _session(
-    model: Any,
-    example_inputs: Any,
-    example_kwargs: Mapping[str, Any] | None,
-    calibration: Any,
-    data: Any,
-    data_options: DataOptions,
-    options: CompileOptions,
-    quantization: QuantizationOptions,
-    delegation: DelegationOptions,
-    loading: LoadingOptions,
-    name: str | None,
-) -> tuple[Session, ModuleType]:
+def _session(request: Request) -> tuple[Session, ModuleType]:
     """Return the model with its samples and options, and the module that works on it."""
-    if options.converter != OPEN:
+    if request.options.converter != OPEN:
         raise InvalidOptionError(
             "converter: the tensors inside NXP's programs can't be read. Leave it out: the layers lose the same to int8."
         )
-    if calibration is None and data is None:
+    if request.calibration is None:
         raise InvalidOptionError(
             "calibration: there are no samples; int8 scales come from typical inputs. "
             "Pass calibration=[...], each item a tuple of the model's arguments."
         )
-    if quantization.train_fn is not None:
+    if request.quantization.train_fn is not None:
         raise InvalidOptionError(
             "train_fn: a trained model has other weights than the float model. Leave it out, or compare the results alone with "
             "openneutron.evaluate."
         )
-    path = Path(model) if isinstance(model, (str, os.PathLike)) else None
-    if path is not None and path.suffix == ".tflite":
+    path = request.file
+    form = None if path is None else model_form(path)
+    if path is not None and form is not None and form.kind is Kind.LITERT:
         raise InvalidModelError(
             f"'{path.name}' is quantized already, so that there is no float model. Pass the PyTorch model."
         )
     with needs_pytorch("PyTorch models take"), step(LOADING):
         from openneutron.api.pytorch import compile_module
         from openneutron.features.accuracy import session
-        from openneutron.pytorch.source.exported_file import load_exported
-    if path is not None:
-        with step("Reading"):
-            model = load_exported(path, loading.trust, loading.imports)
-    asked = session.Session(
-        model,
-        example_inputs,
-        example_kwargs,
-        data if calibration is None else calibration,
-        data_options,
-        options,
-        quantization,
-        delegation,
-        name or ("model" if path is None else path.name),
-        compile_module,
-    )
-    return asked, session
+    return session.Session(loaded(request, form), compile_module), session

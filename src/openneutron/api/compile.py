@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from openneutron import targets
-from openneutron.device import files
+from openneutron.device import files, forms
 from openneutron.device.cache import caching, opened
 from openneutron.device.converter import kernel_selections
+from openneutron.device.forms import Kind
 from openneutron.device.third_party import needs_pytorch, older_objects_kept
 from openneutron.device.timings import measured, step
-from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.errors import InvalidOptionError
 from openneutron.options import (
     OPEN,
     CompileOptions,
@@ -26,11 +26,10 @@ from openneutron.options import (
     OutputOptions,
     Progress,
     QuantizationOptions,
-    as_group,
+    Request,
     budget_bytes,
     changed,
     silent,
-    suggestion,
 )
 
 if TYPE_CHECKING:
@@ -40,33 +39,28 @@ if TYPE_CHECKING:
     from openneutron.api.litert import CompiledLiteRTModel
     from openneutron.api.pytorch import CompiledModel
 
-FORMS = "a torch.nn.Module, an ExportedProgram, or the path of a .pt2 or .tflite file"
-
-OTHER_SUFFIXES = {
-    ".pte": "it is compiled already; openneutron.load opens it",
-    ".pt": "PyTorch's own file has no program in it; make the module, load the weights into it, and pass it",
-    ".pth": "PyTorch's own file has no program in it; make the module, load the weights into it, and pass it",
-    ".onnx": "convert it to an int8 .tflite, or pass the PyTorch model it was made from",
-}
-
-
 LOADING = "Loading PyTorch"
 """The step of the imports, which take seconds in a new process and nothing later."""
 
 
-class Arguments(TypedDict, total=False):
-    """The keywords of ``compile``, for type checkers."""
+class Others(TypedDict, total=False):
+    """The keywords of ``compile`` that few compiles need."""
 
     example_kwargs: Mapping[str, Any] | None
-    calibration: Iterable[Any] | str | os.PathLike[str] | None
     data: DataOptions
+    loading: LoadingOptions
+    outputs: OutputOptions
+    cache: str | os.PathLike[str] | None
+
+
+class Arguments(Others, total=False):
+    """All keywords of ``compile``, for type checkers."""
+
+    calibration: Iterable[Any] | str | os.PathLike[str] | None
     options: CompileOptions
     quantization: QuantizationOptions
     delegation: DelegationOptions
-    loading: LoadingOptions
-    outputs: OutputOptions
     name: str | None
-    cache: str | os.PathLike[str] | None
     progress: Progress
 
 
@@ -86,18 +80,13 @@ def compile(
     model: nn.Module | ExportedProgram | str | os.PathLike[str],
     example_inputs: Any = None,
     *,
-    example_kwargs: Mapping[str, Any] | None = None,
     calibration: Iterable[Any] | str | os.PathLike[str] | None = None,
-    data: DataOptions = DataOptions(),
     options: CompileOptions = CompileOptions(),
     quantization: QuantizationOptions = QuantizationOptions(),
     delegation: DelegationOptions = DelegationOptions(),
-    loading: LoadingOptions = LoadingOptions(),
-    outputs: OutputOptions = OutputOptions(),
     name: str | None = None,
-    cache: str | os.PathLike[str] | None = None,
     progress: Progress = silent,
-    **unknown: Any,
+    **others: Unpack[Others],
 ) -> CompiledModel | CompiledLiteRTModel:
     """Compile a model for the NPU.
 
@@ -107,25 +96,26 @@ def compile(
             that is quantized needs no calibration.
         example_inputs: A module's arguments in a tuple, or its only argument: tensors, and numbers, strings and None,
             which become part of the program, alone or in tuples, lists and dicts.
-        example_kwargs: The arguments that the module takes by keyword.
         calibration: Typical inputs of a model that is not quantized, each a tensor or a tuple as ``example_inputs``, or
             (tuple, dict) where there are keywords. Larger batches than the example's are split. Or data as it is stored: the path of
             a folder of pictures, WAV files or ``.npy`` files, of a ``.npy`` or ``.npz`` file, ``file.py:loader``, a PyTorch
             Dataset or DataLoader, whose labels are not used. The int8 scales come from these inputs.
-        data: The preprocessing of pictures and sounds, and the number of samples.
         options: The target, the SRAM budget in bytes and the other options of the compiler.
         quantization: Layers that stay float, training, and type and layout of inputs and outputs (PyTorch models).
         delegation: Operators that stay on the CPU, and programs without operators for the NPU.
-        loading: Code and modules that the loading of a ``.pt2`` may need.
-        outputs: Files to write beside the result.
         name: The model's name in messages; None: the file's name, or "model".
-        cache: A folder that keeps calibrated ranges, models before their compile and compiled partitions for later
-            compiles, up to 1 GiB of them; it is made where it is absent. Compiles have the same result with it. Several
-            processes may use it at once. Its entries are data: nothing in them is executed. With a cache, all calibration
-            samples are in memory at once, and the quantized module of a model from it is made when it is first read.
         progress: A function that is called with the name of a step, the number of its finished parts, and the number of
             all, where a step begins, goes on and ends. A step may be inside another.
-        unknown: Refused, with the parameter or the object that the keyword belongs to.
+        others: Keywords that few compiles need:
+
+            * ``example_kwargs``: the arguments that the module takes by keyword.
+            * ``data``: a DataOptions with the preprocessing of pictures and sounds, and the number of samples.
+            * ``loading``: a LoadingOptions with code and modules that the loading of a ``.pt2`` may need.
+            * ``outputs``: an OutputOptions with files to write beside the result.
+            * ``cache``: a folder that keeps calibrated ranges, models before their compile and compiled partitions for later
+              compiles, up to 1 GiB of them; it is made where it is absent. Compiles have the same result with it. Several
+              processes may use it at once. Its entries are data: nothing in them is executed. With a cache, all calibration
+              samples are in memory at once, and the quantized module of a model from it is made when it is first read.
 
     Returns:
         The compiled model, with ``save``, ``run``, ``summary()``, ``report`` and ``timings``. ``buffer`` holds the bytes of the
@@ -149,61 +139,52 @@ def compile(
         ...
     TypeError: compile() got an unexpected keyword argument 'sram_budget'. Pass options=CompileOptions(sram_budget=...).
     """
-    for keyword in unknown:
-        hint = suggestion(keyword, inspect.signature(compile).parameters)
-        raise TypeError(f"compile() got an unexpected keyword argument '{keyword}'.{hint}")
-    options, quantization, delegation = (
-        as_group("options", options),
-        as_group("quantization", quantization),
-        as_group("delegation", delegation),
+    return compiled(
+        Request.of_call(
+            "compile",
+            others,
+            model=model,
+            example_inputs=example_inputs,
+            calibration=calibration,
+            options=options,
+            quantization=quantization,
+            delegation=delegation,
+            name=name or "",
+            progress=progress,
+        )
     )
-    data, loading, outputs = as_group("data", data), as_group("loading", loading), as_group("outputs", outputs)
+
+
+def compiled(request: Request) -> CompiledModel | CompiledLiteRTModel:
+    """Return the compiled model of a request, and write its outputs. Raises as ``compile`` does."""
+    options, outputs = request.options, request.outputs
     budget_bytes(options.sram_budget, targets.get(options.target))
     folder = None if outputs.intermediates_dir is None else Path(outputs.intermediates_dir)
     if folder is not None:
         files.check_folder(folder)
     if outputs.kernel_selection is not None:
         kernel_selections.check(Path(outputs.kernel_selection), options.converter, options.target)
-    path = _model_file(model) if isinstance(model, (str, os.PathLike)) else None
-    for option in changed(loading) if path is None or path.suffix != ".pt2" else ():
+    path = request.file
+    form = None if path is None else model_form(path)
+    for option in changed(request.loading) if form is None or not form.takes_loading else ():
         which = "the model is in memory" if path is None else f"'{path.name}' is not one"
         raise InvalidOptionError(f"{option}: this option is for .pt2 files; {which}. Leave it out.")
     result: CompiledModel | CompiledLiteRTModel
-    store = None if cache is None else opened(cache)
-    with measured(progress) as clock, caching(store):
-        if path is not None and path.suffix == ".tflite":
+    store = None if request.cache is None else opened(request.cache)
+    with measured(request.progress) as clock, caching(store):
+        if form is not None and form.kind is Kind.LITERT:
             from openneutron.api.litert import compile_litert
 
-            name = name or path.name
-            inputs: dict[str, object] = {
-                "example_inputs": example_inputs,
-                "example_kwargs": example_kwargs,
-                "calibration": calibration,
-            }
-            inputs |= dict.fromkeys(changed(data), True)
-            check_for_tflite(name, inputs, options, quantization, delegation)
-            result = compile_litert(path, name, options, delegation)
+            inputs = {name: getattr(request, name) for name in ("example_inputs", "example_kwargs", "calibration")}
+            inputs |= dict.fromkeys(changed(request.data), True)
+            check_for_tflite(request, inputs)
+            result = compile_litert(loaded(request, form))
         else:
             with needs_pytorch("PyTorch models take"), step(LOADING):
                 from openneutron.api.pytorch import compile_module
-                from openneutron.pytorch.source.exported_file import load_exported
-            program = model
-            if path is not None:
-                with step("Reading"):
-                    program = load_exported(path, loading.trust, loading.imports)
-            default = "model" if path is None else path.name
+            request = loaded(request, form)
             with older_objects_kept():
-                result = compile_module(
-                    program,
-                    example_inputs,
-                    example_kwargs,
-                    calibration,
-                    data,
-                    options,
-                    quantization,
-                    delegation,
-                    name or default,
-                )
+                result = compile_module(request)
     result = dataclasses.replace(result, timings=clock.timings)
     if outputs != OutputOptions() and (written := output_files(result, outputs)):
         files.write(written, folder)
@@ -220,39 +201,41 @@ def output_files(model: CompiledModel | CompiledLiteRTModel, outputs: OutputOpti
     return made
 
 
-def _model_file(model: str | os.PathLike[str]) -> Path:
-    """Return the model's file. Raises InvalidModelError where the file does not exist or has no form that can be
-    compiled."""
-    path = Path(model)
-    if path.suffix in (".tflite", ".pt2"):
-        return files.existing(os.fspath(path))
-    if path.suffix in OTHER_SUFFIXES:
-        raise InvalidModelError(f"'{path}': {OTHER_SUFFIXES[path.suffix]}. A model is {FORMS}.")
-    raise InvalidModelError(f"'{path}' is no model: a model is {FORMS}.")
+def model_form(path: Path) -> forms.Form:
+    """Return the form of a model's file. Raises InvalidModelError where the file does not exist or can't be compiled."""
+    words = f"a torch.nn.Module, an ExportedProgram, or the path of a {forms.listed()} file"
+    return forms.model_form(path, "a model", words)
+
+
+def loaded(request: Request, form: forms.Form | None) -> Request:
+    """Return the request with the model that its file holds."""
+    if form is None:
+        return request
+    assert request.file is not None
+    with step("Reading"):
+        return dataclasses.replace(request, model=form.read(request.file, request.loading))
 
 
 OF_FILES = ("operators_not_to_delegate", "must_delegate")
 """The delegation options that a ``.tflite`` file has too."""
 
 
-def check_for_tflite(
-    name: str,
-    arguments: Mapping[str, object],
-    options: CompileOptions,
-    quantization: QuantizationOptions,
-    delegation: DelegationOptions,
-    spelled: Callable[[str], str] = str,
-) -> None:
-    """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file. ``spelled`` returns an option's
-    name in the message."""
+def check_for_tflite(request: Request, arguments: Mapping[str, object], spelled: Callable[[str], str] = str) -> None:
+    """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file.
+
+    ``arguments`` are further options by name; None is not given. ``spelled`` returns an option's name in the message.
+    """
     given = [argument for argument, value in arguments.items() if value is not None]
-    given += [*changed(quantization), *(option for option in changed(delegation) if option not in OF_FILES)]
+    given += [
+        *changed(request.quantization),
+        *(option for option in changed(request.delegation) if option not in OF_FILES),
+    ]
     for option in given:
         raise InvalidOptionError(
-            f"{spelled(option)}: it is for PyTorch models; '{name}' is quantized and has its own types. Leave it out."
+            f"{spelled(option)}: it is for PyTorch models; '{request.name}' is quantized and has its own types. Leave it out."
         )
-    if options.converter != OPEN:
+    if request.options.converter != OPEN:
         raise InvalidOptionError(
-            f"{spelled('converter')}: it is for PyTorch models; '{name}' is compiled here, and NXP's own tool takes such "
+            f"{spelled('converter')}: it is for PyTorch models; '{request.name}' is compiled here, and NXP's own tool takes such "
             "files itself."
         )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from openneutron import litert
 from openneutron.api.compile import check_for_tflite
 from openneutron.api.result import CompiledResult
 from openneutron.device.converter import kernel_selections
@@ -20,7 +19,7 @@ from openneutron.device.mixed import CompiledFile, compile_file
 from openneutron.device.timings import Timings, measured, step
 from openneutron.features.report import Summary, of_compiled_file
 from openneutron.ir import Graph
-from openneutron.options import ARENA, CompileOptions, DelegationOptions, QuantizationOptions, with_changes
+from openneutron.options import ARENA, CompileOptions, Request, with_changes
 from openneutron.targets import Target
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class CompiledLiteRTModel(CompiledResult):
         return of_compiled_file(self._recompiled(with_changes(self.compiled.options, changes, "figures")))
 
     def _recompiled(self, options: CompileOptions) -> CompiledFile:
-        check_for_tflite(self.name, {}, options, QuantizationOptions(), DelegationOptions())
+        check_for_tflite(Request(model=self.name, options=options), {})
         return self.compiled.recompiled(options)
 
     def run(self, *inputs: Any) -> tuple[np.ndarray, ...]:
@@ -151,15 +150,11 @@ class CompiledLiteRTModel(CompiledResult):
         return kernel_selections.selection_files(path, self.compiled.programs())
 
 
-def compile_litert(
-    path: Path,
-    name: str,
-    options: CompileOptions,
-    delegation: DelegationOptions,
-) -> CompiledLiteRTModel:
-    """Return the compiled file. Raises the same errors as ``openneutron.compile``."""
-    with step("Reading"):
-        model = litert.read(path)
-    compiled = compile_file(model, name, options, delegation.operators_not_to_delegate, delegation.must_delegate)
+def compile_litert(request: Request) -> CompiledLiteRTModel:
+    """Return the compiled file of a request, whose model is a LiteRTModel. Raises the same errors as ``openneutron.compile``."""
+    delegation = request.delegation
+    compiled = compile_file(
+        request.model, request.name, request.options, delegation.operators_not_to_delegate, delegation.must_delegate
+    )
     with step("Writing"):
         return CompiledLiteRTModel(compiled, compiled.to_bytes())

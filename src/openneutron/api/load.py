@@ -17,7 +17,8 @@ from openneutron.api.result import Copied
 from openneutron.compiler.cost.host import HostOperator
 from openneutron.compiler.legalize.partition import operator_title
 from openneutron.device import pte
-from openneutron.device.files import existing
+from openneutron.device.files import content, existing
+from openneutron.device.forms import Kind, of_content
 from openneutron.device.mixed import FileSimulator
 from openneutron.device.pte import KernelCall, methods
 from openneutron.errors import InvalidModelError
@@ -168,13 +169,11 @@ def load(file: str | os.PathLike[str]) -> LoadedFile:
     openneutron.errors.InvalidModelError: 'no_such_file.pte' does not exist.
     """
     path = existing(os.fspath(file))
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InvalidModelError(f"'{path}' can't be read: {error.strerror}.") from error
-    if data[4:8] == TFLITE:
+    data = content(path)
+    form = of_content(path)
+    if form is not None and form.kind is Kind.LITERT:
         return _tflite(path, data)
-    if data[4:8] == pte.FILE_IDENTIFIER:
+    if form is not None and form.kind is Kind.COMPILED:
         return _pte(path, data)
     if data[:2] == b"PK":
         raise InvalidModelError(

@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from openneutron.api import unquantized
-from openneutron.api.compile import compile
+from openneutron.api.compile import compiled
 from openneutron.api.frame import Frame, backend_config, in_words, keep_state, lowered
 from openneutron.api.result import CompiledResult
 from openneutron.api.unquantized import Unquantized
@@ -34,16 +34,7 @@ from openneutron.features.report.latency import host_operators
 from openneutron.features.report.outputs import OutputAccuracy, accuracy_warning
 from openneutron.features.report.summary import conversions_in
 from openneutron.ir import Graph
-from openneutron.options import (
-    CALLER,
-    FLOAT32,
-    CompileOptions,
-    DataOptions,
-    DelegationOptions,
-    QuantizationOptions,
-    budget_bytes,
-    with_changes,
-)
+from openneutron.options import CALLER, FLOAT32, CompileOptions, DelegationOptions, Request, budget_bytes, with_changes
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
@@ -253,24 +244,16 @@ def _not_in_pickles(name: str) -> GraphModule:
     )
 
 
-def compile_module(
-    model: nn.Module | ExportedProgram,
-    example_inputs: Any,
-    example_kwargs: Mapping[str, Any] | None,
-    calibration: Any,
-    data: DataOptions,
-    options: CompileOptions,
-    quantization: QuantizationOptions,
-    delegation: DelegationOptions,
-    name: str,
-) -> CompiledModel:
-    """Return the model, quantized to int8 and compiled. Parameters and errors are those of ``openneutron.compile``."""
+def compile_module(request: Request) -> CompiledModel:
+    """Return the model of a request, a module or an ExportedProgram, quantized to int8 and compiled. Raises as ``openneutron.compile``
+    does."""
+    options, quantization, delegation, name = request.options, request.quantization, request.delegation, request.name
     spec = NeutronTargetSpec(options.target)
     specs = _compile_spec(options, delegation, name)
     with suppressed(), step("Exporting"):
-        source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
-    asked = Unquantized.of(source, name, spec, calibration, data, quantization, options.converter)
-    made = _made_with_cache(asked, specs, options, delegation)
+        source = aten_graph(request)
+    asked = Unquantized.of(source, request, spec)
+    made = _made_with_cache(asked, specs)
     if not delegation.any_runtime:
         with step("Checking kernels"):
             check_kernels(made.frame.file.program, made.delegation, name)
@@ -315,32 +298,30 @@ class _Made:
     outputs: tuple[OutputAccuracy, ...] = ()
 
 
-def _made_with_cache(
-    asked: Unquantized, specs: list[CompileSpec], options: CompileOptions, delegation: DelegationOptions
-) -> _Made:
+def _made_with_cache(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
     """Return the compiled model, with the work that the cache of the compile that runs has."""
     store = current()
-    if store is None or not unquantized.has_key(asked, options, delegation):
-        return _made(asked, specs, delegation)
+    if store is None or not unquantized.has_key(asked):
+        return _made(asked, specs)
     with step("Looking up the model"):
         asked = asked.with_all_samples()
-        key = unquantized.key_of(asked, options, delegation)
+        key = unquantized.key_of(asked)
         found = unquantized.load(store, key)
     if found is None:
-        made = _made(asked, specs, delegation)
+        made = _made(asked, specs)
         with suppressed(), step("Writing"):
             unquantized.save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer, made.outputs)
         return made
     parts = recompiled(found.partitions, decode(specs))
     with suppressed(), in_words(asked.name, "write"), step("Writing"):
         buffer = found.frame.to_bytes([part.payload for part in parts], specs)
-    quantizing = partial(unquantized.quantized_later, store, key, asked, options, delegation)
+    quantizing = partial(unquantized.quantized_later, store, key, asked)
     return _Made(buffer, found.delegation, found.frame, parts, cache(quantizing), found.outputs)
 
 
-def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOptions) -> _Made:
+def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
     """Return the compiled model: quantized, partitioned, compiled and written."""
-    name, inputs = asked.name, asked.source.inputs
+    name, inputs, delegation = asked.name, asked.source.inputs, asked.request.delegation
     partitioner = NeutronPartitioner(
         specs,
         asked.target,
@@ -360,8 +341,8 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
     partitioner.post_quantization_state_dict = module.state_dict()
     with suppressed(), in_words(name, "lower", program.graph), step("Running ExecuTorch's passes"):
         edge, partitioner = lowered(program, partitioner, asked.calibrated.facts)
-        if asked.options.io_dtype != FLOAT32:
-            edge = edge.transform([RemoveIOQuantOpsPass(edge, asked.options.io_dtype)])
+        if asked.request.quantization.io_dtype != FLOAT32:
+            edge = edge.transform([RemoveIOQuantOpsPass(edge, asked.request.quantization.io_dtype)])
     with suppressed(), in_words(name, "write", program.graph), step("Writing"):
         if edge.exported_program().graph_signature.buffers_to_mutate:
             keep_state(edge.exported_program())
@@ -370,15 +351,10 @@ def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOp
         return _Made(bytes(executorch.buffer), partitioner.delegations[-1], frame, parts, lambda: module, outputs)
 
 
-def analyse(
-    model: nn.Module | ExportedProgram,
-    *arguments: Any,
-    delegation: DelegationOptions = DelegationOptions(),
-    **others: Any,
-) -> CompiledModel:
+def analyse(model: nn.Module | ExportedProgram, example_inputs: Any = None, **others: Any) -> CompiledModel:
     """Compile like ``compile``, but accept a model of which nothing can run on the NPU, or that needs another runtime."""
-    accepting = dataclasses.replace(delegation, must_delegate=False, any_runtime=True)
-    result: CompiledModel = compile(model, *arguments, delegation=accepting, **others)
+    result = compiled(Request(model=model, example_inputs=example_inputs, **others).for_figures())
+    assert isinstance(result, CompiledModel)
     return result
 
 

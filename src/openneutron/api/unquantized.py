@@ -21,7 +21,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutro
 from openneutron.features.report.outputs import OutputAccuracy
 from openneutron.ir import graph as graph_module
 from openneutron.isa.payload import Format
-from openneutron.options import OPEN, CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
+from openneutron.options import OPEN, QuantizationOptions, Request, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.digests import add_node, add_samples, is_known, machine
 from openneutron.pytorch.graph.program import is_quantize
@@ -54,32 +54,31 @@ class Quantized:
 class Unquantized:
     """An exported model, and all that its quantization depends on.
 
-    ``converter`` is that of the partitions. ``samples`` are those of ``calibration``, ``total`` is their number; 0 where it is not known.
+    ``samples`` are those of ``calibration``, ``total`` is their number; 0 where it is not known.
     """
 
     source: AtenGraph
-    name: str
+    request: Request
     target: NeutronTargetSpec
     samples: Iterable[ModelInputs] | None
     total: int
-    options: QuantizationOptions
     calibration: Calibration | None
-    converter: str = OPEN
 
     @classmethod
-    def of(
-        cls,
-        source: AtenGraph,
-        name: str,
-        target: NeutronTargetSpec,
-        calibration: Any,
-        data: DataOptions,
-        options: QuantizationOptions,
-        converter: str = OPEN,
-    ) -> Unquantized:
+    def of(cls, source: AtenGraph, request: Request, target: NeutronTargetSpec) -> Unquantized:
         """Return the model. The calibration samples are read when they are needed. Raises as ``Calibration.of`` does."""
-        found = Calibration.of(calibration, source.inputs, data)
-        return cls(source, name, target, found, 0 if found is None else length_hint(found), options, found, converter)
+        found = Calibration.of(request.calibration, source.inputs, request.data)
+        return cls(source, request, target, found, 0 if found is None else length_hint(found), found)
+
+    @property
+    def name(self) -> str:
+        """Return the name that messages use."""
+        return self.request.name
+
+    @property
+    def options(self) -> QuantizationOptions:
+        """Return the options of the quantization."""
+        return self.request.quantization
 
     @property
     def calibrated(self) -> Calibrated:
@@ -104,7 +103,7 @@ class Unquantized:
         module, train_fn = self.source.module, self.options.train_fn
         measures, quantizer = (
             measures_in(self.options),
-            quantizer_for(self.options, self.target, converter=self.converter),
+            quantizer_for(self.options, self.target, converter=self.request.options.converter),
         )
         if self.is_quantized:
             given = ("keep_float", "train_fn", "activations", "layer_activations", *measures)
@@ -160,27 +159,27 @@ class CachedModel:
     outputs: tuple[OutputAccuracy, ...] = ()
 
 
-def has_key(model: Unquantized, options: CompileOptions, delegation: DelegationOptions) -> bool:
+def has_key(model: Unquantized) -> bool:
     """Return whether all that the entry of a model depends on is known.
 
     It is not known of operators of users, random operators, control flow and extents that are no numbers, of training, of
     what NXP's converter compiles, and with a profile, which names the nodes of the exported program.
     """
-    source, quantization = model.source, model.options
+    source, quantization, options = model.source, model.options, model.request.options
     if options.converter != OPEN or options.profile or quantization.train_fn is not None:
         return False
     if not model.is_quantized and model.samples is None:
         return False
     plain = (str, type, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-    if not all(isinstance(item, plain) for item in (*quantization.keep_float, *delegation.preserve_ops)):
+    if not all(isinstance(item, plain) for item in (*quantization.keep_float, *model.request.delegation.preserve_ops)):
         return False
     nodes = source.module.graph.nodes
     return all(is_known(node, source.module) and _is_fixed(node.meta.get("val")) for node in nodes)
 
 
-def key_of(model: Unquantized, options: CompileOptions, delegation: DelegationOptions) -> str:
+def key_of(model: Unquantized) -> str:
     """Return the hash of all that the entry of a model depends on. The calibration samples must be in memory."""
-    source, quantization = model.source, model.options
+    source, quantization, delegation = model.source, model.options, model.request.delegation
     asked = {
         **{item.name: _plain(getattr(quantization, item.name)) for item in fields(quantization)},
         "facts": model.calibrated.facts,
@@ -310,14 +309,12 @@ def _interface(facts: dict[str, Any]) -> Interface:
     )
 
 
-def quantized_later(
-    store: Store, key: str, model: Unquantized, options: CompileOptions, delegation: DelegationOptions
-) -> GraphModule:
+def quantized_later(store: Store, key: str, model: Unquantized) -> GraphModule:
     """Return the quantized module of a model that was compiled from the cache.
 
     Raises InvalidModelError where the weights or the samples have changed since.
     """
-    if key_of(model, options, delegation) != key:
+    if key_of(model) != key:
         raise InvalidModelError(
             f"'{model.name}': its weights or calibration samples have changed since it was compiled. With a cache the "
             "quantized module is made when it is first read; read it before, or compile without a cache."

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 
-import openneutron
+from openneutron.api import compile as compiling
 from openneutron.api.compile import LOADING, output_files
 from openneutron.cli import output
 from openneutron.cli.ending import told
-from openneutron.cli.model_source import LiteRTFile
+from openneutron.cli.model_source import is_litert
 from openneutron.cli.options import AskedModel, GivenModel, takes_a_model
 from openneutron.device import files
 from openneutron.device.converter import kernel_selections
+from openneutron.device.forms import LITERT, Kind
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.device.timings import Timings, measured, step
 from openneutron.errors import InvalidOptionError
 from openneutron.features.report.text import summary_table, timings_table
-from openneutron.options import CompileOptions, OutputOptions, QuantizationOptions
+from openneutron.options import OutputOptions, Request
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from openneutron.api.litert import CompiledLiteRTModel
     from openneutron.api.pytorch import CompiledModel
-    from openneutron.cli.pytorch_source import Loaded
 
 ON_EXAMPLES = (
     "Calibrated on the example inputs alone: what runs where, memory and latency are as they will be, but the result's accuracy "
@@ -113,7 +113,7 @@ def compile_model(
 
 
 def _is_on_examples(asked: GivenModel) -> bool:
-    return not isinstance(asked.source, LiteRTFile) and asked.on_examples
+    return not is_litert(asked.source) and asked.on_examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def default_path(asked: GivenModel) -> Path:
 
 
 def _suffix(asked: GivenModel) -> str:
-    return ".tflite" if isinstance(asked.source, LiteRTFile) else ".pte"
+    return (LITERT.kind if is_litert(asked.source) else Kind.PYTORCH).result
 
 
 def _results(asked: GivenModel, wanted: Wanted) -> tuple[Path, OutputOptions]:
@@ -215,16 +215,16 @@ def _results(asked: GivenModel, wanted: Wanted) -> tuple[Path, OutputOptions]:
     source, suffix = asked.source, _suffix(asked)
     path = wanted.result if wanted.result is not None else default_path(asked)
     if path.suffix != suffix:
-        what = "a .tflite" if isinstance(source, LiteRTFile) else "a PyTorch model"
+        what = "a .tflite" if is_litert(source) else "a PyTorch model"
         raise InvalidOptionError(f"--output: {what} compiles to a {suffix}; '{path}' is named otherwise.")
     files.check(path)
-    if isinstance(source, LiteRTFile) and path.exists() and path.samefile(source.path):
+    if is_litert(source) and path.exists() and path.samefile(source.path):
         raise InvalidOptionError(f"--output: '{path}' is the model itself. Choose another name.")
     selection = wanted.kernel_selection
     if selection is None and wanted.dump_kernel_selection:
         selection = kernel_selections.default_path(path)
     if selection is not None:
-        kernel_selections.check(selection, asked.options.converter, asked.options.target)
+        kernel_selections.check(selection, asked.request.options.converter, asked.request.options.target)
         files.check(selection)
     if wanted.intermediates is not None:
         files.check_folder(wanted.intermediates)
@@ -249,56 +249,33 @@ def compiled_with_model(
     MissingToolError where a package of the PyTorch extra is not installed.
     """
     ready = prepared(asked, steps, for_figures)
-    return ready.compiled(asked.options, asked.quantization, asked.cache, steps), ready.model, ready.timings
+    return ready.compiled(ready.request), ready.model, ready.timings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ready:
-    """A model on the command line that is loaded, with its calibration samples; a ``.tflite`` is only named."""
+    """A model on the command line as a request: loaded, with its calibration samples; a ``.tflite`` is only named. ``model`` is the
+    float model, None of a ``.tflite``. ``timings`` are those of the steps until now."""
 
-    asked: GivenModel
-    for_figures: bool
-    loaded: Loaded | None = None
-    samples: Iterable[Any] | None = None
+    request: Request
+    model: nn.Module | ExportedProgram | None = None
     timings: Timings = field(default_factory=Timings)
 
-    @property
-    def model(self) -> nn.Module | ExportedProgram | None:
-        """Return the float model; None of a ``.tflite``."""
-        return None if self.loaded is None else self.loaded.model
-
-    def compiled(
-        self, options: CompileOptions, quantization: QuantizationOptions, cache: Path | None, steps: output.Steps
-    ) -> CompiledModel | CompiledLiteRTModel:
-        """Return the model compiled with these options. Raises the errors of ``openneutron.compile``."""
-        source, delegation = self.asked.source, self.asked.delegation
-        if isinstance(source, LiteRTFile):
-            delegation = dataclasses.replace(delegation, must_delegate=not self.for_figures)
-            return openneutron.compile(source.path, options=options, delegation=delegation, cache=cache, progress=steps)
-        assert self.loaded is not None
+    def compiled(self, request: Request) -> CompiledModel | CompiledLiteRTModel:
+        """Return the model compiled as a request asks. Raises the errors of ``openneutron.compile``."""
         with suppressed():
-            from openneutron.api.pytorch import analyse
-
-            result: CompiledModel = (analyse if self.for_figures else openneutron.compile)(
-                self.loaded.model,
-                self.loaded.call.args,
-                example_kwargs=self.loaded.call.kwargs,
-                calibration=self.samples,
-                options=options,
-                quantization=quantization,
-                delegation=delegation,
-                cache=cache,
-                progress=steps,
-                name=str(source),
-            )
-        return result
+            return compiling.compiled(request)
 
 
 def prepared(asked: GivenModel, steps: output.Steps, for_figures: bool = False) -> Ready:
     """Return the model, loaded. Raises as ``compiled_with_model`` does."""
     source = asked.source
-    if isinstance(source, LiteRTFile):
-        return Ready(asked, for_figures)
+    request = dataclasses.replace(asked.request, progress=steps)
+    if is_litert(source):
+        delegation = dataclasses.replace(request.delegation, must_delegate=not for_figures)
+        return Ready(dataclasses.replace(request, model=source.path, delegation=delegation))
+    if for_figures:
+        request = request.for_figures()
     with suppressed(), measured(steps) as clock:
         with needs_pytorch("PyTorch models take"), step(LOADING):
             from openneutron.api import pytorch  # noqa: F401  (the imports of the compile, which take seconds)
@@ -309,4 +286,4 @@ def prepared(asked: GivenModel, steps: output.Steps, for_figures: bool = False) 
                 samples = pytorch_source.samples(source, loaded, asked.data, asked.weights)
             else:
                 samples = pytorch_source.example_samples(loaded)
-    return Ready(asked, for_figures, loaded, samples, clock.timings)
+    return Ready(pytorch_source.requested(request, loaded, samples), loaded.model, clock.timings)

@@ -8,16 +8,15 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 from openneutron.device.data.python_function import PythonFunction
-from openneutron.device.files import existing, nearest, obstacle
+from openneutron.device.files import content, existing, nearest, obstacle
+from openneutron.device.forms import LITERT, Form, Kind, form_of, listed, model_form, of_content
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.options import DataOptions, changed
+from openneutron.options import DataOptions, LoadingOptions, changed
 
 DASH = "-"
-
-SUFFIXES = {b"TFL3": ".tflite", b"ET12": ".pte"}
-"""The suffix of each format of files, by bytes 4 to 7."""
 
 
 def given_file(name: str) -> Path:
@@ -40,12 +39,12 @@ def from_standard_input() -> Path:
     data = sys.stdin.buffer.read() if sys.stdin is not None else b""
     if not data:
         raise InvalidModelError("standard input is empty; '-' reads a file from there.")
-    path = Path(_folder().name) / f"stdin{SUFFIXES.get(data[4:8], '')}"
+    path = Path(_folder().name) / "stdin"
     path.write_bytes(data)
-    return path
+    form = of_content(path)
+    return path if form is None else path.rename(path.with_suffix(form.suffix))
 
 
-FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
 BUILT_IN = (
     "autoencoder", "cifarnet", "crnn", "ds_cnn", "gru_kws", "lstm_kws", "mobilenet_v1", "mobilenet_v2",
     "mobilenet_v3_small", "noise_suppression", "resnet8", "speech_enhancement", "streaming_lstm_kws", "streaming_tcn",
@@ -57,42 +56,23 @@ NEUTRON_GRAPH = b"NeutronGraph"
 """The code of the custom operator that compiled ``.tflite`` files have, repeated here because importing its module takes
 LiteRT."""
 
-OTHER_SUFFIXES = {
-    ".pte": "it is compiled already; `openneutron run` runs it",
-    ".pt": "PyTorch's own file has no program in it; give weights with --weights, beside file.py:function",
-    ".pth": "PyTorch's own file has no program in it; give weights with --weights, beside file.py:function",
-    ".onnx": "convert it to an int8 .tflite, or give the PyTorch model it was made from",
-}
-
 
 @dataclass(frozen=True, slots=True)
-class LiteRTFile:
-    """An int8 ``.tflite`` file. A result is called after ``name``, of every form of a model."""
+class ModelFile:
+    """A file with a model, or with one that is compiled already. ``loading`` is for forms that take it."""
 
     path: Path
+    form: Form
+    loading: LoadingOptions = LoadingOptions()
+    is_compiled: bool = False
 
     def __str__(self) -> str:
         return self.path.name
 
     @property
     def name(self) -> str:
-        return f"{self.path.stem}_neutron"
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedFile:
-    """A ``.pt2`` file: a program that torch.export saved; ``trust`` and ``imports`` are those of ``load_exported``."""
-
-    path: Path
-    trust: bool = False
-    imports: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return self.path.name
-
-    @property
-    def name(self) -> str:
-        return self.path.stem
+        """Return the name of results, without a suffix."""
+        return f"{self.path.stem}_neutron" if self.form.kind is Kind.LITERT else self.path.stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +93,12 @@ class DataParameters:
     options: DataOptions = DataOptions()
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledFile(LiteRTFile):
-    """A ``.pte``, or a ``.tflite`` with NeutronGraphs: a model that is compiled already, and has no PyTorch model either."""
+ModelSource = ModelFile | PythonFunction | BuiltInModel
 
 
-PyTorchModel = ExportedFile | PythonFunction | BuiltInModel
-ModelSource = LiteRTFile | PyTorchModel
+def is_litert(source: ModelSource) -> TypeGuard[ModelFile]:
+    """Return whether a model needs no PyTorch: a LiteRT file, or a compiled file."""
+    return isinstance(source, ModelFile) and source.form.kind is not Kind.PYTORCH
 
 
 def parse(model: str, compiled: bool = False) -> ModelSource:
@@ -131,53 +110,42 @@ def parse(model: str, compiled: bool = False) -> ModelSource:
     """
     if model == DASH:
         read = from_standard_input()
-        if read.suffix != ".tflite":
+        if read.suffix != LITERT.suffix:
             raise InvalidModelError("standard input is no .tflite; models of other forms have to be files.")
-        return LiteRTFile(read)
+        return ModelFile(read, LITERT)
     file, colon, function = model.rpartition(":")
     if colon and file.endswith(".py"):
         if not function.isidentifier():
             raise InvalidModelError(f"'{model}': '{function}' is no function's name. Write file.py:function.")
         return PythonFunction(existing(file), function)
     path = Path(model)
-    if path.suffix == ".tflite":
-        file_of_model = existing(model)
-        return (
-            CompiledFile(file_of_model)
-            if compiled and NEUTRON_GRAPH in _content(file_of_model)
-            else LiteRTFile(file_of_model)
-        )
-    if path.suffix == ".pte" and compiled:
-        return CompiledFile(existing(model))
-    if path.suffix == ".pt2":
-        return ExportedFile(existing(model))
     if path.suffix == ".py":
         raise InvalidModelError(
             f"'{model}' names no function. Write {model}:function; it returns a module and example inputs."
         )
-    if path.suffix in (".pt", ".pth") and obstacle(path) is None:
+    form = form_of(path)
+    words = f"a built-in name, file.py:function, or a {listed()} file"
+    if form is None and not path.suffix and path.name == model:
+        return BuiltInModel(model)
+    if form is not None and compiled and _is_compiled(form, path):
+        return ModelFile(existing(model), form, is_compiled=True)
+    if form is not None and form.kind is Kind.OTHER and obstacle(path) is None:
         from openneutron.pytorch.source.file_kind import what_it_is
 
         if "TorchScript" in (kind := what_it_is(path)):
-            raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {FORMS}.")
-    if path.suffix in OTHER_SUFFIXES:
-        raise InvalidModelError(f"'{model}': {OTHER_SUFFIXES[path.suffix]}. MODEL is {FORMS}.")
-    if not path.suffix and path.name == model:
-        return BuiltInModel(model)
-    raise InvalidModelError(f"'{model}' is no model: MODEL is {FORMS}.")
+            raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {words}.")
+    return ModelFile(path, model_form(path, "MODEL", words, on_command_line=True))
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidModelError(f"'{path}' can't be read: {error.strerror}.") from error
+def _is_compiled(form: Form, path: Path) -> bool:
+    """Return whether a file is compiled: a ``.pte``, or a ``.tflite`` with NeutronGraphs."""
+    return form.kind is Kind.COMPILED or (form.kind is Kind.LITERT and NEUTRON_GRAPH in content(existing(str(path))))
 
 
 # -- checks of a PyTorch model that run before PyTorch is loaded --------------------------------------------------------
 
 
-def check_early(source: PyTorchModel, samples: DataParameters, weights: Path | None) -> None:
+def check_early(source: ModelSource, samples: DataParameters, weights: Path | None) -> None:
     """Check before PyTorch is loaded, which takes seconds, that the named files exist, and that the text of a model's file contains the function.
 
     Raises InvalidModelError where the built-in model or function does not exist, InvalidOptionError where ``samples``

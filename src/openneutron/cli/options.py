@@ -17,22 +17,17 @@ import typer
 from openneutron import targets
 from openneutron.api.compile import check_for_tflite
 from openneutron.cli import model_source, output
-from openneutron.cli.model_source import (
-    DASH,
-    BuiltInModel,
-    CompiledFile,
-    DataParameters,
-    ExportedFile,
-    LiteRTFile,
-    ModelSource,
-)
+from openneutron.cli.model_source import DASH, BuiltInModel, DataParameters, ModelFile, ModelSource, is_litert
 from openneutron.device.cache import opened
+from openneutron.device.forms import FORMS, LITERT, form_of
 from openneutron.errors import InvalidOptionError
 from openneutron.options import (
     CompileOptions,
     DataOptions,
     DelegationOptions,
+    LoadingOptions,
     QuantizationOptions,
+    Request,
     budget_bytes,
     changed,
 )
@@ -102,11 +97,16 @@ OF_PYTORCH = (
 """The options that a ``.tflite`` does not have."""
 
 
+FORMS_OF_MODEL = (
+    "Built-in name, file.py:function, "
+    f"{', '.join(form.suffix for form in FORMS if form.reader)}, or - for a .tflite on standard input"
+)
+
 MODELS = Annotated[
     list[str],
     typer.Argument(
         metavar="MODEL...",
-        help="Built-in name, file.py:function, .pt2, .tflite, or - for a .tflite on standard input; or several of these.",
+        help=f"{FORMS_OF_MODEL}; or several of these.",
     ),
 ]
 
@@ -119,7 +119,7 @@ class ModelParameters:
         str,
         typer.Argument(
             metavar="MODEL",
-            help="Built-in name, file.py:function, .pt2, .tflite, or - for a .tflite on standard input.",
+            help=f"{FORMS_OF_MODEL}.",
         ),
     ]
     calibration: Annotated[
@@ -228,21 +228,18 @@ class EvaluationParameters:
 
 @dataclass(frozen=True, slots=True)
 class GivenModel:
-    """A model as a command gets it, with its options. ``quantization``, ``data`` and ``weights`` apply to PyTorch models only.
-    ``evaluated`` is the data of an evaluation."""
+    """A model as a command gets it. ``request`` has its options; the model, its inputs and the calibration samples join them once
+    the model is loaded. ``data`` and ``weights`` apply to PyTorch models only. ``evaluated`` is the data of an evaluation."""
 
     source: ModelSource
-    options: CompileOptions
-    delegation: DelegationOptions
-    quantization: QuantizationOptions
-    data: DataParameters
-    weights: Path | None
-    cache: Path | None = None
+    request: Request
+    data: DataParameters = field(default_factory=DataParameters)
+    weights: Path | None = None
     evaluated: DataParameters = field(default_factory=DataParameters)
 
     @property
     def target(self) -> Target:
-        return targets.get(self.options.target)
+        return targets.get(self.request.options.target)
 
     @property
     def on_examples(self) -> bool:
@@ -268,8 +265,9 @@ def given_model(
     budget_bytes(options.sram_budget, targets.get(options.target))
     if given.cache is not None:
         opened(given.cache)
-    if isinstance(source, ExportedFile):
-        source = replace(source, trust=given.trust, imports=names(given.imports))
+    loading = LoadingOptions(trust=given.trust, imports=names(given.imports))
+    if isinstance(source, ModelFile) and source.form.takes_loading:
+        source = replace(source, loading=loading)
     elif given.trust or given.imports:
         option = "--trust" if given.trust else "--import"
         raise InvalidOptionError(f"{option}: this option is for .pt2 files; '{source}' is not one. Leave it out.")
@@ -292,7 +290,15 @@ def given_model(
         if given.calibration is None:
             given = replace(given, preprocess=None, sample_rate=None)
     data = _data(given, given.calibration, given.calibration_samples)
-    if isinstance(source, CompiledFile):
+    request = Request(
+        model=None,
+        options=options,
+        quantization=quantization,
+        delegation=delegation,
+        name=str(source),
+        cache=given.cache,
+    )
+    if isinstance(source, ModelFile) and source.is_compiled:
         asked = {"calibration": given.calibration, "weights": given.weights, "quantization": given.quantization}
         for option in (
             *(name for name, value in asked.items() if value is not None),
@@ -301,19 +307,17 @@ def given_model(
             raise InvalidOptionError(
                 f"--{option.replace('_', '-')}: it is for a compile; '{source}' is compiled already. Leave it out."
             )
-    elif isinstance(source, LiteRTFile):
+    elif is_litert(source):
         files = {
             "calibration": given.calibration,
             **asdict(data.options),
             "weights": given.weights,
             "quantization": given.quantization,
         }
-        check_for_tflite(
-            str(source), files, options, quantization, delegation, lambda name: f"--{name.replace('_', '-')}"
-        )
+        check_for_tflite(request, files, lambda name: f"--{name.replace('_', '-')}")
     else:
         model_source.check_early(source, data, given.weights)
-    return GivenModel(source, options, delegation, quantization, data, given.weights, given.cache, evaluated)
+    return GivenModel(source, request, data, given.weights, evaluated)
 
 
 def _data(given: ModelParameters, path: str | None, limit: int | None) -> DataParameters:
@@ -409,7 +413,7 @@ def _without_those_of_pytorch(
 ) -> dict[str, Any]:
     """Return the defaults of options for PyTorch models that the configuration file sets, where MODEL is a ``.tflite``. On the
     command line such an option is an error."""
-    if model != DASH and Path(model).suffix != ".tflite":
+    if model != DASH and form_of(Path(model)) is not LITERT:
         return {}
     sources = {name: context.get_parameter_source(name) for name in OF_PYTORCH if name in parameters}
     return {

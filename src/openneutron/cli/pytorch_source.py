@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from openneutron.cli.model_source import BuiltInModel, DataParameters, ExportedFile, PyTorchModel
+from openneutron.cli.model_source import BuiltInModel, DataParameters, ModelFile, ModelSource
 from openneutron.device.data.python_function import PythonFunction
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.options import Request
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.calibration_data import CalibrationData, ExampleInputs
-from openneutron.pytorch.source.exported_file import load_exported
 from openneutron.pytorch.source.exporting import ModelInputs
 from openneutron.pytorch.source.file_kind import what_it_is
 
@@ -37,25 +37,25 @@ class Loaded:
     call: ModelInputs = field(repr=False)
 
 
-def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
+def load(source: ModelSource, weights: Path | None = None) -> Loaded:
     """Return the model, in eval mode, with its weights loaded where a file of them is given.
 
     Raises InvalidModelError where the model does not exist or is of another type, InvalidOptionError where the weights
     don't fit.
     """
-    if isinstance(source, ExportedFile):
+    if isinstance(source, ModelFile):
         if weights is not None:
             raise InvalidOptionError(
                 f"--weights: '{source}' has its own weights in it; load others before torch.export."
             )
-        return _exported(source)
+        return _from_file(source)
     model, inputs = models.get(source.name) if isinstance(source, BuiltInModel) else _from_function(source)
     if weights is not None:
         _load_weights(model, weights)
     return Loaded(model.eval(), ModelInputs(inputs, {}))
 
 
-def samples(source: PyTorchModel, loaded: Loaded, data: DataParameters, weights: Path | None) -> Iterable[Any]:
+def samples(source: ModelSource, loaded: Loaded, data: DataParameters, weights: Path | None) -> Iterable[Any]:
     """Return calibration samples from the data on the command line. Without data, return random samples for a built-in model with
     random weights, else the example inputs.
 
@@ -66,6 +66,14 @@ def samples(source: PyTorchModel, loaded: Loaded, data: DataParameters, weights:
     if isinstance(source, BuiltInModel) and weights is None:
         return models.samples(source.name, BUILT_IN_SAMPLES)
     return example_samples(loaded)
+
+
+def requested(request: Request, loaded: Loaded, calibration: Any) -> Request:
+    """Return a request with a loaded model, its inputs and its calibration samples."""
+    call = loaded.call
+    return replace(
+        request, model=loaded.model, example_inputs=call.args, example_kwargs=call.kwargs, calibration=calibration
+    )
 
 
 def example_samples(loaded: Loaded) -> Iterable[Any]:
@@ -89,9 +97,9 @@ def _from_function(source: PythonFunction) -> tuple[nn.Module, Inputs]:
     return model, tuple(inputs)
 
 
-def _exported(source: ExportedFile) -> Loaded:
-    program = load_exported(source.path, source.trust, source.imports)
-    inputs, keywords = program.example_inputs or ((), {})
+def _from_file(source: ModelFile) -> Loaded:
+    program = source.form.read(source.path, source.loading)
+    inputs, keywords = getattr(program, "example_inputs", None) or ((), {})
     if not inputs and not keywords:
         raise InvalidModelError(
             f"'{source}' has no example inputs. Export it with a tuple of them: torch.export.export(model, inputs)."

@@ -60,6 +60,14 @@ def existing(name: str) -> Path:
     raise InvalidModelError(f"'{name}' does not exist.{nearest(path.name, there)}")
 
 
+def content(path: Path) -> bytes:
+    """Return the bytes of a user's file. Raises InvalidModelError where it can't be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidModelError(f"'{path}' can't be read: {error.strerror}.") from error
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a question that names the nearest known names; the empty text where no name is near."""
     # A suffix that all names share does not count as similarity.

@@ -536,3 +536,57 @@ def as_group(parameter: str, given: Any) -> Any:
             hint = f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(known)}."
             raise InvalidOptionError(f"{parameter}: '{name}' is no field of {group.__name__}. {hint}")
     return group(**given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Request:
+    """A model, and all that a compile of it asks for. Each field is an argument of ``openneutron.compile``, which documents it.
+
+    A dict in the place of an object with options has the options by name. Raises as ``as_group`` does.
+
+    >>> Request(model=None, options={"effort": "high"}).options.effort
+    'high'
+    """
+
+    model: Any
+    example_inputs: Any = None
+    example_kwargs: Mapping[str, Any] | None = None
+    calibration: Any = None
+    data: DataOptions = DataOptions()
+    options: CompileOptions = CompileOptions()
+    quantization: QuantizationOptions = QuantizationOptions()
+    delegation: DelegationOptions = DelegationOptions()
+    loading: LoadingOptions = LoadingOptions()
+    outputs: OutputOptions = OutputOptions()
+    name: str = ""
+    cache: str | os.PathLike[str] | None = None
+    progress: Progress = silent
+
+    def __post_init__(self) -> None:
+        for parameter in GROUPS:
+            object.__setattr__(self, parameter, as_group(parameter, getattr(self, parameter)))
+        object.__setattr__(self, "name", self.name or self._default_name)
+
+    @classmethod
+    def of_call(cls, function: str, others: Mapping[str, Any], **arguments: Any) -> Self:
+        """Return the request of a call of ``function``. Raises TypeError for an unknown keyword among ``others``."""
+        known = [item.name for item in dataclasses.fields(cls)][1:]
+        for keyword in others.keys() - known:
+            hint = suggestion(keyword, known)
+            raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'.{hint}")
+        return cls(**arguments, **others)
+
+    @property
+    def file(self) -> Path | None:
+        """Return the path of the model's file; None for a model in memory."""
+        return Path(self.model) if isinstance(self.model, (str, os.PathLike)) else None
+
+    @property
+    def _default_name(self) -> str:
+        return "model" if self.file is None else self.file.name
+
+    def for_figures(self) -> Self:
+        """Return the request of a compile for its figures alone: nothing of the model need run on the NPU, nor in this runtime."""
+        return dataclasses.replace(
+            self, delegation=dataclasses.replace(self.delegation, must_delegate=False, any_runtime=True)
+        )

@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 _DECOMPOSITION = "torch._inductor.decomposition"
 _POST_GRAD = "torch._inductor.fx_passes.post_grad"
@@ -143,6 +143,37 @@ def shorten_imports() -> None:
     """
     if not any(isinstance(finder, ShortImports) for finder in sys.meta_path):
         sys.meta_path.insert(0, ShortImports())
+
+
+if TYPE_CHECKING:
+    from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions as CustomDelegationOptions
+    from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec as NeutronTargetSpec
+    from openneutron.pytorch.neutron_partitioner import NeutronPartitioner as NeutronPartitioner
+    from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder as NeutronCompileSpecBuilder
+    from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec as generate_neutron_compile_spec
+    from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize as calibrate_and_quantize
+    from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer as NeutronQuantizer
+
+_HOMES = {
+    "CustomDelegationOptions": "backend.custom_delegation_options",
+    "NeutronTargetSpec": "backend.neutron_target_spec",
+    "NeutronPartitioner": "neutron_partitioner",
+    "NeutronCompileSpecBuilder": "nxp_backend",
+    "generate_neutron_compile_spec": "nxp_backend",
+    "calibrate_and_quantize": "quantizer.calibrate",
+    "NeutronQuantizer": "quantizer.neutron_quantizer",
+}
+"""The module below this package of each name that it exports. A module is imported on first use of its name."""
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'openneutron.pytorch' has no attribute '{name}'")
+    found = getattr(import_module(f"openneutron.pytorch.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
 
 
 WARNINGS: tuple[tuple[str, type[Warning], str], ...] = (

@@ -89,7 +89,8 @@ def generate_neutron_compile_spec(
         InvalidOptionError: An option is unusable, or two contradict each other.
         MissingToolError: The converter is NXP's, whose SDK is not installed.
 
-    >>> from openneutron import CompileOptions, NeutronPartitioner
+    >>> from openneutron import CompileOptions
+    >>> from openneutron.pytorch import NeutronPartitioner
     >>> spec = generate_neutron_compile_spec("imxrt700", options=CompileOptions(sram_budget=64 * 1024))
     >>> partitioner = NeutronPartitioner(spec)
     """

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-import openneutron
+from openneutron.api.accuracy import found_repair, measured_accuracy
 from openneutron.api.compile import LOADING
 from openneutron.cli import output
-from openneutron.cli.model_source import LiteRTFile
+from openneutron.cli.model_source import is_litert
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.device import files
 from openneutron.device.third_party import needs_pytorch, suppressed
@@ -21,6 +22,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.accuracy.report import SHOWN, accuracy_table, repair_table
 from openneutron.features.evaluation.command import Metric
 from openneutron.features.evaluation.metrics import check
+from openneutron.options import Request
 
 ON_EXAMPLES = (
     "Calibrated and compared on the example inputs alone: the figures mean little until they are those of typical inputs. Give them "
@@ -87,7 +89,7 @@ def show_accuracy(
         _repair(asked, data, repair, result, as_json, quiet)
         return
     with output.Steps(quiet) as steps:
-        report = openneutron.accuracy(**arguments(asked, data, steps), metric=metric)
+        report = measured_accuracy(*requested(asked, data, steps), metric)
     output.show(accuracy_table(report, None if everything else SHOWN), "accuracy", report.to_dict(), as_json)
     if not quiet and data is None and asked.on_examples:
         output.note(ON_EXAMPLES)
@@ -103,7 +105,7 @@ def _repair(
     journal = path.with_name(f"{path.name}.journal")
     files.check(path)
     with output.Steps(quiet) as steps:
-        report = openneutron.repair(**arguments(asked, data, steps), target_db=target_db, journal=journal)
+        report = found_repair(*requested(asked, data, steps), target_db, journal)
     has_file = bool(report.chosen) or report.is_reached
     if has_file:
         files.write({path: (json.dumps(report.quantization, indent=2) + "\n").encode()})
@@ -117,10 +119,10 @@ def _repair(
         raise InvalidOptionError(f"--repair: {report.shortfall}")
 
 
-def arguments(asked: GivenModel, data: str | None, steps: output.Steps) -> dict[str, Any]:
-    """Return the arguments of ``openneutron.accuracy`` for a model on the command line. Raises InvalidModelError for a ``.tflite``."""
+def requested(asked: GivenModel, data: str | None, steps: output.Steps) -> tuple[Request, Any]:
+    """Return the request of a model on the command line, and the data to compare with. Raises InvalidModelError for a ``.tflite``."""
     source = asked.source
-    if isinstance(source, LiteRTFile):
+    if is_litert(source):
         raise InvalidModelError(
             f"'{source}' is quantized already, so that there is no float model. Pass the PyTorch model."
         )
@@ -136,15 +138,5 @@ def arguments(asked: GivenModel, data: str | None, steps: output.Steps) -> dict[
             calibration: Any = compared
             if asked.data.path is not None or data is None:
                 calibration = pytorch_source.samples(source, loaded, asked.data, asked.weights)
-    return {
-        "model": loaded.model,
-        "example_inputs": loaded.call.args,
-        "example_kwargs": loaded.call.kwargs,
-        "calibration": calibration,
-        "data": compared,
-        "options": asked.options,
-        "quantization": asked.quantization,
-        "delegation": asked.delegation,
-        "name": str(source),
-        "progress": steps,
-    }
+    request = dataclasses.replace(asked.request, progress=steps)
+    return pytorch_source.requested(request, loaded, calibration), compared

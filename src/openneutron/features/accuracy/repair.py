@@ -92,7 +92,7 @@ class Search:
 
     def options(self, without: Measure | None = None) -> QuantizationOptions:
         """Return the options with the chosen measures."""
-        options = self.asked.quantization
+        options = self.asked.request.quantization
         for measure, _ in self.chosen:
             options = options if measure is without else measure.added(options)
         return options
@@ -102,7 +102,7 @@ class Search:
         self.tried += 1
         known = self.journal.get(options)
         if known is None:
-            both = replace(self.asked, quantization=options).twins()
+            both = self.asked.quantized_by(options).twins()
             known = _ratio(both, self.calls)
             self.journal.put(options, known)
         self.best_db = max(self.best_db, known)
@@ -132,7 +132,7 @@ class Search:
 
     def _free(self) -> Iterator[Measure]:
         taken = {measure.field for measure, _ in self.chosen}
-        options = self.asked.quantization
+        options = self.asked.request.quantization
         for measure in FREE:
             if measure.field not in taken and getattr(options, measure.field) != measure.value:
                 yield measure
@@ -148,8 +148,8 @@ class Search:
         """Yield the noisiest layers on int16 activations, where the target computes on int16."""
         known = {name for name, _ in self.options().layer_activations}
         if (
-            INT16 not in targets.get(self.asked.options.target).npu.data_types.value
-            or self.asked.quantization.activations == INT16
+            INT16 not in targets.get(self.asked.request.options.target).npu.data_types.value
+            or self.asked.request.quantization.activations == INT16
         ):
             return
         names = dict.fromkeys(module_path(layer.lead) for layer in self._noisiest())
@@ -164,7 +164,7 @@ class Search:
 
     def _noisiest(self) -> list[Layer]:
         """Return the layers with the most noise at the results."""
-        both = replace(self.asked, quantization=self.options()).twins()
+        both = self.asked.quantized_by(self.options()).twins()
         analysis = Analysis(Lanes.of(both))
         for call in self.calls[:RESULT_SAMPLES]:
             analysis.add(call)
@@ -190,7 +190,9 @@ def _ratio(both: Twins, calls: Sequence[ModelInputs]) -> float:
 
 def repaired(asked: Session, calls: Sequence[ModelInputs], target_db: float, journal: Path | None) -> RepairReport:
     """Return the measures for a model, found with these samples. An interrupt ends the search; the best so far is returned."""
-    settings = repr((sorted(asked.quantization.to_file().items()), asked.delegation, asked.options.target))
+    settings = repr(
+        (sorted(asked.request.quantization.to_file().items()), asked.request.delegation, asked.request.options.target)
+    )
     known = Journal(journal, digest(asked.source.module, [*asked.samples, *calls], settings))
     search = Search(asked, calls, known, target_db)
     complete = True
@@ -201,28 +203,28 @@ def repaired(asked: Session, calls: Sequence[ModelInputs], target_db: float, jou
             with step("Searching measures"):
                 ratio = search.run()
             if search.chosen:
-                after_db, after = _measured(replace(asked, quantization=search.options()), calls)
+                after_db, after = _measured(asked.quantized_by(search.options()), calls)
             if after_db >= target_db or ratio < search.target_db:
                 break
             # The NPU rounds otherwise than PyTorch does.
             search.target_db += target_db - after_db
     except KeyboardInterrupt:
         complete = False
-        after_db, after = _measured(replace(asked, quantization=search.options()), calls)
-    quantization = asked.quantization
+        after_db, after = _measured(asked.quantized_by(search.options()), calls)
+    quantization = asked.request.quantization
     steps: list[Chosen] = []
     ratio = search.ratio(quantization) if search.chosen else 0.0
     for measure, _ in search.chosen:
         quantization = measure.added(quantization)
         gained = search.ratio(quantization)
-        cost = None if measure.is_free else _cost(replace(asked, quantization=quantization))
+        cost = None if measure.is_free else _cost(asked.quantized_by(quantization))
         steps.append(Chosen(measure.words, ratio, gained, cost))
         ratio = gained
     if complete:
         known.remove()
     return RepairReport(
-        asked.name,
-        asked.options.target,
+        asked.request.name,
+        asked.request.options.target,
         target_db,
         before_db,
         after_db,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from operator import length_hint
@@ -24,7 +24,7 @@ from openneutron.features.accuracy.npu_tensors import observed
 from openneutron.features.accuracy.report import AccuracyReport, Cost, RepairReport
 from openneutron.features.accuracy.twins import Twins, is_quantized, of_quantized, twins
 from openneutron.features.evaluation.metrics import Metric
-from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
+from openneutron.options import DataOptions, QuantizationOptions, Request, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.measures import MEASURES, quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData, samples
@@ -35,30 +35,21 @@ from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_gr
 class Session:
     """A float model with its calibration samples and the options of its compile."""
 
-    model: Any
-    example_inputs: Any
-    example_kwargs: Mapping[str, Any] | None
-    calibration: Any
-    data_options: DataOptions
-    options: CompileOptions
-    quantization: QuantizationOptions
-    delegation: DelegationOptions
-    name: str
+    request: Request
     compile_module: Callable[..., Any]
     """The function of ``openneutron.api.pytorch``, which is above this part."""
 
     @cached_property
     def source(self) -> AtenGraph:
         """Return the model's graph."""
-        layout = self.quantization.channels_last
         with suppressed(), step("Exporting"):
-            return aten_graph(self.model, self.example_inputs, self.example_kwargs, layout, self.name)
+            return aten_graph(self.request)
 
     @cached_property
     def samples(self) -> list[ModelInputs]:
         """Return the calibration samples. Raises InvalidOptionError without any."""
         with step("Reading the samples"):
-            found = Calibration.of(self.calibration, self.source.inputs, self.data_options)
+            found = Calibration.of(self.request.calibration, self.source.inputs, self.request.data)
             read = [] if found is None else list(found)
         if not read:
             raise InvalidOptionError(
@@ -72,18 +63,22 @@ class Session:
         """Return whether the model is quantized already. Raises InvalidOptionError with options of a quantization for such a model."""
         found = is_quantized(self.source)
         for option in (
-            [name for name in ("keep_float", *MEASURES) if name in changed(self.quantization)] if found else []
+            [name for name in ("keep_float", *MEASURES) if name in changed(self.request.quantization)] if found else []
         ):
-            raise InvalidOptionError(f"{option}: '{self.name}' is quantized already. Pass the float model.")
+            raise InvalidOptionError(f"{option}: '{self.request.name}' is quantized already. Pass the float model.")
         return found
+
+    def quantized_by(self, quantization: QuantizationOptions) -> Session:
+        """Return the same model with other options of the quantization."""
+        return dataclasses.replace(self, request=dataclasses.replace(self.request, quantization=quantization))
 
     def twins(self) -> Twins:
         """Return the model quantized, beside its float twin."""
         if self.is_quantized:
-            return of_quantized(self.source, self.name)
-        spec = NeutronTargetSpec(self.options.target)
-        quantizer = quantizer_for(self.quantization, spec, converter=self.options.converter)
-        return twins(self.source, quantizer, self.samples, self.name, self.quantization)
+            return of_quantized(self.source, self.request.name)
+        options, quantization = self.request.options, self.request.quantization
+        quantizer = quantizer_for(quantization, NeutronTargetSpec(options.target), converter=options.converter)
+        return twins(self.source, quantizer, self.samples, self.request.name, quantization)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,18 +114,15 @@ def compiled(both: Twins, asked: Session) -> Any:
     """Return the compiled program of a quantized module."""
     with suppressed(), step("Exporting the quantized model"):
         program = lifted(both.quantized, both.inputs) or export(both.quantized, both.inputs, both.name)
-    delegation = dataclasses.replace(asked.delegation, must_delegate=False, any_runtime=True)
-    return asked.compile_module(
-        program,
-        both.inputs.args,
-        both.inputs.kwargs,
-        None,
-        DataOptions(),
-        asked.options,
-        QuantizationOptions(),
-        delegation,
-        both.name,
+    request = Request(
+        model=program,
+        example_inputs=both.inputs.args,
+        example_kwargs=both.inputs.kwargs,
+        options=asked.request.options,
+        delegation=asked.request.delegation,
+        name=both.name,
     )
+    return asked.compile_module(request.for_figures())
 
 
 def lanes(both: Twins, program: Any) -> Lanes:
@@ -145,8 +137,8 @@ def report(asked: Session, data: Any, metric: Metric | None = None) -> AccuracyR
     ready = lanes(both, compiled(both, asked))
     calls: Any = list(without_labels(asked.samples)) if data is None else None
     if calls is None:
-        calls = Labelled(data, asked.source.inputs, asked.data_options)
-    found = analysed(ready, calls, asked.options.target, length_hint(calls), metric)
+        calls = Labelled(data, asked.source.inputs, asked.request.data)
+    found = analysed(ready, calls, asked.request.options.target, length_hint(calls), metric)
     found = dataclasses.replace(found, has_float_weights=not asked.is_quantized)
     if not found.samples:
         raise InvalidOptionError("data: there are no samples. Pass at least one tuple of the model's arguments.")
@@ -159,11 +151,11 @@ def repair(asked: Session, data: Any, target_db: float, journal: Path | None) ->
 
     if asked.is_quantized:
         raise InvalidModelError(
-            f"'{asked.name}' is quantized already, so that no measure changes it. Pass the float model."
+            f"'{asked.request.name}' is quantized already, so that no measure changes it. Pass the float model."
         )
     calls = list(asked.samples)
     if data is not None:
-        calls = [call for call, _ in Labelled(data, asked.source.inputs, asked.data_options)]
+        calls = [call for call, _ in Labelled(data, asked.source.inputs, asked.request.data)]
     return repaired(asked, calls, target_db, journal)
 
 

@@ -11,7 +11,7 @@ from openneutron.api.evaluate import evaluated, inputs
 from openneutron.api.load import LoadedFile, load
 from openneutron.cli import output
 from openneutron.cli.compile import ON_EXAMPLES, compiled_with_model
-from openneutron.cli.model_source import CompiledFile, LiteRTFile
+from openneutron.cli.model_source import ModelFile, is_litert
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.errors import InvalidOptionError
 from openneutron.features.evaluation import cluster
@@ -76,13 +76,13 @@ def evaluate_model(
         cluster.required()
     with output.Steps(quiet) as steps:
         program: CompiledModel | CompiledLiteRTModel | LoadedFile
-        if isinstance(asked.source, CompiledFile):
+        if isinstance(asked.source, ModelFile) and asked.source.is_compiled:
             program, model = load(asked.source.path), None
         else:
             program, model, _ = compiled_with_model(asked, steps)
         found = evaluated(program, data_set(asked, program), model, metric, workers, scheduler, steps, True)
     output.show(evaluation_table(found), "evaluate", found.to_dict(), as_json)
-    if not quiet and not isinstance(asked.source, LiteRTFile) and asked.on_examples:
+    if not quiet and not is_litert(asked.source) and asked.on_examples:
         output.note(ON_EXAMPLES)
     if not found.complete:
         raise KeyboardInterrupt

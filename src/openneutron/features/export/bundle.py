@@ -17,6 +17,7 @@ from typing import Protocol
 from openneutron import __version__, targets
 from openneutron.device import files, pte
 from openneutron.device.files import existing
+from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.runtime_sources import runtime_folder, sources_of
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.export import c_text, readme
@@ -151,9 +152,10 @@ def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deploy
             return read_tflite(model.buffer, model.name), f"{Path(model.name).stem}.tflite", ""
         return _of_pte(model.buffer, model.name, model.name, f"{model.name}.pte")
     path = existing(os.fspath(model))
-    if path.suffix == ".tflite":
+    form = form_of(path)
+    if form is LITERT:
         return read_tflite(path, path.stem), path.name, ""
-    if path.suffix == ".pte":
+    if form is PTE:
         return _of_pte(path.read_bytes(), path.name, path.stem, path.name)
     raise InvalidModelError(f"'{path}' is neither a .pte nor a compiled .tflite; a bundle is made from one of these.")
 

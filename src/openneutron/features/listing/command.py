@@ -17,6 +17,7 @@ from openneutron.cli import output
 from openneutron.cli.model_source import given_file
 from openneutron.device import files, pte
 from openneutron.device.converter import kernel_selections
+from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.errors import InvalidProgramError
 from openneutron.features.report.table import facts
 from openneutron.isa import Program, decode, listing, payload
@@ -52,7 +53,8 @@ def programs(path: Path) -> list[tuple[str, Program]]:
 
     Raises InvalidProgramError or InvalidModelError where the file is damaged, or has no program of this project in it.
     """
-    if path.suffix == ".tflite":
+    form = form_of(path)
+    if form is LITERT:
         nodes = find(litert.read(path).model)
         if not nodes:
             raise InvalidProgramError(
@@ -60,7 +62,7 @@ def programs(path: Path) -> list[tuple[str, Program]]:
             )
         return [(f"operator {node.operator}: {node.name}", node.program) for node in nodes]
     data = path.read_bytes()
-    if path.suffix == ".pte" or data[4:8] == pte.FILE_IDENTIFIER:
+    if form is PTE:
         return [(title, contents.program) for title, contents in pte.own_payloads(data, path.name)]
     if MAGIC.to_bytes(4, "little") not in data:
         raise InvalidProgramError(

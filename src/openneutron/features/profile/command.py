@@ -17,6 +17,7 @@ from openneutron.api.load import LoadedFile
 from openneutron.cli import output
 from openneutron.device import files
 from openneutron.device.files import existing
+from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.mixed import FileSimulator, Times
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidProgramError
@@ -97,7 +98,7 @@ def profile_file(
     figures = loaded.report
     target = _target(path.name, figures, chip)
     result = modelled(path.name, loaded.programs, target, loaded.host, figures.implied_copy_cycles)
-    if etdump is not None and (source is not None or path.suffix != ".pte"):
+    if etdump is not None and (source is not None or form_of(path) is not PTE):
         raise InvalidOptionError("--etdump: it is for a run of a .pte. Leave it out.")
     if source is not None:
         if inputs or seed is not None:
@@ -132,7 +133,7 @@ def _run(
     profile: Profile, loaded: LoadedFile, path: Path, given: list[Path], seed: int | None, etdump: Path | None
 ) -> Profile:
     """Return the profile with the host's times of a run."""
-    if path.suffix == ".tflite":
+    if form_of(path) is LITERT:
         times = Times()
         with suppressed():
             simulator = FileSimulator(path)

@@ -17,6 +17,7 @@ from openneutron.cli.compile import compiled
 from openneutron.cli.options import AskedModel, GivenModel, takes_a_model
 from openneutron.device import files
 from openneutron.device.cache import caching, opened
+from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.timings import measured
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.report.advice import BudgetPoint, pareto_table
@@ -52,8 +53,8 @@ def explain(
 
 DEFAULT = Path("report.html")
 
-STORED = (".pte", ".html", ".htm")
-"""The suffixes of files that have the data of a report inside; a ``.tflite`` may have it."""
+PAGES = (".html", ".htm")
+"""The suffixes of reports, which have their data inside, as a ``.pte`` has; a ``.tflite`` may have it."""
 
 
 @takes_a_model(several=True, without=("check", "profile", "converter", "converter_flags", "any_runtime"))
@@ -128,7 +129,8 @@ def _data(asked: AskedModel, with_pareto: bool, steps: output.Steps) -> ReportDa
 
     name = asked.name
     path = Path(name)
-    if path.suffix in STORED or (path.suffix == ".tflite" and has_facts(files.existing(name).read_bytes())):
+    form = form_of(path)
+    if path.suffix in PAGES or form is PTE or (form is LITERT and has_facts(files.existing(name).read_bytes())):
         return stored_data(files.existing(name))
     model, _ = compiled(asked.given(), steps, for_figures=True)
     with measured(steps):
@@ -157,11 +159,11 @@ def show_pareto(
     source = asked.source
     with output.Steps(quiet, verbose) as steps:
         model, _ = compiled(asked, steps, for_figures=True)
-        with caching(None if asked.cache is None else opened(asked.cache)), measured(steps):
+        with caching(None if asked.request.cache is None else opened(asked.request.cache)), measured(steps):
             points = points_of(model)
     if not points:
         raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` gives the reasons.")
-    constants = ", constants from flash" if asked.options.prefetch_constants else ""
+    constants = ", constants from flash" if asked.request.options.prefetch_constants else ""
     title = f"{source}{constants}: SRAM against modelled latency on {asked.target.name}"
     if plot is not None:
         files.write({plot: _picture(title, points, plot.suffix)})
@@ -169,7 +171,7 @@ def show_pareto(
     facts = {
         "model": str(source),
         "target": asked.target.name,
-        "prefetch_constants": asked.options.prefetch_constants,
+        "prefetch_constants": asked.request.options.prefetch_constants,
         "io_place": model.compile_options.place,
     }
     output.show(Group(Text(title, "bold"), table), "pareto", facts | {"points": table.to_json()}, as_json)

@@ -21,6 +21,7 @@ from openneutron.cli.model_source import given_file
 from openneutron.device import files, pte
 from openneutron.device.data.arrays import load_array
 from openneutron.device.data.samples import describe
+from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.mixed import FileSimulator
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.device.timings import advance, measured, step
@@ -188,9 +189,10 @@ def _frames(
 
 
 def _open(path: Path) -> Runnable:
-    if path.suffix == ".tflite":
+    form = form_of(path)
+    if form is LITERT:
         return _open_tflite(path)
-    if path.suffix == ".pte":
+    if form is PTE:
         return open_pte(path)
     raise InvalidModelError(f"'{path}' is neither a .pte nor a .tflite; only these run.")
 

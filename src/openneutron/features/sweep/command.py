@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from openneutron.api.compile import check_for_tflite
 from openneutron.api.evaluate import evaluated, outputs_digest
 from openneutron.cli import output
 from openneutron.cli.compile import ON_EXAMPLES, Ready, prepared
-from openneutron.cli.model_source import BuiltInModel, DataParameters, LiteRTFile
+from openneutron.cli.model_source import BuiltInModel, DataParameters, is_litert
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.device import converter, files
 from openneutron.features.evaluation.command import Metric, Scheduler, Workers, data_set
@@ -24,7 +25,7 @@ from openneutron.features.evaluation.metrics import check
 from openneutron.features.report.units import plural
 from openneutron.features.sweep import Compiling, Point, Row, Table, grid, opened, run
 from openneutron.features.sweep.shown import Facts, sweep_table
-from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
+from openneutron.options import CompileOptions, QuantizationOptions, Request
 from openneutron.options.flags import flags_of
 
 
@@ -56,12 +57,10 @@ def sweep(
     output.check_plot(plot)
     points = grid(texts)
     check(metric)
-    if isinstance(asked.source, LiteRTFile):
+    if is_litert(asked.source):
         given = {name: text for name, text in texts.items() if name in flags_of(QuantizationOptions)}
-        spelled = str(asked.source)
-        check_for_tflite(
-            spelled, given, CompileOptions(), QuantizationOptions(), DelegationOptions(), lambda name: f"--{name}"
-        )
+        plain = Request(model=None, name=asked.request.name)
+        check_for_tflite(plain, given, lambda name: f"--{name}")
     path = table or Path(f"{asked.source.name}_sweep.sqlite")
     interrupted: KeyboardInterrupt | None = None
     with (
@@ -69,8 +68,8 @@ def sweep(
         tempfile.TemporaryDirectory() as temporary,
         output.Steps(quiet) as steps,
     ):
-        work = _Work(asked, there, asked.cache or Path(temporary), metric, workers, scheduler, steps)
-        compiling = Compiling(work.compiled, work.figures, asked.quantization, _check)
+        work = _Work(asked, there, Path(asked.request.cache or temporary), metric, workers, scheduler, steps)
+        compiling = Compiling(work.compiled, work.figures, asked.request.quantization, _check)
         try:
             rows = run(points, there, compiling, steps)
         except KeyboardInterrupt as error:
@@ -85,12 +84,7 @@ def sweep(
         files.write({plot: _picture(str(asked.source), found, plot.suffix)})
     data = {"model": str(asked.source), "table": str(path), "points": found}
     output.show(sweep_table(title, found), "sweep", data, as_json)
-    if (
-        not quiet
-        and asked.evaluated.path is not None
-        and not isinstance(asked.source, LiteRTFile)
-        and asked.on_examples
-    ):
+    if not quiet and asked.evaluated.path is not None and not is_litert(asked.source) and asked.on_examples:
         output.note(ON_EXAMPLES)
     if interrupted is not None:
         raise interrupted
@@ -118,9 +112,9 @@ def identity(asked: GivenModel, metric: str | None) -> dict[str, str]:
         "calibration": _words(asked.data),
         "data": _words(asked.evaluated),
         "metric": (metric or "") if asked.evaluated.path is not None else "",
-        "float layers": ", ".join(map(str, asked.quantization.keep_float)),
-        "layout": str(asked.quantization.channels_last),
-        "operators on the CPU": ", ".join(asked.delegation.operators_not_to_delegate),
+        "float layers": ", ".join(map(str, asked.request.quantization.keep_float)),
+        "layout": str(asked.request.quantization.channels_last),
+        "operators on the CPU": ", ".join(asked.request.delegation.operators_not_to_delegate),
         "version": openneutron.__version__,
     }
 
@@ -156,7 +150,10 @@ class _Work:
         """Return the model compiled with these options."""
         if self._ready is None:
             self._ready = prepared(self._asked, self._steps, for_figures=self._asked.evaluated.path is None)
-        return self._ready.compiled(options, quantization, self._cache, self._steps)
+        request = dataclasses.replace(
+            self._ready.request, options=options, quantization=quantization, cache=self._cache
+        )
+        return self._ready.compiled(request)
 
     def figures(self, program: Any, quantization: Mapping[str, Any]) -> dict[str, Any]:
         """Return the figures of a program, with its metrics where there is data."""

@@ -47,6 +47,7 @@ from torch.utils import _pytree as pytree
 
 from openneutron.device.third_party import PACKAGES
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError, warn
+from openneutron.options import Request
 from openneutron.pytorch.graph.inference import to_inference
 from openneutron.pytorch.graph.program import is_functional, is_getitem, is_vmapped, overload_of
 from openneutron.pytorch.graph.rewriting import is_state, writes_views
@@ -138,13 +139,13 @@ class AtenGraph:
     state: Mapping[str, torch.Tensor]
 
 
-def aten_graph(
-    model: nn.Module | ExportedProgram, inputs: Any, keywords: Any, channels_last: bool | None, name: str
-) -> AtenGraph:
-    """Return the model's graph; the model itself stays as it is.
+def aten_graph(request: Request) -> AtenGraph:
+    """Return the graph of a request's model; the model itself stays as it is.
 
     Raises InvalidModelError where it is no model or can't be exported, InvalidOptionError where there are no usable inputs.
     """
+    model, name, channels_last = request.model, request.name, request.quantization.channels_last
+    inputs, keywords = request.example_inputs, request.example_kwargs
     if not isinstance(model, (nn.Module, ExportedProgram)):
         raise InvalidModelError(
             f"'{name}' is a {type(model).__name__}; a torch.nn.Module or an ExportedProgram is needed."

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The forms of files that hold a model, one row for each. A new form is a row and its reader (docs/how-to/add-an-input-form.md)."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from openneutron.device.files import existing, obstacle
+from openneutron.device.third_party import needs_pytorch
+from openneutron.errors import InvalidModelError, MissingToolError
+from openneutron.options import LoadingOptions
+
+
+class Kind(Enum):
+    """The kind of a form's content, which decides how a file of the form is used."""
+
+    LITERT = ".tflite"
+    """A graph of LiteRT's operators: the reader returns a LiteRTModel, which is compiled without torch to a ``.tflite``."""
+
+    PYTORCH = ".pte"
+    """A program of PyTorch: the reader returns a module or an ExportedProgram, which is compiled to a ``.pte``."""
+
+    COMPILED = ""
+    """A program that is compiled already."""
+
+    OTHER = "other"
+    """A file that no reader takes."""
+
+    @property
+    def result(self) -> str:
+        """Return the suffix of the compiled file."""
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form of files.
+
+    Attributes:
+        suffix: The usual end of a file's name; ``others`` are further ones.
+        kind: The kind of the content.
+        reader: ``module:function``, imported on use. The function takes the path, and raises InvalidModelError for an unusable file.
+        magic: A place in the file and the bytes there.
+        member: The end of a name that a zip archive of this form has inside; empty for a form that is no archive.
+        needs: The packages that the reader imports beside those that are always installed.
+        extra: The extra of this package that installs ``needs``.
+        takes_loading: The reader also takes the fields of LoadingOptions.
+        suggestion: What to do with a file that is not compiled, in a program and on the command line.
+    """
+
+    suffix: str
+    kind: Kind
+    others: tuple[str, ...] = ()
+    reader: str = ""
+    magic: tuple[int, bytes] | None = None
+    member: str = ""
+    needs: tuple[str, ...] = ()
+    extra: str = ""
+    takes_loading: bool = False
+    suggestion: tuple[str, str] = ("", "")
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Return all suffixes of the form."""
+        return (self.suffix, *self.others)
+
+    def holds(self, path: Path) -> bool:
+        """Return whether the content of a file is of this form; False where the content does not tell."""
+        if self.magic is None:
+            return False
+        place, wanted = self.magic
+        try:
+            with path.open("rb") as file:
+                file.seek(place)
+                found = file.read(len(wanted)) == wanted
+            if not found or not self.member:
+                return found
+            with zipfile.ZipFile(path) as archive:
+                return any(name.endswith(self.member) for name in archive.namelist())
+        except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+            return False
+
+    def read(self, path: Path, loading: LoadingOptions = LoadingOptions()) -> Any:
+        """Return the model in a file. Raises InvalidModelError for an unusable file, MissingToolError where a package is not
+        installed."""
+        with self._needing():
+            module, _, name = self.reader.partition(":")
+            function = getattr(import_module(module), name)
+        return function(path, loading.trust, loading.imports) if self.takes_loading else function(path)
+
+    @contextmanager
+    def _needing(self) -> Iterator[None]:
+        """Raise MissingToolError where an import in the block fails because a package of the form is not installed."""
+        try:
+            with needs_pytorch("PyTorch models take") if self.kind is Kind.PYTORCH else nullcontext():
+                yield
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] not in self.needs:
+                raise
+            raise MissingToolError(
+                f"A {self.suffix} takes {', '.join(self.needs)}; '{error.name}' is not installed: "
+                f"pip install 'openneutron[{self.extra}]'."
+            ) from error
+
+
+_NO_PROGRAM = "PyTorch's own file has no program in it"
+
+PT2 = Form(
+    ".pt2",
+    Kind.PYTORCH,
+    reader="openneutron.pytorch.source.exported_file:load_exported",
+    magic=(0, b"PK"),
+    member="models/model.json",
+    takes_loading=True,
+)
+
+LITERT = Form(".tflite", Kind.LITERT, reader="openneutron.litert:read", magic=(4, b"TFL3"))
+
+PTE = Form(
+    ".pte",
+    Kind.COMPILED,
+    magic=(4, b"ET12"),
+    suggestion=(
+        "it is compiled already; openneutron.load opens it",
+        "it is compiled already; `openneutron run` runs it",
+    ),
+)
+
+FORMS: list[Form] = [
+    PT2,
+    LITERT,
+    PTE,
+    Form(
+        ".pt",
+        Kind.OTHER,
+        others=(".pth",),
+        magic=(0, b"PK"),
+        member="data.pkl",
+        suggestion=(
+            f"{_NO_PROGRAM}; make the module, load the weights into it, and pass it",
+            f"{_NO_PROGRAM}; give weights with --weights, beside file.py:function",
+        ),
+    ),
+    Form(
+        ".onnx",
+        Kind.OTHER,
+        suggestion=(
+            "convert it to an int8 .tflite, or pass the PyTorch model it was made from",
+            "convert it to an int8 .tflite, or give the PyTorch model it was made from",
+        ),
+    ),
+]
+"""The forms. Suffixes of models are listed in this order in messages."""
+
+
+def of_content(path: Path) -> Form | None:
+    """Return the form that a file's content tells; None for a file that can't be read, or tells nothing."""
+    if obstacle(path) is not None:
+        return None
+    return next((form for form in FORMS if form.holds(path)), None)
+
+
+def form_of(path: Path) -> Form | None:
+    """Return the form of a file by its content, or by its name where the content tells nothing."""
+    return of_content(path) or next((form for form in FORMS if path.suffix in form.suffixes), None)
+
+
+def model_form(path: Path, what: str, words: str, on_command_line: bool = False) -> Form:
+    """Return the form of a model's file.
+
+    ``what`` names a model in messages, ``words`` lists its forms. Raises InvalidModelError where the file does not exist or has no form
+    that can be compiled.
+    """
+    form = form_of(path)
+    if form is None:
+        raise InvalidModelError(f"'{path}' is no model: {what} is {words}.")
+    if not form.reader:
+        raise InvalidModelError(
+            f"'{path}': {form.suggestion[on_command_line]}. {what[0].upper()}{what[1:]} is {words}."
+        )
+    existing(str(path))
+    return form
+
+
+def listed() -> str:
+    """Return the suffixes of the forms that can be compiled, in words.
+
+    >>> listed()
+    '.pt2 or .tflite'
+    """
+    *others, last = (form.suffix for form in FORMS if form.reader)
+    return f"{', '.join(others)} or {last}" if others else last
