@@ -12,25 +12,28 @@ from openneutron import errors
 
 SOURCE = Path(openneutron.__file__).parent
 
-BEHIND = ("options.py", "flags.py", "compiler", "isa", "ir", "ops", "litert/write.py")
+BEHIND = ("options", "compiler", "isa", "ir", "ops", "litert/write.py")
 """The stages of a graph after partitioning."""
 
 ABOUT = {
     "options, before anything is compiled": {
-        ("flags.py", "check", "InvalidOptionError"): 1,
-        ("flags.py", "check_choice", "InvalidOptionError"): 1,
-        ("flags.py", "size_in_bytes", "InvalidOptionError"): 1,
-        ("flags.py", "sizes_between", "InvalidOptionError"): 2,
-        ("flags.py", "split_flags", "InvalidOptionError"): 1,
-        ("flags.py", "with_flags", "InvalidOptionError"): 3,
-        ("flags.py", "_value", "InvalidOptionError"): 2,
-        ("flags.py", "read_as", "InvalidOptionError"): 1,
-        ("options.py", "_check_budget", "InvalidOptionError"): 2,
-        ("options.py", "budget_bytes", "InvalidOptionError"): 1,
-        ("options.py", "_check_list", "InvalidOptionError"): 1,
-        ("options.py", "_check_texts", "InvalidOptionError"): 1,
-        ("options.py", "__post_init__", "InvalidOptionError"): 4,
-        ("options.py", "from_dict", "InvalidOptionError"): 1,
+        ("options/flags.py", "check", "InvalidOptionError"): 1,
+        ("options/flags.py", "check_choice", "InvalidOptionError"): 1,
+        ("options/flags.py", "size_in_bytes", "InvalidOptionError"): 1,
+        ("options/flags.py", "sizes_between", "InvalidOptionError"): 2,
+        ("options/flags.py", "split_flags", "InvalidOptionError"): 1,
+        ("options/flags.py", "with_flags", "InvalidOptionError"): 3,
+        ("options/flags.py", "_value", "InvalidOptionError"): 2,
+        ("options/flags.py", "read_as", "InvalidOptionError"): 1,
+        ("options/__init__.py", "_check_budget", "InvalidOptionError"): 2,
+        ("options/__init__.py", "budget_bytes", "InvalidOptionError"): 1,
+        ("options/__init__.py", "_check_list", "InvalidOptionError"): 1,
+        ("options/__init__.py", "_check_texts", "InvalidOptionError"): 1,
+        ("options/__init__.py", "__post_init__", "InvalidOptionError"): 4,
+        ("options/__init__.py", "from_dict", "InvalidOptionError"): 1,
+        ("options/__init__.py", "as_group", "InvalidOptionError"): 2,
+        ("options/__init__.py", "_checked", "InvalidOptionError"): 4,
+        ("options/__init__.py", "entries_in", "InvalidOptionError"): 1,
     },
     "a graph that was not partitioned": {("compiler/driver.py", "_legalized", "InvalidModelError"): 1},
     "a graph of a type that the chip does not have, partitioned for another chip or for none": {

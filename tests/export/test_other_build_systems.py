@@ -21,7 +21,17 @@ from tests.export.bundles import cifarnet, cifarnet_of, execute
 from tests.support.tools import required
 
 STAND_INS = Path(__file__).parent / "stand_ins"
-STARTUP = Path(__file__).parents[2] / "src" / "openneutron" / "export" / "templates" / "cortex_m33" / "files" / "port"
+STARTUP = (
+    Path(__file__).parents[2]
+    / "src"
+    / "openneutron"
+    / "features"
+    / "export"
+    / "templates"
+    / "cortex_m33"
+    / "files"
+    / "port"
+)
 
 MODULE_KEYS: dict[str, Any] = {
     "name": str,

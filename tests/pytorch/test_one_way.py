@@ -23,7 +23,7 @@ ONCE = (
     "pytorch/backend/compile_spec.py encode",
     "pytorch/backend/compile_spec.py decode",
     "compiler/legalize/legalize.py legalize",
-    "compiler/select/select.py select_calls",
+    "compiler/rewrite/passes.py select_calls",
     "compiler/emit/packing.py _weight_blocks",
     "compiler/emit/emit.py emit",
     "isa/payload.py pack",

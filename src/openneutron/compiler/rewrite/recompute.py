@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compute calls twice, so that their result is never in memory whole.
 
-A group norm needs all of its input before it writes an element. In two passes it is part of cascades: ``group_sums_s8`` takes the sums
+A group norm needs all of its input before it writes an element. In two passes it is part of cascades: one kernel takes the sums
 of blocks of rows, and a second kernel computes rows of the output by these sums. The call in front of the norm computes some rows for the
 first pass, and computes them again for the second. Neither its result nor that of the norm is then in memory whole. The second pass and
 the table behind it, such as that of an activation, are one call.
