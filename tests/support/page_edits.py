@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 _EDIT = re.compile(
-    r"(?P<paragraph>(?:^[^\n]+\n)+)\n(?:<!-- run: no -->\n)?^```\w+ title=\"(?P<path>[^\"]+)\"\n(?P<code>.*?)^```\n",
+    r"(?P<paragraph>(?:^[^\n]+\n)+)\n^```\w+ title=\"(?P<path>[^\"]+)\"\n(?P<code>.*?)^```\n",
     re.DOTALL | re.MULTILINE,
 )
 _PLACE = re.compile(r"at the end of (?:`(?P<name>\w+)`|the file)")
