@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import struct
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,16 +25,15 @@ from openneutron.isa.rows import KERNELS
 from tests.support import programs, random_graphs
 from tests.support.altered_programs import CODES
 from tests.support.fuzz_seeds import seeds
+from tests.support.objects import compiled
 from tests.support.programs import comparison
+from tests.support.runtime_builds import INCLUDES, MEMORY_CHECKED, driver_sources, kernel_sources
 from tests.support.tools import sanitizing_compiler
 
-ROOT = Path(__file__).parents[2]
-RUNTIME = ROOT / "runtime"
 MUTATIONS = 30_000
 """For each of the two builds."""
 
 MAX_WORK = 1 << 24
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0", "-g1", "-std=gnu11"]
 VARIANTS = {"fast": [], "portable": ["-DNEUTRON_PORTABLE_ONLY"]}
 
 
@@ -82,24 +79,15 @@ def selected() -> tuple[KernelSelection, list[Program]]:
 
 
 def build(folder: Path, variant: str) -> Path:
-    compiler = sanitizing_compiler(tuple(SANITIZERS))
-    includes = [f"-I{RUNTIME / name}" for name in ("include", "kernels", "driver")]
-    flags = [*SANITIZERS, *VARIANTS[variant], f"-DNEUTRON_MAX_WORK=UINT64_C({MAX_WORK})", *includes]
-    # Largest first: the sanitizers take their time with the vector kernels.
-    sources = [Path(__file__).parent / "fuzz.c", *RUNTIME.glob("driver/*.c"), *RUNTIME.glob("kernels/**/*.c")]
-    sources.sort(key=lambda path: path.stat().st_size, reverse=True)
-
-    def compiled(source: Path) -> Path:
-        path = folder / f"{source.stem}.o"
-        subprocess.run([compiler, *flags, "-c", source, "-o", path], check=True)
-        return path
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compiled, sources))
+    compiler = sanitizing_compiler(MEMORY_CHECKED)
+    flags = [*MEMORY_CHECKED, *VARIANTS[variant], f"-DNEUTRON_MAX_WORK=UINT64_C({MAX_WORK})", *INCLUDES]
+    objects = compiled(
+        folder, compiler, flags, [str(Path(__file__).parent / "fuzz.c"), *driver_sources(), *kernel_sources()]
+    )
     selection = folder / "selection.c"
     selection.write_text(selected()[0].text())
-    for name, more in (("fuzz", []), ("fuzz_selected", [compiled(selection)])):
-        subprocess.run([compiler, *SANITIZERS, *objects, *more, "-o", folder / name], check=True)
+    for name, more in (("fuzz", []), ("fuzz_selected", compiled(folder, compiler, flags, [selection]))):
+        subprocess.run([compiler, *MEMORY_CHECKED, *objects, *more, "-o", folder / name], check=True)
     return folder / "fuzz"
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from openneutron.isa.rows import KERNEL_BY_NAME
 from tests.runtime import element_calls
-from tests.support.convolution_calls import FLAGS, RUNTIME
 from tests.support.objects import compiled
+from tests.support.runtime_builds import INCLUDES, MEMORY_CHECKED, RUNTIME
+from tests.support.tools import sanitizing_compiler
 
 ROUNDS = 60_000
 
@@ -26,10 +27,10 @@ def program() -> Path:
     selected = [line for line in lines if line.startswith("NEUTRON_KERNEL(") and any(name in line for name in wanted)]
     (folder / "selection.def").write_text("\n".join(selected) + "\n")
     sources = [Path(__file__).with_name("fuzz_checks.c"), *element_calls.SOURCES]
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O0"]
+    compiler = sanitizing_compiler(MEMORY_CHECKED)
     definition = f'-DSELECTION="{folder / "selection.def"}"'
-    objects = compiled(folder, "gcc", [*FLAGS, definition, *sanitizers], sources)
-    subprocess.run(["gcc", *sanitizers, "-o", "fuzz_checks", *objects], cwd=folder, check=True)
+    objects = compiled(folder, compiler, [*MEMORY_CHECKED, *INCLUDES, definition], sources)
+    subprocess.run([compiler, *MEMORY_CHECKED, "-o", "fuzz_checks", *objects], cwd=folder, check=True)
     return folder / "fuzz_checks"
 
 

@@ -39,7 +39,7 @@ def compiled(folder: Path, compiler: str, flags: Sequence[str], sources: Sequenc
 
 def _kept(compiler: str, flags: Sequence[str], source: Path) -> Path:
     """Return the folder of all processes with the object of a source, which the first call compiles."""
-    lines = () if "-g" in flags else ("-P",)
+    lines = () if any(flag.startswith("-g") for flag in flags) else ("-P",)
     text = _run([compiler, *flags, "-E", *lines, str(source)])
     others = [flag for flag in flags if not flag.startswith(TEXT_FLAGS)]
     program = str(Path(required(compiler)).resolve())

@@ -37,3 +37,7 @@ def driver_sources() -> list[str]:
 def kernel_sources() -> list[str]:
     kernels = RUNTIME / "kernels"
     return [str(path) for path in [*sorted(kernels.glob("*.c")), *sorted(kernels.glob("*/*.c"))]]
+
+
+MEMORY_CHECKED = ("-std=gnu11", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+"""The flags of every program with the address and undefined-behaviour sanitizers, so that all of them share their objects."""
