@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from openneutron.compiler import Compiled, compile_graph
-from openneutron.device.cache import programs
+from openneutron.device.cache import LENGTH_BYTES, programs
 from tests.support import oracle, random_graphs
 
 
@@ -20,13 +20,13 @@ def made() -> Compiled:
 
 
 def entry(header: bytes, blobs: bytes) -> bytes:
-    return len(header).to_bytes(programs.LENGTH_BYTES, "little") + header + blobs
+    return len(header).to_bytes(LENGTH_BYTES, "little") + header + blobs
 
 
 def parts() -> tuple[dict[str, Any], bytes]:
     data = programs.written(made())
-    end = programs.LENGTH_BYTES + int.from_bytes(data[: programs.LENGTH_BYTES], "little")
-    return json.loads(data[programs.LENGTH_BYTES : end]), data[end:]
+    end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
+    return json.loads(data[LENGTH_BYTES:end]), data[end:]
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_a_model_with_cpu_fallbacks_has_all_layers_too() -> None:
 def test_the_layers_of_a_program_with_other_names_are_found(whole: session.Session) -> None:
     """ExecuTorch takes the program apart first where operators are not to be delegated; its nodes then have other names."""
     delegation = DelegationOptions(operators_not_to_delegate=("hidden",))
-    other = dataclasses.replace(whole, delegation=delegation)
+    other = dataclasses.replace(whole, request=dataclasses.replace(whole.request, delegation=delegation))
     both = other.twins()
     program = session.compiled(both, other)
     ready = session.lanes(both, program)
@@ -202,13 +202,13 @@ def test_the_layers_of_a_program_with_other_names_are_found(whole: session.Sessi
 
 def test_labels_give_top_1(whole: session.Session) -> None:
     data = torch.utils.data.TensorDataset(torch.stack([item[0][0] for item in samples(0)]), torch.arange(4))
-    found = openneutron.accuracy(whole.model, EXAMPLE, data=data)
+    found = openneutron.accuracy(whole.request.model, EXAMPLE, data=data)
     assert found.metric is not None
     assert (found.metric.name, found.metric.is_share) == ("top1", True)
     assert 0.0 <= found.metric.npu <= 1.0
     assert found.samples == 4
     with pytest.raises(OpenNeutronError) as caught:
-        openneutron.accuracy(whole.model, EXAMPLE, calibration=samples(0), metric="top1")
+        openneutron.accuracy(whole.request.model, EXAMPLE, calibration=samples(0), metric="top1")
     assert str(caught.value) == (
         "metric: top1 takes the number of a class for each sample; sample 'sample 0' has no label. Leave the metric out to "
         "compare the sides alone."
@@ -220,10 +220,10 @@ def test_an_interrupt_leaves_the_figures_of_the_samples_before_it(whole: session
         if step == "Comparing layers" and done == 2:
             raise KeyboardInterrupt
 
-    found = openneutron.accuracy(whole.model, EXAMPLE, calibration=samples(0), progress=interrupt)
+    found = openneutron.accuracy(whole.request.model, EXAMPLE, calibration=samples(0), progress=interrupt)
     assert (found.samples, found.complete) == (2, False)
     assert "against float, 2 samples until the interrupt" in found.summary().splitlines()[0]
-    some = openneutron.accuracy(whole.model, EXAMPLE, calibration=samples(0), data=samples(0)[:2])
+    some = openneutron.accuracy(whole.request.model, EXAMPLE, calibration=samples(0), data=samples(0)[:2])
     assert dataclasses.replace(found, complete=True) == some
 
 
@@ -253,7 +253,7 @@ def test_a_quantized_model_is_compared_with_itself_in_float_activations(whole: s
     both = whole.twins()
     assert openneutron.compile(both.quantized, EXAMPLE).report.cycles > 0
     found = openneutron.accuracy(both.quantized, EXAMPLE, data=samples(0))
-    usual = openneutron.accuracy(whole.model, EXAMPLE, calibration=samples(0))
+    usual = openneutron.accuracy(whole.request.model, EXAMPLE, calibration=samples(0))
     assert "int8 on imxrt700 against float activations, 4 samples" in found.summary().splitlines()[0]
     assert found.result_db is not None and usual.result_db is not None
     assert found.result_db > usual.result_db  # without the noise of the weights

@@ -46,7 +46,7 @@ def test_results_over_a_stream_are_those_of_the_program(name: str) -> None:
         assert torch.equal(found, program.run(*call.args)[0])
         real, real_state = lanes.float_values(call, real_state)
         with torch.no_grad():
-            assert torch.allclose(lanes.float_results(real)[0], whole.model(*call.args), atol=1e-6)
+            assert torch.allclose(lanes.float_results(real)[0], whole.request.model(*call.args), atol=1e-6)
 
 
 def test_every_layer_of_a_stream_has_figures() -> None:
@@ -60,5 +60,7 @@ def test_every_layer_of_a_stream_has_figures() -> None:
 
 def test_measures_are_found_for_a_stream() -> None:
     whole = asked("ring")
-    found = openneutron.repair(whole.model, whole.example_inputs, target_db=20, calibration=whole.calibration)
+    found = openneutron.repair(
+        whole.request.model, whole.request.example_inputs, target_db=20, calibration=whole.request.calibration
+    )
     assert found.before_db >= 20 and not found.chosen

@@ -15,7 +15,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.fx import GraphModule
 
 from openneutron.api.frame import Frame
-from openneutron.device.cache import UNREADABLE, Digest, Store, caching, code, record
+from openneutron.device.cache import UNREADABLE, Digest, Store, caching, code, packed, record, unpacked
 from openneutron.device.timings import advance
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.features.report.outputs import OutputAccuracy
@@ -138,7 +138,6 @@ class Unquantized:
 
 
 KIND = "model"
-LENGTH_BYTES = 8
 
 LIBRARIES = ("torch", "torchao", "executorch", "flatbuffers", "numpy", "ortools")
 
@@ -273,21 +272,14 @@ def written(model: CachedModel) -> bytes:
         "places": model.frame.places,
         "delegation": asdict(model.delegation),
         "outputs": [item.to_dict() for item in model.outputs],
-        "sizes": [len(blob) for blob in blobs],
     }
-    header = json.dumps(facts).encode()
-    return b"".join((len(header).to_bytes(LENGTH_BYTES, "little"), header, *blobs))
+    return packed(facts, blobs)
 
 
 def read(data: bytes) -> CachedModel | None:
     """Return the model of an entry; None where the entry cannot be read by this version."""
-    start = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
     try:
-        facts = json.loads(data[LENGTH_BYTES:start])
-        blobs = []
-        for size in facts["sizes"]:
-            blobs.append(data[start : start + size])
-            start += size
+        facts, blobs = unpacked(data)
         frame = Frame.from_bytes(blobs.pop(0), facts["places"])
         partitions = []
         for part in facts["partitions"]:

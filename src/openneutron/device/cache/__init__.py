@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
 import struct
 import time
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
@@ -259,3 +260,52 @@ def _sha256(content: bytes) -> bytes:
 
 
 __all__ = ["Store", "caching", "current", "opened"]
+
+
+Made = TypeVar("Made")
+
+
+def kept(
+    kind: str,
+    key: Callable[[], str],
+    make: Callable[[], Made],
+    written: Callable[[Made], bytes],
+    read: Callable[[bytes], Made | None],
+) -> Made:
+    """Return the entry under a key from the cache of the compile that runs, or make the value and keep it there.
+
+    ``written`` and ``read`` turn a value into the content of an entry and back; ``read`` returns None for content of another form.
+    """
+    store = current()
+    if store is None:
+        return make()
+    name = key()
+    content = store.get(kind, name)
+    found = None if content is None else read(content)
+    if found is None:
+        found = make()
+        store.put(kind, name, written(found))
+    return found
+
+
+LENGTH_BYTES = 8
+
+
+def packed(facts: Mapping[str, Any], blobs: Sequence[bytes]) -> bytes:
+    """Return the content of an entry: the length of a JSON text in 8 bytes, the text, and the blobs, whose sizes the text has.
+
+    Raises TypeError where a fact has no form in JSON.
+    """
+    header = json.dumps({**facts, "sizes": [len(blob) for blob in blobs]}, default=operator.index).encode()
+    return b"".join((len(header).to_bytes(LENGTH_BYTES, "little"), header, *blobs))
+
+
+def unpacked(content: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    """Return the facts and the blobs of an entry. Raises one of UNREADABLE where the content has another form."""
+    start = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
+    facts = json.loads(content[LENGTH_BYTES:start])
+    blobs = []
+    for size in facts.pop("sizes"):
+        blobs.append(content[start : start + size])
+        start += size
+    return facts, blobs

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled partitions as entries of a cache: the report as JSON, then the blobs of the program.
-
-The file is ``length of the JSON in 8 bytes, JSON, microcode, weights, kernels``.
-"""
+"""Entries of a cache that depend on a graph: compiled partitions, and memory against time for ``pareto``."""
 
 from __future__ import annotations
 
@@ -13,14 +10,13 @@ from dataclasses import asdict
 
 from openneutron.compiler import Compiled, CompileOptions, Prepared, Report, compile_prepared
 from openneutron.compiler.search.pareto import Point, pareto
-from openneutron.device.cache import LIBRARIES, UNREADABLE, Digest, add_graph, code, current, record
+from openneutron.device.cache import LIBRARIES, UNREADABLE, Digest, add_graph, code, kept, packed, record, unpacked
 from openneutron.errors import InvalidProgramError
 from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.targets import Target
 
 KIND = "program"
-LENGTH_BYTES = 8
 
 
 def compiled(graph: Graph, first_stages: Callable[[], Prepared], target: Target, options: CompileOptions) -> Compiled:
@@ -29,43 +25,33 @@ def compiled(graph: Graph, first_stages: Callable[[], Prepared], target: Target,
 
     ``first_stages`` returns the prepared graph. A program from the cache has no schedule.
     """
-    store = current()
-    if store is None:
-        return compile_prepared(first_stages(), target, options)
-    key = key_of(graph, target, options)
-    data = store.get(KIND, key)
-    found = None if data is None else read(data, graph)
-    if found is None:
-        found = compile_prepared(first_stages(), target, options)
-        store.put(KIND, key, written(found))
-    return found
+    return kept(
+        KIND,
+        lambda: key_of(graph, target, options),
+        lambda: compile_prepared(first_stages(), target, options),
+        written,
+        lambda content: read(content, graph),
+    )
 
 
-def key_of(graph: Graph, target: Target, options: CompileOptions) -> str:
-    """Return the hash of all that the program and the report of a graph depend on."""
+def key_of(graph: Graph, target: Target, options: CompileOptions, kind: str = KIND) -> str:
+    """Return the hash of all that an entry of a graph depends on."""
     values = json.dumps(options.to_dict(), sort_keys=True, default=operator.index)
-    digest = Digest(KIND, code(*LIBRARIES), repr(target), values)
+    digest = Digest(kind, code(*LIBRARIES), repr(target), values)
     add_graph(digest, graph)
     return digest.hex()
 
 
 def written(made: Compiled) -> bytes:
     """Return the entry of a compiled graph."""
-    blobs = (made.program.microcode, made.program.weights, made.program.kernels)
-    facts = {"report": asdict(made.report), "sizes": [len(blob) for blob in blobs]}
-    header = json.dumps(facts, default=operator.index).encode()
-    return b"".join((len(header).to_bytes(LENGTH_BYTES, "little"), header, *blobs))
+    program = made.program
+    return packed({"report": asdict(made.report)}, (program.microcode, program.weights, program.kernels))
 
 
-def read(data: bytes, graph: Graph) -> Compiled | None:
+def read(content: bytes, graph: Graph) -> Compiled | None:
     """Return the compiled graph of an entry; None where the entry cannot be read by this version."""
-    start = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
     try:
-        facts = json.loads(data[LENGTH_BYTES:start])
-        blobs = []
-        for size in facts["sizes"]:
-            blobs.append(data[start : start + size])
-            start += size
+        facts, blobs = unpacked(content)
         program = Program(*blobs)
         program.verify()
         header = program.header
@@ -81,19 +67,13 @@ FRONT = "front"
 
 def front(graph: Graph, target: Target, options: CompileOptions) -> tuple[Point, ...]:
     """Return ``pareto`` of a graph, from the cache of the compile that runs where that has it."""
-    store = current()
-    if store is None:
-        return pareto(graph, target, options)
-    values = json.dumps(options.to_dict(), sort_keys=True, default=operator.index)
-    digest = Digest(FRONT, code(*LIBRARIES), repr(target), values)
-    add_graph(digest, graph)
-    key = digest.hex()
-    data = store.get(FRONT, key)
-    found = None if data is None else read_front(data)
-    if found is None:
-        found = pareto(graph, target, options)
-        store.put(FRONT, key, written_front(found))
-    return found
+    return kept(
+        FRONT,
+        lambda: key_of(graph, target, options, FRONT),
+        lambda: pareto(graph, target, options),
+        written_front,
+        read_front,
+    )
 
 
 def written_front(points: tuple[Point, ...]) -> bytes:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -19,7 +18,7 @@ from torchao.quantization.pt2e.observer import ObserverBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
-from openneutron.device.cache import UNREADABLE, Digest, Store, code, current
+from openneutron.device.cache import UNREADABLE, Digest, Store, code, current, packed, unpacked
 from openneutron.device.timings import step
 from openneutron.errors import InvalidOptionError, OpenNeutronError, warn
 from openneutron.pytorch.graph.digests import add_node, add_samples, add_tensor, bytes_of, is_known, machine
@@ -40,7 +39,6 @@ from openneutron.pytorch.quantizer.passes.constants import FoldConstants
 from openneutron.pytorch.source.exporting import FirstSamples, ModelInputs, first_line
 
 KIND = "ranges"
-LENGTH_BYTES = 8
 
 LIBRARIES = ("torch", "torchao", "numpy")
 
@@ -102,8 +100,7 @@ def save(store: Store, key: str, prepared: GraphModule) -> None:
             dtype = str(tensor.dtype).removeprefix("torch.")
             facts.append({"observer": target, "name": name, "dtype": dtype, "shape": list(tensor.shape)})
             blobs.append(bytes_of(tensor))
-    header = json.dumps(facts).encode()
-    store.put(KIND, key, b"".join((len(header).to_bytes(LENGTH_BYTES, "little"), header, *blobs)))
+    store.put(KIND, key, packed({"buffers": facts}, blobs))
 
 
 def restore(store: Store, key: str, prepared: GraphModule) -> bool:
@@ -113,19 +110,13 @@ def restore(store: Store, key: str, prepared: GraphModule) -> bool:
         return False
     observers = _observers(prepared)
     wanted = {(target, name) for target, observer in observers.items() for name in _buffers(observer)}
-    start = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
     try:
+        facts, blobs = unpacked(data)
         found: dict[tuple[str, str], torch.Tensor] = {}
-        for item in json.loads(data[LENGTH_BYTES:start]):
+        for item, blob in zip(facts["buffers"], blobs, strict=True):
             dtype = getattr(torch, item["dtype"])
-            size = torch.Size(item["shape"]).numel() * dtype.itemsize
-            tensor = (
-                torch.frombuffer(bytearray(data[start : start + size]), dtype=dtype)
-                if size
-                else torch.empty(0, dtype=dtype)
-            )
+            tensor = torch.frombuffer(bytearray(blob), dtype=dtype) if blob else torch.empty(0, dtype=dtype)
             found[item["observer"], item["name"]] = tensor.reshape(item["shape"]).clone()
-            start += size
     except UNREADABLE:
         return False
     if found.keys() != wanted:
