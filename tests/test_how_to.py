@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.litert_files import mixed_file
 from tests.support.objects import compiled
 from tests.support.page_edits import ROOT, copied_sources, edited_by
 
@@ -58,6 +60,15 @@ def _python(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def _refused(folder: Path, *arguments: str) -> str:
+    """Compile with the package of a folder, and return the error on stderr."""
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "openneutron", "compile", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stderr
+
+
 def test_an_operator_with_a_kernel_takes_four_files_and_is_equal_to_litert(tmp_path: Path) -> None:
     """`make generate` and `make lib` of the page are the header alone, and the library with the new kernel alone."""
     folder = copied_sources(tmp_path / "copy")
@@ -74,3 +85,66 @@ def test_an_operator_with_a_kernel_takes_four_files_and_is_equal_to_litert(tmp_p
     library = folder / "src" / "openneutron" / "device" / "simulator" / "libneutron.so"
     subprocess.run(["gcc", "-shared", "-o", library, *objects, "-lpthread"], check=True)
     assert _python(folder, "-c", _COMPARE, "bitwise_xor") == "bitwise_xor_s8\n"
+
+
+_COMPILE = """
+import sys
+import openneutron
+for path in sys.argv[1:]:
+    made = openneutron.compile(path)
+    print(made.name, made.report.operators_on_npu, made.report.operators)
+"""
+
+
+def test_an_input_form_takes_one_row_and_one_file(tmp_path: Path) -> None:
+    folder = copied_sources(tmp_path / "copy")
+    assert edited_by(PAGES / "add-an-input-form.md", folder) == [
+        "src/openneutron/litert/chain.py",
+        "src/openneutron/device/forms.py",
+    ]
+    for name in ("net.chain", "known_by_its_content.txt"):
+        (folder / name).write_text("CHAIN 8 relu relu6")
+    (folder / "known_by_its_name.chain").write_text("no such form")
+    made = _python(folder, "-c", _COMPILE, "net.chain", "known_by_its_content.txt")
+    assert made == "net.chain 2 2\nknown_by_its_content.txt 2 2\n"
+    _python(folder, "-m", "openneutron", "compile", "net.chain", "--quiet")
+    assert (folder / "net_neutron.tflite").read_bytes()[4:8] == b"TFL3"
+    assert _refused(folder, "known_by_its_name.chain") == (
+        "error: 'known_by_its_name.chain' is no chain of functions. Write CHAIN, the extent, and the functions.\n"
+    )
+    assert _refused(folder, "net.xyz") == (
+        "error: 'net.xyz' is no model: MODEL is a built-in name, file.py:function, or a .pt2, .tflite or .chain file.\n"
+    )
+
+
+def test_an_option_takes_one_row_and_its_reader(tmp_path: Path) -> None:
+    folder = copied_sources(tmp_path / "copy")
+    assert edited_by(PAGES / "add-an-option.md", folder) == [
+        "src/openneutron/options/__init__.py",
+        "src/openneutron/compiler/driver.py",
+    ]
+    (folder / "mixed.tflite").write_bytes(mixed_file())
+    _python(folder, "-m", "openneutron", "compile", "mixed.tflite", "--quiet", "--no-one-call")
+    assert "--one-call" in _python(folder, "-m", "openneutron", "compile", "--help")
+    said = _refused(folder, "mixed.tflite", "--one-call")
+    assert said.endswith("kernel calls; one_call allows 1. Leave one_call out.\n"), said
+    (folder / "openneutron.toml").write_text("one-call = true\n")
+    assert _refused(folder, "mixed.tflite") == said
+
+
+def test_a_chip_takes_one_file(tmp_path: Path) -> None:
+    """The page's first and last steps: a copy of another chip's file with another name and another title."""
+    folder = copied_sources(tmp_path / "copy")
+    chips = folder / "src" / "openneutron" / "targets" / "chips"
+    text = (chips / "imxrt700.toml").read_text()
+    name, title = (f'{key} = "{value}"' for key, value in (("name", "my_chip"), ("title", "My chip")))
+    text = re.sub(r"^name = .*$", name, text, count=1, flags=re.MULTILINE)
+    (chips / "my_chip.toml").write_text(re.sub(r"^title = .*$", title, text, count=1, flags=re.MULTILINE))
+    (folder / "mixed.tflite").write_bytes(mixed_file())
+    assert "my_chip" in _python(folder, "-m", "openneutron", "targets")
+    assert "My chip" in _python(folder, "-m", "openneutron", "targets", "my_chip")
+    _python(
+        folder, "-m", "openneutron", "compile", "mixed.tflite", "--quiet", "--target", "my_chip", "-o", "out.tflite"
+    )
+    loaded = _python(folder, "-c", "import openneutron; print(openneutron.load('out.tflite').report.target.name)")
+    assert loaded == "my_chip\n"

@@ -2,7 +2,8 @@
 """Make the edits that a how-to page shows, in a copy of the sources.
 
 An edit is a block of code whose title is a path of the repository. A block for a file that does not exist is the file. Any other block is
-inserted at the place that the paragraph in front of it names: "at the end of the file", or "at the end of `NAME`", a tuple of that name.
+inserted at the place that the paragraph in front of it names: "at the end of the file", "at the end of `NAME`", a tuple of that name, or
+"before the line `CODE`".
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _EDIT = re.compile(
     r"(?P<paragraph>(?:^[^\n]+\n)+)\n^```\w+ title=\"(?P<path>[^\"]+)\"\n(?P<code>.*?)^```\n",
     re.DOTALL | re.MULTILINE,
 )
-_PLACE = re.compile(r"at the end of (?:`(?P<name>\w+)`|the file)")
+_PLACE = re.compile(r"at the end of (?:`(?P<name>\w+)`|the file)|before the line `(?P<line>[^`]+)`")
 
 
 def copied_sources(folder: Path) -> Path:
@@ -36,7 +37,7 @@ def edited_by(page: Path, folder: Path) -> list[str]:
         if path.exists():
             place = _PLACE.search(edit["paragraph"].replace("\n", " "))
             assert place, f"{page.name}: no place for the edit of {edit['path']}"
-            path.write_text(_inserted(path.read_text(), edit["code"], place["name"]))
+            path.write_text(_inserted(path.read_text(), edit["code"], place["name"], place["line"]))
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(edit["code"])
@@ -44,8 +45,12 @@ def edited_by(page: Path, folder: Path) -> list[str]:
     return paths
 
 
-def _inserted(text: str, code: str, name: str | None) -> str:
-    """Return a module's text with code at the end of a tuple, or of the module."""
+def _inserted(text: str, code: str, name: str | None, line: str | None) -> str:
+    """Return a module's text with code before a line, or at the end of a tuple or of the module."""
+    if line is not None:
+        lines = text.splitlines(keepends=True)
+        (place,) = (index for index, found in enumerate(lines) if found.strip() == line)
+        return "".join((*lines[:place], code, *lines[place:]))
     if name is None:
         return f"{text}\n\n{code}"
     start = text.index(f"\n{name} = ")

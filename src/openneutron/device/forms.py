@@ -133,7 +133,7 @@ PTE = Form(
     ),
 )
 
-FORMS: list[Form] = [
+FORMS = (
     PT2,
     LITERT,
     PTE,
@@ -156,7 +156,7 @@ FORMS: list[Form] = [
             "convert it to an int8 .tflite, or give the PyTorch model it was made from",
         ),
     ),
-]
+)
 """The forms. Suffixes of models are listed in this order in messages."""
 
 

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The table of the forms of files: content decides, a name decides where the content tells nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import openneutron
+from openneutron.device.forms import FORMS, LITERT, PT2, PTE, Form, Kind, form_of, of_content
+from openneutron.errors import InvalidModelError, MissingToolError
+from tests.support.litert_files import mixed_file
+
+
+def archive(path: Path, member: str) -> Path:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(member, "{}")
+    return path
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.reader], ids=lambda form: form.suffix)
+def test_the_module_of_each_reader_exists(form: Form) -> None:
+    module, _, name = form.reader.partition(":")
+    assert importlib.util.find_spec(module) is not None and name.isidentifier()
+
+
+def test_no_suffix_is_that_of_two_forms() -> None:
+    suffixes = [suffix for form in FORMS for suffix in form.suffixes]
+    assert len(suffixes) == len(set(suffixes))
+
+
+def test_content_decides(tmp_path: Path) -> None:
+    (tmp_path / "net.pte").write_bytes(mixed_file())
+    (tmp_path / "net.tflite").write_bytes(bytes(4) + b"ET12")
+    assert form_of(tmp_path / "net.pte") is LITERT
+    assert form_of(tmp_path / "net.tflite") is PTE
+    assert form_of(archive(tmp_path / "weights.pt2", "weights/data.pkl")).suffix == ".pt"
+    assert form_of(archive(tmp_path / "net.zip", "net/models/model.json")) is PT2
+
+
+def test_a_name_decides_where_the_content_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "text.tflite").write_text("no flatbuffer at all")
+    (tmp_path / "cut.pt2").write_bytes(b"PK")
+    os.mkfifo(tmp_path / "fifo.pte")
+    assert form_of(tmp_path / "text.tflite") is LITERT
+    assert form_of(tmp_path / "cut.pt2") is PT2
+    assert form_of(tmp_path / "fifo.pte") is form_of(tmp_path / "absent.pte") is PTE
+    assert of_content(tmp_path / "fifo.pte") is of_content(tmp_path) is None
+    assert form_of(tmp_path / "net.xyz") is None
+
+
+def test_a_model_of_another_name_is_compiled(tmp_path: Path) -> None:
+    (tmp_path / "net.bin").write_bytes(mixed_file())
+    (tmp_path / "net.tflite").write_bytes(mixed_file())
+    assert openneutron.compile(tmp_path / "net.bin").buffer == openneutron.compile(tmp_path / "net.tflite").buffer
+
+
+def test_a_package_that_a_reader_needs_and_that_is_absent(tmp_path: Path) -> None:
+    form = Form(".toy", Kind.LITERT, reader="no_such_package.toys:read", needs=("no_such_package",), extra="toys")
+    with pytest.raises(MissingToolError) as caught:
+        form.read(tmp_path / "net.toy")
+    assert str(caught.value) == (
+        "A .toy takes no_such_package; 'no_such_package' is not installed: pip install 'openneutron[toys]'."
+    )
+    with pytest.raises(ModuleNotFoundError):
+        dataclasses.replace(form, needs=()).read(tmp_path / "net.toy")
+
+
+def test_a_form_without_a_reader(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(archive(tmp_path / "w.pt", "w/data.pkl").read_bytes())
+    with pytest.raises(InvalidModelError, match="PyTorch's own file has no program in it; make the module"):
+        openneutron.compile(tmp_path / "weights.bin")
