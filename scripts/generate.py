@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from openneutron.isa import c_header
-from openneutron.isa import document as microcode_page
 from scripts import (
     commands_page,
     drawings,
     errors_page,
     firmware_page,
     json_schema,
+    microcode_page,
     options_page,
     pictures,
+    runtime_headers,
     supported_ops_page,
     targets_page,
 )
@@ -23,8 +23,8 @@ from scripts import (
 ROOT = Path(__file__).parents[1]
 
 GENERATED: dict[str, Callable[[], str]] = {
-    "runtime/include/neutron_isa.h": c_header.header_text,
-    "runtime/kernels/kernels.def": c_header.kernels_def_text,
+    "runtime/include/neutron_isa.h": runtime_headers.header_text,
+    "runtime/kernels/kernels.def": runtime_headers.kernels_def_text,
     "docs/microcode.md": microcode_page.text,
     "docs/supported-ops.md": supported_ops_page.text,
     "docs/options.md": options_page.text,

@@ -75,7 +75,7 @@ def test_an_operator_with_a_kernel_takes_four_files_and_is_equal_to_litert(tmp_p
     edited = edited_by(PAGES / "add-an-operator.md", folder)
     assert len(edited) == len(set(edited)) == 4
     runtime = folder / "runtime"
-    _python(folder, "-m", "openneutron.isa.c_header", "runtime")
+    _python(folder, "-m", "scripts.runtime_headers", "runtime")
     selection = tmp_path / "selection.c"
     sources = _python(folder, "-c", _KERNELS_SOURCES, "bitwise_xor_s8", str(selection)).split()
     paths = [*(runtime / name for name in sources), *sorted((runtime / "ports" / "host").glob("*.c")), selection]

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openneutron.errors import InvalidProgramError
-from openneutron.isa import Microcode, Program, Record, base, c_header, decode, encode, listing, record, rows
+from openneutron.isa import Microcode, Program, Record, base, decode, encode, listing, record, rows
 from openneutron.isa.kernels.row import Row
+from scripts import runtime_headers
 from tests.support.altered_programs import with_header
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
@@ -118,8 +119,8 @@ def test_a_damaged_program_says_what_is_wrong(damage, message: str) -> None:
 
 
 def test_generated_c_files_are_up_to_date() -> None:
-    assert (RUNTIME / "include" / "neutron_isa.h").read_text() == c_header.header_text()
-    assert (RUNTIME / "kernels" / "kernels.def").read_text() == c_header.kernels_def_text()
+    assert (RUNTIME / "include" / "neutron_isa.h").read_text() == runtime_headers.header_text()
+    assert (RUNTIME / "kernels" / "kernels.def").read_text() == runtime_headers.kernels_def_text()
 
 
 def test_rows_are_told_apart() -> None:

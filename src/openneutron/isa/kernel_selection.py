@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
-from openneutron.isa.c_header import kernel_line, variant_line
 from openneutron.isa.kernels.row import Condition, Row, Variant
 from openneutron.isa.microcode import Program, Record, decode
 
@@ -25,6 +24,36 @@ _MADE_BY = re.compile(
 _KERNEL = re.compile(r"^NEUTRON_KERNEL\(\d+, (\w+), .*\)$", re.MULTILINE)
 _VARIANT = re.compile(r"^NEUTRON_VARIANT\(\d+, (\w+), (\w+), .*\)$", re.MULTILINE)
 _KINDS = "typedef enum NeutronKernelKind"
+
+
+def struct_name(row: Row) -> str:
+    """Return the name of a row's C struct: ``NeutronConv2dS8`` for ``conv_2d_s8``."""
+    return "Neutron" + "".join(part.capitalize() for part in row.name.split("_"))
+
+
+def _taps(row: Row) -> int:
+    """Return a word with a bit for each parameter in ``row.taps``; bit 31 stands for the input's rows and columns."""
+    return sum(1 << 31 if name == "input" else 1 << row.index(name) for name in row.taps)
+
+
+def kernel_line(row: Row) -> str:
+    """Return a kernel's line in kernels.def."""
+    return f"NEUTRON_KERNEL({row.code}, {row.name}, {struct_name(row)}, 0x{_taps(row):08X}u)"
+
+
+def variant_line(row: Row, variant: Variant) -> str:
+    """Return the line of a kernel's variant. Its condition is C: ``p`` is the parameter block, ``buffers`` the table of buffers."""
+    condition = " && ".join(_condition(row, item) for item in variant.conditions)
+    return (
+        f"NEUTRON_VARIANT({row.code}, {row.name}, {variant.name}, {struct_name(row)}, 0x{_taps(row):08X}u, {condition})"
+    )
+
+
+def _condition(row: Row, condition: Condition) -> str:
+    field, dot, of_buffer = condition.field.partition(".")
+    assert row.fields[row.index(field)].refers == ("buffer" if dot else "")
+    subject = f"buffers[p->{field}].{of_buffer}" if dot else f"p->{field}"
+    return f"{subject} == {condition.value}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from openneutron.isa.kernels.row import (
     audited,
     buffer,
     constant,
+    factor,
     of_one_input,
     signed,
     unsigned,
@@ -127,10 +128,7 @@ KERNELS = (
             (
                 *INPUT_AND_OUTPUT,
                 signed("input_zero_point", "subtracted from each element"),
-                signed(
-                    "output_multiplier", "fixed point, 31 fractional bits; holds the division by the elements' number"
-                ),
-                signed("output_shift", "positive shifts left"),
+                *factor("output", "fixed point, 31 fractional bits; holds the division by the elements' number"),
                 *OUTPUT_RANGE,
             ),
             8,
@@ -169,10 +167,7 @@ KERNELS = (
             "Mean over all rows and columns, at most 65534 elements (LiteRT MEAN); the output has one row and one column.",
             (
                 *_ACTIVATIONS,
-                signed(
-                    "output_multiplier", "fixed point, 31 fractional bits; holds the division by the elements' number"
-                ),
-                signed("output_shift", "positive shifts left"),
+                *factor("output", "fixed point, 31 fractional bits; holds the division by the elements' number"),
                 *CLAMP,
             ),
             72,

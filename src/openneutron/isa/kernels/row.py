@@ -457,6 +457,11 @@ def scratch(name: str, doc: str, element_bytes: int = 1) -> Field:
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes, written=True, scratch=True)
 
 
+def factor(name: str, doc: str) -> tuple[Field, Field]:
+    """Return the words of a fixed-point factor: a multiplier and a shift."""
+    return signed(f"{name}_multiplier", doc), signed(f"{name}_shift", "positive shifts left")
+
+
 def constant(name: str, doc: str) -> tuple[Field, Field]:
     """Return the two words that locate a constant."""
     return unsigned(f"{name}_base", "see bases"), unsigned(f"{name}_offset", doc)
@@ -481,10 +486,7 @@ WIDE_OPERANDS = (
 )
 WIDE_OPERANDS_AND_OUTPUT = (*WIDE_OPERANDS, buffer("output", "int16", 2))
 ZERO_POINTS = (signed("a_zero_point", "subtracted from a"), signed("b_zero_point", "subtracted from b"))
-RESCALING = (
-    signed("output_multiplier", "fixed point, 31 fractional bits"),
-    signed("output_shift", "positive shifts left"),
-)
+RESCALING = factor("output", "fixed point, 31 fractional bits")
 KERNEL_AND_STRIDE = (
     signed("kernel_h", "rows"),
     signed("kernel_w", "columns"),
