@@ -2,7 +2,7 @@
 //
 // The events of a profiled run for ExecuTorch's event tracer; nothing without ET_EVENT_TRACER_ENABLED.
 //
-// A program compiled with profiling has a line for each operator in its kernels blob (src/openneutron/isa/facts.py): "facts ",
+// A program compiled with profiling has a line for each operator in its kernels blob (src/openneutron/isa/microcode.py): "facts ",
 // the layer's name, a tab, JSON. An event is then named "INDEX LAYER", and its metadata are an EventFacts and the JSON. The
 // events of other programs have the index and one byte of metadata, the call's number from 1 on, for the viewer of ExecuTorch's
 // NXP backend.

@@ -11,7 +11,7 @@ import pytest
 
 import openneutron as package
 from openneutron.isa import decode
-from openneutron.isa.steps import calls
+from openneutron.isa.microcode import calls
 from tests.cli.conftest import Command
 from tests.support.chip_files import changed_chip
 

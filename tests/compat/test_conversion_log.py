@@ -10,8 +10,7 @@ from openneutron import litert
 from openneutron.features.compat.eiq_neutron_sdk import neutron_converter
 from openneutron.features.compat.eiq_neutron_sdk.neutron_converter import CompilationContext
 from openneutron.isa import decode
-from openneutron.isa.facts import facts_of
-from openneutron.isa.steps import calls
+from openneutron.isa.microcode import calls, facts_of
 from openneutron.litert.neutron_graph import find
 from scripts.published_networks import cifarnet
 

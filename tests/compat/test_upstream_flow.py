@@ -17,7 +17,7 @@ from openneutron import litert
 from openneutron.device import pte
 from openneutron.device.mixed import FileSimulator
 from openneutron.isa import decode, kernel_selection, payload
-from openneutron.isa.steps import calls
+from openneutron.isa.microcode import calls
 from openneutron.pytorch.run.runner import Runner
 from tests.support.oracle import random_inputs, reference_outputs
 

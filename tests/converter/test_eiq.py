@@ -16,7 +16,7 @@ from openneutron.device.converter.kernel_selections import selection_of
 from openneutron.device.mixed import FileSimulator
 from openneutron.errors import ConverterError, InvalidOptionError, MissingToolError
 from openneutron.features.compat import eiq_neutron_sdk
-from openneutron.isa.facts import with_facts
+from openneutron.isa.microcode import with_facts
 from openneutron.options import CompileOptions
 from scripts.published_networks import cifarnet
 from tests.support import fake_sdk

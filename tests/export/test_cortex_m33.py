@@ -15,7 +15,7 @@ from openneutron import targets
 from openneutron.cli import main
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.features.export import export_bundle
-from openneutron.isa.facts import facts_of
+from openneutron.isa.microcode import facts_of
 from scripts.published_networks import cifarnet
 from tests.export.bundles import built, compiled_tflite, execute, run
 from tests.support.litert_files import graph_file

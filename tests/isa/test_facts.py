@@ -9,7 +9,7 @@ import pytest
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program, decode
-from openneutron.isa.facts import OperatorFacts, facts_of, with_facts
+from openneutron.isa.microcode import OperatorFacts, facts_of, with_facts
 from tests.support import programs
 
 FACTS = (

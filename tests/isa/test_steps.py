@@ -7,7 +7,7 @@ import numpy as np
 
 from openneutron.device.simulator import Simulator
 from openneutron.isa import base, decode
-from openneutron.isa.steps import CallStep, CopyStep, WaitStep, calls, steps
+from openneutron.isa.microcode import CallStep, CopyStep, WaitStep, calls, steps
 from tests.support import programs
 from tests.support.fuzz_seeds import seeds
 

@@ -18,7 +18,7 @@ from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, Report, compile_graph
 from openneutron.features.profile.timeline import Kind, Slice, Track, chrome_trace, overlap_cycles, timeline
 from openneutron.isa import decode
-from openneutron.isa.facts import facts_of
+from openneutron.isa.microcode import facts_of
 from scripts.published_networks import cifarnet, mobilenet_v1
 from tests.support.oracle import TARGET
 from tests.support.tools import required

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from openneutron.isa import decode, payload
-from openneutron.isa.steps import steps
+from openneutron.isa.microcode import steps
 from tests.replay.records import Case, digest
 
 CALIBRATION_SAMPLES = 4

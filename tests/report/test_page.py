@@ -29,7 +29,7 @@ from openneutron.features.report.page.data import (
 )
 from openneutron.features.report.page.graph import slots
 from openneutron.features.report.page.page import charts_of, data_of, page, pictures
-from openneutron.isa.facts import facts_of as profile_facts
+from openneutron.isa.microcode import facts_of as profile_facts
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import mixed_file
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs and their decoded form: ``decode(encode(x)) == x``.
+"""Encode and decode programs, ``decode(encode(x)) == x``, and list the facts of their operators and the steps of a run.
 
 Layout (docs/microcode.md): header, bindings, buffers, states, operator offsets, operators, code; 32-bit little-endian words.
 An operator is one word (kernel id in bits 0 to 15, words that follow in bits 16 to 31) and its parameter block; an
@@ -8,9 +8,10 @@ instruction is one word (opcode in bits 0 to 15, words that follow in bits 16 to
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -373,3 +374,162 @@ def _decode_names(kernels: bytes) -> tuple[str, ...]:
     if not lines or lines[0] != NAMES_TITLE:
         raise InvalidProgramError("program: its kernels blob is not one of this project's.")
     return tuple(line.removeprefix("operator ") for line in lines if line.startswith("operator "))
+
+
+# -- facts: what a profile states about an operator ----------------------------------------------------------------------
+
+MARK = "facts "
+"""Begins the line of an operator; the delegate (runtime/delegate/profile.h) looks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFacts:
+    """An operator as a profile shows it.
+
+    ``layer`` is the operator's name in the model, ``module`` the path of its PyTorch module, ``operators`` and ``lines`` the
+    model's operators and source lines (``net.py:12``) that it computes. ``bytes`` counts the bytes of one run: tensors read
+    and written, and constants.
+    """
+
+    layer: str
+    bytes: int = 0
+    module: str = ""
+    operators: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+
+    def line(self) -> str:
+        """Return the line of the kernels blob."""
+        rest = {key: value for key, value in asdict(self).items() if key != "layer" and value}
+        return f"{MARK}{' '.join(self.layer.split())}\t{json.dumps(rest, separators=(',', ':'))}"
+
+    @classmethod
+    def of_line(cls, line: str) -> OperatorFacts:
+        """Return the facts of a line. Raises ValueError where it is damaged."""
+        layer, tab, rest = line.removeprefix(MARK).partition("\t")
+        stated = json.loads(rest) if tab else None
+        if not isinstance(stated, dict):
+            raise ValueError(line)
+        return cls(
+            layer,
+            int(stated.get("bytes", 0)),
+            str(stated.get("module", "")),
+            tuple(map(str, stated.get("operators", ()))),
+            tuple(map(str, stated.get("lines", ()))),
+        )
+
+
+def event_name(index: int, layer: str) -> str:
+    """Return the name that the delegate gives to event ``index`` of a run: unlike all others of the run."""
+    return f"{index} {layer}"
+
+
+def with_facts(program: Program, facts: Sequence[OperatorFacts]) -> Program:
+    """Return the program with these facts in place of those it has: one for each operator, or none."""
+    assert len(facts) in (0, program.header["operator_count"]), "each operator has its facts"
+    kept = [line for line in _lines(program) if not line.startswith(MARK)]
+    text = ("\n".join([*kept, *(item.line() for item in facts)]) + "\n").encode()
+    words = np.frombuffer(program.microcode, "<u4").copy()
+    words[rows.HEADER.index("kernels_size")] = aligned(len(text))
+    return with_checksum(Program(words.tobytes(), program.weights, text + bytes(aligned(len(text)) - len(text))))
+
+
+def facts_of(program: Program) -> tuple[OperatorFacts, ...]:
+    """Return the facts of each operator; empty where the program was compiled without profiling.
+
+    Raises InvalidProgramError where they are damaged, or are not those of the program's operators.
+    """
+    lines = [line for line in _lines(program) if line.startswith(MARK)]
+    count = program.header["operator_count"]
+    if lines and len(lines) != count:
+        raise InvalidProgramError(
+            f"program: it has {count} operators and the facts of {len(lines)}. Compile the model again."
+        )
+    try:
+        return tuple(map(OperatorFacts.of_line, lines))
+    except (ValueError, TypeError) as error:
+        raise InvalidProgramError("program: its facts for profiles can't be read. Compile the model again.") from error
+
+
+def _lines(program: Program) -> list[str]:
+    return program.kernels.rstrip(b"\0").decode("utf-8", "replace").split("\n")[:-1]
+
+
+# -- steps: kernel calls, copies of constants and waits in the order of a run, loops unrolled ----------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallStep:
+    """A kernel call of the operator with this index; ``rows`` are the output's rows [first, end) that it computes."""
+
+    operator: int
+    cycles: int
+    rows: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStep:
+    """The start of a copy of constants from the weights to SRAM; ``base`` and ``destination`` are those of its FETCH."""
+
+    size_bytes: int
+    channel: int
+    base: int
+    destination: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStep:
+    """A wait for all copies of the channel."""
+
+    channel: int
+
+
+Step = CallStep | CopyStep | WaitStep
+
+
+def steps(microcode: Microcode) -> Iterator[Step]:
+    """Yield the steps of a run. The calls among them are those of a profile: a window without elements makes no call."""
+    code = microcode.code
+    at = 0
+    while at < len(code):
+        if code[at].row.name != "LOOP":
+            yield from _step(microcode, code[at], 0)
+            at += 1
+            continue
+        end, words = at + 1, 0
+        while words < code[at]["body_words"]:
+            words += 1 + len(code[end].values)
+            end += 1
+        for iteration in range(code[at]["count"]):
+            for instruction in code[at + 1 : end]:
+                yield from _step(microcode, instruction, iteration)
+        at = end
+
+
+def calls(microcode: Microcode) -> list[CallStep]:
+    """Return the kernel calls of a run."""
+    return [step for step in steps(microcode) if isinstance(step, CallStep)]
+
+
+def _step(microcode: Microcode, instruction: Record, iteration: int) -> Iterator[Step]:
+    name = instruction.row.name
+    if name == "FETCH":
+        yield CopyStep(*(instruction[key] for key in ("size", "channel", "base", "destination")))
+    elif name == "WAIT":
+        yield WaitStep(instruction["channel"])
+    elif name in ("CALL", "ROWS", "WINDOW"):
+        rows = _rows(microcode, instruction, iteration)
+        if rows is not None:
+            yield CallStep(instruction["operator"], instruction["cycles"], rows)
+
+
+def _rows(microcode: Microcode, call: Record, iteration: int) -> tuple[int, int] | None:
+    """Return the output's rows that a call computes; None where its window has no elements."""
+    output = microcode.buffers[microcode.operators[call["operator"]]["output"]]
+    name = call.row.name
+    first, end = 0, output["rows"]
+    if name != "CALL":
+        moved = call["step"] * iteration
+        first, end = (min(max(call[key] + moved, 0), output["rows"]) for key in ("row0", "row1"))
+    others = [("batch", "batches"), ("col", "cols"), ("channel", "channels")] if name == "WINDOW" else []
+    empty = any(max(call[f"{axis}0"], 0) >= min(call[f"{axis}1"], output[extent]) for axis, extent in others)
+    return None if empty or first >= end else (first, end)

@@ -26,8 +26,7 @@ from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.compiler.select.states import state_bytes
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
-from openneutron.isa.facts import OperatorFacts, with_facts
-from openneutron.isa.microcode import PROFILE_EVENT_BYTES
+from openneutron.isa.microcode import PROFILE_EVENT_BYTES, OperatorFacts, with_facts
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
 from openneutron.targets import Target, checksum
 

@@ -11,7 +11,7 @@ from openneutron.errors import InvalidProgramError
 from openneutron.features.profile.profile import Key, Measurement, Programs, checksum, summed
 from openneutron.features.report.units import plural
 from openneutron.isa import decode
-from openneutron.isa.steps import calls
+from openneutron.isa.microcode import calls
 
 BEGIN = "openneutron-profile,1,"
 END = "openneutron-profile,end,"

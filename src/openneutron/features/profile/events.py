@@ -11,7 +11,7 @@ from typing import Any
 
 from openneutron import targets
 from openneutron.errors import InvalidOptionError, InvalidProgramError
-from openneutron.isa.facts import OperatorFacts
+from openneutron.isa.microcode import OperatorFacts
 from openneutron.isa.rows import KERNEL_BY_CODE
 
 _HEAD = struct.Struct("<BBHIIIQ")

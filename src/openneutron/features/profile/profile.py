@@ -18,9 +18,8 @@ from openneutron.features.report.latency import Latency, latency_text, parts_tex
 from openneutron.features.report.table import Column, Table, facts, right
 from openneutron.features.report.units import duration_text, plural, size_text
 from openneutron.isa import Program, decode
-from openneutron.isa.facts import facts_of
 from openneutron.isa.listing import profile as costs_of
-from openneutron.isa.steps import calls
+from openneutron.isa.microcode import calls, facts_of
 from openneutron.targets import Target
 
 LAYER, MODULE, KERNEL = "layer", "module", "kernel"

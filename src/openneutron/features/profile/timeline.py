@@ -12,7 +12,7 @@ from typing import Any
 from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.schedule.timeline import CopyEngine
 from openneutron.isa import Microcode, Record
-from openneutron.isa.steps import CallStep, CopyStep, steps
+from openneutron.isa.microcode import CallStep, CopyStep, steps
 from openneutron.targets import Target
 
 

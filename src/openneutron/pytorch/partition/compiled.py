@@ -24,9 +24,8 @@ from openneutron.device.timings import advance, step
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import Program, decode
-from openneutron.isa.facts import OperatorFacts, event_name, facts_of, with_facts
+from openneutron.isa.microcode import OperatorFacts, calls, event_name, facts_of, with_facts
 from openneutron.isa.payload import Format, pack
-from openneutron.isa.steps import calls
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.options import budget_bytes
 from openneutron.pytorch.backend.compile_spec import DelegateOptions

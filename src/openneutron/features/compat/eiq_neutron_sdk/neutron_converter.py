@@ -25,8 +25,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidTar
 from openneutron.ir import Graph, Node
 from openneutron.ir.graph import OnCpu
 from openneutron.isa import Program, decode
-from openneutron.isa.facts import facts_of, with_facts
-from openneutron.isa.steps import calls
+from openneutron.isa.microcode import calls, facts_of, with_facts
 from openneutron.litert import LiteRTModel
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.litert.write import copied, pack, prune
