@@ -24,6 +24,7 @@ from openneutron.features.report.advice import Advice
 from openneutron.features.report.outputs import OutputAccuracy, PartAccuracy
 from openneutron.features.report.page.compare import Comparison
 from openneutron.features.report.page.data import ReportData
+from openneutron.features.report.page.page import SECTIONS
 from openneutron.features.report.summary import NOT_SHOWN, ConvertedSummary, Delegated
 from openneutron.ir.graph import OnCpu
 from openneutron.targets import Number
@@ -65,7 +66,11 @@ def record(fields: Mapping[str, Schema], optional: Mapping[str, Schema] | None =
 def fields_of(kind: type, without: tuple[str, ...] = ()) -> dict[str, Schema]:
     """Return the schemas of a dataclass's fields."""
     hints = get_type_hints(kind)
-    return {item.name: schema_of(hints[item.name]) for item in dataclasses.fields(kind) if item.name not in without}
+    if kind is ReportData:
+        without = (*without, "sections")
+        hints |= {each.key: tuple[each.item, ...] for each in SECTIONS if each.item is not None}  # type: ignore[name-defined]
+    names = [item.name for item in dataclasses.fields(kind)]
+    return {name: schema_of(hints[name]) for name in dict.fromkeys((*names, *hints)) if name not in without}
 
 
 def schema_of(hint: Any) -> Schema:

@@ -108,7 +108,7 @@ def test_the_graph_has_every_layer_and_operator_with_its_sources(mixed: Compiled
 
 def test_data_survives_json(mixed: CompiledLiteRTModel) -> None:
     data = mixed.report_data(accuracy=[LayerAccuracy("c", 21.5, 40.0), LayerAccuracy("p", None, None, 0.25)])
-    assert data.pareto and data.advice and data.findings and data.accuracy
+    assert data.pareto and data.advice and data.section("findings") and data.accuracy
     assert from_dict(json.loads(json.dumps(data.to_dict())), "x") == data
 
 

@@ -52,3 +52,12 @@ def test_the_page_has_both_graphs_with_marked_rows(sides: tuple[ReportData, Repo
     names = compared(*sides).names
     assert names[0] != names[1] and all(f'aria-label="Graph of {name}"' in html for name in names)
     assert html.count(" changed") == sum(len(notes(*pair)) for pair in (sides, sides[::-1]))
+
+
+def test_a_latency_without_some_operators_is_a_lower_bound_on_its_side(sides: tuple[ReportData, ReportData]) -> None:
+    striped, left = sides
+    figures = dataclasses.replace(left.figures, modelled_milliseconds=2.0, host_operators_not_modelled=1)
+    html = comparison_page(compared(striped, dataclasses.replace(left, figures=figures)))
+    assert "<dt>Latency</dt><dd>at least 2.00 ms<small>" in html
+    assert "<td>latency</td>" in html and "<td>at least 2.00 ms</td>" in html
+    assert "at least" not in comparison_page(compared(striped, striped))

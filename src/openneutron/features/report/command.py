@@ -43,12 +43,18 @@ def explain(
     The output has every kernel call with its modelled cycles, and every operator on the CPU with its reason. No file is
     written, except with --plot.
     """
+    from openneutron.features.report.page.collect import report_data
+    from openneutron.features.report.page.page import texts_of
+
     output.check_plot(plot)
     with output.Steps(quiet, verbose) as steps:
         model, _ = compiled(asked, steps, for_figures=True)
         summary = dataclasses.replace(model.report, file_bytes=None)
         files.write(output.plotted(plot, model))
-    output.show(explanation(summary, memory, model.quick_advice), "explain", summary.to_dict(details=True), as_json)
+    shown = Group(
+        explanation(summary, memory, model.quick_advice), *texts_of(lambda: report_data(summary, model.buffer))
+    )
+    output.show(shown, "explain", summary.to_dict(details=True), as_json)
 
 
 DEFAULT = Path("report.html")

@@ -26,8 +26,8 @@ from openneutron.features.report.page.data import (
     Step,
     TargetData,
 )
-from openneutron.features.report.page.findings import findings
 from openneutron.features.report.page.graph import connected, flow_of
+from openneutron.features.report.page.page import with_sections
 from openneutron.features.report.summary import PartitionSummary, Summary, folded
 from openneutron.features.report.text import mapped_buffers, summary_rows
 from openneutron.isa.rows import KERNEL_BY_NAME
@@ -79,13 +79,12 @@ def report_data(
         accuracy=tuple(by_layer(accuracy, layers)),
         advice=tuple(advice),
     )
-    return replace(data, findings=findings(data))
+    return with_sections(data)
 
 
 def with_accuracy(data: ReportData, accuracy: Iterable[Measured]) -> ReportData:
-    """Return the data of a report with the accuracy of its layers, and with findings about them."""
-    data = replace(data, accuracy=tuple(by_layer(accuracy, data.layers)))
-    return replace(data, findings=findings(data))
+    """Return the data of a report with the accuracy of its layers, and sections that follow from it."""
+    return with_sections(replace(data, accuracy=tuple(by_layer(accuracy, data.layers))))
 
 
 def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[LayerAccuracy]:

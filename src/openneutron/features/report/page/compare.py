@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from openneutron.features.report.advice import BudgetPoint
+from openneutron.features.report.latency import modelled_text
 from openneutron.features.report.page import charts
 from openneutron.features.report.page.charts import (
     BAR_STEP,
@@ -23,11 +24,11 @@ from openneutron.features.report.page.charts import (
     tip,
     values,
 )
-from openneutron.features.report.page.data import ON_CPU, ON_NPU, Layer, ReportData
+from openneutron.features.report.page.data import ON_CPU, ON_NPU, Figures, Layer, ReportData
+from openneutron.features.report.page.document import document, figure, table, tiles
 from openneutron.features.report.page.graph import graph_table
-from openneutron.features.report.page.page import document, figure, table, tiles
 from openneutron.features.report.table import Table, short_name
-from openneutron.features.report.units import duration_text, size_text
+from openneutron.features.report.units import size_text
 
 PIECE = re.compile(r"(/(\d+|left|middle|right))+$")
 """The ends of names by which the compiler tells pieces and patches of one operator apart."""
@@ -152,35 +153,39 @@ class Comparison:
         }
 
 
-def _bytes_text(size: float) -> str:
-    return size_text(int(size))
+def _count(name: str) -> Callable[[Figures], str]:
+    return lambda figures: f"{getattr(figures, name):,.0f}"
 
 
-def _count_text(count: float) -> str:
-    return f"{count:,.0f}"
+def _bytes(name: str) -> Callable[[Figures], str]:
+    return lambda figures: size_text(getattr(figures, name))
 
 
-COMPARED: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("modelled_milliseconds", "latency", duration_text),
-    ("npu_cycles", "cycles of the NPU", _count_text),
-    ("copy_cycles", "cycles of copies", _count_text),
-    ("host_cycles", "cycles of the host", _count_text),
-    ("total_sram_bytes", "SRAM with weights", _bytes_text),
-    ("peak_sram_bytes", "SRAM of a run", _bytes_text),
-    ("weights_bytes", "weights", _bytes_text),
-    ("microcode_bytes", "microcode", _bytes_text),
-    ("operators_on_npu", "operators on the NPU", _count_text),
-    ("operators", "operators", _count_text),
-    ("macs", "MACs on the NPU", _count_text),
-    ("utilisation", "multipliers used", lambda share: f"{100 * share:.1f} %"),
-)
-"""The figures to compare, with the words and the text of each."""
+def _latency(figures: Figures) -> str:
+    return modelled_text(figures.modelled_milliseconds, figures.host_operators_not_modelled)
+
+
+COMPARED: dict[str, tuple[str, Callable[[Figures], str]]] = {
+    "modelled_milliseconds": ("latency", _latency),
+    "npu_cycles": ("cycles of the NPU", _count("npu_cycles")),
+    "copy_cycles": ("cycles of copies", _count("copy_cycles")),
+    "host_cycles": ("cycles of the host", _count("host_cycles")),
+    "total_sram_bytes": ("SRAM with weights", _bytes("total_sram_bytes")),
+    "peak_sram_bytes": ("SRAM of a run", _bytes("peak_sram_bytes")),
+    "weights_bytes": ("weights", _bytes("weights_bytes")),
+    "microcode_bytes": ("microcode", _bytes("microcode_bytes")),
+    "operators_on_npu": ("operators on the NPU", _count("operators_on_npu")),
+    "operators": ("operators", _count("operators")),
+    "macs": ("MACs on the NPU", _count("macs")),
+    "utilisation": ("multipliers used", lambda figures: f"{100 * figures.utilisation:.1f} %"),
+}
+"""The figures to compare, each with its words and the function that returns its text."""
 
 
 def compared(a: ReportData, b: ReportData) -> Comparison:
     """Return two compiles side by side."""
     figures = []
-    for name, _, _ in COMPARED:
+    for name in COMPARED:
         one, other = float(getattr(a.figures, name)), float(getattr(b.figures, name))
         figures.append(Change(name, one, other, (other - one) / one if one else None))
     spent = [cycles_by_key(data) for data in (a, b)]
@@ -237,19 +242,18 @@ def _change(item: Change) -> str:
 
 
 def _tile(label: str, both: Comparison, name: str) -> tuple[str, str, str]:
-    said = next(text for key, _, text in COMPARED if key == name)
+    _, said = COMPARED[name]
     item = next(item for item in both.figures if item.name == name)
     one, other = both.names
-    note = f"{other}; {one}: {said(item.a)}, {_change(item)}" if item.a != item.b else "in both"
-    return label, said(item.b), note
+    note = f"{other}; {one}: {said(both.a.figures)}, {_change(item)}" if item.a != item.b else "in both"
+    return label, said(both.b.figures), note
 
 
 def _figures(both: Comparison) -> str:
-    words = {name: (label, text) for name, label, text in COMPARED}
-    rows = tuple(
-        (words[item.name][0], words[item.name][1](item.a), words[item.name][1](item.b), _change(item))
-        for item in both.figures
-    )
+    rows = [
+        (words, said(both.a.figures), said(both.b.figures), _change(item))
+        for item, (words, said) in zip(both.figures, COMPARED.values(), strict=True)
+    ]
     return table(Table.of_rows(("figure", *both.names, "change"), rows), f"{both.names[0]} and {both.names[1]}")
 
 

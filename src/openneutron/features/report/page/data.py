@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
@@ -247,8 +248,8 @@ class Measured(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """A compile of a model as data. ``pareto``, ``advice`` and ``accuracy`` are empty where they were not computed. ``findings`` are lines
-    about lost time and accuracy."""
+    """A compile of a model as data. ``pareto``, ``advice`` and ``accuracy`` are empty where they were not computed. ``sections`` has
+    the data of sections by their keys (``page.SECTIONS``)."""
 
     model: str
     target: TargetData
@@ -264,13 +265,18 @@ class ReportData:
     pareto: tuple[BudgetPoint, ...] = field(default=(), repr=False)
     accuracy: tuple[LayerAccuracy, ...] = field(default=(), repr=False)
     advice: tuple[Advice, ...] = field(default=(), repr=False)
-    findings: tuple[Row, ...] = field(default=(), repr=False)
+    sections: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, repr=False)
     version: int = VERSION
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data as JSON's types; ``from_dict(data.to_dict()) == data``."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        sections: dict[str, Any] = plain.pop("sections")
+        return plain | sections
+
+    def section(self, key: str) -> tuple[Any, ...]:
+        """Return the data of a section; an empty tuple where the section found nothing."""
+        return self.sections.get(key, ())
 
     def milliseconds(self, cycles: float) -> float:
         """Return the time of so many cycles at the clock of the target."""
@@ -284,8 +290,13 @@ def from_dict(values: Any, subject: str) -> ReportData:
         raise InvalidModelError(
             f"'{subject}': its report data has version {version}; this version reads {VERSION}. Compile the model again."
         )
+    from openneutron.features.report.page.page import SECTIONS  # here, since sections are made of this data
+
+    items = {each.key: each.item for each in SECTIONS if each.item is not None}
     try:
-        return _read(ReportData, values)
+        sections = {key: _value(tuple[item, ...], values.get(key, [])) for key, item in items.items()}  # type: ignore[valid-type]
+        core = {name: value for name, value in values.items() if name not in items}
+        return replace(_read(ReportData, core), sections=sections)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidModelError(f"'{subject}': its report data is damaged. Compile the model again.") from error
 

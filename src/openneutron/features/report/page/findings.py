@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from html import escape
 
 from openneutron.features.report.page.data import Layer, ReportData, Row
 from openneutron.features.report.table import short_name
@@ -28,6 +29,13 @@ def findings(data: ReportData) -> tuple[Row, ...]:
     found = [*_idle(data), *_dispatch(data), *_stripes(data)]
     found.sort(key=lambda item: -item[0])
     return tuple(Row(title, text) for _, title, text in found[:MOST]) + tuple(_accuracy(data))
+
+
+def view(data: ReportData) -> str:
+    """Return the findings as HTML."""
+    rows = data.section("findings")
+    items = "".join(f"<li><strong>{escape(item.label)}</strong>{escape(item.text)}</li>" for item in rows)
+    return f'<ul class="advice">{items}</ul>'
 
 
 Finding = tuple[int, str, str]

@@ -1,41 +1,66 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report as one HTML file that loads nothing: its data, its charts and the script that draws them are inside."""
+"""The sections of a report, and its page."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from html import escape
-from importlib import resources
 from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
 
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.latency import modelled_text
-from openneutron.features.report.page import charts
-from openneutron.features.report.page.charts import Chart, memory, roofline
-from openneutron.features.report.page.data import ReportData, from_dict
-from openneutron.features.report.page.draw import picture, script, theme
+from openneutron.features.report.page import charts, findings
+from openneutron.features.report.page.charts import Chart
+from openneutron.features.report.page.data import ReportData, Row, from_dict
+from openneutron.features.report.page.document import document, figure, table, tiles
+from openneutron.features.report.page.draw import picture
 from openneutron.features.report.page.graph import graph_table
 from openneutron.features.report.table import Table
 from openneutron.features.report.units import count_text, duration_text, plural, size_text
 
-POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
-"""Browsers load nothing for a page with this policy. Vega compiles its expressions, which takes ``unsafe-eval``."""
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of a report. ``page`` returns its content as HTML, ``chart`` its chart; it is in the page where ``is_there``.
+
+    A section with data of its own has the class of an item, ``item``, and ``collect``, which returns the items for the data of a compile.
+    They are in ``ReportData.sections`` and in JSON under ``key``. ``text`` returns lines that `openneutron explain` prints behind its own.
+    """
+
+    key: str
+    title: str
+    is_there: Callable[[ReportData], Any]
+    page: Callable[[ReportData], str] | None = None
+    chart: Callable[[ReportData], Chart] | None = None
+    item: type | None = None
+    collect: Callable[[ReportData], Iterable[Any]] | None = None
+    text: Callable[[ReportData], RenderableType] | None = None
+
+
+def with_sections(data: ReportData) -> ReportData:
+    """Return the data of a report with the data of the sections, computed anew."""
+    made = {each.key: tuple(each.collect(data)) for each in SECTIONS if each.collect is not None}
+    return replace(data, sections=made)
+
+
+def texts_of(made: Callable[[], ReportData]) -> list[RenderableType]:
+    """Return the sections that are texts too, each below its title. ``made`` returns the data, which takes time, if there are any."""
+    if all(each.text is None for each in SECTIONS):
+        return []
+    data = made()
+    shown = [(each.title, each.text(data)) for each in SECTIONS if each.text is not None and each.is_there(data)]
+    return [part for title, text in shown for part in ("", Text(title, "bold"), text)]
 
 
 def charts_of(data: ReportData) -> list[Chart]:
     """Return the charts of a report, those that its data has."""
-    made = []
-    if data.layers:
-        made += [charts.latency(data), memory(data)]
-    if data.pareto:
-        made.append(charts.pareto(data))
-    if data.layers:
-        made += [roofline(data), charts.weights(data)]
-    if data.accuracy:
-        made.append(charts.accuracy(data))
-    return made
+    return [each.chart(data) for each in SECTIONS if each.chart is not None and each.is_there(data)]
 
 
 def pictures(data: ReportData, suffix: str) -> bytes:
@@ -43,23 +68,21 @@ def pictures(data: ReportData, suffix: str) -> bytes:
     runs on the NPU."""
     if not data.layers:
         raise InvalidModelError(f"'{data.model}': none of it runs on the NPU, so there is nothing to draw.")
-    drawn = (charts.latency(data), memory(data))
+    drawn = (charts.latency(data), charts.memory(data))
     return picture([(f"{data.model}: {chart.title}", chart.views[0][1]) for chart in drawn], suffix)
 
 
 def page(data: ReportData) -> str:
     """Return the page of a report. Raises MissingToolError without vl-convert-python."""
-    drawn = charts_of(data)
-    parts = [("summary", "Summary", _facts(data)), ("graph", "Graph", _graph(data))]
-    parts += [(chart.key, chart.title, figure(chart)) for chart in drawn]
-    if data.fallbacks:
-        parts.append(("fallbacks", "On the CPU", _fallbacks(data)))
-    if data.findings:
-        parts.insert(1, ("findings", "What takes time", _findings(data)))
-    if data.advice:
-        parts.insert(1, ("next", "What to try next", _advice(data)))
+    drawn = {chart.key: chart for chart in charts_of(data)}
+    parts = []
+    for each in SECTIONS:
+        if each.key in drawn:
+            parts.append((each.key, each.title, figure(drawn[each.key])))
+        elif each.page is not None and each.is_there(data):
+            parts.append((each.key, each.title, each.page(data)))
     subtitle = f"for {data.target.name} ({data.target.title}), modelled at {data.target.clock_mhz:g} MHz"
-    return document(data.model, subtitle, _tiles(data), parts, drawn, data.to_dict())
+    return document(data.model, subtitle, _tiles(data), parts, drawn.values(), data.to_dict())
 
 
 def data_of(html: str, subject: str) -> ReportData:
@@ -68,72 +91,6 @@ def data_of(html: str, subject: str) -> ReportData:
     if found is None:
         raise InvalidModelError(f"'{subject}': it is no report of one model. `openneutron report` writes these files.")
     return from_dict(json.loads(found[1]), subject)
-
-
-def document(
-    title: str,
-    subtitle: str,
-    head: str,
-    parts: Sequence[tuple[str, str, str]],
-    drawn: Iterable[Chart],
-    data: Any,
-) -> str:
-    """Return a whole page: its head, sections of (id, title, content), the charts and the data."""
-    links = "".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, _ in parts)
-    sections = "\n".join(
-        f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{escape(name)}</h2>{content}</section>'
-        for key, name, content in parts
-    )
-    specs = {chart.key: [spec for _, spec in chart.views] for chart in drawn}
-    themes = {"light": theme(False), "dark": theme(True)}
-    themes["light"]["background"] = "transparent"
-    library = script().replace("</script", "<\\/script")
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escape(title)} - OpenNeutron report</title>
-<style>
-{_asset("page.css")}</style>
-</head>
-<body>
-<a class="skip" href="#main">Skip to the report</a>
-<header><h1>{escape(title)}</h1><p>{escape(subtitle)}</p><nav aria-label="Sections"><ul>{links}</ul></nav></header>
-<main id="main">
-{head}
-{sections}
-</main>
-<footer>Made by OpenNeutron. Sizes and times are modelled; this file loads nothing from elsewhere.</footer>
-{_json("data", data)}
-{_json("charts", specs)}
-{_json("themes", themes)}
-<script>{library}</script>
-<script>
-{_asset("page.js")}</script>
-</body>
-</html>
-"""
-
-
-def _asset(name: str) -> str:
-    return resources.files("openneutron.features.report.page").joinpath(name).read_text("utf-8")
-
-
-def _json(key: str, data: Any) -> str:
-    """Return data for scripts; no text inside can end the element."""
-    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    return f'<script type="application/json" id="{key}">{text}</script>'
-
-
-def tiles(items: Iterable[tuple[str, str, str]]) -> str:
-    """Return headline figures: a label, a value and a note each."""
-    inside = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>"
-        for name, value, note in items
-    )
-    return f'<dl class="tiles">{inside}</dl>'
 
 
 def _tiles(data: ReportData) -> str:
@@ -191,11 +148,6 @@ def _advice(data: ReportData) -> str:
     )
 
 
-def _findings(data: ReportData) -> str:
-    items = "".join(f"<li><strong>{escape(item.label)}</strong>{escape(item.text)}</li>" for item in data.findings)
-    return f'<ul class="advice">{items}</ul>'
-
-
 def _graph(data: ReportData) -> str:
     cpu = sum(node.kind == "cpu" for node in data.graph)
     about = (
@@ -204,33 +156,6 @@ def _graph(data: ReportData) -> str:
         f"{'squares run on the CPU, with the reason' if cpu else 'none runs on the CPU'}."
     )
     return f'<p class="about">{about}</p>{graph_table(data, "Graph")}'
-
-
-def figure(chart: Chart) -> str:
-    """Return a chart with its views, its description, and the table behind it."""
-    place = f"{chart.key}-chart"
-    notes = "".join(f'<p class="about">{escape(note)}</p>' for note in chart.notes)
-    return (
-        f'<p class="about">{escape(chart.description)}</p>{_views(chart, place)}'
-        f'<div class="chart" id="{place}" data-chart="{chart.key}"></div>{notes}'
-        f"<details><summary>Table of these figures</summary>{table(chart.table, chart.title)}</details>"
-    )
-
-
-def _views(chart: Chart, place: str) -> str:
-    if len(chart.views) < 2:
-        return ""
-    choices = "".join(
-        f'<label><input type="radio" name="{chart.key}" value="{index}"{" checked" if not index else ""}>{escape(name)}</label>'
-        for index, (name, _) in enumerate(chart.views)
-    )
-    return f'<fieldset class="views" data-of="{place}" aria-label="Views of {escape(chart.title)}">{choices}</fieldset>'
-
-
-def table(content: Table, title: str) -> str:
-    """Return a table in a region that scrolls on a narrow screen."""
-    label = escape(title, quote=True)
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, table">{content.html(title)}</div>'
 
 
 def _fallbacks(data: ReportData) -> str:
@@ -254,3 +179,30 @@ def _parts(calls: int | None, without: int | None) -> str:
     if calls is None or without is None:
         return ""
     return f"{calls} instead of {without}" if calls > without > 0 else str(calls)
+
+
+def _layers(data: ReportData) -> object:
+    return data.layers
+
+
+SECTIONS = (
+    Section("summary", "Summary", lambda data: True, _facts),
+    Section("next", "What to try next", lambda data: data.advice, _advice),
+    Section(
+        "findings",
+        "What takes time",
+        lambda data: data.section("findings"),
+        findings.view,
+        item=Row,
+        collect=findings.findings,
+    ),
+    Section("graph", "Graph", lambda data: True, _graph),
+    Section("latency", "Latency by layer", _layers, chart=charts.latency),
+    Section("memory", "Memory over time", _layers, chart=charts.memory),
+    Section("pareto", "Memory against latency", lambda data: data.pareto, chart=charts.pareto),
+    Section("roofline", "Roofline", _layers, chart=charts.roofline),
+    Section("weights", "Weights by layer", _layers, chart=charts.weights),
+    Section("accuracy", "Accuracy by layer", lambda data: data.accuracy, chart=charts.accuracy),
+    Section("fallbacks", "On the CPU", lambda data: data.fallbacks, _fallbacks),
+)
+"""The sections of a report, in the order of the page."""
