@@ -148,3 +148,21 @@ def test_a_chip_takes_one_file(tmp_path: Path) -> None:
     )
     loaded = _python(folder, "-c", "import openneutron; print(openneutron.load('out.tflite').report.target.name)")
     assert loaded == "my_chip\n"
+
+
+def _test_of(page: str, folder: Path) -> set[str]:
+    """Make the edits of a page in a copy of the sources, run the test that the page adds, and return the paths of the edited files."""
+    edited = set(edited_by(PAGES / page, copied_sources(folder)))
+    (test,) = (path for path in edited if path.startswith("tests/"))
+    _python(folder, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", ".", "-p", "no:cacheprovider", test)
+    return edited
+
+
+def test_a_section_of_the_report_takes_three_files(tmp_path: Path) -> None:
+    assert len(_test_of("add-a-report-section.md", tmp_path / "copy")) == 3
+
+
+def test_a_feature_takes_its_folder_and_a_row(tmp_path: Path) -> None:
+    edited = _test_of("add-a-feature.md", tmp_path / "copy")
+    sources = {path for path in edited if path.startswith("src/")}
+    assert {path for path in sources if "features/sizes/" not in path} == {"src/openneutron/cli/app.py"}

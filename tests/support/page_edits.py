@@ -2,8 +2,8 @@
 """Make the edits that a how-to page shows, in a copy of the sources.
 
 An edit is a block of code whose title is a path of the repository. A block for a file that does not exist is the file. Any other block is
-inserted at the place that the paragraph in front of it names: "at the end of the file", "at the end of `NAME`", a tuple of that name, or
-"before the line `CODE`".
+inserted at the place that the paragraph in front of it names: "at the end of the file", "at the end of the imports", "at the end of `NAME`", a
+tuple or dictionary of that name, or "before the line `CODE`".
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 _EDIT = re.compile(
-    r"(?P<paragraph>(?:^[^\n]+\n)+)\n^```\w+ title=\"(?P<path>[^\"]+)\"\n(?P<code>.*?)^```\n",
+    r"(?P<paragraph>(?:^[^\n]+\n)+)\n(?:<!-- run: no -->\n)?^```\w+ title=\"(?P<path>[^\"]+)\"\n(?P<code>.*?)^```\n",
     re.DOTALL | re.MULTILINE,
 )
-_PLACE = re.compile(r"at the end of (?:`(?P<name>\w+)`|the file)|before the line `(?P<line>[^`]+)`")
+_PLACE = re.compile(
+    r"at the end of (?:`(?P<name>\w+)`|the (?:file|(?P<imports>imports)))|before the line `(?P<line>[^`]+)`"
+)
 
 
 def copied_sources(folder: Path) -> Path:
@@ -37,7 +39,7 @@ def edited_by(page: Path, folder: Path) -> list[str]:
         if path.exists():
             place = _PLACE.search(edit["paragraph"].replace("\n", " "))
             assert place, f"{page.name}: no place for the edit of {edit['path']}"
-            path.write_text(_inserted(path.read_text(), edit["code"], place["name"], place["line"]))
+            path.write_text(_inserted(path.read_text(), edit["code"], place))
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(edit["code"])
@@ -45,14 +47,18 @@ def edited_by(page: Path, folder: Path) -> list[str]:
     return paths
 
 
-def _inserted(text: str, code: str, name: str | None, line: str | None) -> str:
-    """Return a module's text with code before a line, or at the end of a tuple or of the module."""
-    if line is not None:
+def _inserted(text: str, code: str, place: re.Match[str]) -> str:
+    """Return a module's text with code before a line, or at the end of a tuple or dictionary, of the imports, or of the module."""
+    if place["line"] is not None:
         lines = text.splitlines(keepends=True)
-        (place,) = (index for index, found in enumerate(lines) if found.strip() == line)
-        return "".join((*lines[:place], code, *lines[place:]))
+        (at,) = (index for index, found in enumerate(lines) if found.strip() == place["line"])
+        return "".join((*lines[:at], code, *lines[at:]))
+    if place["imports"] is not None:
+        last = max(found.end() for found in re.finditer(r"^(?:from|import) .*\n", text, re.MULTILINE))
+        return text[:last] + code + text[last:]
+    name = place["name"]
     if name is None:
         return f"{text}\n\n{code}"
     start = text.index(f"\n{name} = ")
-    end = text.index("\n)\n", start) + 1
+    end = min(at for at in (text.find("\n)\n", start), text.find("\n}\n", start)) if at >= 0) + 1
     return text[:end] + code + text[end:]
