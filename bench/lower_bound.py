@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import bytes_outside
-from openneutron.compiler.rewrite.passes import select_calls
-from openneutron.compiler.search.call_lists import for_cascades
+from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler.rewrite.passes import Passes, for_cascades, select_calls
 from openneutron.compiler.search.cascade.least_peak import boundary_bytes
 from openneutron.compiler.search.cascade.network import Network, network, segment, window_rows
 from openneutron.compiler.search.cascade.search import PlanSearch, count_of_all
@@ -88,7 +88,8 @@ def _least_path(network: Network, at_least: Callable[[int, int], int | None]) ->
 def memory_bounds(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> Bounds:
     """Return lower bounds of the budget over the orders that are searched, inputs and outputs included, without prefetch."""
     separate, calls = select_calls(legalize(graph))
-    lists = for_cascades(calls, in_place(separate, calls), options.place, separate)
+    given = CallList(tuple(calls), separate)
+    lists = for_cascades(given, in_place(separate, calls), Passes(target, options.place))
     found = [bounds(network(each.calls, each.storages, target, options.place == CALLER)) for each in lists]
     outside = bytes_outside(graph, options.place)
     by_rows = min(each.by_rows for each in found)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler.rewrite.call_list import CallList, edited
 from openneutron.compiler.rewrite.heads import heads_apart
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.rewrite.recompute import computed_again
@@ -14,9 +14,9 @@ from tests.support.attention_graphs import block
 
 def test_a_normalization_is_computed_for_keys_and_values_and_for_queries() -> None:
     storages, calls = select_calls(block(0, 1, 12, 2, 8, joined=True, normalized=True))
-    cut = heads_apart(CallList(tuple(calls), storages), False)
+    cut = edited(CallList(tuple(calls), storages), heads_apart, False)
     assert cut is not None
-    made = computed_again(cut)
+    made = edited(cut, computed_again)
     assert made is not None
     kernels = [call.kernel for call in made.calls][:6]
     norm, layer = "l2_normalization_s8", "conv_2d_1x1_s8"
@@ -28,9 +28,9 @@ def test_a_normalization_is_computed_for_keys_and_values_and_for_queries() -> No
 
 def test_nothing_is_computed_again_where_the_input_ends() -> None:
     storages, calls = select_calls(block(0, 1, 12, 2, 8))
-    cut = heads_apart(CallList(tuple(calls), storages), True)
-    assert cut is not None and computed_again(cut) is None
-    assert computed_again(CallList(tuple(calls), storages)) is None
+    cut = edited(CallList(tuple(calls), storages), heads_apart, True)
+    assert cut is not None and edited(cut, computed_again) is None
+    assert edited(CallList(tuple(calls), storages), computed_again) is None
 
 
 def test_budgets_without_the_result_of_a_normalization() -> None:

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
-from openneutron.compiler import compile_graph
-from openneutron.compiler.rewrite import passes
+from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.select.axes import Way, split_alike
-from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.compiler.select.calls import View
 from openneutron.ir import Graph
 from tests.support import oracle
 from tests.support.attention_graphs import attention
@@ -37,18 +34,12 @@ UNFUSED = [
 """The calls of attention to a single key, whose mean is no mean of rows."""
 
 
-def apart(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, Sequence[KernelCall]]:
-    return storages, calls
-
-
-def test_one_call_and_several_compute_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_and_several_compute_the_same_bytes() -> None:
     for seed in range(100, 106):
         graph = attention(seed)
         inputs = oracle.random_inputs(graph, seed)
         fused = compile_graph(graph, oracle.TARGET)
-        with monkeypatch.context() as patched:
-            patched.setattr(passes, "fuse_attention", apart)
-            several = compile_graph(graph, oracle.TARGET)
+        several = compile_graph(graph, oracle.TARGET, CompileOptions(without_passes=("attention",)))
         assert len(oracle.kernels_of(several)) > 3 and len(oracle.kernels_of(fused)) == 1
         assert fused.report.cycles < several.report.cycles
         for one, other in zip(

@@ -10,6 +10,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.rewrite.batches import batch_by_batch
+from openneutron.compiler.rewrite.call_list import CallList, edited
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import Whole, whole_schedule
 from openneutron.compiler.select.needs import in_place
@@ -28,7 +29,7 @@ def test_calls_batch_by_batch_compute_the_same(seed: int, batches: int, groups: 
     graph = batched_graph(seed, batches)
     legal = legalize(graph)
     storages, calls = select_calls(legal)
-    found = batch_by_batch(calls, in_place(storages, calls), groups)
+    found = edited(CallList(tuple(calls), in_place(storages, calls)), batch_by_batch, groups)
     if found is None:
         return
     assert 0 in found.cuts and len(found.calls) > len(calls)
@@ -44,7 +45,7 @@ def test_most_graphs_of_several_batches_can_go_batch_by_batch() -> None:
     found = 0
     for seed in range(20):
         storages, calls = select_calls(legalize(batched_graph(seed, 2 + seed % 3)))
-        found += batch_by_batch(calls, in_place(storages, calls)) is not None
+        found += edited(CallList(tuple(calls), in_place(storages, calls)), batch_by_batch) is not None
         storages, calls = select_calls(legalize(batched_graph(seed, 1)))
     assert found >= 10
 
@@ -92,4 +93,4 @@ def test_batches_stay_together_where_memory_allows() -> None:
 
 def test_one_batch_has_nothing_to_cut() -> None:
     storages, calls = select_calls(legalize(images(1)))
-    assert batch_by_batch(calls, in_place(storages, calls)) is None
+    assert edited(CallList(tuple(calls), in_place(storages, calls)), batch_by_batch) is None

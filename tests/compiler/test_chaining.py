@@ -7,10 +7,11 @@ from unittest import mock
 
 import pytest
 
-from openneutron.compiler import CompileOptions, compile_graph, driver
+from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.rewrite.chain import CHAINED
 from openneutron.compiler.rewrite.passes import selections
+from openneutron.compiler.search import fit
 from openneutron.ir import Graph
 from tests.support import oracle
 from tests.support.attention_graphs import block as attention_block
@@ -74,7 +75,7 @@ def test_within_a_budget() -> None:
 def test_each_chained_kernel_by_rows() -> None:
     """The call computes some rows at a time, with scratch for these rows, in less memory and with the bytes of the whole."""
     for kernel, graph in chained().items():
-        with mock.patch.object(driver, "selections", lambda *given: selections(*given)[:1]):
+        with mock.patch.object(fit, "selections", lambda *given: selections(*given)[:1]):
             whole = compile_graph(graph, oracle.TARGET).report.sram_bytes
             least = oracle.least_budget(graph)
             report = oracle.assert_bit_exact(graph, (0, 1), CompileOptions(sram_budget=least)).report

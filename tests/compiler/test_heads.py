@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from openneutron.compiler import CompileOptions, compile_graph, driver
-from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.rewrite.call_list import CallList, edited
+from openneutron.compiler.rewrite.chain import chain
 from openneutron.compiler.rewrite.heads import head_groups, heads_apart
-from openneutron.compiler.rewrite.passes import select_calls, selections
-from openneutron.compiler.search import call_lists
-from openneutron.compiler.search.call_lists import Flow, order_by_depth
-from openneutron.compiler.search.rewritten_lists import in_head_groups
-from openneutron.compiler.select.calls import KernelCall, Storages
+from openneutron.compiler.rewrite.order import Flow, order_by_depth
+from openneutron.compiler.rewrite.passes import ALL, BY_NAME, Passes, select_calls, selections
+from openneutron.compiler.search import fit
+from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import Selection
 from tests.support import oracle
 from tests.support.attention_graphs import attention, block
@@ -25,7 +24,7 @@ from tests.support.attention_graphs import attention, block
 @pytest.mark.parametrize("joined", [False, True])
 def test_queries_come_last(joined: bool) -> None:
     storages, calls = select_calls(block(0, 1, 12, 2, 8, joined))
-    cut = heads_apart(CallList(tuple(calls), storages), False)
+    cut = edited(CallList(tuple(calls), storages), heads_apart, False)
     assert cut is not None
     first = [call.views["output"] for call in cut.calls[:3]]
     found = next(call for call in cut.calls if call.traits.columns_apart)
@@ -37,7 +36,7 @@ def test_queries_come_last(joined: bool) -> None:
 @pytest.mark.parametrize("joined", [False, True])
 def test_heads_one_after_the_other(joined: bool) -> None:
     storages, calls = select_calls(block(0, 1, 12, 2, 8, joined))
-    cut = heads_apart(CallList(tuple(calls), storages), True)
+    cut = edited(CallList(tuple(calls), storages), heads_apart, True)
     assert cut is not None
     found = [call for call in cut.calls if call.traits.columns_apart]
     assert [call.views["output"].offset for call in found] == [0, 8]
@@ -47,7 +46,7 @@ def test_heads_one_after_the_other(joined: bool) -> None:
 
 def test_operands_that_are_no_layers_stay_as_they_are() -> None:
     storages, calls = select_calls(attention(0))
-    assert heads_apart(CallList(tuple(calls), storages), True) is None
+    assert edited(CallList(tuple(calls), storages), heads_apart, True) is None
 
 
 @pytest.mark.parametrize(("joined", "seed"), [(False, 4), (True, 5)])
@@ -66,7 +65,9 @@ def test_heads_within_budgets_have_litert_s_bytes(joined: bool, seed: int) -> No
 def test_groups_of_heads(joined: bool) -> None:
     """Keys and values apart from queries, the heads in two groups, and each head alone: a group is one layer and one attention."""
     storages, calls = select_calls(block(0, 1, 12, 4, 8, joined))
-    lists = head_groups(CallList(tuple(calls), storages))
+    given = CallList(tuple(calls), storages)
+    divided = [edited(given, head_groups, parts) for parts in (1, 2, None)]
+    lists = [edited(each, chain, last_first=False) or each for each in divided if each is not None]
     found = [[call for call in each.calls if call.traits.columns_apart] for each in lists]
     assert [[call.views["output"].offset for call in each] for each in found] == [[0], [0, 16], [0, 8, 16, 24]]
     for each, attentions, width in zip(lists, found, (64, 48, 24), strict=True):
@@ -78,18 +79,20 @@ def test_groups_of_heads(joined: bool) -> None:
 @pytest.mark.without_tiles("groups of heads are lists of the search for cascades, which tiles do not use")
 @pytest.mark.parametrize("number", range(3))
 def test_groups_of_heads_have_litert_s_bytes(number: int) -> None:
-    def only(calls: Sequence[KernelCall], storages: Storages, separate: Storages) -> list[CallList]:
-        return in_head_groups(calls, separate)[number : number + 1]
+    routes = BY_NAME["chain-to-next"].routes
 
-    def joined(*given: Any) -> list[Selection]:
-        return [each for each in selections(*given) if in_head_groups(each[1], each[0])]
+    def only(given: CallList, _storages: Storages, passes: Passes) -> list[CallList]:
+        made = passes.follow(routes[number], given, {})
+        return [] if made is None else [made]
+
+    def divided(*given: Any) -> list[Selection]:
+        return [each for each in selections(*given) if only(CallList(tuple(each[1]), each[0]), each[0], ALL)]
 
     graph = block(6, 1, 16, 4, 8, layer_norm=True)
     whole = compile_graph(graph, oracle.TARGET).report.sram_bytes
     with (
-        mock.patch.object(call_lists, "of_one_order", lambda *_: ()),
-        mock.patch.object(call_lists, "rewritten", only),
-        mock.patch.object(driver, "selections", joined),
+        mock.patch.object(fit, "for_cascades", only),
+        mock.patch.object(fit, "selections", divided),
     ):
         report = oracle.assert_bit_exact(graph, (0, 1), CompileOptions(sram_budget=whole * 3 // 4)).report
     kernels = [call.kernel for call in report.operators]

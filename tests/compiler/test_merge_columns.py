@@ -3,31 +3,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.rewrite import columns
+from openneutron.compiler.rewrite.call_list import CallList, Edit, edited
 from openneutron.compiler.rewrite.columns import _is_mergeable, _pieces, merge_columns
 from openneutron.compiler.rewrite.passes import select_calls
-from openneutron.compiler.search import fit
-from openneutron.compiler.select.calls import KernelCall
 from openneutron.targets import Target
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
 from tests.support import oracle, random_graphs
 from tests.support.random_transposed import transpose_conv
 
 
-def wherever_possible(calls: Sequence[KernelCall], target: Target) -> list[KernelCall]:
-    return [piece for call in calls for piece in ((_is_mergeable(call, target) and _pieces(call)) or [call])]
+def wherever_possible(edit: Edit, target: Target) -> None:
+    for place, call in enumerate(edit.given.calls):
+        pieces = _pieces(call) if _is_mergeable(call, target) else []
+        if pieces:
+            edit.replace({place: pieces})
 
 
 @pytest.mark.without_tiles("convolutions in tiles are not merged")
 @pytest.mark.parametrize("part", range(4))
 def test_any_window_gives_the_same_bytes(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "merge_columns", wherever_possible)
+    monkeypatch.setattr(columns, "merge_columns", wherever_possible)
     merged = 0
     for seed in range(part * 60, part * 60 + 60):
         compiled = oracle.assert_bit_exact(random_graphs.single("conv_2d", seed), (seed,))
@@ -58,13 +59,14 @@ def test_padding_below_zero(first: int) -> None:
 @pytest.mark.imxrt700
 def test_first_layers_are_merged_where_that_is_faster() -> None:
     for graph in (cifarnet(), mobilenet_v1()):
-        _, calls = select_calls(legalize(graph))
-        merged = merge_columns(calls, oracle.TARGET)
+        storages, calls = select_calls(legalize(graph))
+        found = edited(CallList(tuple(calls), storages), merge_columns, oracle.TARGET)
+        merged = found.calls if found else ()
         cycles = [sum(call_cost(call, oracle.TARGET).cycles for call in each) for each in (merged, calls)]
         assert cycles[0] < cycles[1]
         assert [call.name for call in merged if "/" in call.name][-1] == "conv_2d_0/right"
-    _, calls = select_calls(legalize(Chain("small", (1, 8, 8, 3)).conv(8, 3).graph()))
-    assert merge_columns(calls, oracle.TARGET) == calls
+    storages, calls = select_calls(legalize(Chain("small", (1, 8, 8, 3)).conv(8, 3).graph()))
+    assert edited(CallList(tuple(calls), storages), merge_columns, oracle.TARGET) is None
 
 
 @pytest.mark.without_tiles("convolutions in tiles are not merged")

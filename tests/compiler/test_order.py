@@ -10,18 +10,18 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.rewrite.passes import select_calls
-from openneutron.compiler.search.call_lists import (
+from openneutron.compiler.rewrite.call_list import CallList
+from openneutron.compiler.rewrite.order import (
     MOST_CALLS,
     Flow,
     bits,
     flow_of,
-    for_cascades,
-    for_whole_tensors,
     order_of_least_peak,
     order_of_least_sum,
     stays,
 )
+from openneutron.compiler.rewrite.passes import ALL, for_cascades, select_calls
+from openneutron.compiler.search.fit import Task
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.needs import in_place
 from openneutron.errors import BudgetError
@@ -127,7 +127,12 @@ def test_a_tensor_in_a_thousand_pieces_stays_in_order() -> None:
     graph = b.graph([b.node("add", pieces[:2], b.new((1, 1)), activation="NONE"), *pieces[2:]])
     calls, storages = calls_of(graph)
     assert len(calls) > MOST_CALLS
-    assert for_whole_tensors(calls, storages, ARENA) == tuple(calls)
+    assert order_of(calls, storages) == tuple(calls)
+
+
+def order_of(calls: Sequence[KernelCall], storages: Storages) -> tuple[KernelCall, ...]:
+    (found,) = Task(calls, storages, oracle.TARGET, CompileOptions()).orders()
+    return found
 
 
 def two_towers() -> Graph:
@@ -167,8 +172,8 @@ def test_two_towers_are_not_slower_with_more_memory(fetch: bool) -> None:
 def test_a_chain_stays_and_one_list_of_calls() -> None:
     calls, storages = calls_of(cifarnet())
     assert stays(flow_of(calls, storages, ARENA))
-    assert for_whole_tensors(calls, storages, ARENA) == tuple(calls)
-    assert [list(each.calls) for each in for_cascades(calls, storages, ARENA, storages)] == [calls]
+    assert order_of(calls, storages) == tuple(calls)
+    assert [list(each.calls) for each in for_cascades(CallList(tuple(calls), storages), storages, ALL)] == [calls]
 
 
 @pytest.mark.parametrize("seed", range(300, 310))

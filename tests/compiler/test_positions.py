@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.rewrite.call_list import CallList, edited
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.rewrite.rows import goes_by_position, with_rows_of_neighbours
 from tests.support import oracle
@@ -13,7 +14,8 @@ from tests.support.attention_graphs import block
 def test_linear_layers_have_the_rows_of_attention() -> None:
     storages, calls = select_calls(block(0, 4, 6, 2, 8))
     assert {call.views["output"].extents[:3] for call in calls if goes_by_position(call)} == {(1, 1, 24), (1, 4, 6)}
-    stated = with_rows_of_neighbours(calls, storages)
+    made = edited(CallList(tuple(calls), storages), with_rows_of_neighbours)
+    stated = made.calls if made else ()
     assert {call.views["output"].extents[:3] for call in stated if goes_by_position(call)} == {(4, 6, 1)}
     assert [call.kernel for call in stated] == [call.kernel for call in calls]
 

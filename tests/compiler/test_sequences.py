@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -10,9 +12,11 @@ from openneutron.compiler import CompileOptions
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.rewrite.call_list import CallList, edited
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.rewrite.rows import apart, by_rows, is_sequence, turned
 from openneutron.compiler.schedule.schedule import whole_schedule
+from openneutron.compiler.select.calls import KernelCall, Storages
 from scripts.published_networks import cifarnet
 from tests.support import oracle, random_graphs, random_layers
 from tests.support.oracle import least_budget
@@ -20,12 +24,18 @@ from tests.support.random_budgets import cycles_at_budgets
 from tests.support.random_images import convolution, sequence_graph
 
 
+def turned_calls(calls: Sequence[KernelCall], storages: Storages) -> tuple[KernelCall, ...]:
+    made = edited(CallList(tuple(calls), storages), by_rows)
+    assert made is not None
+    return made.calls
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_every_call_computes_the_same_by_rows(seed: int) -> None:
     graph = sequence_graph(seed)
     legal = legalize(graph)
     storages, calls = select_calls(legal)
-    rows = by_rows(calls)
+    rows = turned_calls(calls, storages)
     schedule = whole_schedule(rows)
     compiled = checked(finish(graph, legal, storages, schedule, oracle.TARGET, CompileOptions()))
     inputs = oracle.random_inputs(graph, seed)
@@ -60,7 +70,7 @@ def test_a_kernel_of_several_rows_on_one_row_is_turned_with_its_weights() -> Non
     graph = b.graph([b.node("conv_2d", [source, *operands], b.new((1, 1, 12, 10)), **attrs)])
     legal = legalize(graph)
     storages, calls = select_calls(legal)
-    (call,) = by_rows(calls)
+    (call,) = turned_calls(calls, storages)
     assert (call.params["kernel_h"], call.params["kernel_w"]) == (5, 3)
     assert call.constants["weights"].shape == (10, 5, 3, 5)
     compiled = finish(graph, legal, storages, whole_schedule([call]), oracle.TARGET, CompileOptions())
@@ -87,8 +97,8 @@ def test_images_have_no_sequences() -> None:
     """A fully connected layer at the end has one row of one column; it is left alone, and so is the list of calls."""
     storages, calls = select_calls(legalize(cifarnet()))
     assert not any(map(is_sequence, calls))
-    assert all(one is other for one, other in zip(by_rows(calls), calls, strict=True))
-    assert apart(calls, storages)
+    assert edited(CallList(tuple(calls), storages), by_rows) is None
+    assert apart(CallList(tuple(calls), storages))
 
 
 @pytest.mark.parametrize("channels", [1, 5, 8, 10, 24])
@@ -96,8 +106,8 @@ def test_stripes_of_a_sequence_never_cost_less_than_the_whole(channels: int) -> 
     """Else less memory could be faster: a stripe may have other things on the pipelines than the whole."""
     b = random_graphs.Builder(1)
     graph = b.graph([convolution(b, b.input((1, 1, 37, 16)), channels, (1, 5))])
-    _, calls = select_calls(legalize(graph))
-    (call,) = by_rows(calls)
+    storages, calls = select_calls(legalize(graph))
+    (call,) = turned_calls(calls, storages)
     whole = call_cost(call, oracle.TARGET).compute_cycles
     assert whole == call_cost(calls[0], oracle.TARGET).compute_cycles
     for height in range(1, 38):

@@ -10,6 +10,7 @@ from openneutron.compiler import CompileOptions
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.rewrite.batches import windows_apart
+from openneutron.compiler.rewrite.call_list import CallList, edited
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.select.needs import in_place
@@ -22,7 +23,7 @@ def test_calls_window_by_window_compute_the_same(shift: int) -> None:
     graph = windowed_block(shift, 2, 3, 2, 8, shift)
     legal = legalize(graph)
     storages, calls = select_calls(legal)
-    found = windows_apart(calls, storages)
+    found = edited(CallList(tuple(calls), storages), windows_apart)
     assert found is not None
     windows = [call for call in found.calls if call.traits.columns_apart]
     assert len(windows) == 4 and {call.views["output"].extents for call in windows} == {(1, 9, 2, 8)}
@@ -35,7 +36,7 @@ def test_calls_window_by_window_compute_the_same(shift: int) -> None:
 
 def test_windows_need_no_copies() -> None:
     storages, calls = select_calls(windowed_block(0, 2, 3, 2, 8))
-    found = windows_apart(calls, storages)
+    found = edited(CallList(tuple(calls), storages), windows_apart)
     assert found is not None
     copies = [sum(call.kernel == "copy_s8" for call in each) for each in (calls, found.calls)]
     assert copies == [2, 0]
@@ -62,4 +63,4 @@ def test_shifted_windows_within_budgets_have_litert_s_bytes(seed: int) -> None:
 def test_there_are_no_windows_without_layers_around_attention() -> None:
     for graph in (block(0, 1, 12, 2, 8), attention(2)):
         storages, calls = select_calls(graph)
-        assert windows_apart(calls, storages) is None
+        assert edited(CallList(tuple(calls), storages), windows_apart) is None

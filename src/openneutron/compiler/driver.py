@@ -15,7 +15,6 @@ from openneutron.compiler.emit.report import report, sram_bytes
 from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import Layout, lay_out
-from openneutron.compiler.rewrite.passes import selections
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.search.alternatives import alternatives
 from openneutron.compiler.search.effort import DEFAULT
@@ -47,8 +46,7 @@ def prepared(graph: Graph, trial: Trial | None = None, kept: bool = False) -> Pr
     """
     assert trial is None or trial.graph.nodes == graph.nodes, "the trial is one of another graph"
     legal = _legalized(graph) if trial is None else replace(trial.legal, name=graph.name)
-    selected = selections(legal) if trial is None else selections(legal, trial.calls)
-    return Prepared(graph, legal, Tasks(selected, kept))
+    return Prepared(graph, legal, Tasks(legal, {} if trial is None else trial.calls, kept))
 
 
 def compile_graph(

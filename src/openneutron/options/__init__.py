@@ -24,6 +24,7 @@ from openneutron.options.flags import (
     size_in_bytes,
     sizes_between,
     split_flags,
+    split_names,
 )
 
 ARENA = "arena"
@@ -128,6 +129,17 @@ class CompileOptions:
     )
     """True audits each program byte by byte before it is returned (compiler/emit/audit). Where the audit finds a fault, the next best
     schedule is compiled, and the report has the fault; where all are faulty, the compile ends with CompilerFaultError."""
+
+    without_passes: tuple[str, ...] = option(
+        (),
+        "Passes that are not applied, such as join,chain; explain --passes lists all.",
+        metavar="NAMES",
+        read=split_names,
+        check=_check_texts,
+        eiq=(),
+    )
+    """The passes over kernel calls that are not applied (docs/how-to/add-a-pass.md). Programs compute the same without a pass, in more time or
+    memory."""
 
     profile: bool = option(False, "Record an event for each kernel call of a run, which takes memory.")
     """True reserves memory for an event of each kernel call of a run."""

@@ -146,6 +146,17 @@ def sizes_between(text: str) -> tuple[int, ...]:
     return tuple(sizes if sizes[-1] == high else [*sizes, high])
 
 
+def split_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names in a text, which commas separate, or in a list.
+
+    >>> split_names("join, chain")
+    ('join', 'chain')
+    """
+    if not isinstance(names, str):
+        return tuple(names or ())
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
 def split_flags(flags: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return flags from one text, quoted as in a shell, or from a list. Raises InvalidOptionError for an unclosed
     quote.

@@ -21,7 +21,7 @@ copies. Its rows are those of the layers around it, so that cascades include all
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -29,11 +29,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.rewrite.call_list import Uses
+from openneutron.compiler.rewrite.call_list import Cause, Edit
 from openneutron.compiler.select.axes import Axes, Axis, Way, split_alike, view_of
-from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, dense_pitches
+from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.compiler.select.constants import Constant
-from openneutron.compiler.select.states import in_order
 from openneutron.isa.kernels.row import Function
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
@@ -59,11 +58,11 @@ class Placed:
     behind: tuple[int, ...]
 
 
-def placed(uses: Uses, operands: Operands, result: View) -> Placed | None:
+def placed(edit: Edit, operands: Operands, result: View) -> Placed | None:
     """Return the operands and the result with heads for columns; None where their axes do not divide so."""
     ways = _ways(operands, result)
-    seen, table = _before_copies(uses, ways)
-    seen["output"], behind = _behind_copies(uses, ways["output"])
+    seen, table = _before_copies(edit, ways)
+    seen["output"], behind = _behind_copies(edit, ways["output"])
     views = _views(seen)
     if views is not None:
         return Placed(views, table, behind)
@@ -98,15 +97,15 @@ def _ways(operands: Operands, result: View) -> dict[str, Way]:
     return found
 
 
-def _before_copies(uses: Uses, ways: Mapping[str, Way]) -> tuple[dict[str, Way], npt.NDArray[Any] | None]:
+def _before_copies(edit: Edit, ways: Mapping[str, Way]) -> tuple[dict[str, Way], npt.NDArray[Any] | None]:
     """Return the paths of the operands through all copies in front, and the table of the query, if one is in front of it."""
     seen = dict(ways)
     table: npt.NDArray[Any] | None = None
     for name in ("query", "key", "value"):
-        while (place := uses.writer(seen[name].tensor)) is not None:
-            call = uses[place]
+        while (place := edit.writer(seen[name].tensor)) is not None:
+            call = edit[place]
             looks_up = name == "query" and table is None and call.traits.function is Function.TABLE
-            if not (looks_up and uses.only_reader(place)) and call.traits.function is not Function.IDENTITY:
+            if not (looks_up and edit.only_reader(place)) and call.traits.function is not Function.IDENTITY:
                 break
             further = seen[name].through(call.views["output"], call.views["input"])
             if call.views["input"].element_bytes > 1 or further is None or not _is_as_dense(further, seen[name]):
@@ -119,14 +118,14 @@ def _before_copies(uses: Uses, ways: Mapping[str, Way]) -> tuple[dict[str, Way],
     return seen, table
 
 
-def _behind_copies(uses: Uses, way: Way) -> tuple[Way, tuple[int, ...]]:
+def _behind_copies(edit: Edit, way: Way) -> tuple[Way, tuple[int, ...]]:
     """Return the path of the output through all copies behind it, and the indices of these copies."""
     behind: list[int] = []
-    place = uses.writer(way.tensor)
-    while place is not None and (reader := uses.only_reader(place)) is not None:
-        place, call = reader[0], uses[reader[0]]
+    place = edit.writer(way.tensor)
+    while place is not None and (reader := edit.only_reader(place)) is not None:
+        place, call = reader[0], edit[reader[0]]
         source = call.views["input"]
-        whole = source.size_bytes == uses.storages[source.tensor].size_bytes
+        whole = source.size_bytes == edit.storages[source.tensor].size_bytes
         if call.traits.function is not Function.IDENTITY or source.element_bytes > 1 or not whole:
             break
         further = way.through(source, call.views["output"])
@@ -260,29 +259,27 @@ class _Found:
         return replace(self, constants=MappingProxyType({**self.constants, **constants}))
 
 
-def fuse_attention(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
-    """Return the calls with one call for each attention, and the storages with the scratch of these calls."""
-    uses = Uses.of(storages, calls)
-    for place in range(len(calls)):
-        call = uses.calls[place]
+def fuse_attention(edit: Edit) -> None:
+    """Replace the calls of each attention by one call."""
+    for place in range(len(edit)):
+        call = edit.find(place)
         if call is None or call.kernel != "batch_matmul_s8":
             continue
-        found = _pattern(uses, place)
-        made = found and _call(uses, found)
-        if not found or not made:
+        found = _pattern(edit, place)
+        if not found:
+            continue
+        made = _call(edit, found)
+        if not made:
+            edit.skip(Cause.LAYOUT, call)
             continue
         attention, behind = made
-        scores = attention.views["scores"]
-        changes = {**dict.fromkeys((*found.places, *behind)), found.at: attention}
-        tried = uses.replaced(changes, [Storage(scores.tensor, scores.size_bytes)])
-        if in_order(tried.storages, tried.calls):
-            uses = tried.without_unread()
-    return uses.storages, uses.left
+        if edit.replace({**dict.fromkeys((*found.places, *behind)), found.at: attention}):
+            edit.remove_unread()
 
 
-def _pattern(uses: Uses, place: int) -> _Found | None:
+def _pattern(edit: Edit, place: int) -> _Found | None:
     """Return the attention whose scores the call at this index computes; None where the pattern does not match."""
-    call = uses[place]
+    call = edit[place]
     p = call.params
     params = {
         **_ABSENT,
@@ -293,25 +290,25 @@ def _pattern(uses: Uses, place: int) -> _Found | None:
         "score_shift": p["output_shift"],
         "score_zero_point": p["output_zero_point"],
     }
-    if not uses.is_flat(call.views["output"]):
+    if not edit.is_flat(call.views["output"]):
         return None
     operands = Operands(call.views["input_a"], call.views["input_b"], call.views["output"])
     found: _Found | None = _Found((place,), place, operands, MappingProxyType(params))
-    found = found and (_masked(uses, found) or found)
-    found = found and (_softmax(uses, found) or _exponentials(uses, found))
+    found = found and (_masked(edit, found) or found)
+    found = found and (_softmax(edit, found) or _exponentials(edit, found))
     return found
 
 
-def _masked(uses: Uses, found: _Found) -> _Found | None:
+def _masked(edit: Edit, found: _Found) -> _Found | None:
     """Return the pattern with a sum of the scores and a mask behind it."""
-    readers = uses.readers_of_result(found.at)
-    if len(readers) != 1 or uses[readers[0][0]].kernel != "add_s8":
+    readers = edit.readers_of_result(found.at)
+    if len(readers) != 1 or edit[readers[0][0]].kernel != "add_s8":
         return None
     ((place, own),) = readers
-    call = uses[place]
+    call = edit[place]
     other = "input_b" if own == "input_a" else "input_a"
     p = call.params
-    if not (uses.is_flat(call.views[own]) and uses.is_flat(call.views["output"])):
+    if not (edit.is_flat(call.views[own]) and edit.is_flat(call.views["output"])):
         return None
     if own == "input_b" and p["b_multiplier"] < 0:
         return None
@@ -325,13 +322,13 @@ def _masked(uses: Uses, found: _Found) -> _Found | None:
     return found.reading(mask=call.views[other]).then(place, **numbers, masked=1)
 
 
-def _softmax(uses: Uses, found: _Found) -> _Found | None:
+def _softmax(edit: Edit, found: _Found) -> _Found | None:
     """Return the pattern with a softmax and the product with the values behind it."""
-    readers = uses.readers_of_result(found.at)
-    if len(readers) != 1 or uses[readers[0][0]].kernel != "softmax_s8":
+    readers = edit.readers_of_result(found.at)
+    if len(readers) != 1 or edit[readers[0][0]].kernel != "softmax_s8":
         return None
-    call, keys = uses[readers[0][0]], found.operands.scores.extents[3]
-    flat = uses.is_flat(call.views["input"]) and uses.is_flat(call.views["output"])
+    call, keys = edit[readers[0][0]], found.operands.scores.extents[3]
+    flat = edit.is_flat(call.views["input"]) and edit.is_flat(call.views["output"])
     if not flat or call.params["channels"] != keys:
         return None
     zero_point = call.params["output_zero_point"] if call.params["multiplier"] else INT8_MIN
@@ -342,14 +339,14 @@ def _softmax(uses: Uses, found: _Found) -> _Found | None:
         probability_shift=call.params["shift"],
         probability_zero_point=zero_point,
     )
-    readers = uses.readers_of_result(found.at)
-    return _product(uses, found, readers[0]) if len(readers) == 1 else None
+    readers = edit.readers_of_result(found.at)
+    return _product(edit, found, readers[0]) if len(readers) == 1 else None
 
 
-def _product(uses: Uses, found: _Found, reader: tuple[int, str]) -> _Found | None:
+def _product(edit: Edit, found: _Found, reader: tuple[int, str]) -> _Found | None:
     """Return the pattern with the product of the probabilities and the values behind it."""
     place, operand = reader
-    call, scores = uses[place], found.operands.scores
+    call, scores = edit[place], found.operands.scores
     if call.kernel != "batch_matmul_s8" or operand != "input_a":
         return None
     p, read = call.params, call.views["input_a"]
@@ -365,58 +362,58 @@ def _product(uses: Uses, found: _Found, reader: tuple[int, str]) -> _Found | Non
     )
 
 
-def _exponentials(uses: Uses, found: _Found) -> _Found | None:
+def _exponentials(edit: Edit, found: _Found) -> _Found | None:
     """Return the pattern with exponentials, the product with the values, and the division by their mean behind it."""
-    largest = uses.reader(found.at, "reduce_max_s8")
-    if largest is None or len(uses.readers_of_result(found.at)) != 2 or uses[largest].params["smaller"]:
+    largest = edit.reader(found.at, "reduce_max_s8")
+    if largest is None or len(edit.readers_of_result(found.at)) != 2 or edit[largest].params["smaller"]:
         return None
     keys = found.operands.scores.extents[3]
-    difference = uses.reader(found.at, "add_s8", "input_a")
-    if not _reduces(uses, largest, keys) or difference is None or uses.only_reader(largest) != (difference, "input_b"):
+    difference = edit.reader(found.at, "add_s8", "input_a")
+    if not _reduces(edit, largest, keys) or difference is None or edit.only_reader(largest) != (difference, "input_b"):
         return None
-    lookup = uses.only_reader(difference)
-    if not _of_each_row(uses, difference, "input_b") or lookup is None or uses[lookup[0]].kernel != "lookup_s8":
+    lookup = edit.only_reader(difference)
+    if not _of_each_row(edit, difference, "input_b") or lookup is None or edit[lookup[0]].kernel != "lookup_s8":
         return None
-    steps = differences(uses[difference])
-    exp = uses[lookup[0]]
-    if steps is None or not (uses.is_flat(exp.views["input"]) and uses.is_flat(exp.views["output"])):
+    steps = differences(edit[difference])
+    exp = edit[lookup[0]]
+    if steps is None or not (edit.is_flat(exp.views["input"]) and edit.is_flat(exp.views["output"])):
         return None
     table = exp.constants["table"]
     assert isinstance(table, np.ndarray)
-    mean = uses.reader(lookup[0], "mean_s8")
-    product = uses.reader(lookup[0], "batch_matmul_s8", "input_a")
-    if mean is None or product is None or len(uses.readers_of_result(lookup[0])) != 2 or not _reduces(uses, mean, keys):
+    mean = edit.reader(lookup[0], "mean_s8")
+    product = edit.reader(lookup[0], "batch_matmul_s8", "input_a")
+    if mean is None or product is None or len(edit.readers_of_result(lookup[0])) != 2 or not _reduces(edit, mean, keys):
         return None
     found = found.looking_up(exp=np.asarray(table[steps - INT8_MIN], np.int8)).then(
         largest,
         difference,
         lookup[0],
         exp_count=len(steps),
-        probability_zero_point=uses[mean].params["input_zero_point"],
+        probability_zero_point=edit[mean].params["input_zero_point"],
         divides=1,
     )
-    after = _product(uses, found, (product, "input_a"))
-    return after and _divided(uses, after, mean)
+    after = _product(edit, found, (product, "input_a"))
+    return after and _divided(edit, after, mean)
 
 
-def _divided(uses: Uses, found: _Found, mean: int) -> _Found | None:
+def _divided(edit: Edit, found: _Found, mean: int) -> _Found | None:
     """Return the pattern with the product times the reciprocals of the means behind it."""
-    p = uses[mean].params
-    reciprocal, last = uses.only_reader(mean), uses.only_reader(found.at)
-    if reciprocal is None or last is None or uses[reciprocal[0]].kernel != "lookup_s8":
+    p = edit[mean].params
+    reciprocal, last = edit.only_reader(mean), edit.only_reader(found.at)
+    if reciprocal is None or last is None or edit[reciprocal[0]].kernel != "lookup_s8":
         return None
-    call, (place, own) = uses[reciprocal[0]], last
+    call, (place, own) = edit[reciprocal[0]], last
     other = "input_b" if own == "input_a" else "input_a"
-    flat = uses.is_flat(call.views["input"]) and uses.is_flat(call.views["output"])
-    if not flat or uses[place].kernel != "mul_s8" or uses.only_reader(reciprocal[0]) != (place, other):
+    flat = edit.is_flat(call.views["input"]) and edit.is_flat(call.views["output"])
+    if not flat or edit[place].kernel != "mul_s8" or edit.only_reader(reciprocal[0]) != (place, other):
         return None
-    if not _of_each_row(uses, place, other):
+    if not _of_each_row(edit, place, other):
         return None
-    table, m = call.constants["table"], uses[place].params
+    table, m = call.constants["table"], edit[place].params
     assert isinstance(table, np.ndarray)
     (a, b) = ("a", "b") if own == "input_a" else ("b", "a")
     by_mean = np.clip(np.arange(INT8_MIN, INT8_MAX + 1), p["clamp_min"], p["clamp_max"]) - INT8_MIN
-    found = replace(found, result=uses[place].views["output"])
+    found = replace(found, result=edit[place].views["output"])
     return found.looking_up(reciprocal=table[by_mean]).then(
         mean,
         reciprocal[0],
@@ -434,30 +431,30 @@ def _divided(uses: Uses, found: _Found, mean: int) -> _Found | None:
     )
 
 
-def _reduces(uses: Uses, place: int, keys: int) -> bool:
+def _reduces(edit: Edit, place: int, keys: int) -> bool:
     """Return whether a call reduces each row of so many bytes to one."""
-    source, result = uses[place].views["input"], uses[place].views["output"]
+    source, result = edit[place].views["input"], edit[place].views["output"]
     rows = source.extents[0] * source.extents[3]
     return (
         source.extents == (rows, 1, keys, 1)
         and result.extents == (rows, 1, 1, 1)
-        and uses.is_flat(source)
-        and uses.is_flat(result)
+        and edit.is_flat(source)
+        and edit.is_flat(result)
     )
 
 
-def _of_each_row(uses: Uses, place: int, name: str) -> bool:
+def _of_each_row(edit: Edit, place: int, name: str) -> bool:
     """Return whether a call of two operands takes one number of ``name`` for each row of the other; that operand and the result are whole."""
-    views = uses[place].views
+    views = edit[place].views
     other = "input_a" if name == "input_b" else "input_b"
     view = views[name]
     numbers = replace(view, extents=(*view.extents[:3], 1))
     return (
         (view.pitches[3] == 0 or view.extents[3] == 1)
-        and uses.is_flat(numbers)
+        and edit.is_flat(numbers)
         and view.extents == views["output"].extents == views[other].extents
-        and uses.is_flat(views[other])
-        and uses.is_flat(views["output"])
+        and edit.is_flat(views[other])
+        and edit.is_flat(views["output"])
     )
 
 
@@ -478,17 +475,17 @@ def differences(call: KernelCall) -> npt.NDArray[np.int64] | None:
     return np.asarray(np.clip(rounded + p["output_zero_point"], p["clamp_min"], p["clamp_max"]))
 
 
-def _call(uses: Uses, found: _Found) -> tuple[KernelCall, tuple[int, ...]] | None:
+def _call(edit: Edit, found: _Found) -> tuple[KernelCall, tuple[int, ...]] | None:
     """Return the one call of a pattern, and the copies behind it that the call replaces; None where no views of four axes describe its
     tensors."""
     assert found.result is not None
-    seen = placed(uses, found.operands, found.result)
+    seen = placed(edit, found.operands, found.result)
     if seen is None:
         return None
-    name, views = uses[found.at].name, dict(seen.views)
+    name, views = edit[found.at].name, dict(seen.views)
     keys, depth, channels = views["key"].extents[1], found.params["depth"], views["output"].extents[3]
     scores = (1, 1, 1, depth + keys)
-    views["scores"] = View(uses.unused(f"{name}/scores"), scores, dense_pitches(scores))
+    views["scores"] = View(edit.store(f"{name}/scores", dense_pitches(scores)[0]), scores, dense_pitches(scores))
     params = {
         **found.params,
         "work": -(-keys * (depth + channels) // channels),

@@ -22,47 +22,43 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.rewrite.call_list import CallList, Uses
+from openneutron.compiler.rewrite.call_list import Cause, Edit
 from openneutron.compiler.rewrite.rows import goes_by_position
-from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View, four, written_in_place
+from openneutron.compiler.select.calls import Extents, KernelCall, Storages, View, four, written_in_place
 from openneutron.isa.kernels.row import Function
 
 MOST_CALLS = 512
 """Networks of more calls than this once they are cut are left as they are: searching them takes too long."""
 
 
-def batch_by_batch(calls: Sequence[KernelCall], storages: Storages, groups: int = 0) -> CallList | None:
-    """Return the calls with each run of them batch by batch, cut at each batch; None where nothing is held in parts then.
+def batch_by_batch(edit: Edit, groups: int = 0) -> None:
+    """Compute each run of calls batch by batch, cut at each batch, where this divides a tensor between calls.
 
     ``groups``: the batches in so many groups, where their number can be divided so; 0: each batch by itself.
     """
-    runs, counts = [], []
-    for each in _runs(calls, storages):
-        counts.append(each.count)
-        count = (groups if each.count % groups == 0 else 1) if groups else each.count
-        runs.append((count if len(each.calls) > 1 else 1, each.calls))
-    if sum(count * len(run) for count, run in runs) > MOST_CALLS:
-        return None
-    parts = _parts(runs, storages)
+    runs = _runs(edit)
+    counts = [run.count if len(run.calls) > 1 and (not groups or run.count % groups == 0) else 1 for run in runs]
+    counts = [min(count, groups) if groups else count for count in counts]
+    if sum(count * len(run.calls) for count, run in zip(counts, runs, strict=True)) > MOST_CALLS:
+        edit.skip(Cause.TOO_MANY_CALLS)
+        return
+    parts = _parts(edit, [(count, run.calls) for count, run in zip(counts, runs, strict=True)])
     if not parts:
-        return None
-    made: list[KernelCall] = []
-    starts: list[int] = []
-    for (count, run), batches in zip(runs, counts, strict=True):
-        for batch in range(count):
-            starts.append(len(made))
-            for call in run if count > 1 else ():
-                views = {
-                    name: _some_batches(view, batch, count, storages, parts) if view.extents[0] == batches else view
-                    for name, view in call.views.items()
-                }
-                made.append(replace(call, name=f"{call.name}/{batch}", views=views))
-            made += run if count == 1 else ()
-    kept = {name: storage for name, storage in storages.storages.items() if name not in parts}
-    pieces = {piece.name: piece for each in parts.values() for piece in each}
-    of = {tensor: name for tensor, name in storages.of.items() if name not in parts}
-    of.update((name, name) for name in pieces)
-    return CallList(tuple(made), Storages({**kept, **pieces}, of), frozenset(starts))
+        edit.skip(Cause.DIVISION)
+        return
+    changes: dict[int, Sequence[KernelCall]] = {}
+    place = 0
+    for count, run in zip(counts, runs, strict=True):
+        edit.cut(place, range(0, count * len(run.calls), len(run.calls)))
+        if count > 1:
+            changes |= dict.fromkeys(range(place, place + len(run.calls)), ())
+            changes[place] = [
+                _some_batches(edit, call, batch, count, run.count, parts)
+                for batch in range(count)
+                for call in run.calls
+            ]
+        place += len(run.calls)
+    edit.replace(changes)
 
 
 def batches_apart(call: KernelCall) -> int:
@@ -103,23 +99,24 @@ class _Neighbours:
                 self.written.add(storage.name)
 
 
-def _runs(calls: Sequence[KernelCall], storages: Storages) -> list[_Neighbours]:
+def _runs(edit: Edit) -> list[_Neighbours]:
     runs: list[_Neighbours] = []
-    for call in calls:
+    for call in edit.given.calls:
         if not runs or not runs[-1].takes(call):
-            runs.append(_Neighbours(batches_apart(call), storages))
+            runs.append(_Neighbours(batches_apart(call), edit.storages))
         runs[-1].add(call)
     return runs
 
 
-def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages) -> dict[str, tuple[Storage, ...]]:
-    """Return the scratch storages that every call goes through batch by batch, in pieces of the batches that a run goes through at once."""
+def _parts(edit: Edit, runs: Sequence[tuple[int, Sequence[KernelCall]]]) -> dict[str, tuple[str, ...]]:
+    """Divide the scratch storages that every call goes through batch by batch into pieces of the batches that a run goes through at once.
+    Return the names of the pieces."""
     counts: dict[str, int] = {}
     of_batch: set[str] = set()  # scratch for one batch at a time: each piece has as much
     for count, run in runs:
         for call in run:
             for name, view in call.views.items():
-                storage = storages[view.tensor]
+                storage = edit.storages[view.tensor]
                 batches = view.extents[0]
                 divided = count > 1 and batches % count == 0 and storage.is_scratch
                 if divided and call.is_scratch(name) and not view.pitches[0]:
@@ -127,13 +124,11 @@ def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages)
                 fits = divided and (storage.name in of_batch or has_batches_apart(view, storage.size_bytes, batches))
                 here = count if fits else 1
                 counts[storage.name] = here if counts.get(storage.name, here) == here else 1
-    taken = {*storages.storages, *storages.of}
-    parts: dict[str, tuple[Storage, ...]] = {}
+    parts: dict[str, tuple[str, ...]] = {}
     for name, count in counts.items():
         if count > 1:
-            names = [_unused(f"{name}/{batch}", taken) for batch in range(count)]
-            size = storages.storages[name].size_bytes // (1 if name in of_batch else count)
-            parts[name] = tuple(Storage(each, size) for each in names)
+            size = edit.storages.storages[name].size_bytes // (1 if name in of_batch else count)
+            parts[name] = tuple([edit.store(f"{name}/{batch}", size) for batch in range(count)])
     return parts
 
 
@@ -143,25 +138,22 @@ def has_batches_apart(view: View, size_bytes: int, count: int) -> bool:
     return size_bytes % count == 0 and view.pitches[0] == size_bytes // count and end <= view.pitches[0]
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "'"
-    taken.add(name)
-    return name
-
-
-Parts = Mapping[str, tuple[Storage, ...]]
-"""The pieces of a storage, one for each batch."""
-
-
-def _some_batches(view: View, part: int, count: int, storages: Storages, parts: Parts) -> View:
-    """Return the batches of one of ``count`` parts of a view."""
-    batches = view.extents[0] // count
-    some = replace(view, extents=(batches, *view.extents[1:]))
-    pieces = parts.get(storages.of[view.tensor])
-    if pieces is not None:
-        return replace(some, tensor=pieces[part].name)
-    return replace(some, offset=view.offset + part * batches * view.pitches[0])
+def _some_batches(
+    edit: Edit, call: KernelCall, part: int, count: int, batches: int, parts: Mapping[str, tuple[str, ...]]
+) -> KernelCall:
+    """Return the call for one of ``count`` parts of its batches."""
+    views = {}
+    here = batches // count
+    for name, view in call.views.items():
+        if view.extents[0] == batches:
+            pieces = parts.get(edit.storages.of[view.tensor])
+            view = replace(view, extents=(here, *view.extents[1:]))
+            if pieces is None:
+                view = replace(view, offset=view.offset + part * here * view.pitches[0])
+            else:
+                view = replace(view, tensor=pieces[part])
+        views[name] = view
+    return replace(call, name=f"{call.name}/{part}", views=views)
 
 
 Ints = npt.NDArray[np.int64]
@@ -172,60 +164,50 @@ NOWHERE = -1
 """The window of a byte that no window has."""
 
 
-def windows_apart(calls: Sequence[KernelCall], storages: Storages) -> CallList | None:
-    """Return the calls with each run around an attention of several batches cut into windows; None where there is no such run, or
-    there would be too many calls. ``storages`` are those before ``in_place``, with tensors of equal layout apart."""
-    uses = Uses.of(storages, calls)
+def windows_apart(edit: Edit) -> None:
+    """Cut each run of calls around an attention of several batches into windows. The storages are those before ``in_place``, with tensors of
+    equal layout apart."""
     runs: list[_Cut] = []
-    for place, call in enumerate(calls):
+    for place, call in enumerate(edit.given.calls):
         if call.traits.columns_apart and call.views["output"].extents[0] > 1:
-            run = _Cut.around(uses, place, runs[-1].end if runs else 0)
-            if run is not None:
+            run = _Cut.around(edit, place, runs[-1].end if runs else 0)
+            if run is None:
+                edit.skip(Cause.DIVISION, call)
+            else:
                 runs.append(run)
-    if not runs or len(calls) + sum(run.windows * (run.end - run.first) for run in runs) > MOST_CALLS:
-        return None
-    made: list[KernelCall] = []
-    cuts: set[int] = set()
-    pieces, of = dict(storages.storages), dict(storages.of)
-    at = 0
-    for run in runs:
-        made += calls[at : run.first]
-        for window in _Windows(run).calls():
-            cuts |= {len(made), len(made) + next(n for n, call in enumerate(window) if call.traits.columns_apart)}
+    if len(edit) + sum(run.windows * (run.end - run.first) for run in runs) > MOST_CALLS:
+        edit.skip(Cause.TOO_MANY_CALLS)
+        return
+    windows = [list(_Windows(run).calls()) for run in runs]
+    for run, of_run in zip(runs, windows, strict=True):
+        made: list[KernelCall] = []
+        for window in of_run:
+            attention = next(n for n, call in enumerate(window) if call.traits.columns_apart)
+            edit.cut(run.first, (len(made), len(made) + attention))
             made += window
-        cuts.add(len(made))
-        at = run.end
-        for name in run.inner:
-            del pieces[name]
-        pieces |= run.made
-        of = {tensor: name for tensor, name in of.items() if name not in run.inner}
-        of |= {name: name for name in run.made}
-        _continue_in_place(run, pieces, of)
-    made += calls[at:]
-    return CallList(tuple(made), Storages(pieces, of), frozenset(cuts))
+        edit.cut(run.end)
+        _continue_in_place(run)
+        edit.replace({**dict.fromkeys(range(run.first, run.end), ()), run.first: made})
 
 
-def _continue_in_place(run: _Cut, pieces: dict[str, Storage], of: dict[str, str]) -> None:
+def _continue_in_place(run: _Cut) -> None:
     """Give the last call's result the memory of an input whose windows have no reader after that call's window."""
-    last, uses = run.uses[run.end - 1], run.uses
-    result = uses.storages[last.views["output"].tensor]
+    last, edit = run.edit[run.end - 1], run.edit
+    result = edit.storages[last.views["output"].tensor]
     for name, view in last.views.items():
-        source = uses.storages[view.tensor]
-        readers = uses.readers.get(source.name, ())
+        source = edit.storages[view.tensor]
         if (
             name != "output"
-            and written_in_place(last, name, uses.storages.of)
+            and written_in_place(last, name, edit.storages.of)
             and source.is_scratch
             and result.is_scratch
-            and source.name in pieces
-            and result.name in pieces
+            and not {source.name, result.name} & run.inner
             and source.size_bytes == result.size_bytes
-            and uses.writers.get(result.name) == [run.end - 1]
-            and all(run.first <= place < run.end for place, _ in readers)
-            and all(place < run.first for place in uses.writers[source.name])
+            and edit.writers(result.name) == [run.end - 1]
+            and all(run.first <= place < run.end for place, _ in edit.readers(source.name))
+            and all(place < run.first for place in edit.writers(source.name))
         ):
-            del pieces[result.name]
-            of.update({tensor: source.name for tensor, there in of.items() if there == result.name})
+            edit.share(result.name, source.name)
             return
 
 
@@ -247,23 +229,23 @@ def _bytes(view: View) -> Ints:
 class _Cut:
     """Calls [first, end) around an attention of so many ``windows``. ``labels``: for each storage the window of each of its bytes.
 
-    ``inner``: the storages that the run alone touches. ``made``: the storages of single windows, once there are any.
+    ``inner``: the storages that the run alone touches. ``pieces``: the storages of single windows.
     """
 
-    uses: Uses
+    edit: Edit
     windows: int
     first: int
     end: int
     labels: dict[str, Ints] = field(default_factory=dict)
     inner: frozenset[str] = frozenset()
-    made: dict[str, Storage] = field(default_factory=dict)
+    pieces: dict[tuple[str, int], str] = field(default_factory=dict)
 
     @classmethod
-    def around(cls, uses: Uses, place: int, earliest: int) -> _Cut | None:
+    def around(cls, edit: Edit, place: int, earliest: int) -> _Cut | None:
         """Return the longest run around the attention at ``place``; None where nothing else can be cut along with it."""
-        call = uses[place]
+        call = edit[place]
         windows = call.views["output"].extents[0]
-        run = cls(uses, windows, place, place + 1)
+        run = cls(edit, windows, place, place + 1)
         batches = np.arange(windows)[:, None, None]
         for name, view in call.views.items():
             if call.is_scratch(name):
@@ -272,7 +254,7 @@ class _Cut:
                 return None
         while run.first > earliest and run._reaches_back():
             run.first -= 1
-        while run.end < len(uses.calls):
+        while run.end < len(edit):
             shares = run._goes_on()
             if shares is None:
                 break
@@ -284,7 +266,7 @@ class _Cut:
 
     def _label(self, view: View, windows: Ints) -> bool:
         """Record the windows of a view's bytes; return whether they agree with those that are known."""
-        storage = self.uses.storages[view.tensor]
+        storage = self.edit.storages[view.tensor]
         if storage.constant is not None:
             return True
         labels = self.labels.get(storage.name)
@@ -300,7 +282,7 @@ class _Cut:
 
     def labels_of(self, view: View) -> Ints | None:
         """Return the window of each position of a view; None where they are not known, or a position has several."""
-        labels = self.labels.get(self.uses.storages.of[view.tensor])
+        labels = self.labels.get(self.edit.storages.of[view.tensor])
         if labels is None:
             return None
         found = labels[_bytes(view)]
@@ -310,9 +292,9 @@ class _Cut:
     def _reaches_back(self) -> bool:
         """Return whether the call in front of the run can be cut too: the run alone reads its result."""
         place = self.first - 1
-        call = self.uses[place]
-        storage = self.uses.storages[call.views["output"].tensor]
-        readers = self.uses.readers.get(storage.name, ())
+        call = self.edit[place]
+        storage = self.edit.storages[call.views["output"].tensor]
+        readers = self.edit.readers(storage.name)
         if not storage.is_scratch or not readers or not all(place < at < self.end for at, _ in readers):
             return False
         if not goes_by_position(call):
@@ -323,13 +305,13 @@ class _Cut:
     def _goes_on(self) -> bool | None:
         """Return whether the call behind the run reads another tensor of earlier calls too, with which a run ends; None where the
         call can't be cut."""
-        call = self.uses[self.end]
+        call = self.edit[self.end]
         if not goes_by_position(call):
             return None
         reads = [view for name, view in call.views.items() if call.reads(name)]
-        own = [view for view in reads if self.uses.storages[view.tensor].constant is None]
-        written = {self.uses.storages.of[self.uses[at].views["output"].tensor] for at in range(self.first, self.end)}
-        ours = [view for view in own if self.uses.storages.of[view.tensor] in written]
+        own = [view for view in reads if self.edit.storages[view.tensor].constant is None]
+        written = {self.edit.storages.of[self.edit[at].views["output"].tensor] for at in range(self.first, self.end)}
+        ours = [view for view in own if self.edit.storages.of[view.tensor] in written]
         windows = self.labels_of(ours[0]) if ours else None
         return len(ours) < len(own) if windows is not None and self._take(call, windows) else None
 
@@ -348,11 +330,11 @@ class _Cut:
         return True
 
     def _inner(self) -> Iterator[str]:
-        uses = self.uses
+        edit = self.edit
         for name, labels in self.labels.items():
-            touched = [*uses.writers.get(name, ()), *(place for place, _ in uses.readers.get(name, ()))]
-            inside = all(self.first <= place < self.end for place in touched) and bool(uses.writers.get(name))
-            if uses.storages.storages[name].is_scratch and inside and bool((labels != NOWHERE).all()):
+            touched = [*edit.writers(name), *(place for place, _ in edit.readers(name))]
+            inside = all(self.first <= place < self.end for place in touched) and bool(edit.writers(name))
+            if edit.storages.storages[name].is_scratch and inside and bool((labels != NOWHERE).all()):
                 yield name
 
 
@@ -394,20 +376,18 @@ class _Windows:
             renamed: dict[str, str] = {}
             made: list[KernelCall] = []
             for place in range(self.run.first, self.run.end):
-                call = self._cut(self.run.uses[place], number, renamed)
+                call = self._cut(self.run.edit[place], number, renamed)
                 if call is None:
                     continue
                 if _changes_nothing(call) and self._is_only_writer(place):
-                    gone = call.views["output"].tensor
-                    del self.run.made[gone]
-                    renamed[gone] = call.views["input"].tensor
+                    renamed[call.views["output"].tensor] = call.views["input"].tensor
                 else:
                     made.append(call)
             yield made
 
     def _is_only_writer(self, place: int) -> bool:
-        output = self.run.uses[place].views["output"].tensor
-        return self.run.uses.storages.of[output] in self.run.inner and self.run.uses.writer(output) == place
+        output = self.run.edit[place].views["output"].tensor
+        return self.run.edit.storages.of[output] in self.run.inner and self.run.edit.writer(output) == place
 
     def _cut(self, call: KernelCall, number: int, renamed: Mapping[str, str]) -> KernelCall | None:
         """Return the call for one window, or None where it computes nothing of the window. ``renamed``: tensors of this window that are
@@ -432,7 +412,7 @@ class _Windows:
 
     def _moved(self, view: View) -> View:
         """Return a view of one window in the storage of this window; views of other storages stay as they are."""
-        name = self.run.uses.storages.of[view.tensor]
+        name = self.run.edit.storages.of[view.tensor]
         if name not in self.run.inner:
             return view
         first = _bytes(view)
@@ -441,10 +421,10 @@ class _Windows:
         ahead = (ranks[1:2, 0, 0, 0], ranks[0, 1:2, 0, 0], ranks[0, 0, 1:2, 0], ranks[0, 0, 0, 1:2])
         pitches = four([int(each[0]) - start if each.size else 0 for each in ahead])
         number = int(self.run.labels[name][first[0, 0, 0, 0]])
-        piece = f"{name}/{number}"
-        while piece in self.run.uses.storages.of or piece in self.run.uses.storages.storages:
-            piece += "'"
-        self.run.made.setdefault(piece, Storage(piece, int((self.run.labels[name] == number).sum())))
+        piece = self.run.pieces.get((name, number))
+        if piece is None:
+            piece = self.run.edit.store(f"{name}/{number}", int((self.run.labels[name] == number).sum()))
+            self.run.pieces[name, number] = piece
         pitches = _of_one_element(pitches, view)
         moved = View(piece, view.extents, pitches, start, view.element_bytes)
         assert bool((_bytes(moved) == ranks).all()), f"{view} is no view of one window"

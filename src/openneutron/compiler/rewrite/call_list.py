@@ -1,76 +1,124 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Find the calls that write and read each storage of a list of kernel calls."""
+"""A list of kernel calls with its storages and cuts, and the edit that changes such a list and keeps its index.
+
+A pass gets an ``Edit``, asks which calls write and read a storage, and puts other calls in place of some. The index is current after each
+change, and a change costs time in proportion to the calls and storages that it touches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Concatenate, ParamSpec
 
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
+from openneutron.compiler.select.states import in_order
 
 Use = tuple[int, str]
-"""The index of a call in the list, and the name of its operand."""
+"""The place of a call, and the name of its operand."""
+
+Parameters = ParamSpec("Parameters")
 
 
 @dataclass(frozen=True, slots=True)
 class CallList:
-    """Calls in their order, and their storages, those of ``in_place``. ``cuts``: no cascade continues from before such a call into it."""
+    """Calls in their order, and their storages. ``cuts``: no cascade continues from before such a call into it."""
 
     calls: tuple[KernelCall, ...]
     storages: Storages
     cuts: frozenset[int] = frozenset()
 
 
+class Cause(Enum):
+    """A cause that keeps a pass from changing calls; the value says it of the calls."""
+
+    NO_CALLS = "there is no call of this kind"
+    SWITCHED_OFF = "the pass is switched off"
+    NOT_TRIED = "no list asks for it"
+    UNCHANGED = "every call is so already"
+    READ_BY_OTHERS = "the result in between is an output, or another call reads or writes it"
+    OVER_IMAGE = "the calls are over an image or in strides, so that cascades can divide them"
+    NO_PARTNER = "no call that one kernel runs with it is beside it"
+    LAYOUT = "the operands have layouts that the one call can't have"
+    STATE = "a call would read the old value of a state too late"
+    DIVISION = "heads, channels or batches can't be divided so"
+    TOO_MANY_CALLS = "the list would have too many calls"
+    LEFT_TO_OTHERS = "another list has the calls joined, and is divided"
+    NOT_FASTER = "the calls would take no fewer cycles"
+
+
 @dataclass(frozen=True, slots=True)
-class Uses:
-    """Calls (None for a removed call), and for each storage the calls that write it and the operands that read it."""
+class Skipped:
+    """Calls, by their names, that a pass leaves as they are, and the cause. Without names the cause holds for the whole list."""
 
-    storages: Storages
-    calls: Sequence[KernelCall | None]
-    writers: Mapping[str, Sequence[int]]
-    readers: Mapping[str, Sequence[Use]]
+    cause: Cause
+    calls: tuple[str, ...] = ()
 
-    @staticmethod
-    def of(storages: Storages, calls: Sequence[KernelCall | None]) -> Uses:
-        """Return the uses of these calls."""
-        writers: dict[str, list[int]] = {}
-        readers: dict[str, list[Use]] = {}
-        for place, call in enumerate(calls):
-            for storage, name, is_written, is_read in _accesses(storages, call):
-                if is_written:
-                    writers.setdefault(storage, []).append(place)
-                if is_read:
-                    readers.setdefault(storage, []).append((place, name))
-        return Uses(storages, tuple(calls), writers, readers)
 
-    def replaced(self, changes: Mapping[int, KernelCall | None], more: Sequence[Storage] = ()) -> Uses:
-        """Return the uses with other calls, or None, at some indices, and with further storages. The index is copied, and the operands of the
-        changed calls alone are looked at."""
-        storages = self.storages.with_more(more) if more else self.storages
-        calls, writers, readers = list(self.calls), dict(self.writers), dict(self.readers)
-        for place, call in changes.items():
-            for storage in {storage for storage, *_ in _accesses(storages, calls[place])}:
-                writers[storage] = [at for at in writers.get(storage, ()) if at != place]
-                readers[storage] = [use for use in readers.get(storage, ()) if use[0] != place]
-            for storage, name, is_written, is_read in _accesses(storages, call):
-                if is_written:
-                    writers[storage] = sorted([*writers.get(storage, ()), place])
-                if is_read:
-                    readers[storage] = sorted([*readers.get(storage, ()), (place, name)], key=itemgetter(0))
-            calls[place] = call
-        return Uses(storages, tuple(calls), writers, readers)
+@dataclass(slots=True)
+class Edit:
+    """Calls that a pass changes. A place is an index of the given list: a pass may leave no call there, one, or several.
+
+    ``skipped``: the calls that the pass could have changed, with the cause that kept it from that.
+    """
+
+    given: CallList
+    storages: Storages = field(init=False)
+    skipped: list[Skipped] = field(init=False, default_factory=list)
+    _pieces: dict[str, Storage] = field(init=False)
+    _of: dict[str, str] = field(init=False)
+    _changed: dict[int, tuple[KernelCall, ...]] = field(init=False, default_factory=dict)
+    _cuts: dict[int, tuple[int, ...]] = field(init=False)
+    _index: tuple[dict[str, set[int]], dict[str, dict[int, tuple[str, ...]]]] | None = field(init=False, default=None)
+    _has_states: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pieces, self._of = dict(self.given.storages.storages), dict(self.given.storages.of)
+        self.storages = Storages(self._pieces, self._of)
+        self._cuts = dict.fromkeys(self.given.cuts, (0,))
+        self._has_states = any(storage.state is not None for storage in self._pieces.values())
+
+    @property
+    def _uses(self) -> tuple[dict[str, set[int]], dict[str, dict[int, tuple[str, ...]]]]:
+        """By storage the places that write it, and the operands that read it by place. They are found when a pass first asks."""
+        if self._index is None:
+            self._index = {}, {}
+            for place in range(len(self)):
+                for call in self.at(place):
+                    self._enter(place, call)
+        return self._index
+
+    # -- the calls -----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.given.calls)
+
+    def at(self, place: int) -> tuple[KernelCall, ...]:
+        """Return the calls at a place."""
+        changed = self._changed.get(place)
+        return (self.given.calls[place],) if changed is None else changed
+
+    def find(self, place: int) -> KernelCall | None:
+        """Return the only call at a place; None for none or several."""
+        here = self.at(place)
+        return here[0] if len(here) == 1 else None
+
+    def __getitem__(self, place: int) -> KernelCall:
+        """Return the only call at a place, where there is one."""
+        (call,) = self.at(place)
+        return call
+
+    @property
+    def is_changed(self) -> bool:
+        return bool(self._changed)
 
     @property
     def left(self) -> list[KernelCall]:
-        """Return the calls that are not removed."""
-        return [call for call in self.calls if call is not None]
+        """Return all calls in their order."""
+        return [call for place in range(len(self)) for call in self.at(place)]
 
-    def __getitem__(self, place: int) -> KernelCall:
-        """Return the call at an index, which must not be removed."""
-        call = self.calls[place]
-        assert call is not None
-        return call
+    # -- the index -----------------------------------------------------------------------------------------------------
 
     def is_flat(self, view: View) -> bool:
         """Return whether the view covers its storage, byte after byte in the order of its axes."""
@@ -81,16 +129,24 @@ class Uses:
             pitch *= extent
         return not view.offset and pitch == self.storages[view.tensor].size_bytes
 
+    def writers(self, storage: str) -> list[int]:
+        """Return the places of the calls that write a storage, ascending."""
+        return sorted(self._uses[0].get(storage, ()))
+
+    def readers(self, storage: str) -> list[Use]:
+        """Return the operands that read a storage, by ascending places."""
+        return [(place, name) for place, names in sorted(self._uses[1].get(storage, {}).items()) for name in names]
+
     def writer(self, tensor: str) -> int | None:
         """Return the only call that writes a tensor's storage; None for several calls, or a storage that is not scratch."""
         storage = self.storages[tensor]
-        writers = self.writers.get(storage.name, ())
-        return writers[0] if storage.is_scratch and len(writers) == 1 else None
+        writers = self._uses[0].get(storage.name, ())
+        return next(iter(writers)) if storage.is_scratch and len(writers) == 1 else None
 
-    def readers_of_result(self, place: int) -> Sequence[Use]:
+    def readers_of_result(self, place: int) -> list[Use]:
         """Return the operands that read a call's output; none where another call writes it too, or where the storage is not scratch."""
         tensor = self[place].views["output"].tensor
-        return self.readers.get(self.storages.of[tensor], ()) if self.writer(tensor) == place else ()
+        return self.readers(self.storages.of[tensor]) if self.writer(tensor) == place else []
 
     def only_reader(self, place: int) -> Use | None:
         """Return the only operand that reads a call's output, or None."""
@@ -104,28 +160,131 @@ class Uses:
         ]
         return found[0] if len(found) == 1 else None
 
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def replace(self, changes: Mapping[int, KernelCall | Sequence[KernelCall] | None]) -> bool:
+        """Put other calls at some places: None for no call, a sequence for several. Return whether this was done.
+
+        Nothing changes where a call would then read the old value of a state that another call has written before.
+        """
+        before = {place: self.at(place) for place in changes}
+        for place, calls in changes.items():
+            self._put(place, () if calls is None else (calls,) if isinstance(calls, KernelCall) else tuple(calls))
+        if not self._has_states or in_order(self.storages, self.left):
+            return True
+        for place, calls in before.items():
+            self._put(place, calls)
+            if calls == (self.given.calls[place],):
+                del self._changed[place]
+        return self.skip(Cause.STATE, *(call for calls in before.values() for call in calls))
+
+    def restate(self, calls: Sequence[KernelCall]) -> None:
+        """Put a call at each place: the given calls in other words, or in another order."""
+        pairs = zip(self.given.calls, calls, strict=True)
+        self._changed = {place: (call,) for place, (own, call) in enumerate(pairs) if call is not own}
+        self._index = None
+
+    def skip(self, cause: Cause, *calls: KernelCall) -> bool:
+        """Record calls that the pass leaves as they are; return False."""
+        self.skipped.append(Skipped(cause, tuple(call.name for call in calls)))
+        return False
+
+    def rename(self, use: Use, tensor: str) -> None:
+        """Give an operand another tensor of the same layout."""
+        place, name = use
+        call = self[place]
+        self.replace({place: replace(call, views={**call.views, name: replace(call.views[name], tensor=tensor)})})
+
+    def cut(self, place: int, offsets: Iterable[int] = (0,)) -> None:
+        """Let no cascade continue into the calls at a place with these positions among those at the place."""
+        self._cuts[place] = (*self._cuts.get(place, ()), *offsets)
+
     def unused(self, name: str) -> str:
         """Return a name that no tensor and no storage has."""
-        while name in self.storages.of or name in self.storages.storages:
+        while name in self._of or name in self._pieces:
             name += "'"
         return name
 
-    def without_unread(self) -> Uses:
-        """Return the uses without the calls whose only result has no reader any more."""
-        left = self
-        for place in reversed(range(len(self.calls))):
-            call = left.calls[place]
-            if call is not None and left._is_unread(call):
-                left = left.replaced({place: None})
-        return left
+    def store(self, wanted: str, size_bytes: int) -> str:
+        """Add scratch with a tensor of its name; return the name, which begins with the wanted one."""
+        name = self.unused(wanted)
+        self._pieces[name], self._of[name] = Storage(name, size_bytes), name
+        return name
 
-    def _is_unread(self, call: KernelCall) -> bool:
-        storage = self.storages[call.views["output"].tensor]
-        return len(call.results) == 1 and storage.is_scratch and not self.readers.get(storage.name)
+    def resize(self, tensor: str, size_bytes: int) -> None:
+        """Give the storage of a tensor another size."""
+        storage = self.storages[tensor]
+        self._pieces[storage.name] = replace(storage, size_bytes=size_bytes)
+
+    def share(self, storage: str, other: str) -> None:
+        """Move all tensors of a storage to another one, which the calls at their places then access."""
+        writers, readers = self._uses
+        self._of |= {tensor: other for tensor, there in self._of.items() if there == storage}
+        writers.setdefault(other, set()).update(writers.pop(storage, ()))
+        for place, names in readers.pop(storage, {}).items():
+            here = readers.setdefault(other, {})
+            here[place] = (*here.get(place, ()), *names)
+
+    def remove_unread(self) -> None:
+        """Remove the calls whose only result has no reader any more."""
+        for place in reversed(range(len(self))):
+            call = self.find(place)
+            if call is not None and len(call.results) == 1:
+                storage = self.storages[call.views["output"].tensor]
+                if storage.is_scratch and not self._uses[1].get(storage.name):
+                    self.replace({place: None})
+
+    def finished(self) -> CallList:
+        """Return the list with all changes; scratch that no call accesses is gone."""
+        if not self._changed:
+            return self.given
+        calls: list[KernelCall] = []
+        cuts: set[int] = set()
+        for place in range(len(self)):
+            cuts |= {len(calls) + offset for offset in self._cuts.get(place, ())}
+            calls += self.at(place)
+        cuts |= {len(calls) for place in self._cuts if place == len(self)}
+        if self._index is None:
+            return CallList(tuple(calls), self.given.storages, frozenset(cuts))
+        writers, readers = self._index
+        kept = {
+            name: storage
+            for name, storage in self._pieces.items()
+            if not storage.is_scratch or writers.get(name) or readers.get(name)
+        }
+        of = {tensor: name for tensor, name in self._of.items() if name in kept}
+        return CallList(tuple(calls), Storages(kept, of), frozenset(cuts))
+
+    def _put(self, place: int, calls: tuple[KernelCall, ...]) -> None:
+        writers, readers = self._uses
+        for call in self.at(place):
+            for view in call.views.values():
+                storage = self._of[view.tensor]
+                writers.get(storage, set()).discard(place)
+                readers.get(storage, {}).pop(place, None)
+        self._changed[place] = calls
+        for call in calls:
+            self._enter(place, call)
+
+    def _enter(self, place: int, call: KernelCall) -> None:
+        assert self._index is not None
+        (writers, readers), results = self._index, call.results
+        for name, view in call.views.items():
+            storage = self._of[view.tensor]
+            if name in results:
+                writers.setdefault(storage, set()).add(place)
+            if call.reads(name):
+                here = readers.setdefault(storage, {})
+                here[place] = (*here.get(place, ()), name)
 
 
-def _accesses(storages: Storages, call: KernelCall | None) -> Iterator[tuple[str, str, bool, bool]]:
-    """Yield the storage of each operand of a call, the operand's name, and whether the call writes and reads it."""
-    for name, view in call.views.items() if call is not None else ():
-        assert call is not None
-        yield storages.of[view.tensor], name, call.writes(name), call.reads(name)
+def edited(
+    given: CallList,
+    edit: Callable[Concatenate[Edit, Parameters], None],
+    *args: Parameters.args,
+    **kwargs: Parameters.kwargs,
+) -> CallList | None:
+    """Return the list that a pass makes of another one; None where the pass changes no call."""
+    made = Edit(given)
+    edit(made, *args, **kwargs)
+    return made.finished() if made.is_changed else None

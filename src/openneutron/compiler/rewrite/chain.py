@@ -13,15 +13,14 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from openneutron.compiler.rewrite.call_list import Uses
-from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, dense_pitches
+from openneutron.compiler.rewrite.call_list import Cause, Edit
+from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.compiler.select.constants import CHANNEL_AXES, Array
-from openneutron.compiler.select.states import in_order
 from openneutron.isa import rows
 from openneutron.isa.kernels.combined import BETWEEN, FIRST, SECOND
 from openneutron.isa.kernels.row import SameRow
@@ -34,25 +33,26 @@ _OWN = ("output_zero_point", *_COUNTS)
 """The parameters that may differ among merged layers."""
 
 
-def merge(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
-    """Return the calls with one call for all linear layers of a sequence that share an input, and the storages with its results.
+def merge(edit: Edit) -> None:
+    """Compute all linear layers of a sequence that share an input in one call.
 
     Each merged layer has a multiple of 8 output channels; its result is read as rows, or parts of rows, and is no graph output.
     """
-    uses = Uses.of(storages, calls)
-    for place, call in enumerate(calls):
-        if uses.calls[place] is not call or call.kernel != _LINEAR:
+    for place, call in enumerate(edit.given.calls):
+        if call.kernel != _LINEAR or edit.find(place) is not call:
             continue
-        group = [at for at in range(place, len(calls)) if _is_beside(uses, at, call)]
-        merged = _merged(uses, group) if len(group) > 1 else None
-        if merged is not None and in_order(merged.storages, merged.calls):
-            uses = merged
-    return uses.storages, uses.left
+        readers = edit.readers(edit.storages.of[call.views["input"].tensor])
+        group = [at for at, _ in readers if at >= place and _is_beside(edit, at, call)]
+        changes = _merged(edit, group) if len(group) > 1 else None
+        if changes is not None:
+            edit.replace(changes)
+        else:
+            edit.skip(Cause.LAYOUT if len(group) > 1 else Cause.NO_PARTNER, *(edit[at] for at in group))
 
 
-def _is_beside(uses: Uses, at: int, call: KernelCall) -> bool:
+def _is_beside(edit: Edit, at: int, call: KernelCall) -> bool:
     """Return whether the call at an index is a linear layer of the same input as ``call``, and its result can be a part of another."""
-    other = uses.calls[at]
+    other = edit.find(at)
     if other is None or other.kernel != _LINEAR or other.views["input"] != call.views["input"]:
         return False
     result = other.views["output"]
@@ -62,31 +62,31 @@ def _is_beside(uses: Uses, at: int, call: KernelCall) -> bool:
         and result.extents[:3] == call.views["output"].extents[:3]
         and result.extents[1] == 1
         and result.extents[3] % LANES == 0
-        and uses.writer(result.tensor) == at
-        and uses.is_flat(result)
+        and edit.writer(result.tensor) == at
+        and edit.is_flat(result)
     )
 
 
-def _merged(uses: Uses, group: Sequence[int]) -> Uses | None:
-    """Return the uses with one call in place of the group's; None where a reader takes no part of its result."""
-    members = [uses[at] for at in group]
-    name = uses.unused(f"{members[0].name}/merged")
+def _merged(edit: Edit, group: Sequence[int]) -> dict[int, KernelCall | None] | None:
+    """Return the changes that put one call in place of the group's; None where a reader takes no part of its result."""
+    members = [edit[at] for at in group]
+    name = edit.unused(f"{members[0].name}/merged")
     own = [call.views["output"].extents[3] for call in members]
     whole = (*members[0].views["output"].extents[:3], sum(own))
     changes: dict[int, KernelCall | None] = {}
     first = 0
     for at, channels in zip(group, own, strict=True):
-        for reader, operand in uses.readers_of_result(at):
-            call = changes.get(reader) or uses[reader]
+        for reader, operand in edit.readers_of_result(at):
+            call = changes.get(reader) or edit[reader]
             view = _part(call.views[operand], channels, whole[3], first)
             if view is None:
                 return None
             changes[reader] = replace(call, views={**call.views, operand: replace(view, tensor=name)})
         changes[at] = None
         first += channels
-    output = View(name, whole, dense_pitches(whole))
-    changes[group[0]] = side_by_side(members, own, output)
-    return uses.replaced(changes, [Storage(name, output.size_bytes)])
+    name = edit.store(name, dense_pitches(whole)[0])
+    changes[group[0]] = side_by_side(members, own, View(name, whole, dense_pitches(whole)))
+    return changes
 
 
 def side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View) -> KernelCall:
@@ -137,43 +137,45 @@ _ENDS = ("input", "output")
 _STRIDES = ("stride_h", "stride_w")
 
 
-def chain(storages: Storages, calls: Sequence[KernelCall], last_first: bool = True) -> list[KernelCall]:
-    """Return the calls, with each pair chained where only the second call reads the result of the first.
+def chain(edit: Edit, last_first: bool = True) -> None:
+    """Chain each pair of calls of which only the second one reads the result of the first.
 
     Kernels that are parts of other ones come first, so that these can follow. ``last_first``: of two pairs that share a call, the last one is
     chained. A normalization between two feed-forward blocks is then chained to the block in front of it, whose call has the block's input and
     the residual sum's operand in memory; otherwise it is chained to the block behind it, whose call has one tensor.
     """
-    own = {kernel for kernel in CHAINED.values() if kernel in _PARTS}
-    return _with(set(CHAINED.values()), storages, _with(own, storages, calls, last_first), last_first)
+    places = range(len(edit))
+    for kernels in ({kernel for kernel in CHAINED.values() if kernel in _PARTS}, set(CHAINED.values())):
+        for at in reversed(places) if last_first else places:
+            second = edit.find(at)
+            if second is None or "input" not in second.views:
+                continue
+            place = edit.writer(second.views["input"].tensor)
+            if place is None:
+                continue
+            first = edit[place]
+            if CHAINED.get((first.kernel, second.kernel)) not in kernels:
+                edit.skip(Cause.NO_PARTNER, second)
+                continue
+            if edit.only_reader(place) != (at, "input"):
+                edit.skip(Cause.READ_BY_OTHERS, first, second)
+                continue
+            chained = _chained(edit, first, second)
+            if isinstance(chained, Cause):
+                edit.skip(chained, first, second)
+            else:
+                edit.replace({place: None, at: chained})
 
 
-def _with(kernels: Set[str], storages: Storages, calls: Sequence[KernelCall], last_first: bool) -> list[KernelCall]:
-    """Return the calls with pairs chained to one of these kernels."""
-    uses = Uses.of(storages, calls)
-    for at in reversed(range(len(calls))) if last_first else range(len(calls)):
-        second = uses.calls[at]
-        place = uses.writer(second.views["input"].tensor) if second is not None and "input" in second.views else None
-        if second is None or place is None or uses.only_reader(place) != (at, "input"):
-            continue
-        chained = _chained(uses, uses[place], second)
-        if chained is None or chained.kernel not in kernels:
-            continue
-        tried = uses.replaced({place: None, at: chained})
-        if in_order(storages, tried.calls):
-            uses = tried
-    return uses.left
-
-
-def _chained(uses: Uses, first: KernelCall, second: KernelCall) -> KernelCall | None:
-    """Return the one call, or None where no kernel runs both or where the second call is over an image."""
-    kernel = CHAINED.get((first.kernel, second.kernel))
+def _chained(edit: Edit, first: KernelCall, second: KernelCall) -> KernelCall | Cause:
+    """Return the one call, or the cause for which there is none: the second call is over an image, or reads other places than are written."""
+    kernel = CHAINED[first.kernel, second.kernel]
     source = second.views["input"]
-    if kernel is None or source.extents[1] > 1 or any(_strides(second)):
-        return None
+    if source.extents[1] > 1 or any(_strides(second)):
+        return Cause.OVER_IMAGE
     first = _seen_as(first, source)
-    if first.views["output"].place != source.place or not uses.is_flat(source):
-        return None
+    if first.views["output"].place != source.place or not edit.is_flat(source):
+        return Cause.LAYOUT
     parts = ((FIRST, first), (SECOND, second))
     views = {
         f"{prefix}{name}": view for prefix, part in parts for name, view in part.views.items() if name not in _ENDS

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """State convolutions with other columns: kernels with merged columns, and patches of planes.
 
-A first layer of 3 channels uses 3 of a pipeline's 8 multipliers. The columns under one row of its kernel are adjacent in memory, so a view
+A first layer of 3 channels edit 3 of a pipeline's 8 multipliers. The columns under one row of its kernel are adjacent in memory, so a view
 with overlapping columns makes them channels. Edges, where a window reaches beyond the input, are calls of their own.
 
 PyTorch's images have a plane for each channel. Networks with attention begin with a convolution whose stride is its kernel: it reads each
@@ -20,8 +20,8 @@ from dataclasses import replace
 import numpy as np
 
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.rewrite.call_list import Uses
-from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.compiler.rewrite.call_list import Cause, Edit
+from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.constants import Constant, Maps
 from openneutron.compiler.select.needs import Span, columns_of, only_input
 from openneutron.isa.kernels.row import Function, Packing, Window
@@ -31,28 +31,25 @@ MOST_COLUMNS = 16
 """The most columns of patches: each is a call for each row of patches."""
 
 
-def patches_of_planes(calls: Sequence[KernelCall], storages: Storages) -> tuple[KernelCall, ...]:
-    """Return the calls with every convolution in patches that reads a copied image as calls that read the image's planes."""
-    uses = Uses.of(storages, calls)
-    gone: set[int] = set()
-    there: dict[int, list[KernelCall]] = {}
-    for place, call in enumerate(calls):
-        reader = uses.only_reader(place) if call.traits.function is Function.IDENTITY else None
-        if reader is None or not _is_image(uses, call):
+def patches_of_planes(edit: Edit) -> None:
+    """Compute every convolution in patches that reads a copied image from the image's planes."""
+    for place, call in enumerate(edit.given.calls):
+        reader = edit.only_reader(place) if call.traits.function is Function.IDENTITY else None
+        if reader is None or not _is_image(edit, call):
             continue
         at, name = reader
-        window = _window(uses[at], name)
-        if window is not None and uses[at].views[name].place == call.views["output"].place:
-            gone.add(place)
-            there[at] = _columns(uses[at], window, call.views["input"])
-    return tuple(made for place, call in enumerate(calls) if place not in gone for made in there.get(place, [call]))
+        window = _window(edit[at], name)
+        if window is not None and edit[at].views[name].place == call.views["output"].place:
+            edit.replace({place: None, at: _columns(edit[at], window, call.views["input"])})
+        else:
+            edit.skip(Cause.LAYOUT, call, edit[at])
 
 
-def _is_image(uses: Uses, copy: KernelCall) -> bool:
+def _is_image(edit: Edit, copy: KernelCall) -> bool:
     """Return whether the call copies an image of planes to adjacent channels."""
     source, result = copy.views["input"], copy.views["output"]
     planar = source.pitches[2] == source.element_bytes == 1 and source.pitches[3] > source.pitches[1]
-    return planar and source.extents[0] == 1 and uses.is_flat(result)
+    return planar and source.extents[0] == 1 and edit.is_flat(result)
 
 
 def _window(call: KernelCall, name: str) -> Window | None:
@@ -89,35 +86,44 @@ def _columns(call: KernelCall, window: Window, image: View) -> list[KernelCall]:
     return made
 
 
-def merge_columns(calls: Sequence[KernelCall], target: Target) -> list[KernelCall]:
-    """Return the calls with every convolution in pieces that is faster so.
+def merge_columns(edit: Edit, target: Target) -> None:
+    """Compute every convolution in pieces that is faster so.
 
     This is for first layers. With 3 channels, 3 of a pipeline's 8 multipliers work. But the columns that a row of the kernel covers are
     side by side in memory, so a kernel of 3 columns and 3 channels is also one of a single column and 9 channels, on a view whose
     columns overlap: 2 steps of 8 for each row instead of 3. At the edges, where a window reaches beyond the input, the convolution
     stays as it is, in a call of its own. No bit changes, since sums of products have no order.
     """
-    result: list[KernelCall] = []
-    for call in calls:
+    for place, call in enumerate(edit.given.calls):
         pieces = _pieces(call) if _is_mergeable(call, target) else []
-        cycles = sum(call_cost(piece, target).cycles for piece in pieces)
-        result += pieces if pieces and cycles < call_cost(call, target).cycles else [call]
-    return result
+        if pieces and _is_faster(pieces, call, target):
+            edit.replace({place: pieces})
+        elif pieces:
+            edit.skip(Cause.NOT_FASTER, call)
 
 
-def merge_without_edges(calls: Sequence[KernelCall], target: Target, sequences: bool) -> tuple[KernelCall, ...]:
-    """Return the calls with every convolution that is faster with merged columns, and has no edges, in this form.
+def merge_without_edges(edit: Edit, target: Target, sequences: bool) -> None:
+    """Merge the columns of every convolution that is faster so and has no edges.
 
     Such a convolution stays one call, so that cascades can include it. ``sequences``: also those of a single row, of which a cascade then
     needs the whole input.
     """
-    result = []
-    for call in calls:
+    for place, call in enumerate(edit.given.calls):
         suits = _is_mergeable(call, target) and (sequences or call.views[only_input(call)].extents[1] > 1)
         pieces = _pieces(call) if suits else []
-        faster = len(pieces) == 1 and call_cost(pieces[0], target).cycles < call_cost(call, target).cycles
-        result.append(replace(pieces[0], name=call.name) if faster else call)
-    return tuple(result)
+        if len(pieces) == 1 and _is_faster(pieces, call, target):
+            edit.replace({place: replace(pieces[0], name=call.name)})
+        elif pieces:
+            edit.skip(Cause.NOT_FASTER if len(pieces) == 1 else Cause.LAYOUT, call)
+
+
+def _is_faster(pieces: Sequence[KernelCall], call: KernelCall, target: Target) -> bool:
+    return sum(call_cost(piece, target).cycles for piece in pieces) < call_cost(call, target).cycles
+
+
+def has_window(call: KernelCall) -> bool:
+    """Return whether the columns of the call's input may be stated as channels."""
+    return _summed_window(call) is not None
 
 
 def _summed_window(call: KernelCall) -> Window | None:

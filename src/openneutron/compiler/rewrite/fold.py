@@ -10,112 +10,98 @@ tensors that other calls read too.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import KernelCall, Storages, View
-from openneutron.compiler.select.states import in_order
+from openneutron.compiler.rewrite.call_list import Cause, Edit
+from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.isa.kernels.row import Function
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
-Use = tuple[int, str]
-"""(call, field)."""
+
+def fold(edit: Edit) -> None:
+    """Fold copies and tables into the calls in front of them or behind them, from the first call to the last.
+
+    A fold may make one of an earlier call possible, which is tried again.
+    """
+    _until_no_more(edit, range(len(edit)), _folded)
+    for place in range(len(edit)):
+        call = edit.find(place)
+        if call is not None and call.traits.function is not None:
+            alone = (
+                edit.writer(call.views["output"].tensor) == place or edit.writer(call.views["input"].tensor) is not None
+            )
+            edit.skip(Cause.LAYOUT if alone else Cause.READ_BY_OTHERS, call)
 
 
-@dataclass(slots=True)
-class _Calls:
-    """The calls that are left, None where one is gone, and who writes and reads each scratch storage."""
-
-    storages: Storages
-    calls: list[KernelCall | None]
-    writers: dict[str, list[int]] = field(default_factory=dict)
-    readers: dict[str, list[Use]] = field(default_factory=dict)
-
-    def count(self) -> None:
-        self.writers, self.readers = {}, {}
-        for place, call in enumerate(self.calls):
-            if call is None:
-                continue
-            for name, view in call.views.items():
-                storage = self.storages.of[view.tensor]
-                if call.writes(name):
-                    self.writers.setdefault(storage, []).append(place)
-                if call.reads(name):
-                    self.readers.setdefault(storage, []).append((place, name))
-
-    def is_output(self, place: int, storage: str) -> bool:
-        """Return whether the storage is the output of the call at ``place``, and neither a state nor scratch of it."""
-        call = self.calls[place]
-        assert call is not None
-        return self.storages.of[call.views["output"].tensor] == storage
-
-    def left(self) -> list[KernelCall]:
-        return [call for call in self.calls if call is not None]
+Changes = dict[int, KernelCall | None]
+"""The calls at the places that change, None for those that are removed."""
 
 
-def fold_moves(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """Return the calls that are left, in order; tensors between calls that became one are not computed any more."""
-    work = _Calls(storages, list(calls))
-    changed = True
-    while changed:
-        changed = False
-        work.count()
-        for storage, writers in work.writers.items():
-            alone = len(writers) == 1 and storages.storages[storage].is_scratch and work.is_output(writers[0], storage)
-            before = list(work.calls)
-            if alone and _fold(work, writers[0], work.readers.get(storage, [])):
-                if in_order(work.storages, work.calls):
-                    changed = True
-                    break
-                work.calls[:] = before
-    return work.left()
+def _until_no_more(edit: Edit, places: Iterable[int], change: Callable[[Edit, int], Changes | None]) -> None:
+    """Make the change of the first place that has one, until no place has one. A place is tried again when a call that it may depend on changes."""
+    waiting = sorted(places)
+    queued = set(waiting)
+    refused: set[int] = set()
+    while waiting:
+        place = heapq.heappop(waiting)
+        queued.discard(place)
+        changes = change(edit, place)
+        if changes is None:
+            continue
+        near = _near(edit, changes)
+        if not edit.replace(changes):
+            refused.add(place)
+            continue
+        for at in (near | _near(edit, changes) | refused) - queued:
+            heapq.heappush(waiting, at)
+            queued.add(at)
+        refused.clear()
 
 
-def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
-    """Join the call at ``place`` with what reads its result; False where it stays."""
-    writer = work.calls[place]
-    assert writer is not None
+def _near(edit: Edit, places: Iterable[int]) -> set[int]:
+    """Return the places, and those of the calls that alone write what the calls there access."""
+    tensors = {view.tensor for place in places for call in edit.at(place) for view in call.views.values()}
+    return {*places, *(place for place in map(edit.writer, tensors) if place is not None)}
+
+
+def _folded(edit: Edit, place: int) -> Changes | None:
+    """Return the changes that join the call at ``place`` with what reads its result; None where there are none."""
+    writer = edit.find(place)
+    readers = [] if writer is None else edit.readers_of_result(place)
+    if writer is None or not readers:
+        return None
     between = writer.views["output"]
-    reading = [work.calls[at] for at, _ in readers]
-    if len(readers) == 1 and reading[0] is not None and writer.traits.function is None:
+    reading = [edit[at] for at, _ in readers]
+    if len(readers) == 1 and writer.traits.function is None:
         reading = [_seen_as(_in_elements(reading[0], between), between)]
-    if not readers or any(
-        call is None or not _is_read_as_written(between, call.views[name])
-        for call, (_, name) in zip(reading, readers, strict=True)
-    ):
-        return False
+    seen = [call.views[name] for call, (_, name) in zip(reading, readers, strict=True)]
+    if not all(_is_read_as_written(between, view) for view in seen):
+        return None
     if len(readers) == 1:
-        (reader,) = reading
-        assert reader is not None
-        joined = _joined(writer, reader)
+        joined = _joined(writer, reading[0])
         if joined is not None:
             # At the reader's place everything that either reads is there still, and nobody reads the result before.
-            first = writer.traits.function is not None
-            work.calls[readers[0][0] if first else place] = joined
-            work.calls[place if first else readers[0][0]] = None
-            return True
+            at = readers[0][0]
+            return {place: None, at: joined} if writer.traits.function is not None else {place: joined, at: None}
     # Kernels that sum channels read them as fast as from a tensor of its own only where they are side by side.
-    moving = all(call is not None and call.traits.function is not None for call in reading)
+    moving = all(call.traits.function is not None for call in reading)
     source = writer.views["input"] if writer.traits.function is Function.IDENTITY else None
     if source is None or not (moving or source.has_dense_channels):
-        return False
-    seen = [
-        source.in_elements(call.views[name].element_bytes)
-        for call, (_, name) in zip(reading, readers, strict=True)
-        if call is not None
-    ]
-    if None in seen:
-        return False
+        return None
+    changes: Changes = {place: None}
     for (at, name), view in zip(readers, seen, strict=True):
-        call = work.calls[at]
-        assert call is not None and view is not None
-        work.calls[at] = replace(call, views={**call.views, name: view})
-    work.calls[place] = None
-    return True
+        own = source.in_elements(view.element_bytes)
+        if own is None:
+            return None
+        call = changes.get(at) or edit[at]
+        changes[at] = replace(call, views={**call.views, name: own})
+    return changes
 
 
 def _is_read_as_written(written: View, read: View) -> bool:
@@ -199,49 +185,42 @@ def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, in
     return params
 
 
-def copies_as_views(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """Return the calls without the copies of tensors that other calls read too (dense blocks, skip connections).
+def copies_as_views(edit: Edit) -> None:
+    """Remove the copies of tensors that other calls read too (dense blocks, skip connections).
 
     All that write or read such a tensor do so by a view of the destination of its copy. The memory of the destination is taken
-    earlier then, so this is a selection beside that of ``fold_moves``; the faster one that fits is compiled.
+    earlier then, so this is a choice beside ``fold``; the faster list that fits is compiled.
     """
-    left = list(calls)
-    place = 0
-    while place < len(left):
-        moved = _without(storages, left, left[place]) if left[place].traits.function is Function.IDENTITY else None
-        if moved is None:
-            place += 1
-        else:
-            left, place = moved, 0
-    return left
+    copies = [place for place in range(len(edit)) if edit[place].traits.function is Function.IDENTITY]
+    _until_no_more(edit, copies, _without)
 
 
-def _without(storages: Storages, calls: Sequence[KernelCall], copy: KernelCall) -> list[KernelCall] | None:
-    """Return the calls without this copy, its source in its result's place; None where that can't be."""
+def _without(edit: Edit, place: int) -> Changes | None:
+    """Return the changes that remove the copy at a place, its source in its result's place; None where that can't be."""
+    copy = edit.find(place)
+    if copy is None or copy.traits.function is not Function.IDENTITY:
+        return None
     source, result = copy.views["input"], copy.views["output"]
-    name = storages.of[source.tensor]
-    piece = storages.storages[name]
+    piece = edit.storages[source.tensor]
     if not piece.is_scratch:
         return None
     whole = source.size_bytes == piece.size_bytes and source.is_dense
-    if not whole or source.offset or storages.of[result.tensor] == name or not result.has_dense_channels:
+    if not whole or source.offset or edit.storages[result.tensor] == piece or not result.has_dense_channels:
         return None
-    at = next(index for index, call in enumerate(calls) if call is copy)
-    moved = []
-    for index, call in enumerate(calls):
-        if call is copy:
-            continue
+    changes: Changes = {place: None}
+    for at in {*edit.writers(piece.name), *(at for at, _ in edit.readers(piece.name))} - {place}:
+        call = edit[at]
         views = dict(call.views)
         for operand, view in call.views.items():
-            if storages.of[view.tensor] == name:
-                if call.writes(operand) and (index > at or call.reads(operand)):
-                    return None
+            if edit.storages.of[view.tensor] == piece.name:
                 seen = _seen(view, source, result)
-                if seen is None:
+                late = call.writes(operand) and (at > place or call.reads(operand))
+                if late or seen is None:
+                    edit.skip(Cause.READ_BY_OTHERS if late else Cause.LAYOUT, copy)
                     return None
                 views[operand] = seen
-        moved.append(replace(call, views=views))
-    return moved if in_order(storages, moved) else None
+        changes[at] = replace(call, views=views)
+    return changes
 
 
 def _seen(view: View, bytes_read: View, bytes_written: View) -> View | None:

@@ -19,13 +19,13 @@ one batch. Example: 4 series of 6 tokens with 32 channels have a result of 2,304
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from openneutron.compiler.rewrite.batches import has_batches_apart
-from openneutron.compiler.rewrite.call_list import CallList, Uses
-from openneutron.compiler.rewrite.chain import CHAINED, chain, macs_of_channel, side_by_side
+from openneutron.compiler.rewrite.call_list import Cause, Edit
+from openneutron.compiler.rewrite.chain import CHAINED, macs_of_channel, side_by_side
 from openneutron.compiler.rewrite.rows import goes_by_position
-from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, dense_pitches
+from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.compiler.select.needs import Span, columns_of, some_channels, takes_channels
 from openneutron.isa import rows
 from openneutron.isa.kernels.row import Row, SameRow
@@ -50,104 +50,79 @@ class Source:
         return first, first + (heads - 1) * self.pitch + self.channels
 
 
-def heads_apart(given: CallList, all_heads: bool) -> CallList | None:
-    """Return the calls with the layers of keys, values and queries in front of each attention, in this order, and head by head with
-    ``all_heads``; None where nothing changes."""
-    calls, storages = given.calls, given.storages
-    uses = Uses.of(storages, calls)
-    gone: set[int] = set()
-    there: dict[int, list[KernelCall]] = {}
-    pieces, of = dict(storages.storages), dict(storages.of)
-    for place, call in enumerate(calls):
-        sources = sources_of(uses, place) if call.traits.columns_apart else None
-        if not sources:
+def heads_apart(edit: Edit, all_heads: bool) -> None:
+    """Put the layers of keys, values and queries in front of each attention, in this order, and head by head with ``all_heads``."""
+    changes: dict[int, list[KernelCall] | None] = {}
+    for place, call in enumerate(edit.given.calls):
+        sources = sources_of(edit, place) if call.traits.columns_apart else None
+        if not sources or any(source.first % LANES for source in sources):
+            if call.traits.columns_apart:
+                edit.skip(Cause.DIVISION, call)
             continue
         parts = min(source.heads for source in sources) if all_heads else 1
         if any(source.span(part, parts)[0] % LANES for source in sources for part in range(parts)):
             parts = 1
-        if any(source.first % LANES for source in sources):
-            continue
-        made: list[KernelCall] = []
-        for part in range(parts):
-            for one, storage in _part(uses, place, sources, part, parts):
-                made.append(one)
-                if storage is not None:
-                    pieces[storage.name], of[storage.name] = storage, storage.name
-        there[place] = made
-        gone |= {source.layer for source in sources}
-        for source in sources:
-            tensor = calls[source.layer].views["output"].tensor
-            pieces.pop(storages.of[tensor], None)
-    kept = {tensor: name for tensor, name in of.items() if name in pieces}
-    left: list[KernelCall] = []
-    cuts: set[int] = set()
-    for place, call in enumerate(calls):
-        cuts |= {len(left)} if place in given.cuts else set()
-        left += [] if place in gone else there.get(place, [call])
-    return CallList(tuple(left), Storages(pieces, kept), frozenset(cuts)) if there else None
+        changes |= dict.fromkeys(source.layer for source in sources)
+        changes[place] = [one for part in range(parts) for one in _part(edit, place, sources, part, parts)]
+    edit.replace(changes)
 
 
-def sources_of(uses: Uses, place: int, batches: bool = False) -> list[Source] | None:
+def sources_of(edit: Edit, place: int, batches: bool = False) -> list[Source] | None:
     """Return the operands that layers compute for the attention alone, those that it needs whole first; None where another operand is found,
     or several batches, unless these are permitted."""
-    call = uses[place]
+    call = edit[place]
     if call.views["output"].extents[0] > 1 and not batches:
         return None
     found: list[Source] = []
     operands = sorted(call.traits.operands, key=lambda each: isinstance(each.access, SameRow))
     for operand in operands:
         view = call.views[operand.name]
-        if call.is_scratch(operand.name) or uses.storages[view.tensor].constant is not None:
+        if call.is_scratch(operand.name) or edit.storages[view.tensor].constant is not None:
             continue
         if any(view == call.views[source.name] for source in found):
             continue
-        source = _source(uses, place, operand.name)
+        source = _source(edit, place, operand.name)
         if source is None:
             return None
         found.append(source)
     return found
 
 
-def _source(uses: Uses, place: int, name: str) -> Source | None:
-    view = uses[place].views[name]
-    layer = uses.writer(view.tensor)
-    if layer is None or not takes_channels(uses[layer]) or not goes_by_position(uses[layer]):
+def _source(edit: Edit, place: int, name: str) -> Source | None:
+    view = edit[place].views[name]
+    layer = edit.writer(view.tensor)
+    if layer is None or not takes_channels(edit[layer]) or not goes_by_position(edit[layer]):
         return None
-    output, channels = uses[layer].views["output"], uses[layer].traits.channels
+    output, channels = edit[layer].views["output"], edit[layer].traits.channels
     width = output.extents[3]
-    if any(at != place for at, _ in uses.readers_of_result(layer)) or channels is None or channels.same:
+    if any(at != place for at, _ in edit.readers_of_result(layer)) or channels is None or channels.same:
         return None
     rows_only = view.extents[0] == 1 or view.pitches[0] == view.extents[1] * width
     by_rows = rows_only and view.pitches[1] == width and view.has_dense_channels and view.element_bytes == 1
-    if not uses.is_flat(output) or not by_rows or _is_overtaken(uses, layer, place):
+    if not edit.is_flat(output) or not by_rows or _is_overtaken(edit, layer, place):
         return None
     return Source(name, layer, view.extents[2], view.offset, view.pitches[2], view.extents[3])
 
 
-def _is_overtaken(uses: Uses, layer: int, place: int) -> bool:
+def _is_overtaken(edit: Edit, layer: int, place: int) -> bool:
     """Return whether a call between the two writes what the layer reads."""
-    read = {uses.storages.of[view.tensor] for name, view in uses[layer].views.items() if uses[layer].reads(name)}
-    return any(layer < at < place for name in read for at in uses.writers.get(name, ()))
+    read = {edit.storages.of[view.tensor] for name, view in edit[layer].views.items() if edit[layer].reads(name)}
+    return any(layer < at < place for name in read for at in edit.writers(name))
 
 
-def _part(
-    uses: Uses, place: int, sources: Sequence[Source], part: int, parts: int
-) -> Iterator[tuple[KernelCall, Storage | None]]:
-    """Yield the calls of a part of the heads, with the storages of the layers' outputs."""
-    call = uses[place]
+def _part(edit: Edit, place: int, sources: Sequence[Source], part: int, parts: int) -> Iterator[KernelCall]:
+    """Yield the calls of a part of the heads; the layers' outputs are new scratch."""
+    call = edit[place]
     views = dict(call.views)
     for source in sources:
-        layer = uses[source.layer]
+        layer = edit[source.layer]
         output, span = layer.views["output"], source.span(part, parts)
         width, wide = span[1] - span[0], output.extents[3]
-        name = uses.unused(f"{call.name}/{source.name}/{part}")
+        name = edit.store(f"{call.name}/{source.name}/{part}", output.size_bytes // wide * width)
         batch, row, col, _ = (pitch * width // wide for pitch in output.pitches)
         made = View(name, (*output.extents[:3], width), (batch, row, col, 1))
         piece = some_channels(layer, span) if width < wide else layer
-        yield (
-            replace(piece, name=f"{layer.name}/{part}/{source.name}", views={**piece.views, "output": made}),
-            Storage(name, output.size_bytes // wide * width),
-        )
+        yield replace(piece, name=f"{layer.name}/{part}/{source.name}", views={**piece.views, "output": made})
         own = call.views[source.name]
         rows, heads, channels = own.extents[1], source.heads // parts, own.extents[3]
         views[source.name] = View(
@@ -160,62 +135,48 @@ def _part(
         same = next((each for each in made_here if call.views[each] == view), None)
         columns = view.extents[2] // parts
         views[name] = views[same] if same else columns_of(view, (part * columns, (part + 1) * columns))
-    yield replace(call, name=f"{call.name}/{part}" if parts > 1 else call.name, views=views), None
+    yield replace(call, name=f"{call.name}/{part}" if parts > 1 else call.name, views=views)
 
 
-def head_groups(given: CallList, batches: bool = False) -> list[CallList]:
-    """Return the lists of calls with the heads of each attention in two groups, one by one, and with queries apart from keys and values;
-    neighbouring calls are chained.
+def head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
+    """Divide the heads of each attention into so many ``parts``, with one layer for the queries, keys and values of a part. In one part, the
+    queries stay apart from keys and values. None: as many parts as the attention with the fewest heads has.
 
-    ``given``: calls on sequences of one row, with their storages before ``in_place``. ``batches``: attention of several batches too.
+    The calls are on sequences of one row, with their storages before ``in_place``. ``batches``: attention of several batches too.
     """
-    uses = Uses.of(given.storages, given.calls)
     found: dict[int, Sequence[Source]] = {}
-    for place, call in enumerate(given.calls):
-        sources = sources_of(uses, place, batches) if call.traits.columns_apart else None
+    for place, call in enumerate(edit.given.calls):
+        sources = sources_of(edit, place, batches) if call.traits.columns_apart else None
         if sources and not any(source.first % LANES for source in sources):
             found[place] = sources
     heads = min((source.heads for sources in found.values() for source in sources), default=0)
-    lists = (_Division(uses, parts).made(found) for parts in dict.fromkeys((1, 2, heads)) if heads and heads >= parts)
-    made = []
-    for each in lists:
-        if each is not None:
-            calls = chain(each.storages, each.calls, last_first=False)
-            made.append(CallList(tuple(calls), each.storages))
-    return made
+    if heads < (parts or 3):
+        # Fewer heads than 3, one by one, are the same as one part or two.
+        edit.skip(Cause.DIVISION)
+        return
+    _Division(edit, parts or heads).divide(found)
 
 
 @dataclass(slots=True)
 class _Division:
     """The division of all attention of a list of calls into so many ``parts``."""
 
-    uses: Uses
+    edit: Edit
     parts: int
-    pieces: dict[str, Storage] = field(init=False)
-    of: dict[str, str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.pieces, self.of = dict(self.uses.storages.storages), dict(self.uses.storages.of)
-
-    def made(self, found: dict[int, Sequence[Source]]) -> CallList | None:
-        """Return the calls with each attention in parts; None where no attention can be divided so."""
-        gone: set[int] = set()
-        there: dict[int, list[KernelCall]] = {}
+    def divide(self, found: Mapping[int, Sequence[Source]]) -> None:
+        """Divide each attention whose heads and layers can be divided so."""
+        changes: dict[int, list[KernelCall] | None] = {}
         for place, sources in found.items():
             groups = self._groups(place, sources)
-            if groups is not None:
-                front = self._in_front(sources)
-                there[place] = [*self._calls(place, groups, front)]
-                gone |= {source.layer for source in sources} | ({front} if front is not None else set())
-        left: list[KernelCall] = []
-        for place in range(len(self.uses.calls)):
-            left += there.get(place, [self.uses[place]]) if place not in gone else []
-        if not there:
-            return None
-        for place in gone:
-            self.pieces.pop(self.uses.storages.of[self.uses[place].views["output"].tensor], None)
-        of = {tensor: name for tensor, name in self.of.items() if name in self.pieces}
-        return CallList(tuple(left), Storages(self.pieces, of))
+            if groups is None:
+                self.edit.skip(Cause.DIVISION, self.edit[place])
+                continue
+            front = self._in_front(sources)
+            changes |= dict.fromkeys(source.layer for source in sources)
+            changes |= {} if front is None else {front: None}
+            changes[place] = [*self._calls(place, groups, front)]
+        self.edit.replace(changes)
 
     def _groups(self, place: int, sources: Sequence[Source]) -> list[list[Source]] | None:
         """Return the operands that are computed side by side; None where the heads or the layers can't be divided so."""
@@ -224,29 +185,29 @@ class _Division:
         if not aligned or any(source.heads % self.parts for source in sources):
             return None
         # Attention of several batches can't be computed by rows, but with its layers batch by batch.
-        if self.parts > 1 or self.uses[place].views["output"].extents[0] > 1:
+        if self.parts > 1 or self.edit[place].views["output"].extents[0] > 1:
             return [list(sources)]
-        traits = self.uses[place].traits
+        traits = self.edit[place].traits
         apart = [[s for s in sources if isinstance(traits.access(s.name), SameRow) == rows] for rows in (False, True)]
         return apart if all(apart) else None
 
     def _in_front(self, sources: Sequence[Source]) -> int | None:
         """Return the call that computes the input of all layers, where a chained kernel runs it and a layer; otherwise None."""
         layers = {source.layer for source in sources}
-        source = self.uses[min(layers)].views["input"]
-        place = self.uses.writer(source.tensor)
-        if place is None or any(at not in layers for at, _ in self.uses.readers_of_result(place)):
+        source = self.edit[min(layers)].views["input"]
+        place = self.edit.writer(source.tensor)
+        if place is None or any(at not in layers for at, _ in self.edit.readers_of_result(place)):
             return None
-        kernels = {self.uses[layer].kernel for layer in layers}
-        return place if all((self.uses[place].kernel, kernel) in CHAINED for kernel in kernels) else None
+        kernels = {self.edit[layer].kernel for layer in layers}
+        return place if all((self.edit[place].kernel, kernel) in CHAINED for kernel in kernels) else None
 
     def _calls(self, place: int, groups: list[list[Source]], front: int | None) -> Iterator[KernelCall]:
-        call = self.uses[place]
+        call = self.edit[place]
         for part in range(self.parts):
             views = dict(call.views)
             for number, group in enumerate(groups):
                 label = f"{part}" if len(groups) == 1 else f"{part}/{number}"
-                given = self.uses[group[0].layer].views["input"]
+                given = self.edit[group[0].layer].views["input"]
                 if front is not None:
                     ahead = self._copied(front, label)
                     yield ahead
@@ -255,9 +216,8 @@ class _Division:
             for name, view in call.views.items():
                 if call.is_scratch(name):
                     # Scratch of its own is not live between two attentions.
-                    size = self.uses.storages[view.tensor].size_bytes
-                    views[name] = replace(view, tensor=self._stored(f"{view.tensor}/{part}", size))
-                    self.pieces.pop(self.uses.storages.of[view.tensor], None)
+                    size = self.edit.storages[view.tensor].size_bytes
+                    views[name] = replace(view, tensor=self.edit.store(f"{view.tensor}/{part}", size))
                 if view is not views[name]:
                     continue
                 same = next((each.name for group in groups for each in group if call.views[each.name] == view), None)
@@ -267,9 +227,9 @@ class _Division:
 
     def _copied(self, front: int, label: str) -> KernelCall:
         """Return the call in front with a result of its own."""
-        call = self.uses[front]
+        call = self.edit[front]
         output = call.views["output"]
-        name = self._stored(f"{output.tensor}/{label}", self.uses.storages[output.tensor].size_bytes)
+        name = self.edit.store(f"{output.tensor}/{label}", self.edit.storages[output.tensor].size_bytes)
         return replace(call, name=f"{call.name}/{label}", views={**call.views, "output": replace(output, tensor=name)})
 
     def _layers(
@@ -278,12 +238,12 @@ class _Division:
         """Return one layer for the operands of a group, and set their ``views`` of it."""
         members = []
         for source in group:
-            piece = some_channels(self.uses[source.layer], source.span(part, self.parts))
+            piece = some_channels(self.edit[source.layer], source.span(part, self.parts))
             members.append(replace(piece, views={**piece.views, "input": given}))
         own = [piece.views["output"].extents[3] for piece in members]
         extents = (*members[0].views["output"].extents[:3], sum(own))
         pitches = dense_pitches(extents)
-        name = self._stored(f"{call.name}/layers/{label}", pitches[0])
+        name = self.edit.store(f"{call.name}/layers/{label}", pitches[0])
         for at, source in enumerate(group):
             view, heads = call.views[source.name], source.heads // self.parts
             batches, rows, _, channels = view.extents
@@ -292,13 +252,6 @@ class _Division:
             views[source.name] = View(name, kept, own_pitches, sum(own[:at]))
         return replace(side_by_side(members, own, View(name, extents, pitches)), name=f"{members[0].name}/{label}")
 
-    def _stored(self, wanted: str, size_bytes: int) -> str:
-        name = self.uses.unused(wanted)
-        while name in self.pieces:
-            name += "'"
-        self.pieces[name], self.of[name] = Storage(name, size_bytes), name
-        return name
-
 
 JOINED: Mapping[tuple[str, str], Row] = {
     (row.traits.parts[0].kernel, row.traits.parts[1].kernel): row for row in rows.KERNELS if row.traits.of_batch
@@ -306,34 +259,27 @@ JOINED: Mapping[tuple[str, str], Row] = {
 """Kernels that run two others batch by batch, by the pair of kernels."""
 
 
-def attention_of_layers(given: CallList) -> CallList:
-    """Return the calls with each attention of several batches joined to the layers directly in front of it, where a kernel runs both."""
-    assert not given.cuts, "the places of cuts would change"
-    calls: list[KernelCall] = []
-    pieces = dict(given.storages.storages)
-    uses = Uses.of(given.storages, given.calls)
-    for place, call in enumerate(given.calls):
-        joined = _joined(uses, place) if place else None
-        if joined is None:
-            calls.append(call)
-            continue
-        calls[-1] = joined
-        storage = uses.storages[uses[place - 1].views["output"].tensor]
-        pieces[storage.name] = replace(storage, size_bytes=storage.size_bytes // call.views["output"].extents[0])
-    if len(calls) == len(given.calls):
-        return given
-    return CallList(tuple(calls), Storages(pieces, given.storages.of))
+def attention_of_layers(edit: Edit) -> None:
+    """Join each attention of several batches to the layers directly in front of it, where a kernel runs both."""
+    for place in range(1, len(edit)):
+        joined = _joined(edit, place)
+        if joined is not None:
+            tensor = edit[place - 1].views["output"].tensor
+            edit.resize(tensor, edit.storages[tensor].size_bytes // edit[place].views["output"].extents[0])
+            edit.replace({place - 1: joined, place: None})
 
 
-def _joined(uses: Uses, place: int) -> KernelCall | None:
+def _joined(edit: Edit, place: int) -> KernelCall | None:
     """Return the one call of the layers and of the attention behind them, or None."""
-    layers, call = uses[place - 1], uses[place]
+    layers, call = edit.find(place - 1), edit.find(place)
+    if layers is None or call is None:
+        return None
     row = JOINED.get((layers.kernel, call.kernel))
     batches = call.views["output"].extents[0]
-    if row is None or batches == 1 or not _goes_by_batch(uses, layers, batches):
+    if row is None or batches == 1 or not _goes_by_batch(edit, layers, batches):
         return None
-    storage = uses.storages[layers.views["output"].tensor]
-    readers = uses.readers_of_result(place - 1)
+    storage = edit.storages[layers.views["output"].tensor]
+    readers = edit.readers_of_result(place - 1)
     named = {name for name in row.scratch if name in call.views and call.reads(name)}
     unread = {"mask"} if not call.params["masked"] else set()
     if {at for at, _ in readers} != {place} or {name for _, name in readers} - unread != named:
@@ -359,7 +305,7 @@ def _joined(uses: Uses, place: int) -> KernelCall | None:
     return KernelCall(row.name, layers.name, views, params, constants)
 
 
-def _goes_by_batch(uses: Uses, layers: KernelCall, batches: int) -> bool:
+def _goes_by_batch(edit: Edit, layers: KernelCall, batches: int) -> bool:
     """Return whether the layers compute each batch of their whole result from the same batch of their input."""
     same = all(view.extents[0] == batches for view in layers.views.values())
-    return same and layers.traits.batches_apart and uses.is_flat(layers.views["output"])
+    return same and layers.traits.batches_apart and edit.is_flat(layers.views["output"])

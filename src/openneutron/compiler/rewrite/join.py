@@ -23,10 +23,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from openneutron.compiler.rewrite.call_list import Uses
-from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, dense_pitches, four
+from openneutron.compiler.rewrite.call_list import Cause, Edit
+from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, four
 from openneutron.compiler.select.constants import Constant
-from openneutron.compiler.select.states import in_order
 from openneutron.isa import rows
 from openneutron.isa.kernels.combined import THEN
 
@@ -35,38 +34,31 @@ JOINED: Mapping[tuple[str, str], str] = {
 }
 """Joined kernels that compute in place, by the pair of kernels that each of them runs."""
 
+_FIRST = frozenset(first for first, _ in JOINED)
+
 _EXCHANGEABLE = ("zero_point", "multiplier", "shift")
 """A sum has these parameters for each operand."""
 
 
-def join(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """Return the calls, with each pair joined where only the second call reads the result of the first."""
-    left: list[KernelCall | None] = list(calls)
-    writers: dict[str, list[int]] = {}
-    readers: dict[str, list[tuple[int, str]]] = {}
-    for place, call in enumerate(calls):
-        for name, view in call.views.items():
-            storage = storages.of[view.tensor]
-            if call.writes(name):
-                writers.setdefault(storage, []).append(place)
-            if call.reads(name):
-                readers.setdefault(storage, []).append((place, name))
-    for storage, places in writers.items():
-        uses = readers.get(storage, [])
-        if len(places) != 1 or len(uses) != 1 or not storages.storages[storage].is_scratch:
+def join(edit: Edit) -> None:
+    """Join each pair of calls of which only the second one reads the result of the first."""
+    for place, first in enumerate(edit.given.calls):
+        if edit.find(place) is not first or first.kernel not in _FIRST:
             continue
-        (place,), ((at, operand),) = places, uses
-        first, second = left[place], left[at]
-        if first is None or second is None or first.views["output"].extents[1] > 1:
+        reader = edit.only_reader(place)
+        if reader is None:
+            edit.skip(Cause.READ_BY_OTHERS, first)
             continue
-        joined = joined_call(first, second, operand)
+        at, operand = reader
+        second = edit[at]
+        if (first.kernel, second.kernel) not in JOINED:
+            edit.skip(Cause.NO_PARTNER, first)
+            continue
+        joined = None if first.views["output"].extents[1] > 1 else joined_call(first, second, operand)
         if joined is None:
-            continue
-        before = list(left)
-        left[place], left[at] = None, joined
-        if not in_order(storages, left):
-            left = before
-    return [call for call in left if call is not None]
+            edit.skip(Cause.OVER_IMAGE if first.views["output"].extents[1] > 1 else Cause.LAYOUT, first, second)
+        else:
+            edit.replace({place: None, at: joined})
 
 
 def joined_call(first: KernelCall, second: KernelCall, operand: str) -> KernelCall | None:
@@ -121,65 +113,56 @@ BLOCK = "squeeze_excite_s8"
 _EMPTY = np.zeros(0, np.int8)
 
 
-def join_excitations(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
-    """Return the calls with one call for each excitation, and the storages with the scratch of these calls."""
-    uses = Uses.of(storages, calls)
+def join_excitations(edit: Edit) -> None:
+    """Join the mean of each image and the two layers behind it."""
     parts = rows.KERNEL_BY_NAME[KERNEL].traits.parts
-    for place, call in enumerate(calls if parts else ()):
+    for place, call in enumerate(edit.given.calls if parts else ()):
         if call.kernel != parts[0].kernel or call.views["input"].extents[0] != 1:
             continue
-        found = _pattern(uses, place)
+        found = _pattern(edit, place)
         if found is None:
+            edit.skip(Cause.LAYOUT, call)
             continue
-        made, scratch = _call(uses, found)
         gone = [at for at in found if at is not None]
-        owned = [Storage(name, size) for name, size in scratch.items()]
-        tried = uses.replaced({**dict.fromkeys(gone), max(gone): made}, owned)
-        if in_order(tried.storages, tried.calls):
-            uses = tried
-    return uses.storages, uses.left
+        edit.replace({**dict.fromkeys(gone), max(gone): _call(edit, found)})
 
 
-def join_products(storages: Storages, calls: Sequence[KernelCall]) -> tuple[Storages, list[KernelCall]]:
-    """Return the calls with each excitation and the product of its result and its image in one call, which computes in place."""
-    uses = Uses.of(storages, calls)
+def join_products(edit: Edit) -> None:
+    """Join each excitation and the product of its result and its image, which computes in place."""
     if not rows.KERNEL_BY_NAME[BLOCK].traits.parts:
-        return storages, list(calls)
-    for place, call in enumerate(calls):
+        return
+    for place, call in enumerate(edit.given.calls):
         if call.kernel != KERNEL:
             continue
-        product = _product_behind(uses, place)
+        product = _product_behind(edit, place)
         if product is None:
+            edit.skip(Cause.LAYOUT, call)
             continue
         at, behind = product
-        made, gate = _block(uses, call, behind)
-        tried = uses.replaced({place: None, at: made}, [gate])
-        if in_order(tried.storages, tried.calls):
-            uses = tried
-    return uses.storages, uses.left
+        edit.replace({place: None, at: _block(edit, call, behind)})
 
 
-def _product_behind(uses: Uses, place: int) -> tuple[int, KernelCall] | None:
+def _product_behind(edit: Edit, place: int) -> tuple[int, KernelCall] | None:
     """Return the call that multiplies the image of an excitation with its result, which is then the second operand."""
-    image, gate, reader = uses[place].views["input"], uses[place].views["output"], uses.only_reader(place)
-    if reader is None or uses[reader[0]].kernel != "mul_s8":
+    image, gate, reader = edit[place].views["input"], edit[place].views["output"], edit.only_reader(place)
+    if reader is None or edit[reader[0]].kernel != "mul_s8":
         return None
-    call = uses[reader[0]] if reader[1] == "input_b" else exchanged_operands(uses[reader[0]])
+    call = edit[reader[0]] if reader[1] == "input_b" else exchanged_operands(edit[reader[0]])
     if call is None:
         return None
     own, read, result = (call.views[name] for name in ("input_a", "input_b", "output"))
-    same = own.place == image.place and uses.storages.of[own.tensor] == uses.storages.of[image.tensor]
+    same = own.place == image.place and edit.storages.of[own.tensor] == edit.storages.of[image.tensor]
     repeated = math.prod(image.extents[1:3]) == 1 or (read.pitches[1] == 0 and read.pitches[2] == 0)
-    flat = uses.is_flat(gate) and read.offset == gate.offset and read.pitches[3] == gate.pitches[3]
+    flat = edit.is_flat(gate) and read.offset == gate.offset and read.pitches[3] == gate.pitches[3]
     fits = result.extents == image.extents == read.extents and gate.extents[3] == image.extents[3]
     return (reader[0], call) if same and repeated and flat and fits else None
 
 
-def _block(uses: Uses, excitation: KernelCall, product: KernelCall) -> tuple[KernelCall, Storage]:
-    """Return the one call and the storage of its gate."""
+def _block(edit: Edit, excitation: KernelCall, product: KernelCall) -> KernelCall:
+    """Return the one call, whose gate is scratch."""
     prefix = rows.KERNEL_BY_NAME[BLOCK].traits.parts[1].prefix
     extents = four((1, 1, 1, excitation.views["output"].extents[3]))
-    gate = View(uses.unused(f"{product.name}/gate"), extents, dense_pitches(extents))
+    gate = View(edit.store(f"{product.name}/gate", extents[3]), extents, dense_pitches(extents))
     views = {**excitation.views, "gate": gate, "output": product.views["output"]}
     _, height, width, channels = views["input"].extents
     # A stripe of one row computes the whole excitation too.
@@ -187,17 +170,16 @@ def _block(uses: Uses, excitation: KernelCall, product: KernelCall) -> tuple[Ker
     read = height * width * channels + 2 * channels * hidden
     params = {**excitation.params, **{prefix + name: value for name, value in product.params.items()}}
     params["work"] = -(-read // outputs) + 2
-    made = KernelCall(BLOCK, product.name, views, params, excitation.constants)
-    return made, Storage(gate.tensor, channels)
+    return KernelCall(BLOCK, product.name, views, params, excitation.constants)
 
 
-def _pattern(uses: Uses, place: int) -> list[int | None] | None:
+def _pattern(edit: Edit, place: int) -> list[int | None] | None:
     """Return the calls of each part of the excitation whose mean is at this index, None for a missing table; None where there is no such
     excitation."""
     found: list[int | None] = [place]
     at = place
     for part in rows.KERNEL_BY_NAME[KERNEL].traits.parts[1:]:
-        behind = _behind(uses, at, part.kernel)
+        behind = _behind(edit, at, part.kernel)
         if behind is None and not part.flag:
             return None
         found.append(behind)
@@ -205,15 +187,15 @@ def _pattern(uses: Uses, place: int) -> list[int | None] | None:
     return found
 
 
-def _behind(uses: Uses, at: int, kernel: str) -> int | None:
+def _behind(edit: Edit, at: int, kernel: str) -> int | None:
     """Return the call of a kernel that alone reads a call's result, a line of channels; its own result is a line of channels too."""
-    reader = uses.only_reader(at)
-    if reader is None or uses[reader[0]].kernel != kernel or reader[1] != "input":
+    reader = edit.only_reader(at)
+    if reader is None or edit[reader[0]].kernel != kernel or reader[1] != "input":
         return None
-    place, written = reader[0], uses[at].views["output"]
-    read, result = uses[place].views["input"], uses[place].views["output"]
-    lines = uses.is_flat(written) and uses.is_flat(read) and result.is_dense
-    if uses[place].traits.function is None:
+    place, written = reader[0], edit[at].views["output"]
+    read, result = edit[place].views["input"], edit[place].views["output"]
+    lines = edit.is_flat(written) and edit.is_flat(read) and result.is_dense
+    if edit[place].traits.function is None:
         return place if lines and _is_line(read) and _is_line(result) else None
     return place if lines and math.prod(result.extents) == math.prod(read.extents) else None
 
@@ -222,8 +204,8 @@ def _is_line(view: View) -> bool:
     return math.prod(view.extents[:3]) == 1
 
 
-def _call(uses: Uses, found: Sequence[int | None]) -> tuple[KernelCall, Mapping[str, int]]:
-    """Return the one call, and the sizes of its scratch in bytes."""
+def _call(edit: Edit, found: Sequence[int | None]) -> KernelCall:
+    """Return the one call of the parts, with new scratch."""
     parts = rows.KERNEL_BY_NAME[KERNEL].traits.parts
     params: dict[str, int] = {}
     constants: dict[str, Constant] = {}
@@ -234,7 +216,7 @@ def _call(uses: Uses, found: Sequence[int | None]) -> tuple[KernelCall, Mapping[
         if at is None:
             constants[f"{part.prefix}table"] = _EMPTY
             continue
-        call = uses[at]
+        call = edit[at]
         params |= {part.prefix + name: value for name, value in call.params.items()}
         constants |= {part.prefix + name: value for name, value in call.constants.items()}
         (_, source), (_, result) = part.buffers
@@ -243,13 +225,11 @@ def _call(uses: Uses, found: Sequence[int | None]) -> tuple[KernelCall, Mapping[
         # A table goes through a line in any shape; here the line is as the layer in front writes it.
         written = call.views["output"]
         views[result] = replace(views[result], tensor=written.tensor, offset=written.offset) if part.flag else written
-    name = uses[max(at for at in found if at is not None)].name
-    scratch = {}
+    name = edit[max(at for at in found if at is not None)].name
     for buffer in rows.KERNEL_BY_NAME[KERNEL].scratch:
         extents = four((1, 1, 1, views[buffer].extents[3]))
-        tensor = uses.unused(f"{name}/{buffer}")
-        views[buffer], scratch[tensor] = View(tensor, extents, dense_pitches(extents)), extents[3]
+        views[buffer] = View(edit.store(f"{name}/{buffer}", extents[3]), extents, dense_pitches(extents))
     _, height, width, channels = views["input"].extents
     hidden, outputs = views["hidden"].extents[3], views["output"].extents[3]
     params["work"] = -(-(height * width * channels + channels * hidden) // outputs) + hidden
-    return KernelCall(KERNEL, name, views, params, constants), scratch
+    return KernelCall(KERNEL, name, views, params, constants)

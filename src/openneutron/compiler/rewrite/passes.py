@@ -1,47 +1,587 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""List the ways of computing a graph in kernel calls: with copies as views or not, and in fewer or more calls."""
+"""The passes over kernel calls in one table, in the order they run, and the lists of calls that they make.
+
+A row has the kind of calls that the pass needs, the group of lists that it takes part in, and its edit. Passes of the group ``ALWAYS`` run
+over every list. The other groups are choices: the search compiles lists with them and without them, and takes the fastest that fits.
+``VARIANTS`` has the groups of each list for whole tensors. For cascades a row states ``routes``: passes that make one more list of a variant
+together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import collections
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from types import MappingProxyType
+from typing import Any
 
+from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.rewrite import batches, chain, columns, fold, heads, join, order, recompute, rows
 from openneutron.compiler.rewrite.attention import fuse_attention
-from openneutron.compiler.rewrite.chain import chain, merge
-from openneutron.compiler.rewrite.fold import copies_as_views, fold_moves
-from openneutron.compiler.rewrite.join import join, join_excitations, join_products
+from openneutron.compiler.rewrite.call_list import CallList, Cause, Edit, Skipped, edited
 from openneutron.compiler.select.calls import KernelCall, Storages
+from openneutron.compiler.select.needs import in_place
 from openneutron.compiler.select.select import Selection, calls_of_nodes
+from openneutron.errors import InvalidOptionError
 from openneutron.ir import Graph
+from openneutron.isa.kernels.row import Function
+from openneutron.options import ARENA, CompileOptions
+from openneutron.options.flags import did_you_mean
+from openneutron.targets import Target
 
 
-def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> Selection:
-    """Return the selection of ``calls_of_nodes`` with copies, tables and attention folded into fewer calls."""
+class Family(Enum):
+    """The kind of change that a pass makes."""
+
+    JOIN = "join"
+    CHAIN = "chain"
+    MERGE = "merge"
+    SPLIT = "split"
+    ORDER = "order"
+
+
+class Group(Enum):
+    """The lists of calls that a pass takes part in; the value says it of them."""
+
+    ALWAYS = "every list"
+    VIEWS = "lists with copies as views"
+    JOINED = "lists of joined calls"
+    PRODUCTS = "lists of blocks with their product"
+    FEWEST = "lists of the fewest calls"
+    WHOLE = "whole tensors"
+    CASCADES = "cascades"
+
+
+Route = tuple[str, ...]
+"""Names of passes, one after the other; IN_PLACE stands for results in the memory of their operands."""
+
+IN_PLACE, IN_PLACE_CHAINED = "results in place", "results in place, chained"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over kernel calls. ``calls``: the calls that it needs, in words, and ``needs`` whether a call is one.
+
+    ``routes``: lists of calls for cascades. A route makes a list where each of its passes changes calls, beside those that only ``restate`` them.
+    """
+
+    name: str
+    family: Family
+    group: Group
+    calls: str
+    needs: Callable[[KernelCall], bool]
+    edit: Callable[[Edit, Passes], None]
+    routes: tuple[Route, ...] = ()
+    restates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a pass for one list: the calls it made, and those it skipped with the cause."""
+
+    name: str
+    made: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passes:
+    """The passes of a compile, without those that are switched ``off``. ``outcomes``: what each run of a pass did, where it is recorded."""
+
+    target: Target | None = None
+    io: str = ARENA
+    off: frozenset[str] = frozenset()
+    outcomes: list[Outcome] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.off:
+            if name not in BY_NAME:
+                raise InvalidOptionError(
+                    f"without_passes: '{name}' is unknown; there are {', '.join(BY_NAME)}.{did_you_mean(name, BY_NAME)}"
+                )
+
+    def run(self, name: str, given: CallList) -> CallList | None:
+        """Return the list that a pass makes; None where it changes nothing."""
+        row = BY_NAME[name]
+        if name in self.off:
+            self._skip(name, Cause.SWITCHED_OFF)
+            return None
+        if not any(map(row.needs, given.calls)):
+            self._skip(name, Cause.NO_CALLS)
+            return None
+        edit = Edit(given)
+        row.edit(edit, self)
+        made = edit.finished() if edit.is_changed else None
+        if self.outcomes is not None:
+            known = set(map(id, given.calls))
+            fired = tuple(call.name for call in made.calls if id(call) not in known) if made else ()
+            skipped = tuple(edit.skipped) or ((Skipped(Cause.UNCHANGED),) if made is None else ())
+            self.outcomes.append(Outcome(name, fired, skipped))
+        return made
+
+    @property
+    def chip(self) -> Target:
+        """Return the target, which a pass that compares cycles needs."""
+        assert self.target is not None
+        return self.target
+
+    def follow(self, route: Route, given: CallList, made: dict[Route, CallList | None]) -> CallList | None:
+        """Return the list at the end of a route; None where a pass of it does not apply. ``made``: lists of routes that are known."""
+        if not route:
+            return given
+        if route not in made:
+            before, name = self.follow(route[:-1], given, made), route[-1]
+            if before is None:
+                made[route] = None
+            elif name in (IN_PLACE, IN_PLACE_CHAINED):
+                storages = in_place(before.storages, before.calls, chained=name == IN_PLACE_CHAINED)
+                made[route] = replace(before, storages=storages)
+            else:
+                made[route] = self.run(name, before) or (before if BY_NAME[name].restates else None)
+        return made[route]
+
+    def _skip(self, name: str, cause: Cause) -> None:
+        if self.outcomes is not None:
+            self.outcomes.append(Outcome(name, (), (Skipped(cause),)))
+
+
+def _of_kernels(*names: str) -> Callable[[KernelCall], bool]:
+    return lambda call: call.kernel in names
+
+
+def _any(_call: KernelCall) -> bool:
+    return True
+
+
+def _moves(call: KernelCall) -> bool:
+    return call.traits.function is not None
+
+
+def _is_copy(call: KernelCall) -> bool:
+    return call.traits.function is Function.IDENTITY
+
+
+def _is_attention(call: KernelCall) -> bool:
+    return call.traits.columns_apart
+
+
+def _is_attention_of_batches(call: KernelCall) -> bool:
+    return call.traits.columns_apart and call.views["output"].extents[0] > 1
+
+
+def _has_batches(call: KernelCall) -> bool:
+    return batches.batches_apart(call) > 1
+
+
+def _has_passes(call: KernelCall) -> bool:
+    return call.traits.passes is not None
+
+
+def _two_passes(edit: Edit, _passes: Passes, share: int | None) -> None:
+    """``share``: the part of the largest norm from which on the call in front of a norm is computed again; None: no such call."""
+    sizes = recompute.norm_bytes(edit.given.calls, edit.storages)
+    recompute.in_two_passes(edit, None if share is None else max(sizes, default=0) // share if share else 0)
+
+
+_HEADS: tuple[Route, ...] = tuple(
+    route
+    for name in ("queries-last", "head-by-head")
+    for route in (("positions", name, "sequences"), ("positions", name, "sequences", "again"))
+)
+_STATED = (IN_PLACE, "positions", "sequences")
+_GROUPS = ("queries-apart", "two-head-groups", "single-head-groups")
+_OF_BATCHES = tuple(f"{name}-of-batches" for name in _GROUPS)
+_BY_BATCH: tuple[Route, ...] = tuple(
+    (name, "chain-to-next", *_STATED, "layers-by-batch", *groups, "one-batch")
+    for name in _OF_BATCHES
+    for groups in ((("two-batch-groups",), ()) if name != _OF_BATCHES[0] else (("two-batch-groups",),))
+)
+
+
+def _in_head_groups(edit: Edit, parts: int | None, of_batches: bool) -> None:
+    """Divide attention into groups of heads, unless calls are left to be joined: another variant has them joined, and its groups."""
+    if edited(edit.given, join.join) is None:
+        heads.head_groups(edit, parts, of_batches)
+    else:
+        edit.skip(Cause.LEFT_TO_OTHERS)
+
+
+def _head_groups(name: str, parts: int | None, of_batches: bool) -> Pass:
+    return Pass(
+        name,
+        Family.SPLIT,
+        Group.CASCADES,
+        f"attention{' of several batches' if of_batches else ''}",
+        _is_attention_of_batches if of_batches else _is_attention,
+        lambda edit, _: _in_head_groups(edit, parts, of_batches),
+    )
+
+
+_ALWAYS = (
+    Pass("fold", Family.JOIN, Group.ALWAYS, "copies and tables", _moves, lambda edit, _: fold.fold(edit)),
+    Pass(
+        "attention",
+        Family.JOIN,
+        Group.ALWAYS,
+        "products of matrices",
+        _of_kernels("batch_matmul_s8"),
+        lambda edit, _: fuse_attention(edit),
+    ),
+)
+
+PASSES: tuple[Pass, ...] = (
+    *_ALWAYS,
+    # Attention without copies around it leaves others that can be folded.
+    _ALWAYS[0],
+    Pass("views", Family.JOIN, Group.VIEWS, "copies", _is_copy, lambda edit, _: fold.copies_as_views(edit)),
+    Pass(
+        "excitation",
+        Family.JOIN,
+        Group.JOINED,
+        "means of images",
+        _of_kernels("mean_s8"),
+        lambda edit, _: join.join_excitations(edit),
+    ),
+    Pass(
+        "join",
+        Family.JOIN,
+        Group.JOINED,
+        "first calls of a pair that a kernel joins",
+        _of_kernels(*(first for first, _ in join.JOINED)),
+        lambda edit, _: join.join(edit),
+    ),
+    Pass(
+        "product",
+        Family.JOIN,
+        Group.PRODUCTS,
+        "joined excitations",
+        _of_kernels(join.KERNEL),
+        lambda edit, _: join.join_products(edit),
+    ),
+    Pass(
+        "merge",
+        Family.MERGE,
+        Group.FEWEST,
+        "linear layers",
+        _of_kernels("conv_2d_1x1_s8"),
+        lambda edit, _: chain.merge(edit),
+    ),
+    Pass(
+        "chain",
+        Family.CHAIN,
+        Group.FEWEST,
+        "second calls of a pair that a kernel chains",
+        _of_kernels(*(second for _, second in chain.CHAINED)),
+        lambda edit, _: chain.chain(edit),
+    ),
+    Pass(
+        "order",
+        Family.ORDER,
+        Group.WHOLE,
+        "calls",
+        _any,
+        lambda edit, passes: order.in_order_of_least_peak(edit, passes.io),
+        restates=True,
+    ),
+    Pass(
+        "columns",
+        Family.SPLIT,
+        Group.WHOLE,
+        "convolutions",
+        columns.has_window,
+        lambda edit, passes: columns.merge_columns(edit, passes.chip),
+    ),
+    Pass(
+        "planes",
+        Family.SPLIT,
+        Group.CASCADES,
+        "copies",
+        _is_copy,
+        lambda edit, _: columns.patches_of_planes(edit),
+    ),
+    *(
+        Pass(
+            name,
+            Family.MERGE,
+            Group.CASCADES,
+            "convolutions",
+            columns.has_window,
+            lambda edit, passes, sequences=sequences: columns.merge_without_edges(edit, passes.chip, sequences),  # type: ignore[misc]
+            restates=True,
+        )
+        for name, sequences in (("patches", False), ("patches-of-sequences", True))
+    ),
+    Pass(
+        "positions",
+        Family.ORDER,
+        Group.CASCADES,
+        "calls",
+        _any,
+        lambda edit, _: rows.with_rows_of_neighbours(edit),
+        restates=True,
+    ),
+    Pass(
+        "sequences",
+        Family.ORDER,
+        Group.CASCADES,
+        "sequences",
+        rows.is_sequence,
+        lambda edit, _: rows.by_rows(edit),
+        restates=True,
+    ),
+    Pass(
+        "one-batch", Family.ORDER, Group.CASCADES, "calls", _any, lambda edit, _: rows.in_one_batch(edit), restates=True
+    ),
+    Pass(
+        "batches",
+        Family.SPLIT,
+        Group.CASCADES,
+        "calls of several batches",
+        _has_batches,
+        lambda edit, _: batches.batch_by_batch(edit),
+    ),
+    Pass(
+        "queries-last",
+        Family.ORDER,
+        Group.CASCADES,
+        "attention",
+        _is_attention,
+        lambda edit, _: heads.heads_apart(edit, all_heads=False),
+        tuple((IN_PLACE, *route) for route in _HEADS[:2]),
+    ),
+    Pass(
+        "head-by-head",
+        Family.SPLIT,
+        Group.CASCADES,
+        "attention",
+        _is_attention,
+        lambda edit, _: heads.heads_apart(edit, all_heads=True),
+        tuple((IN_PLACE, *route) for route in _HEADS[2:]),
+    ),
+    Pass("again", Family.SPLIT, Group.CASCADES, "calls", _any, lambda edit, _: recompute.computed_again(edit)),
+    *(_head_groups(name, parts, False) for name, parts in zip(_GROUPS, (1, 2, None), strict=True)),
+    *(_head_groups(name, parts, True) for name, parts in zip(_OF_BATCHES, (1, 2, None), strict=True)),
+    Pass(
+        "chain-to-next",
+        Family.CHAIN,
+        Group.CASCADES,
+        "second calls of a pair that a kernel chains",
+        _of_kernels(*(second for _, second in chain.CHAINED)),
+        lambda edit, _: chain.chain(edit, last_first=False),
+        tuple((name, "chain-to-next", *_STATED) for name in _GROUPS),
+        restates=True,
+    ),
+    Pass(
+        "layers-by-batch",
+        Family.JOIN,
+        Group.CASCADES,
+        "attention of several batches",
+        _is_attention_of_batches,
+        lambda edit, _: heads.attention_of_layers(edit),
+        _BY_BATCH,
+    ),
+    Pass(
+        "two-batch-groups",
+        Family.SPLIT,
+        Group.CASCADES,
+        "calls of several batches",
+        _has_batches,
+        lambda edit, _: batches.batch_by_batch(edit, 2),
+    ),
+    Pass(
+        "windows",
+        Family.SPLIT,
+        Group.CASCADES,
+        "attention of several batches",
+        _is_attention_of_batches,
+        lambda edit, _: batches.windows_apart(edit),
+        (("windows", *_STATED), *(("windows", IN_PLACE, *route) for route in _HEADS)),
+    ),
+    *(
+        Pass(
+            name,
+            Family.SPLIT,
+            Group.CASCADES,
+            "norms over all rows",
+            _has_passes,
+            functools.partial(_two_passes, share=share),
+            (("sequences", name, IN_PLACE_CHAINED, "positions", "sequences"),),
+        )
+        for name, share in (("two-passes", None), ("two-passes-largest-again", 2), ("two-passes-again", 0))
+    ),
+)
+"""All passes in the order they run."""
+
+BY_NAME: Mapping[str, Pass] = MappingProxyType({row.name: row for row in PASSES})
+
+VARIANTS: tuple[tuple[Group, ...], ...] = (
+    (Group.VIEWS, Group.JOINED, Group.FEWEST),
+    (Group.VIEWS, Group.JOINED, Group.PRODUCTS, Group.FEWEST),
+    (Group.JOINED, Group.FEWEST),
+    (Group.VIEWS, Group.JOINED),
+    (Group.VIEWS, Group.JOINED, Group.PRODUCTS),
+    (Group.JOINED,),
+    (),
+)
+"""The groups of passes of each list for whole tensors, beside ``ALWAYS``."""
+
+
+ALL = Passes()
+"""Every pass, for lists that need no target."""
+
+
+def select_calls(
+    legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({}), passes: Passes = ALL
+) -> Selection:
+    """Return the selection of ``calls_of_nodes`` with the passes of ``ALWAYS``."""
     storages, calls = calls_of_nodes(legal, known)
-    storages, fused = fuse_attention(storages, fold_moves(storages, calls))
-    return storages, fold_moves(storages, fused)
+    made = CallList(tuple(calls), storages)
+    for row in PASSES:
+        if row.group is Group.ALWAYS:
+            made = passes.run(row.name, made) or made
+    return made.storages, list(made.calls)
 
 
-def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> list[Selection]:
-    """Return the selections to compile: ``select_calls``, and variants with copies as views (copies_as_views) or joined calls, where there
-    are any; of joined calls also merged and chained ones. These variants are faster; in cascades or with prefetch they may take more memory.
-    They do not depend on the budget."""
-    storages, calls = select_calls(legal, known)
-    found: list[Selection] = []
-    joined = [_in_one(storages, each) for each in (copies_as_views(storages, calls), calls)]
-    joined.insert(1, join_products(*joined[0]))
-    for own, each in (*(_fewest(*selection) for selection in joined), *joined, (storages, calls)):
-        if all(len(each) != len(other) for _, other in found):
-            found.append((own, each))
-    return found
+def selections(
+    legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({}), passes: Passes = ALL
+) -> list[Selection]:
+    """Return the selections to compile, those of ``VARIANTS``, each once. They do not depend on the budget.
+
+    Variants of fewer calls are faster; in cascades or with prefetch they may take more memory.
+    """
+    storages, calls = select_calls(legal, known, passes)
+    given = CallList(tuple(calls), storages)
+    known_lists: dict[Route, CallList | None] = {}
+    found: list[CallList] = []
+    for groups in VARIANTS:
+        at = given
+        route: Route = ()
+        for row in PASSES:
+            if row.group in groups:
+                route = (*route, row.name)
+                if route not in known_lists:
+                    known_lists[route] = passes.run(row.name, at)
+                at = known_lists[route] or at
+        if not any(_are_equal(at, other) for other in found):
+            found.append(at)
+    return [(each.storages, list(each.calls)) for each in found]
 
 
-def _in_one(storages: Storages, calls: Sequence[KernelCall]) -> Selection:
-    after, excited = join_excitations(storages, calls)
-    return after, join(after, excited)
+def _are_equal(one: CallList, other: CallList) -> bool:
+    return one is other or (len(one.calls) == len(other.calls) and one.calls == other.calls)
 
 
-def _fewest(storages: Storages, joined: Sequence[KernelCall]) -> Selection:
-    """Return joined calls with linear layers of one input merged, and with pairs of calls chained."""
-    storages, merged = merge(storages, joined)
-    return storages, chain(storages, merged)
+def takes_routes(calls: Sequence[KernelCall]) -> bool:
+    """Return whether routes may make further lists of these calls for cascades."""
+    return any(_is_attention(call) or _has_passes(call) for call in calls)
+
+
+def for_cascades(given: CallList, storages: Storages, passes: Passes) -> Iterator[CallList]:
+    """Yield the lists for cascades: each order with every sequence by rows and, where that may lose something, as it is; then the routes'.
+
+    ``storages`` are those of ``in_place``, those of ``given`` are those before it. With attention or norms, the first layers cut an image or a
+    signal into patches without edges, so that their columns are merged in cascades too. Patches of planes have a list of their own.
+    """
+    firsts = [given]
+    if takes_routes(given.calls):
+        firsts = [passes.run(name, given) or given for name in ("patches", "patches-of-sequences")]
+        del firsts[1:][: firsts[0].calls == firsts[1].calls]
+        planes = passes.run("planes", given)
+        firsts += [] if planes is None else [passes.run("patches-of-sequences", planes) or planes]
+    for first in firsts:
+        flow, found = order.flow_of(first.calls, storages, passes.io), [tuple(range(len(first.calls)))]
+        if not order.stays(flow) and "order" not in passes.off:
+            least = order.order_of_least_peak(flow)
+            closest = order.order_of_least_sum(flow, flow.peak_bytes(least))
+            found += [least] if closest is None else [least, closest]
+            found += [order.order_by_depth(flow)] if any(map(_is_attention, first.calls)) else []
+        for numbers in dict.fromkeys(found):
+            yield from of_one_order([first.calls[number] for number in numbers], storages, passes)
+        made: dict[Route, CallList | None] = {}
+        for row in PASSES if takes_routes(first.calls) else ():
+            for route in row.routes:
+                one = passes.follow(route, first, made)
+                if one is not None:
+                    yield one
+
+
+def of_one_order(calls: Sequence[KernelCall], storages: Storages, passes: Passes = ALL) -> list[CallList]:
+    """Return the lists for cascades that keep the order."""
+    given = CallList(tuple(calls), storages)
+    found = [given]
+    turned = passes.run("sequences", given)
+    if any(map(_is_attention, calls)):
+        stated = passes.run("positions", given) or given
+        found.append(passes.run("sequences", stated) or stated)
+    elif turned is not None:
+        found = [turned] if rows.apart(given) else [given, turned]
+    cut = passes.run("batches", found[-1])
+    return found if cut is None else [*found, cut]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A pass with what it did to all lists of a graph: the calls it made, and by cause the calls it left as they are."""
+
+    row: Pass
+    made: tuple[str, ...]
+    skipped: Mapping[Cause, tuple[str, ...]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the pass for JSON. ``skipped`` has the names of causes."""
+        row, skipped = self.row, {cause.name.lower(): list(names) for cause, names in self.skipped.items()}
+        return {
+            "name": row.name,
+            "family": row.family.value,
+            "lists": row.group.value,
+            "made": list(self.made),
+            "skipped": skipped,
+        }
+
+    def __str__(self) -> str:
+        """Return the calls made, or the causes for which there are none."""
+        if self.made:
+            return f"made {_some(self.made)}"
+        causes = {
+            cause: f"there are no {self.row.calls}" if cause is Cause.NO_CALLS else cause.value
+            for cause in self.skipped
+            # A list without such calls is of no interest where another list has some.
+            if cause is not Cause.NO_CALLS or len(self.skipped) == 1
+        }
+        return "; ".join(
+            f"{words} ({_some(self.skipped[cause])})" if self.skipped[cause] else words
+            for cause, words in causes.items()
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first three names and the number of the others."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def explained(graph: Graph, target: Target, options: CompileOptions) -> tuple[Explained, ...]:
+    """Return what each pass does to a graph that compiles, over all lists that a search may ask for; a compile asks for fewer of them where
+    whole tensors fit."""
+    outcomes: list[Outcome] = []
+    passes = Passes(target, options.place, frozenset(options.without_passes), outcomes)
+    for storages, calls in selections(legalize(graph), passes=passes):
+        given = CallList(tuple(calls), storages)
+        if target.moves_tiles:
+            of_one_order(calls, storages, passes)
+            passes.follow(("sequences", "two-passes"), given, {})
+            continue
+        shared = in_place(storages, calls)
+        passes.run("order", CallList(given.calls, shared))
+        passes.run("columns", given)
+        collections.deque(for_cascades(given, shared, passes), maxlen=0)
+    found = []
+    for name, row in BY_NAME.items():
+        own = [outcome for outcome in outcomes if outcome.name == name]
+        made = dict.fromkeys(call for outcome in own for call in outcome.made)
+        skipped: dict[Cause, dict[str, None]] = {} if own else {Cause.NOT_TRIED: {}}
+        for each in (each for outcome in own for each in outcome.skipped):
+            skipped.setdefault(each.cause, {}).update(dict.fromkeys(each.calls))
+        found.append(Explained(row, tuple(made), {cause: tuple(names) for cause, names in skipped.items()}))
+    return tuple(found)

@@ -16,65 +16,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from openneutron.compiler.rewrite.call_list import CallList, Use, Uses
+from openneutron.compiler.rewrite.call_list import Edit, Use
 from openneutron.compiler.rewrite.join import joined_call
 from openneutron.compiler.rewrite.rows import goes_by_position
-from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View, dense_pitches
+from openneutron.compiler.select.calls import Extents, KernelCall, Storages, View, dense_pitches
 from openneutron.compiler.select.needs import row_needs
 from openneutron.isa import rows
 from openneutron.isa.kernels.row import Passes
 
 
-def in_two_passes(given: CallList, again_from_bytes: int) -> CallList | None:
-    """Return the calls with each norm over all rows in two passes; None where there is no such norm.
+def in_two_passes(edit: Edit, again_from_bytes: int | None = None) -> None:
+    """Compute each norm over all rows in two passes.
 
     The call in front of a norm is computed again where its result has at least ``again_from_bytes``, and nothing else reads it.
     """
-    uses = Uses.of(given.storages, given.calls)
-    norms = {place: call.traits.passes for place, call in enumerate(given.calls) if _takes_passes(call)}
-    if not norms:
-        return None
     ahead: dict[int, list[KernelCall]] = {}
-    instead: dict[int, Sequence[KernelCall]] = {}
-    pieces, of = dict(given.storages.storages), dict(given.storages.of)
-    for place, passes in norms.items():
-        assert passes is not None
-        call = uses[place]
-        source = uses.storages[call.views["input"].tensor]
-        first, second = _both(call, passes, uses.unused(f"{call.name}/{passes.statistics}"))
-        statistics = first.views["output"]
-        pieces[statistics.tensor] = Storage(statistics.tensor, statistics.size_bytes)
-        of[statistics.tensor] = statistics.tensor
-        joined = _joined(uses, place, second)
-        instead[place] = (second,) if joined is None else ()
+    instead: dict[int, list[KernelCall]] = {}
+    for place, call in enumerate(edit.given.calls):
+        passes = call.traits.passes
+        if passes is None or not _takes_passes(call):
+            continue
+        source = edit.storages[call.views["input"].tensor]
+        first, second = _both(call, passes, edit.unused(f"{call.name}/{passes.statistics}"))
+        edit.store(first.views["output"].tensor, first.views["output"].size_bytes)
+        joined = _joined(edit, place, second)
+        instead[place] = [second] if joined is None else []
         if joined is not None:
-            instead[place + 1] = (joined,)
-            del pieces[uses.storages.of[call.views["output"].tensor]]
-        before = _before(uses, place) if source.size_bytes >= again_from_bytes else None
+            instead[place + 1] = [joined]
+        again = again_from_bytes is not None and source.size_bytes >= again_from_bytes
+        before = _before(edit, place) if again else None
         if before is None:
             ahead[place] = [first]
             continue
-        name = uses.unused(f"{source.name}/{passes.statistics}")
-        pieces[name], of[name] = Storage(name, source.size_bytes), name
-        output = replace(uses[before].views["output"], tensor=name)
-        once = replace(uses[before], name=f"{uses[before].name}/0", views={**uses[before].views, "output": output})
+        name = edit.store(f"{source.name}/{passes.statistics}", source.size_bytes)
+        output = replace(edit[before].views["output"], tensor=name)
+        once = replace(edit[before], name=f"{edit[before].name}/0", views={**edit[before].views, "output": output})
         ahead[before] = [
             once,
             replace(first, views={**first.views, "input": replace(first.views["input"], tensor=name)}),
         ]
-    made: list[KernelCall] = []
-    cuts: set[int] = set()
-    for place, call in enumerate(given.calls):
-        cuts |= {len(made)} if place in given.cuts else set()
-        made += [*ahead.get(place, ()), *instead.get(place, (call,))]
-    of = {tensor: name for tensor, name in of.items() if name in pieces}
-    return CallList(tuple(made), Storages(pieces, of), frozenset(cuts))
+    edit.replace({at: [*ahead.get(at, ()), *instead.get(at, edit.at(at))] for at in sorted({*ahead, *instead})})
 
 
-def _joined(uses: Uses, place: int, second: KernelCall) -> KernelCall | None:
+def _joined(edit: Edit, place: int, second: KernelCall) -> KernelCall | None:
     """Return the second pass and the call behind the norm as one call; None where no kernel runs both, or another call reads the norm."""
-    reader = uses.only_reader(place)
-    return joined_call(second, uses[place + 1], reader[1]) if reader is not None and reader[0] == place + 1 else None
+    reader = edit.only_reader(place)
+    return joined_call(second, edit[place + 1], reader[1]) if reader is not None and reader[0] == place + 1 else None
 
 
 def norm_bytes(calls: Sequence[KernelCall], storages: Storages) -> list[int]:
@@ -107,76 +94,58 @@ def _both(call: KernelCall, passes: Passes, tensor: str) -> tuple[KernelCall, Ke
     return made[0], made[1]
 
 
-def _before(uses: Uses, place: int) -> int | None:
+def _before(edit: Edit, place: int) -> int | None:
     """Return the call whose result the norm alone reads, where it can be computed again; else None."""
-    writer = uses.writer(uses[place].views["input"].tensor)
-    if writer is None or writer >= place or uses[writer].has_states or uses.only_reader(writer) is None:
+    writer = edit.writer(edit[place].views["input"].tensor)
+    if writer is None or writer >= place or edit[writer].has_states or edit.only_reader(writer) is None:
         return None
-    read = [uses.storages.of[view.tensor] for name, view in uses[writer].views.items() if uses[writer].reads(name)]
-    written = uses.storages.of[uses[writer].views["output"].tensor]
+    read = [edit.storages.of[view.tensor] for name, view in edit[writer].views.items() if edit[writer].reads(name)]
+    written = edit.storages.of[edit[writer].views["output"].tensor]
     in_place = written in read
-    late = any(writer <= at for name in read for at in uses.writers.get(name, ()))
-    scratch = any(uses[writer].is_scratch(name) for name in uses[writer].views)
+    late = any(writer <= at for name in read for at in edit.writers(name))
+    scratch = any(edit[writer].is_scratch(name) for name in edit[writer].views)
     return None if in_place or late or scratch else writer
 
 
-def computed_again(given: CallList) -> CallList | None:
-    """Return the calls with each pointwise call without weights repeated in front of every group of its readers; None where no such call
-    has several groups, and an input that is live until the last group."""
-    uses = Uses.of(given.storages, given.calls)
+def computed_again(edit: Edit) -> None:
+    """Repeat each pointwise call without weights in front of every group of its readers, where it has several groups, and an input that is
+    live until the last group."""
     ahead: dict[int, KernelCall] = {}
-    renamed: dict[Use, str] = {}
-    gone: set[int] = set()
-    pieces, of = dict(given.storages.storages), dict(given.storages.of)
-    for place in range(len(given.calls)):
-        groups = _groups(uses, place)
+    for place in range(len(edit)):
+        groups = _groups(edit, place)
         if len(groups) < 2 or any(group[0][0] in ahead for group in groups):
             continue
-        call = uses[place]
-        storage = uses.storages[call.views["output"].tensor]
+        call = edit[place]
+        storage = edit.storages[call.views["output"].tensor]
         for number, group in enumerate(groups):
-            name = uses.unused(f"{storage.name}/{number}")
-            pieces[name], of[name] = Storage(name, storage.size_bytes), name
+            name = edit.store(f"{storage.name}/{number}", storage.size_bytes)
             output = replace(call.views["output"], tensor=name)
             ahead[group[0][0]] = replace(call, name=f"{call.name}/{number}", views={**call.views, "output": output})
-            renamed |= dict.fromkeys(group, name)
-        gone.add(place)
-        del pieces[storage.name]
-        of = {tensor: root for tensor, root in of.items() if root != storage.name}
-    left: list[KernelCall] = []
-    cuts: set[int] = set()
-    for place, call in enumerate(given.calls):
-        cuts |= {len(left)} if place in given.cuts else set()
-        if place in gone:
-            continue
-        left += [ahead[place]] if place in ahead else []
-        views = {
-            name: replace(view, tensor=renamed[place, name]) if (place, name) in renamed else view
-            for name, view in call.views.items()
-        }
-        left.append(replace(call, views=views))
-    return CallList(tuple(left), Storages(pieces, of), frozenset(cuts)) if gone else None
+            for use in group:
+                edit.rename(use, name)
+        edit.replace({place: None})
+    edit.replace({place: (call, *edit.at(place)) for place, call in ahead.items()})
 
 
-def _groups(uses: Uses, place: int) -> list[list[Use]]:
+def _groups(edit: Edit, place: int) -> list[list[Use]]:
     """Return the groups of readers of a call's result; the readers of one group end in a result that is needed whole. The list is empty
     where the call can't be recomputed, or nothing is gained."""
-    call = uses[place]
-    readers = sorted(uses.readers_of_result(place))
+    call = edit[place]
+    readers = edit.readers_of_result(place)
     if not readers or call.traits.channels is not None or not goes_by_position(call):
         return []
     last = readers[-1][0]
     for name, view in call.views.items():
-        storage = uses.storages[view.tensor]
+        storage = edit.storages[view.tensor]
         if not call.reads(name) or storage.constant is not None:
             continue
-        kept = storage.is_kept or max(at for at, _ in uses.readers[storage.name]) > last
-        if not kept or any(place < at <= last for at in uses.writers.get(storage.name, ())):
+        kept = storage.is_kept or max(at for at, _ in edit.readers(storage.name)) > last
+        if not kept or any(place < at <= last for at in edit.writers(storage.name)):
             return []
     groups: list[list[Use]] = []
     for use in readers:
         before = groups[-1][-1][0] if groups else -1
-        together = groups and use[0] == before + 1 and _is_needed_whole(uses, use[0]) and _is_needed_whole(uses, before)
+        together = groups and use[0] == before + 1 and _is_needed_whole(edit, use[0]) and _is_needed_whole(edit, before)
         if together or use[0] == before:
             groups[-1].append(use)
         else:
@@ -184,7 +153,7 @@ def _groups(uses: Uses, place: int) -> list[list[Use]]:
     return groups
 
 
-def _is_needed_whole(uses: Uses, place: int) -> bool:
+def _is_needed_whole(edit: Edit, place: int) -> bool:
     """Return whether each reader of a call's result needs all of its rows."""
-    readers = uses.readers_of_result(place)
-    return bool(readers) and all(row_needs(uses[at], name) is None for at, name in readers)
+    readers = edit.readers_of_result(place)
+    return bool(readers) and all(row_needs(edit[at], name) is None for at, name in readers)

@@ -13,18 +13,18 @@ its neighbours, cascades include both, and batches can be computed one after the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
+from openneutron.compiler.rewrite.call_list import CallList, Edit
 from openneutron.compiler.select.axes import reshaped, view_of
 from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.compiler.select.constants import exchanged
 from openneutron.isa.kernels.row import SameElement, SameRow, Window
 
 
-def by_rows(calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
-    """Return the calls with every sequence by rows; unchanged where they hold no sequence."""
-    return tuple(turned(call) if is_sequence(call) else call for call in calls)
+def by_rows(edit: Edit) -> None:
+    """State every sequence by rows."""
+    edit.restate([turned(call) if is_sequence(call) else call for call in edit.given.calls])
 
 
 def is_sequence(call: KernelCall) -> bool:
@@ -34,14 +34,14 @@ def is_sequence(call: KernelCall) -> bool:
     return long and call.traits.exchanged is not None and all(view.extents[1] == 1 for view in views)
 
 
-def apart(calls: Sequence[KernelCall], storages: Storages) -> bool:
+def apart(given: CallList) -> bool:
     """Return whether no tensor between calls is one sequence to some of them and something else to others: then nothing that can be
     computed stripe by stripe is lost with every sequence by rows."""
     seen: dict[str, bool] = {}
-    for call in calls:
+    for call in given.calls:
         sequence = is_sequence(call)
         for view in call.views.values():
-            storage = storages[view.tensor]
+            storage = given.storages[view.tensor]
             if storage.constant is None and seen.setdefault(storage.name, sequence) != sequence:
                 return False
     return True
@@ -64,8 +64,9 @@ Rows = tuple[int, int]
 """A number of batches, and the rows of each."""
 
 
-def with_rows_of_neighbours(calls: Sequence[KernelCall], storages: Storages) -> tuple[KernelCall, ...]:
-    """Return the calls, with each pointwise call stated with the batches and rows that another call gives its output or an input."""
+def with_rows_of_neighbours(edit: Edit) -> None:
+    """State each pointwise call with the batches and rows that another call gives its output or an input."""
+    calls, storages = edit.given.calls, edit.storages
     made = list(calls)
     known: dict[str, Rows] = {}
     free = [place for place, call in enumerate(calls) if _by_position(call)]
@@ -81,8 +82,9 @@ def with_rows_of_neighbours(calls: Sequence[KernelCall], storages: Storages) -> 
                 made[place] = stated
                 _note(known, stated, storages)
         if len(left) == len(free):
-            return tuple(made)
+            break
         free = left
+    edit.restate(made)
 
 
 def goes_by_position(call: KernelCall) -> bool:
@@ -169,11 +171,11 @@ def _at_places(call: KernelCall, places: tuple[int, int, int]) -> KernelCall | N
     return replace(call, views=views)
 
 
-def in_one_batch(calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
-    """Return the calls, with each pointwise call of several batches stated with the rows of all batches in one, as cascades take them."""
+def in_one_batch(edit: Edit) -> None:
+    """State each pointwise call of several batches with the rows of all batches in one, as cascades take them."""
     made: list[KernelCall] = []
-    for call in calls:
+    for call in edit.given.calls:
         batches, rows, cols, _ = call.views["output"].extents
         stated = _at_places(call, (1, batches * rows, cols)) if batches > 1 and _by_position(call) else None
         made.append(stated or call)
-    return tuple(made)
+    edit.restate(made)

@@ -4,21 +4,20 @@ names the least budget and other options. Constant prefetch is an option."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
 from openneutron.compiler.place.layout import bytes_outside, lay_out
 from openneutron.compiler.place.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.rewrite.call_list import CallList
-from openneutron.compiler.rewrite.columns import merge_columns, merge_without_edges, patches_of_planes
+from openneutron.compiler.rewrite.order import flow_of
+from openneutron.compiler.rewrite.passes import Passes, for_cascades, of_one_order, selections, takes_routes
 from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
-from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors, of_one_order
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
 from openneutron.compiler.search.fitted import Fitted, Infeasible
 from openneutron.compiler.search.layers import layers_at_peak
-from openneutron.compiler.search.rewritten_lists import is_rewritten
 from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, over_budget
 from openneutron.compiler.search.tiles import TiledTask
 from openneutron.compiler.select.calls import KernelCall, Storages
@@ -43,6 +42,7 @@ class Task:
     options: CompileOptions
     storages: Storages = field(init=False)
     _cascades: list[CascadeSearch] = field(init=False, default_factory=list)
+    _orders: list[tuple[KernelCall, ...]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "storages", in_place(self.separate, self.calls))
@@ -94,23 +94,14 @@ class Task:
     def cascades(self) -> list[CascadeSearch]:
         """Return the search for cascades of every list of the calls; a search keeps what it has evaluated."""
         if not self._cascades:
-            lists = [
-                each
-                for calls in self._merged_in_cascades()
-                for each in for_cascades(calls, self.storages, self.options.place, self.separate)
-            ]
+            lists = for_cascades(CallList(tuple(self.calls), self.separate), self.storages, self.passes)
             self._cascades.extend(self._search(each, False) for each in lists)
         return self._cascades
 
-    def _merged_in_cascades(self) -> list[Sequence[KernelCall]]:
-        """Return the calls for cascades. With attention or norms, the first layers cut an image or a signal into patches without edges,
-        so that their columns are merged in cascades too. Patches of planes have a list of their own."""
-        if not is_rewritten(self.calls):
-            return [self.calls]
-        images, all_calls = (merge_without_edges(self.calls, self.target, sequences) for sequences in (False, True))
-        found: list[Sequence[KernelCall]] = [images] if images == all_calls else [images, all_calls]
-        planes = patches_of_planes(self.calls, self.storages)
-        return found if planes == tuple(self.calls) else [*found, merge_without_edges(planes, self.target, True)]
+    @property
+    def passes(self) -> Passes:
+        """Return the passes that the search applies."""
+        return Passes(self.target, self.options.place, frozenset(self.options.without_passes))
 
     def _search(self, each: CallList, fetched: bool) -> CascadeSearch:
         place, effort = self.options.place, BY_NAME[self.options.effort]
@@ -118,16 +109,32 @@ class Task:
 
     def merged(self, order: Sequence[KernelCall]) -> Fitted | None:
         """Return whole tensors with convolutions in the pieces of ``merge_columns``, or None where no convolution is faster in pieces."""
-        merged = merge_columns(order, self.target)
-        return None if merged == list(order) else self.whole(merged, in_place(self.separate, merged))
+        merged = self.passes.run("columns", CallList(tuple(order), self.separate))
+        return None if merged is None else self.whole(merged.calls, in_place(self.separate, merged.calls))
 
     def orders(self) -> list[tuple[KernelCall, ...]]:
         """Return the orders for whole tensors: the order of the smallest arena, and with constant prefetch the given order too.
 
         With prefetch the order also decides which computation hides which copy.
         """
-        ordered, given = for_whole_tensors(self.calls, self.storages, self.options.place), tuple(self.calls)
-        return [ordered, given] if self.options.prefetch_constants and ordered != given else [ordered]
+        if not self._orders:
+            given = CallList(tuple(self.calls), self.storages)
+            ordered = self.passes.run("order", given)
+            if ordered is not None and self._is_smaller(ordered.calls):
+                self._orders.append(ordered.calls)
+            if not self._orders or self.options.prefetch_constants:
+                self._orders.append(given.calls)
+        return self._orders
+
+    def _is_smaller(self, ordered: Sequence[KernelCall]) -> bool:
+        """Return whether an order of fewer live bytes takes a smaller arena, though addresses can leave gaps."""
+        storages, place = self.storages, self.options.place
+        # The given order's arena is no smaller than its peak.
+        peak = flow_of(self.calls, storages, place).peak_bytes(range(len(self.calls)))
+        if lay_out(whole_schedule(ordered), storages, place, 0).scratch_bytes <= peak:
+            return True
+        sizes = [lay_out(whole_schedule(each), storages, place).scratch_bytes for each in (self.calls, ordered)]
+        return sizes[1] < sizes[0]
 
     def whole(self, order: Sequence[KernelCall], storages: Storages | None = None) -> Fitted:
         """Return every call whole, without prefetch."""
@@ -157,7 +164,7 @@ class Task:
             faster = self.merged(order)
             if faster is not None:
                 merged.append(self._prefetch(faster))
-            lists = of_one_order(order, self.storages)
+            lists = of_one_order(order, self.storages, self.passes)
             cascades += [(self._search(each, True), whole.schedule) for each in lists]
         good = min(map(good_plan, wholes), key=_speed)
         if merged:
@@ -190,9 +197,21 @@ class Tasks:
     """The tasks of a graph's selections. No task depends on the budget: with ``kept``, those with other options but the
     budget equal are the same, and go on with what they have searched. A chip with tiles has one task for all selections."""
 
-    selected: Sequence[Selection]
+    legal: Graph
+    known: Mapping[str, list[KernelCall]] = field(default_factory=dict)
     kept: bool = False
+    _selected: dict[frozenset[str], Sequence[Selection]] = field(init=False, default_factory=dict)
     _made: dict[tuple[Target, CompileOptions], Sequence[Task | TiledTask]] = field(init=False, default_factory=dict)
+
+    @property
+    def selected(self) -> Sequence[Selection]:
+        """Return the graph's selections with all passes."""
+        return self._selections(frozenset())
+
+    def _selections(self, off: frozenset[str]) -> Sequence[Selection]:
+        if off not in self._selected:
+            self._selected[off] = selections(self.legal, self.known, Passes(off=off))
+        return self._selected[off]
 
     def of(self, target: Target, options: CompileOptions) -> Sequence[Task | TiledTask]:
         """Return a task for each selection, or one for all."""
@@ -205,9 +224,11 @@ class Tasks:
         return tasks
 
     def _new(self, target: Target, options: CompileOptions) -> Sequence[Task | TiledTask]:
+        off = frozenset(options.without_passes)
+        selected = self._selections(off)
         if target.moves_tiles:
-            return [TiledTask.of(self.selected, target)]
-        return [Task(calls, storages, target, options) for storages, calls in self.selected]
+            return [TiledTask.of(selected, target, Passes(target, off=off))]
+        return [Task(calls, storages, target, options) for storages, calls in selected]
 
 
 def _least_bytes(searches: Sequence[CascadeSearch], below: int) -> int:
@@ -278,7 +299,7 @@ def _searched_again(tasks: Sequence[Task | TiledTask], found: Sequence[Fitted | 
     feasible = {task: each.cycles(task.target) for task, each in plain if isinstance(each, Fitted)}
     wholes = (sum(call_cost(call, task.target).cycles for call in task.calls) for task, _ in plain)
     slower = bool(feasible) and min(feasible.values()) > min(wholes)
-    return [task for task in feasible if is_rewritten(task.calls)] if slower else []
+    return [task for task in feasible if takes_routes(task.calls)] if slower else []
 
 
 def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:

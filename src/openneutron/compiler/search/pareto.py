@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import bytes_outside
 from openneutron.compiler.place.prefetch import all_plans
-from openneutron.compiler.rewrite.passes import selections
+from openneutron.compiler.rewrite.passes import Passes, selections
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.compiler.search.fit import Task, Tasks, within_budget
 from openneutron.compiler.search.fitted import Fitted
@@ -46,7 +46,7 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
         return front(_in_tiles(graph, target, options))
     outside = bytes_outside(graph, options.place)
     found: list[Point] = []
-    for storages, calls in selections(legalize(graph)):
+    for storages, calls in selections(legalize(graph), passes=Passes(off=frozenset(options.without_passes))):
         task = Task(calls, storages, target, options)
         found += _with_prefetch(task, outside) if options.prefetch_constants else _without_prefetch(task, outside)
     return front(found)
@@ -58,7 +58,7 @@ def _in_tiles(graph: Graph, target: Target, options: CompileOptions) -> list[Poi
     These are all points of such a graph. For a graph of many calls, sizes of more than twice the memory of the schedule before are left out:
     each of them takes a search of its own.
     """
-    tasks = Tasks(selections(legalize(graph)), kept=True)
+    tasks = Tasks(legalize(graph), kept=True)
     are_few = all(isinstance(task, TiledTask) and task.fit.searches.are_few for task in tasks.of(target, options))
     points: list[Point] = []
     most, outside = int(target.sram.value * 1024), bytes_outside(graph, ARENA)

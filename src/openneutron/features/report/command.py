@@ -12,16 +12,18 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from openneutron import targets
 from openneutron.cli import output
 from openneutron.cli.compile import compiled
 from openneutron.cli.options import AskedModel, GivenModel, takes_a_model
+from openneutron.compiler.rewrite.passes import explained
 from openneutron.device import files
 from openneutron.device.cache import caching, opened
 from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.timings import measured
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.report.advice import BudgetPoint, pareto_table
-from openneutron.features.report.text import explanation
+from openneutron.features.report.text import explanation, passes_table
 from openneutron.features.report.units import size_text
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ def explain(
     *,
     asked: GivenModel,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
+    passes: Annotated[
+        bool,
+        typer.Option("--passes", help="Show the compiler's passes too: the calls they made, or why they made none."),
+    ] = False,
     plot: output.Plot = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
@@ -54,7 +60,13 @@ def explain(
     shown = Group(
         explanation(summary, memory, model.quick_advice), *texts_of(lambda: report_data(summary, model.buffer))
     )
-    output.show(shown, "explain", summary.to_dict(details=True), as_json)
+    data = summary.to_dict(details=True)
+    if passes:
+        target = targets.get(model.compile_options.target)
+        found = [explained(graph, target, model.compile_options) for graph in model.graphs]
+        shown = Group(shown, *(item for each in found for item in ("", passes_table(each))))
+        data |= {"passes": [[row.to_dict() for row in each] for each in found]}
+    output.show(shown, "explain", data, as_json)
 
 
 DEFAULT = Path("report.html")

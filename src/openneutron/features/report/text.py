@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from openneutron.compiler import Report
+from openneutron.compiler.rewrite.passes import Explained
 from openneutron.device.timings import Timings
 from openneutron.features.report.advice import Advice, advice_text
 from openneutron.features.report.latency import latency_text, parts_text
@@ -416,6 +417,17 @@ def explanation(summary: Summary, memory: bool, advice: Sequence[Advice] = ()) -
     if summary.on_cpu:
         parts += ["", on_cpu_table(summary.on_cpu)]
     return Group(*parts)
+
+
+def passes_table(passes: Sequence[Explained]) -> RenderableType:
+    """Return what each pass of the compiler did to a partition: the calls that it made, or the causes for which it made none."""
+    columns = [
+        Column("pass", [each.row.name for each in passes], style="cyan"),
+        Column("family", [each.row.family.value for each in passes]),
+        Column("lists", [each.row.group.value for each in passes]),
+        Column("result", [str(each) for each in passes]),
+    ]
+    return Group(Text("Passes over kernel calls", "bold"), Table(tuple(columns)))
 
 
 def copies_text(summary: Summary) -> str:

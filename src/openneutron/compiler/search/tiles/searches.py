@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from openneutron.compiler.rewrite.call_list import CallList
-from openneutron.compiler.search.call_lists import flow_of, of_one_order, order_by_depth, stays
+from openneutron.compiler.rewrite.order import flow_of, order_by_depth, stays
+from openneutron.compiler.rewrite.passes import ALL, Passes, of_one_order
 from openneutron.compiler.search.tiles.groups import Divisions, in_groups
 from openneutron.compiler.search.tiles.search import TileSearch
 from openneutron.compiler.search.tiles.segments import Segments
@@ -44,7 +45,7 @@ class Searches:
     _divisions: Divisions = field(default_factory=dict)
 
     @staticmethod
-    def of(selected: Sequence[Selection], target: Target) -> Searches:
+    def of(selected: Sequence[Selection], target: Target, passes: Passes = ALL) -> Searches:
         """Return the searches of the calls of each selection in their order, and of one branch after the other where this is another order.
 
         The given order of a detector's heads alternates between branches, so that a cascade of one branch is not a run of neighbouring calls.
@@ -52,10 +53,12 @@ class Searches:
         made = []
         for storages, calls in selected:
             flow, given = flow_of(calls, storages, CALLER), tuple(range(len(calls)))
-            orders = [given] if stays(flow) else [given, order_by_depth(flow)]
+            orders = [given] if stays(flow) or "order" in passes.off else [given, order_by_depth(flow)]
             # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
             made.append(
-                tuple(of_one_order([calls[at] for at in order], storages)[-1] for order in dict.fromkeys(orders))
+                tuple(
+                    of_one_order([calls[at] for at in order], storages, passes)[-1] for order in dict.fromkeys(orders)
+                )
             )
         return Searches(tuple(made), target)
 

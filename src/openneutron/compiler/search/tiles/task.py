@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openneutron.compiler.rewrite.call_list import CallList
-from openneutron.compiler.rewrite.recompute import in_two_passes, norm_bytes
-from openneutron.compiler.rewrite.rows import by_rows
+from openneutron.compiler.rewrite.passes import ALL, Passes
 from openneutron.compiler.search.fitted import Fitted, Infeasible
 from openneutron.compiler.search.tiles.fit import TileFit
 from openneutron.compiler.search.tiles.parts import gathered
@@ -25,7 +24,7 @@ class TiledTask:
     fit: TileFit
 
     @staticmethod
-    def of(selected: Sequence[Selection], target: Target) -> TiledTask:
+    def of(selected: Sequence[Selection], target: Target, passes: Passes = ALL) -> TiledTask:
         """Return the task of a graph. Selections with chained calls are left out, since these have no tiles.
 
         Norms over all rows in two passes are selections behind the others: where the memory of the NPU does not hold the input of a norm,
@@ -36,8 +35,8 @@ class TiledTask:
             if not any(call.traits.between for call in calls):
                 parts, own = gathered(calls, storages)
                 made.append((own, list(parts)))
-        passes = [each for selection in made for each in _in_two_passes(*selection)]
-        return TiledTask(TileFit(Searches.of([*made, *passes], target)))
+        twice = [each for selection in made for each in _in_two_passes(*selection, passes)]
+        return TiledTask(TileFit(Searches.of([*made, *twice], target, passes)))
 
     @property
     def target(self) -> Target:
@@ -53,9 +52,8 @@ class TiledTask:
         return Fitted(found.schedule, found.layout, found.storages)
 
 
-def _in_two_passes(storages: Storages, calls: Sequence[KernelCall]) -> list[Selection]:
+def _in_two_passes(storages: Storages, calls: Sequence[KernelCall], passes: Passes) -> list[Selection]:
     """Return the selection with each norm over all rows in two passes, if there is such a norm. No call is computed again for the second
     pass, since external memory holds its result."""
-    given = CallList(by_rows(calls), storages)
-    made = in_two_passes(given, max(norm_bytes(given.calls, storages), default=0) + 1)
+    made = passes.follow(("sequences", "two-passes"), CallList(tuple(calls), storages), {})
     return [] if made is None else [(made.storages, list(made.calls))]

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The lists of calls that schedules are made of: the same computation in other orders, or by other rows.
-
-Whole tensors have one list. Cascades are searched in every list, and the fastest is taken; the lists do not depend on the budget.
+"""Put calls in the order in which the fewest bytes are live at once.
 
 Any order in which each call comes after the calls whose results it reads computes the same. Example: a and b read x (1 KiB), a'
 reads a (4 KiB), b' reads b (3 KiB), and c reads the results of a' and b' (1 KiB each). The bytes live during each call, in KiB::
@@ -22,12 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from openneutron.compiler.place.layout import lay_out
-from openneutron.compiler.rewrite.batches import batch_by_batch
-from openneutron.compiler.rewrite.call_list import CallList
-from openneutron.compiler.rewrite.rows import apart, by_rows, is_sequence, with_rows_of_neighbours
-from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.search.rewritten_lists import rewritten
+from openneutron.compiler.rewrite.call_list import Cause, Edit
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.isa import aligned
 from openneutron.options import CALLER
@@ -289,50 +282,15 @@ def bits(mask: int) -> list[int]:
     return found
 
 
-def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[KernelCall, ...]:
-    """Return the calls in the order of the smallest arena; in the given order where no other is known to take less.
+def reordered(edit: Edit, order: Sequence[int]) -> None:
+    """Put the calls in another order."""
+    edit.restate([edit.given.calls[number] for number in order])
 
-    ``storages`` are those of ``in_place``.
-    """
-    given = tuple(calls)
-    flow = flow_of(given, storages, io)
+
+def in_order_of_least_peak(edit: Edit, io: str) -> None:
+    """Put the calls in the order of ``order_of_least_peak``."""
+    flow = flow_of(edit.given.calls, edit.storages, io)
     if stays(flow):
-        return given
-    ordered = tuple(given[number] for number in order_of_least_peak(flow))
-    if ordered == given:
-        return given
-    # Addresses can leave gaps; the given order's arena is no smaller than its peak.
-    if lay_out(whole_schedule(ordered), storages, io, 0).scratch_bytes <= flow.peak_bytes(range(len(given))):
-        return ordered
-    sizes = [lay_out(whole_schedule(each), storages, io).scratch_bytes for each in (given, ordered)]
-    return ordered if sizes[1] < sizes[0] else given
-
-
-def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str, separate: Storages) -> tuple[CallList, ...]:
-    """Return the lists for cascades: each order with every sequence by rows and, where that may lose something, as it is.
-
-    ``storages`` are those of ``in_place``, ``separate`` those before it.
-    """
-    flow = flow_of(calls, storages, io)
-    found = [tuple(range(len(calls)))]
-    if not stays(flow):
-        least = order_of_least_peak(flow)
-        closest = order_of_least_sum(flow, flow.peak_bytes(least))
-        found += [least] if closest is None else [least, closest]
-        found += [order_by_depth(flow)] if any(call.traits.columns_apart for call in calls) else []
-    ordered = [tuple(calls[number] for number in order) for order in dict.fromkeys(found)]
-    lists = [one for each in ordered for one in of_one_order(each, storages)]
-    return (*lists, *rewritten(calls, storages, separate))
-
-
-def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallList, ...]:
-    """Return the lists for cascades that keep the order."""
-    given = CallList(tuple(calls), storages)
-    found = [given]
-    if any(map(is_sequence, calls)):
-        turned = CallList(by_rows(calls), storages)
-        found = [turned] if apart(calls, storages) else [given, turned]
-    if any(call.traits.columns_apart for call in calls):
-        found = [given, CallList(by_rows(with_rows_of_neighbours(calls, storages)), storages)]
-    cut = batch_by_batch(found[-1].calls, storages)
-    return tuple(found) if cut is None else (*found, cut)
+        edit.skip(Cause.TOO_MANY_CALLS if len(edit) > MOST_CALLS else Cause.UNCHANGED)
+    else:
+        reordered(edit, order_of_least_peak(flow))
