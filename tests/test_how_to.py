@@ -132,6 +132,35 @@ def test_an_option_takes_one_row_and_its_reader(tmp_path: Path) -> None:
     assert _refused(folder, "mixed.tflite") == said
 
 
+_POOL = """
+import numpy as np
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.rewrite.passes import explained
+from openneutron.ir import DType, Graph, Node, Tensor, per_tensor
+from tests.support import oracle
+
+tensors = {name: Tensor(name, (1, 6, 6, 8), DType.INT8, per_tensor(0.1, 3)) for name in "abc"}
+attrs = {"kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "padding": "VALID", "activation": "NONE"}
+graph = Graph("g", tensors, (Node("max_pool_2d", ("a",), ("b",), attrs), Node("abs", ("b",), ("c",))), ("a",), ("c",))
+inputs = [np.random.default_rng(0).integers(-128, 128, (1, 6, 6, 8), np.int8)]
+for options in (CompileOptions(), CompileOptions(without_passes=("pools",))):
+    made = compile_graph(graph, oracle.TARGET, options)
+    (simulated,), (reference,) = oracle.simulated_outputs(made, inputs), oracle.reference_outputs(graph, inputs)
+    assert simulated.tobytes() == reference.tobytes()
+    (row,) = (each for each in explained(graph, oracle.TARGET, options) if each.row.name == "pools")
+    print(row, *(call.kernel for call in made.schedule.calls if not call.is_transfer))
+"""
+
+
+def test_a_pass_takes_one_file_and_one_row(tmp_path: Path) -> None:
+    folder = copied_sources(tmp_path / "copy", with_library=True)
+    assert set(edited_by(PAGES / "add-a-pass.md", folder)) == {
+        "src/openneutron/compiler/rewrite/pools.py",
+        "src/openneutron/compiler/rewrite/passes.py",
+    }
+    assert _python(folder, "-c", _POOL) == "made c lookup_s8\nthe pass is switched off max_pool_2d_s8 lookup_s8\n"
+
+
 def test_a_chip_takes_one_file(tmp_path: Path) -> None:
     """The page's first and last steps: a copy of another chip's file with another name and another title."""
     folder = copied_sources(tmp_path / "copy")

@@ -23,9 +23,9 @@ _PLACE = re.compile(
 )
 
 
-def copied_sources(folder: Path) -> Path:
-    """Return a folder with the package and the runtime, without the compiled library."""
-    unneeded = shutil.ignore_patterns("__pycache__", "*.so", "*.new")
+def copied_sources(folder: Path, with_library: bool = False) -> Path:
+    """Return a folder with the package and the runtime, without the compiled library unless it is asked for."""
+    unneeded = shutil.ignore_patterns("__pycache__", "*.new", *(() if with_library else ("*.so",)))
     for name in ("src/openneutron", "runtime"):
         shutil.copytree(ROOT / name, folder / name, ignore=unneeded)
     return folder
@@ -59,6 +59,6 @@ def _inserted(text: str, code: str, place: re.Match[str]) -> str:
     name = place["name"]
     if name is None:
         return f"{text}\n\n{code}"
-    start = text.index(f"\n{name} = ")
+    (start,) = (found.start() for found in re.finditer(rf"\n{name}(?:: [^\n]*)? = ", text))
     end = min(at for at in (text.find("\n)\n", start), text.find("\n}\n", start)) if at >= 0) + 1
     return text[:end] + code + text[end:]
