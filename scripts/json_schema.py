@@ -7,6 +7,7 @@ tests/cli/test_json.py compares the real output of each command with it.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 import types
 from collections.abc import Mapping
@@ -82,6 +83,8 @@ def schema_of(hint: Any) -> Schema:
     if dataclasses.is_dataclass(hint):
         assert isinstance(hint, type)
         return record(fields_of(hint))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return TEXT
     return dict(KINDS[hint])
 
 
@@ -98,7 +101,7 @@ PARTITION = record(
         **fields_of(Report, without=(*NOT_SHOWN, "operators", "memory", "steps")),
     },
     {
-        "calls": several(record({**fields_of(OperatorReport), "module": TEXT})),
+        "calls": several(record({**fields_of(OperatorReport), "idle": TEXT, "module": TEXT})),
         "memory": several(record(fields_of(MemoryItem))),
         "steps": several(record(fields_of(StepReport))),
     },

@@ -103,7 +103,7 @@ def test_computing_rows_twice_is_a_cause() -> None:
     (call,) = compile_graph(Chain("one", (1, 32, 32, 8)).conv(8, 3).graph(), TARGET).schedule.calls
     cost = call_cost(call, TARGET)
     twice = losses(call, replace(cost, compute_cycles=2 * cost.compute_cycles), TARGET)
-    assert [(round(loss.share, 2), loss.cause) for loss in twice if loss.share < 0.7] == [
+    assert [(round(loss.share, 2), loss.text) for loss in twice if loss.share < 0.7] == [
         (0.5, "some of it is computed more than once"),
         (0.53, "multipliers wait for their operands"),
     ]

@@ -14,6 +14,7 @@ from openneutron import CompileOptions, litert
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.api.reporting import points_of
 from openneutron.compiler.cost.host import HostKind, HostOperator
+from openneutron.compiler.cost.losses import Cause, Loss
 from openneutron.errors import BudgetError
 from openneutron.features.report import Summary
 from openneutron.features.report.advice import Advice, BudgetPoint, Compiled, Cost, advice, advice_text, quick_advice
@@ -133,7 +134,8 @@ def test_findings_of_cifarnet_in_stripes(data: ReportData) -> None:
     more = sum(layer.dispatch_cycles * (layer.stripes - 1) // layer.stripes for layer in striped)
     share = f"{100 * more / data.figures.modelled_cycles:.0f}% of the latency."
     assert said(data)["Stripes"].startswith("2 layers in 6 stripes ") and said(data)["Stripes"].endswith(share)
-    layers = tuple(dataclasses.replace(layer, idle="a reason; another", utilisation=0.1) for layer in data.layers)
+    losses = (Loss(Cause.STALLS, 0.1, "a reason"), Loss(Cause.DISPATCH, 0.2, "another"))
+    layers = tuple(dataclasses.replace(layer, losses=losses, utilisation=0.1) for layer in data.layers)
     text = said(dataclasses.replace(data, layers=layers))["A reason"]
     assert text.endswith(" of the latency and use less than half of the multipliers.")
 

@@ -50,7 +50,19 @@ def test_data_is_json_and_details_are_optional() -> None:
     assert "calls" not in made.to_dict()["partitions"][0]
     first = json.loads(json.dumps(made.to_dict(details=True)))["partitions"][0]
     assert len(first["calls"]) == first["kernel_calls"] == 2
-    call = {"name", "kernel", "output", "macs", "cycles", "utilisation", "parallel", "bottleneck", "idle", "stripes"}
+    call = {
+        "name",
+        "kernel",
+        "output",
+        "macs",
+        "cycles",
+        "utilisation",
+        "parallel",
+        "bottleneck",
+        "idle",
+        "losses",
+        "stripes",
+    }
     moved = {"reads", "writes", "read_bytes", "written_bytes", "weights_bytes"}
     assert call | moved | {"module"} == first["calls"][0].keys()
     assert {"name", "size_bytes", "offset", "first", "last", "rows_held", "rows"} == first["memory"][0].keys()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from openneutron.compiler.cost.cycles import Cost, call_cost, depthwise_macs, groups_of, passes, product_of
 from openneutron.compiler.select.calls import KernelCall
@@ -18,12 +19,25 @@ WORTH_SAYING = 0.8
 """The share above which what is left after a loss keeps the loss out of the report."""
 
 
+class Cause(StrEnum):
+    """A cause of idle multipliers."""
+
+    DISPATCH = "dispatch"
+    REPETITION = "repetition"
+    STALLS = "stalls"
+    WIDE_ACTIVATIONS = "wide activations"
+    DEPTHWISE = "depthwise"
+    FEW_INPUTS = "few inputs"
+    FEW_OUTPUTS = "few outputs"
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The share of the multipliers that is left after a cause of idling, and the cause in words."""
+    """The share of the multipliers that is left after a cause of idling, and the cause in words with its numbers."""
 
+    cause: Cause
     share: float
-    cause: str
+    text: str
 
 
 def bottleneck(cost: Cost) -> str:
@@ -33,12 +47,12 @@ def bottleneck(cost: Cost) -> str:
     return MEMORY if cost.parallel == "bytes" else COMPUTE
 
 
-def idle_reason(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> str:
+def notable_losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> tuple[Loss, ...]:
     """Return the reasons why less than half of the multipliers work while the call runs, the largest loss first; empty where more do."""
     if not cost.macs or cost.macs >= LITTLE * cost.cycles * target.macs_per_cycle:
-        return ""
-    found = sorted(losses(call, cost, target, stripes), key=lambda loss: (loss.share, loss.cause))
-    return "; ".join(loss.cause for loss in found if loss.share <= WORTH_SAYING)
+        return ()
+    found = sorted(losses(call, cost, target, stripes), key=lambda loss: (loss.share, loss.text))
+    return tuple(loss for loss in found if loss.share <= WORTH_SAYING)
 
 
 def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> list[Loss]:
@@ -55,21 +69,21 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
     one_column = call.views["output"].extents[2] == 1
     again = "its stripes leave pipelines without rows" if one_column else "some of it is computed more than once"
     found = [
-        Loss(cost.compute_cycles / cost.cycles, f"{subject} takes {longer}"),
-        Loss(alone.compute_cycles / cost.compute_cycles, again),
-        Loss(1 - alone.stall_cycles / alone.compute_cycles, "multipliers wait for their operands"),
-        Loss(1 / count, f"activations of 16 bits take {count} cycles"),
+        Loss(Cause.DISPATCH, cost.compute_cycles / cost.cycles, f"{subject} takes {longer}"),
+        Loss(Cause.REPETITION, alone.compute_cycles / cost.compute_cycles, again),
+        Loss(Cause.STALLS, 1 - alone.stall_cycles / alone.compute_cycles, "multipliers wait for their operands"),
+        Loss(Cause.WIDE_ACTIVATIONS, 1 / count, f"activations of 16 bits take {count} cycles"),
     ]
     if not cost.inputs:
         used = depthwise_macs(target)
         few = f"a depthwise convolution uses {used} multiplier{'s' * (used > 1)} of {target.macs} in each pipeline"
         taps = product_of(call, call.traits.cost.taps)
         share = taps / (groups_of(taps, used) * target.macs)
-        return [*found, Loss(share, few), _unfilled(cost.outputs, target.all_pipelines, "channels", "pipelines")]
+        return [*found, Loss(Cause.DEPTHWISE, share, few), _few_outputs(cost, target, "channels")]
     return [
         *found,
-        _unfilled(cost.inputs, target.macs, _inputs(call), "multipliers"),
-        _unfilled(cost.outputs, target.all_pipelines, cost.parallel, "pipelines"),
+        _unfilled(Cause.FEW_INPUTS, cost.inputs, target.macs, _inputs(call), "multipliers"),
+        _few_outputs(cost, target, cost.parallel),
     ]
 
 
@@ -82,7 +96,11 @@ def _inputs(call: KernelCall) -> str:
     return f"inputs ({view.extents[3] // channels} columns of {channels} channels)"
 
 
-def _unfilled(count: int, lanes: int, what: str, of: str) -> Loss:
+def _few_outputs(cost: Cost, target: Target, what: str) -> Loss:
+    return _unfilled(Cause.FEW_OUTPUTS, cost.outputs, target.all_pipelines, what, "pipelines")
+
+
+def _unfilled(cause: Cause, count: int, lanes: int, what: str, of: str) -> Loss:
     share = count / (-(-count // lanes) * lanes)
     name = what if count != 1 else what.removesuffix("s")
-    return Loss(share, f"{count} {name} fill{'s' if count == 1 else ''} {share:.0%} of the {of}")
+    return Loss(cause, share, f"{count} {name} fill{'s' if count == 1 else ''} {share:.0%} of the {of}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.cost.losses import bottleneck, idle_reason
+from openneutron.compiler.cost.losses import Loss, bottleneck, notable_losses
 from openneutron.compiler.emit.course import StepReport, least_traffic_bytes, rows_held, steps_of, traffic
 from openneutron.compiler.emit.emit import border
 from openneutron.compiler.emit.packing import Packed
@@ -34,7 +34,7 @@ from openneutron.targets import Target
 class OperatorReport:
     """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
 
-    ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: dispatch, memory or
+    ``utilisation``: the share of the multipliers at work; ``losses``: why it is below a half. ``bottleneck``: dispatch, memory or
     compute, whichever takes most. ``parallel``: the dimension that is divided among the pipelines. The fields behind ``stripes`` are those of
     ``course.Traffic``.
     """
@@ -47,13 +47,18 @@ class OperatorReport:
     utilisation: float
     parallel: str
     bottleneck: str
-    idle: str
+    losses: tuple[Loss, ...]
     stripes: int
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     read_bytes: int = 0
     written_bytes: int = 0
     weights_bytes: int = 0
+
+    @property
+    def idle(self) -> str:
+        """Return the reasons of ``losses`` in words."""
+        return "; ".join(loss.text for loss in self.losses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +223,7 @@ def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target
     cost = replace(cost, issue_cycles=issue, compute_cycles=cycles - issue)
     utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
     work = call.views["output"].extents, cost.macs, cost.cycles, utilisation, cost.parallel
-    reasons = bottleneck(cost), idle_reason(call, cost, target, stripes)
+    reasons = bottleneck(cost), notable_losses(call, cost, target, stripes)
     moved = traffic(call, storages)
     sizes = moved.read_bytes, moved.written_bytes, moved.weights_bytes
     return OperatorReport(call.name, call.kernel, *work, *reasons, stripes, moved.reads, moved.writes, *sizes)

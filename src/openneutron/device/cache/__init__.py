@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -121,7 +122,7 @@ def record(kind: type[Record], facts: Any) -> Record:
     wanted = _types(key)
     if not isinstance(facts, dict) or not facts.keys() <= wanted.keys():
         raise TypeError(f"{kind.__name__}: it has other fields")
-    return kind(**{name: _value(wanted[name], value) for name, value in facts.items()})
+    return kind(**{name: value_of(wanted[name], value) for name, value in facts.items()})
 
 
 @cache
@@ -130,23 +131,26 @@ def _types(kind: Any) -> dict[str, Any]:
     return {item.name: hints[item.name] for item in fields(kind)}
 
 
-def _value(wanted: Any, value: Any) -> Any:
+def value_of(wanted: Any, value: Any) -> Any:
+    """Return the value of a type from JSON. Raises TypeError or ValueError for a value of another type."""
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:
             return None
-        return _value(next(kind for kind in arguments if kind is not type(None)), value)
+        return value_of(next(kind for kind in arguments if kind is not type(None)), value)
     if origin is tuple:
         if not isinstance(value, list) or (arguments[-1] is not ... and len(value) != len(arguments)):
             raise TypeError(f"{value!r:.40} is no {wanted}")
         kinds = [arguments[0]] * len(value) if arguments[-1] is ... else arguments
-        return tuple(_value(kind, item) for kind, item in zip(kinds, value, strict=True))
+        return tuple(value_of(kind, item) for kind, item in zip(kinds, value, strict=True))
     if origin is Mapping:
         if not isinstance(value, dict):
             raise TypeError(f"{value!r:.40} is no {wanted}")
-        return {key: _value(arguments[1], item) for key, item in value.items()}
+        return {key: value_of(arguments[1], item) for key, item in value.items()}
     if is_dataclass(wanted) and isinstance(wanted, type):
         return record(wanted, value)
+    if isinstance(wanted, type) and issubclass(wanted, Enum):
+        return wanted(value)
     accepted = (float, int) if wanted is float else (wanted,)
     if type(value) not in accepted:
         raise TypeError(f"{value!r:.40} is no {wanted}")

@@ -354,7 +354,12 @@ def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> 
         "faults": list(part.report.faults),
     }
     if details:
-        calls = [{**call, "module": part.module(call["name"])} for call in operators]
+        texts = [call.idle for call in part.report.operators]
+        modules = [part.module(call["name"]) for call in operators]
+        calls = [
+            {**call, "idle": idle, "module": module}
+            for call, idle, module in zip(operators, texts, modules, strict=True)
+        ]
         result |= {"calls": calls, "memory": memory, "steps": steps}
     return result
 

@@ -396,8 +396,8 @@ def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
     """Return the reasons why multipliers idle, each with its operators."""
     reasons: dict[str, Counter[str]] = {}
     for item in part.report.operators:
-        for reason in filter(None, item.idle.split("; ")):
-            reasons.setdefault(reason, Counter())[short_name(part.title(item.name))] += 1
+        for loss in item.losses:
+            reasons.setdefault(loss.text, Counter())[short_name(part.title(item.name))] += 1
     if not reasons:
         return []
     lines: list[RenderableType] = [Text("Less than half of the multipliers at work", "bold")]

@@ -160,6 +160,7 @@ def _layers(number: int, part: PartitionSummary, target: Target) -> Iterable[Lay
             parallel=call.parallel,
             bottleneck=call.bottleneck,
             idle=call.idle,
+            losses=call.losses,
             read_bytes=call.read_bytes,
             written_bytes=call.written_bytes,
             weights_bytes=call.weights_bytes,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
 
+from openneutron.compiler.cost.losses import Loss
+from openneutron.device.cache import record, value_of
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.advice import Advice, BudgetPoint
 
@@ -124,6 +124,7 @@ class Layer:
     read_bytes: int
     written_bytes: int
     weights_bytes: int
+    losses: tuple[Loss, ...] = ()
 
 
 def unit_name(partition: int) -> str:
@@ -294,50 +295,11 @@ def from_dict(values: Any, subject: str) -> ReportData:
 
     items = {each.key: each.item for each in SECTIONS if each.item is not None}
     try:
-        sections = {key: _value(tuple[item, ...], values.get(key, [])) for key, item in items.items()}  # type: ignore[valid-type]
+        sections = {key: value_of(tuple[item, ...], values.get(key, [])) for key, item in items.items()}  # type: ignore[valid-type]
         core = {name: value for name, value in values.items() if name not in items}
-        return replace(_read(ReportData, core), sections=sections)
+        return replace(record(ReportData, core), sections=sections)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidModelError(f"'{subject}': its report data is damaged. Compile the model again.") from error
-
-
-Kind = TypeVar("Kind")
-
-
-def _read(kind: type[Kind], values: Any) -> Kind:
-    if not isinstance(values, dict):
-        raise TypeError(kind.__name__)
-    hints: dict[str, Any] = _hints(kind)  # type: ignore[arg-type]  # a class is hashable
-    unknown = set(values) - set(hints)
-    if unknown:
-        raise KeyError(str(unknown))
-    return kind(**{name: _value(hints[name], value) for name, value in values.items()})
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    known = get_type_hints(kind)
-    assert is_dataclass(kind)
-    return {item.name: known[item.name] for item in fields(kind)}
-
-
-def _value(kind: Any, value: Any) -> Any:
-    if get_origin(kind) is UnionType:
-        if value is None:
-            return None
-        (kind,) = (each for each in get_args(kind) if each is not NoneType)
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            raise TypeError(value)
-        return tuple(_value(get_args(kind)[0], item) for item in value)
-    if is_dataclass(kind):
-        assert isinstance(kind, type)
-        return _read(kind, value)
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise TypeError(value)
-    return value
 
 
 MARK = b"openneutron facts"

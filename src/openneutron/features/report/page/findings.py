@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from html import escape
 
+from openneutron.compiler.cost.losses import DISPATCH, Cause
 from openneutron.features.report.page.data import Layer, ReportData, Row
 from openneutron.features.report.table import short_name
 from openneutron.features.report.units import duration_text, plural
@@ -60,14 +61,14 @@ def _names(layers: list[Layer]) -> str:
 
 
 def _idle(data: ReportData) -> Iterator[Finding]:
-    groups: dict[str, list[Layer]] = defaultdict(list)
+    groups: dict[tuple[Cause, str], list[Layer]] = defaultdict(list)
     for layer in data.layers:
-        for reason in filter(None, layer.idle.split("; ")[:1]):
-            groups[reason].append(layer)
-    for reason, layers in groups.items():
+        for loss in layer.losses[:1]:
+            groups[loss.cause, loss.text].append(layer)
+    for (cause, reason), layers in groups.items():
         lost = int(sum(layer.compute_cycles * (1 - layer.utilisation) for layer in layers))
         taken = sum(layer.cycles for layer in layers)
-        if "dispatch" in reason or not _is_worth(data, lost):
+        if cause is Cause.DISPATCH or not _is_worth(data, lost):
             continue
         yield (
             lost,
@@ -78,7 +79,7 @@ def _idle(data: ReportData) -> Iterator[Finding]:
 
 
 def _dispatch(data: ReportData) -> Iterator[Finding]:
-    small = [layer for layer in data.layers if layer.stripes == 1 and layer.bottleneck == "dispatch"]
+    small = [layer for layer in data.layers if layer.stripes == 1 and layer.bottleneck == DISPATCH]
     taken = sum(layer.dispatch_cycles for layer in small)
     if _is_worth(data, taken):
         yield (
