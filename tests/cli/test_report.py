@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.features.report.page.draw import converter
+from openneutron.features.report.page.document import converter
 from openneutron.features.report.page.page import data_of
 from tests.cli.conftest import Command
 

@@ -18,7 +18,7 @@ import pytest
 import openneutron
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.errors import InvalidOptionError
-from openneutron.features.evaluation import cluster
+from openneutron.features.evaluation import processes
 from tests.evaluation.conftest import SAMPLES
 
 if find_spec("distributed") is None:
@@ -89,7 +89,7 @@ def test_a_worker_that_is_killed_loses_nothing(
 def test_a_scheduler_that_does_not_answer_is_an_error(
     program: CompiledLiteRTModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "CONNECTING_SECONDS", 0.5)
+    monkeypatch.setattr(processes, "CONNECTING_SECONDS", 0.5)
     with pytest.raises(InvalidOptionError) as caught:
         openneutron.evaluate(program, folder / "labelled.npz", scheduler="tcp://127.0.0.1:1")
     assert str(caught.value) == (

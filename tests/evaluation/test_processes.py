@@ -16,11 +16,10 @@ from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.device.cache import LIBRARIES, code
 from openneutron.errors import InvalidOptionError
 from openneutron.features.evaluation import Evaluation, processes
-from openneutron.features.evaluation.job import Job, evaluated
+from openneutron.features.evaluation.job import NPU, TFLITE, Job, Side, evaluated
 from openneutron.features.evaluation.processes import _Pool
 from openneutron.features.evaluation.records import Failure, Record
 from openneutron.features.evaluation.samples import DataSet, shards
-from openneutron.features.evaluation.sides import NPU, TFLITE, Side
 from tests.evaluation.conftest import SAMPLES
 
 

@@ -20,9 +20,9 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidModelError
 from openneutron.features.export import export_bundle
-from openneutron.features.export.deployment import Place, Where
+from openneutron.features.export.c_text import Place, Where
 from openneutron.features.export.read import read_pte
-from openneutron.features.profile.device_csv import read_device_csv
+from openneutron.features.profile.profile import read_device_csv
 from openneutron.ir import Node
 from openneutron.isa.payload import Format, Payload
 from scripts.published_networks import cifarnet

@@ -11,7 +11,7 @@ import pytest
 from openneutron.cli import main
 from openneutron.compiler import compile_graph
 from openneutron.features.export import export_bundle
-from openneutron.features.export.deployment import Quantization
+from openneutron.features.export.c_text import Quantization
 from openneutron.ir import Graph, Node, constant
 from tests.export.bundles import SANITIZERS, built, host_program, piped, run
 from tests.support import oracle

@@ -16,8 +16,8 @@ from openneutron.api.pytorch import CompiledModel, compile_module
 from openneutron.errors import OpenNeutronError
 from openneutron.features.accuracy import session
 from openneutron.features.accuracy.analysis import analysed
+from openneutron.features.accuracy.npu_tensors import Layer, Twins, layers_of
 from openneutron.features.accuracy.report import AccuracyReport
-from openneutron.features.accuracy.twins import Layer, Twins, layers_of
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, Request
 
 CHANNEL = 3

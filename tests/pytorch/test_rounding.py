@@ -13,7 +13,7 @@ from torch import nn
 from openneutron import QuantizationOptions
 from openneutron.api.pytorch import compile_module
 from openneutron.features.accuracy import session
-from openneutron.features.accuracy.twins import Twins, tensor_of
+from openneutron.features.accuracy.npu_tensors import Twins, tensor_of
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions
 from openneutron.pytorch.quantizer.improvements import DAMPING, nearest
 

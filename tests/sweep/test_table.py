@@ -11,7 +11,7 @@ import pytest
 
 from openneutron.errors import InvalidOptionError
 from openneutron.features.sweep import Row, opened
-from openneutron.features.sweep.table import RUNNING, is_running, me
+from openneutron.features.sweep.run import RUNNING, is_running, me
 
 IDENTITY = {"model": "net", "hash of the model": "12ab"}
 

@@ -21,14 +21,13 @@ from openneutron.device.data import ModelInput, Sample, Source
 from openneutron.device.data import source as source_of
 from openneutron.device.data.python_function import parsed
 from openneutron.errors import InvalidOptionError
-from openneutron.features.evaluation import cluster, processes
-from openneutron.features.evaluation.job import Job
+from openneutron.features.evaluation import processes
+from openneutron.features.evaluation.job import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Job, Side
 from openneutron.features.evaluation.metrics import metric as metric_of
 from openneutron.features.evaluation.metrics import usual
 from openneutron.features.evaluation.records import Failure, Record
 from openneutron.features.evaluation.results import Evaluation, pair_results, side_results, worst_classes
 from openneutron.features.evaluation.samples import DataSet, Shard, absolute, shards
-from openneutron.features.evaluation.sides import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Side
 from openneutron.ir import Graph
 from openneutron.litert.write import pack
 from openneutron.options import Progress, silent
@@ -230,7 +229,7 @@ def _records(
     """Return the facts of all samples in their order, or of those that were finished before an interrupt. Raises
     InvalidOptionError for the first sample found that can't be evaluated."""
     if scheduler is not None:
-        found = cluster.answers(_for_another_folder(job).to_bytes(), parts, scheduler)
+        found = processes.answers_of_cluster(_for_another_folder(job).to_bytes(), parts, scheduler)
     else:
         found = processes.answers(job.to_bytes(), parts, workers)
     answers: list[tuple[Record, ...]] = [()] * len(parts)

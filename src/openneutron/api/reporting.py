@@ -20,7 +20,7 @@ from openneutron.features.report.advice import BudgetPoint, advice, quick_advice
 from openneutron.features.report.page.collect import report_data
 from openneutron.features.report.page.compare import Comparison, comparison_page
 from openneutron.features.report.page.data import LayerAccuracy, Measured, ReportData, facts_of, with_facts
-from openneutron.features.report.page.draw import converter
+from openneutron.features.report.page.document import converter
 from openneutron.features.report.page.page import data_of as data_of_page
 from openneutron.features.report.page.page import page
 

@@ -72,7 +72,7 @@ def check_plot(path: Path | None) -> None:
     """Raise InvalidOptionError early for a picture that can't be written, MissingToolError where none can be drawn."""
     if path is not None:
         from openneutron.device import files
-        from openneutron.features.report.page.draw import check_format
+        from openneutron.features.report.page.document import check_format
 
         check_format(path, "--plot")
         files.check(path)

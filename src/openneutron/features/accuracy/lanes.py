@@ -17,8 +17,15 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from openneutron.features.accuracy.npu_tensors import Observed
-from openneutron.features.accuracy.twins import Layer, Twins, is_activation, layers_of, origin_of, tensor_of
+from openneutron.features.accuracy.npu_tensors import (
+    Layer,
+    Observed,
+    Twins,
+    is_activation,
+    layers_of,
+    origin_of,
+    tensor_of,
+)
 from openneutron.pytorch.graph.program import is_dequantize
 from openneutron.pytorch.source.exporting import ModelInputs
 

@@ -12,8 +12,8 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from openneutron.device.timings import step
+from openneutron.features.accuracy.analysis import difference, power, usable
 from openneutron.features.accuracy.report import decibels
-from openneutron.features.accuracy.statistics import difference, power, usable
 from openneutron.features.report.outputs import CHANNELS, OutputAccuracy, PartAccuracy
 from openneutron.pytorch.graph.joins import Join, Moved, Piece, Tree, exchanged, move_of, pieces_of, shape_of, tree_of
 from openneutron.pytorch.graph.program import depends_on_data, model_name

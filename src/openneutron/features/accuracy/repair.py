@@ -23,12 +23,11 @@ from openneutron import targets
 from openneutron.device import files
 from openneutron.device.timings import advance, remark, step
 from openneutron.features.accuracy import session
-from openneutron.features.accuracy.analysis import RESULT_SAMPLES, Analysis, noise_of
+from openneutron.features.accuracy.analysis import RESULT_SAMPLES, Analysis, noise_of, power, usable
 from openneutron.features.accuracy.lanes import Lanes, State, computed_all, constants_of, results, state_after
+from openneutron.features.accuracy.npu_tensors import Layer, Twins, tensor_of
 from openneutron.features.accuracy.report import Chosen, Cost, RepairReport, decibels
 from openneutron.features.accuracy.session import Session
-from openneutron.features.accuracy.statistics import power, usable
-from openneutron.features.accuracy.twins import Layer, Twins, tensor_of
 from openneutron.options import INT16, OBSERVERS, QuantizationOptions
 from openneutron.pytorch.graph.program import module_path
 from openneutron.pytorch.source.exporting import ModelInputs

@@ -20,9 +20,8 @@ from openneutron.device.timings import step
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.accuracy.analysis import analysed
 from openneutron.features.accuracy.lanes import Lanes
-from openneutron.features.accuracy.npu_tensors import observed
+from openneutron.features.accuracy.npu_tensors import Twins, is_quantized, observed, of_quantized, twins
 from openneutron.features.accuracy.report import AccuracyReport, Cost, RepairReport
-from openneutron.features.accuracy.twins import Twins, is_quantized, of_quantized, twins
 from openneutron.features.evaluation.metrics import Metric
 from openneutron.options import DataOptions, QuantizationOptions, Request, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec

@@ -14,7 +14,7 @@ from openneutron.cli.compile import ON_EXAMPLES, compiled_with_model
 from openneutron.cli.model_source import ModelFile, is_litert
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.errors import InvalidOptionError
-from openneutron.features.evaluation import cluster
+from openneutron.features.evaluation import processes
 from openneutron.features.evaluation.metrics import check
 from openneutron.features.evaluation.results import evaluation_table
 from openneutron.features.evaluation.samples import DataSet
@@ -73,7 +73,7 @@ def evaluate_model(
         )
     check(metric)
     if scheduler is not None:
-        cluster.required()
+        processes.dask_required()
     with output.Steps(quiet) as steps:
         program: CompiledModel | CompiledLiteRTModel | LoadedFile
         if isinstance(asked.source, ModelFile) and asked.source.is_compiled:

@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from openneutron.features.evaluation.job import TITLES
 from openneutron.features.evaluation.records import Record
-from openneutron.features.evaluation.sides import TITLES
 from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import duration_text, plural
 

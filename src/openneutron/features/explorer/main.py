@@ -28,8 +28,7 @@ from model_explorer.graph_builder import (
 from model_explorer.node_data_builder import GradientItem, GraphNodeData, NodeDataResult
 
 from openneutron.errors import OpenNeutronError
-from openneutron.features.explorer.nodes import GRAPH, Node, nodes_of
-from openneutron.features.explorer.overlays import OVERLAYS, values_of
+from openneutron.features.explorer.nodes import GRAPH, OVERLAYS, Node, nodes_of, values_of
 from openneutron.features.report.page.data import ON_CPU
 from openneutron.isa.rows import KERNEL_BY_NAME
 

@@ -21,7 +21,7 @@ from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.runtime_sources import runtime_folder, sources_of
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.export import c_text, readme
-from openneutron.features.export.deployment import Deployment
+from openneutron.features.export.c_text import Deployment
 from openneutron.features.export.read import Golden, GoldenSample, read_pte, read_sample, read_tflite
 from openneutron.features.export.read import golden as golden_of
 from openneutron.features.export.readme import PORTS, Port

@@ -19,8 +19,7 @@ from openneutron.device.data import ModelInput
 from openneutron.device.pte import DelegateCall, Jump, KernelCall, Method, TensorValue, methods
 from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError, InvalidModelError, InvalidOptionError, InvalidProgramError
-from openneutron.features.export.c_text import plain_name
-from openneutron.features.export.deployment import (
+from openneutron.features.export.c_text import (
     ITEM_BYTES,
     STORED_RANGES,
     Call,
@@ -29,6 +28,7 @@ from openneutron.features.export.deployment import (
     Place,
     Quantization,
     Where,
+    plain_name,
 )
 from openneutron.ir import Tensor
 from openneutron.isa import decode, payload

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openneutron.features.export.c_text import aligned_sizes, plain_name
-from openneutron.features.export.deployment import Deployment, IoTensor
+from openneutron.features.export.c_text import Deployment, IoTensor, aligned_sizes, plain_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.mixed import FileSimulator, Times
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidProgramError
-from openneutron.features.profile.device_csv import read_device_csv
 from openneutron.features.profile.events import read_etdump
 from openneutron.features.profile.profile import (
     HOST,
@@ -37,6 +36,7 @@ from openneutron.features.profile.profile import (
     measured,
     modelled,
     profile_table,
+    read_device_csv,
     summed,
 )
 from openneutron.features.profile.timeline import chrome_trace

@@ -129,8 +129,7 @@ def report_model(
         data = with_accuracy(data, ratios) if ratios else data
         shown = compared(data, *others) if others else data
     if node_data is not None:
-        from openneutron.features.explorer.nodes import nodes_of_report
-        from openneutron.features.explorer.overlays import node_data_files
+        from openneutron.features.explorer.nodes import node_data_files, nodes_of_report
 
         files.write(node_data_files(node_data, nodes_of_report(data)), node_data)
     if path is not None:
@@ -197,6 +196,6 @@ def show_pareto(
 
 def _picture(title: str, points: Sequence[BudgetPoint], suffix: str) -> bytes:
     from openneutron.features.report.page.charts import pareto_spec
-    from openneutron.features.report.page.draw import picture
+    from openneutron.features.report.page.document import picture
 
     return picture([(title, pareto_spec(points))], suffix)

@@ -2,7 +2,6 @@
 """One model compiled with every combination of options, in a table that survives interrupts."""
 
 from openneutron.features.sweep.grid import Point, grid
-from openneutron.features.sweep.run import Compiling, run
-from openneutron.features.sweep.table import Row, Table, opened
+from openneutron.features.sweep.run import Compiling, Row, Table, opened, run
 
 __all__ = ["Compiling", "Point", "Row", "Table", "grid", "opened", "run"]

@@ -91,7 +91,7 @@ def sweep(
 
 
 def _picture(title: str, points: Sequence[Facts], suffix: str) -> bytes:
-    from openneutron.features.report.page.draw import picture
+    from openneutron.features.report.page.document import picture
     from openneutron.features.sweep.shown import sweep_spec
 
     return picture([(title, sweep_spec(points))], suffix)

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The points of a sweep, one after the other: each is compiled once, by this process or by another one with the same table."""
+"""The points of a sweep: compiled one after the other, in a table of results that lasts."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import json
+import os
+import platform
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+from openneutron.device import files
 from openneutron.device.timings import remark_on
 from openneutron.errors import BudgetError, InvalidOptionError
 from openneutron.features.sweep.grid import Point
-from openneutron.features.sweep.table import FAILED, FINISHED, INFEASIBLE, Row, Table
 from openneutron.options import CompileOptions, Progress, QuantizationOptions
 
 STEP = "Sweeping"
@@ -91,3 +97,151 @@ def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, P
     except BudgetError as error:
         return Row(INFEASIBLE, {"least_sram_bytes": error.least_bytes, "error": str(error)}), None
     return Row(FINISHED, work.figures(made, point.quantization)), made
+
+
+APPLICATION_ID = 0x4F4E5357
+VERSION = 3
+WAITING_SECONDS = 60
+"""The time that another process may keep the file locked; each keeps it for milliseconds."""
+
+RUNNING, FINISHED, INFEASIBLE, FAILED = "running", "done", "infeasible", "failed"
+
+SCHEMA = """
+CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE points (point TEXT PRIMARY KEY, state TEXT NOT NULL, owner TEXT NOT NULL, result TEXT NOT NULL);
+CREATE TABLE evaluations (name TEXT PRIMARY KEY, result TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A point of the table: its state and its figures."""
+
+    state: str
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An open table."""
+
+    path: Path
+    connection: sqlite3.Connection
+
+    def rows(self) -> dict[str, Row]:
+        """Return the rows by the keys of their points."""
+        found = self.connection.execute("SELECT point, state, result FROM points").fetchall()
+        return {point: Row(state, json.loads(result)) for point, state, result in found}
+
+    def claim(self, point: str) -> bool:
+        """Take a point for this process; return False where it is finished, or another process computes it."""
+        with self._change():
+            found = self.connection.execute("SELECT state, owner FROM points WHERE point = ?", (point,)).fetchone()
+            if found is not None and (found[0] != RUNNING or is_running(found[1])):
+                return False
+            self.connection.execute("REPLACE INTO points VALUES (?, ?, ?, '{}')", (point, RUNNING, me()))
+        return True
+
+    def finish(self, point: str, row: Row) -> None:
+        """Write the figures of a point."""
+        with self._change():
+            values = (point, row.state, me(), json.dumps(row.result))
+            self.connection.execute("REPLACE INTO points VALUES (?, ?, ?, ?)", values)
+
+    def release(self, point: str) -> None:
+        """Give a point back that this process has taken and not finished."""
+        with self._change():
+            self.connection.execute(
+                "DELETE FROM points WHERE point = ? AND state = ? AND owner = ?", (point, RUNNING, me())
+            )
+
+    def evaluation(self, name: str) -> Any:
+        """Return the evaluation of this name; None where the table does not have it."""
+        found = self.connection.execute("SELECT result FROM evaluations WHERE name = ?", (name,)).fetchone()
+        return None if found is None else json.loads(found[0])
+
+    def keep_evaluation(self, name: str, result: Any) -> None:
+        """Write an evaluation."""
+        with self._change():
+            self.connection.execute("REPLACE INTO evaluations VALUES (?, ?)", (name, json.dumps(result)))
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+
+
+@contextmanager
+def opened(path: Path, identity: Mapping[str, str]) -> Iterator[Table]:
+    """Open a table, which is made where it is absent.
+
+    Raises InvalidOptionError where the file is no table of a sweep, is that of another sweep, or can't be written.
+    """
+    files.check(path)
+    # SQLite has Unicode alone; a file's name may be no text.
+    identity = {name: value.encode(errors="replace").decode() for name, value in identity.items()}
+    try:
+        with closing(sqlite3.connect(path, timeout=WAITING_SECONDS, isolation_level=None)) as connection:
+            table = Table(path, connection)
+            _prepare(table, identity)
+            yield table
+    except sqlite3.DatabaseError as error:
+        raise InvalidOptionError(
+            f"table: '{path}' can't be used: {error}. Choose another file with --table."
+        ) from error
+
+
+def _prepare(table: Table, identity: Mapping[str, str]) -> None:
+    connection = table.connection
+    with table._change():
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if not tables:
+            for statement in filter(None, map(str.strip, SCHEMA.split(";"))):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.executemany("INSERT INTO identity VALUES (?, ?)", list(identity.items()))
+            return
+    if (application, version) != (APPLICATION_ID, VERSION):
+        raise InvalidOptionError(
+            f"table: '{table.path}' is a SQLite file, and no table of a sweep of this version. Choose another file with --table."
+        )
+    there = dict(connection.execute("SELECT name, value FROM identity").fetchall())
+    for name, value in identity.items():
+        if there.get(name) != value:
+            raise InvalidOptionError(
+                f"table: '{table.path}' is the table of another sweep: its {name} is {_short(there.get(name))}, here it is "
+                f"{_short(value)}. Choose another file with --table."
+            )
+
+
+def _short(value: str | None) -> str:
+    return "none" if not value else f"'{value}'"
+
+
+def me() -> str:
+    """Return this process as the owner of points: computer, process id, start time."""
+    return f"{platform.node()} {os.getpid()} {_started(os.getpid())}"
+
+
+def is_running(owner: str) -> bool:
+    """Return whether an owner's process still runs; True for those of other computers, of which nothing is known."""
+    node, pid, started = owner.rsplit(" ", 2)
+    return node != platform.node() or _started(int(pid)) == started
+
+
+def _started(pid: int) -> str:
+    """Return the time at which a process was started, in ticks since the computer was; ``gone`` where there is no such
+    process (proc(5), field 22 of stat; a zombie has ended)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "gone"
+    return "gone" if fields[0] == "Z" else fields[19]

@@ -18,8 +18,7 @@ from openneutron.features.report.latency import modelled_text
 from openneutron.features.report.page import charts, findings
 from openneutron.features.report.page.charts import Chart
 from openneutron.features.report.page.data import ReportData, Row, from_dict
-from openneutron.features.report.page.document import document, figure, table, tiles
-from openneutron.features.report.page.draw import picture
+from openneutron.features.report.page.document import document, figure, picture, table, tiles
 from openneutron.features.report.page.graph import graph_table
 from openneutron.features.report.table import Table
 from openneutron.features.report.units import count_text, duration_text, plural, size_text
