@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -95,12 +95,7 @@ class AccuracyReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as data for JSON."""
         return {
-            "model": self.model,
-            "target": self.target,
-            "samples": self.samples,
-            "complete": self.complete,
-            "has_float_weights": self.has_float_weights,
-            "result_db": self.result_db,
+            **{item.name: getattr(self, item.name) for item in fields(self)},
             "metric": None if self.metric is None else self.metric.to_dict(),
             "layers": [layer.to_dict() for layer in self.layers],
         }

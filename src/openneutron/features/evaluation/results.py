@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -113,15 +113,7 @@ class Evaluation:
                 {"side": item.side, "title": TITLES[item.side], "metric": item.metric, "right": item.right}
                 for item in self.sides
             ],
-            "pairs": [
-                {
-                    "sides": list(item.sides),
-                    "agreeing": item.agreeing,
-                    "identical": item.identical,
-                    "sqnr_db": item.sqnr_db,
-                }
-                for item in self.pairs
-            ],
+            "pairs": [{**asdict(item), "sides": list(item.sides)} for item in self.pairs],
             "worst_classes": [
                 {
                     "class": item.name,

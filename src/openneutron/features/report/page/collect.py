@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
+from typing import Any
 
 from openneutron.compiler.cost.losses import MEMORY
 from openneutron.compiler.emit.report import OperatorReport
@@ -98,6 +99,12 @@ def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[
         yield LayerAccuracy(name, item.accumulated_db, item.local_db, item.saturated)
 
 
+def _shared(kind: type, source: object, without: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the fields of a class that another value has too, under the same names."""
+    names = (item.name for item in fields(kind) if item.name not in without and hasattr(source, item.name))
+    return {name: getattr(source, name) for name in names}
+
+
 def _target(target: Target) -> TargetData:
     return TargetData(
         name=target.name,
@@ -127,11 +134,7 @@ def _partition(summary: Summary, part: PartitionSummary) -> Partition:
         cycles=summary.part_cycles(part),
         copy_cycles=report.copy_cycles + implied,
         implied_copy_cycles=implied,
-        sram_bytes=report.sram_bytes,
-        arena_bytes=report.arena_bytes,
-        prefetch_bytes=report.prefetch_bytes,
-        io_bytes=report.io_bytes,
-        weights_bytes=report.weights_bytes,
+        **_shared(Partition, report, without=("cycles", "copy_cycles")),
     )
 
 
@@ -147,23 +150,11 @@ def _layers(number: int, part: PartitionSummary, target: Target) -> Iterable[Lay
             name=part.title(call.name),
             node=call.name,
             module=part.module(call.name),
-            kernel=call.kernel,
-            output=call.output,
-            macs=call.macs,
-            cycles=call.cycles,
             compute_cycles=compute,
             memory_cycles=memory,
             dispatch_cycles=dispatch,
             copy_cycles=copies[index],
-            stripes=call.stripes,
-            utilisation=call.utilisation,
-            parallel=call.parallel,
-            bottleneck=call.bottleneck,
-            idle=call.idle,
-            losses=call.losses,
-            read_bytes=call.read_bytes,
-            written_bytes=call.written_bytes,
-            weights_bytes=call.weights_bytes,
+            **_shared(Layer, call, without=("name",)),
         )
 
 
@@ -236,7 +227,5 @@ def _fallbacks(summary: Summary) -> Iterable[CpuFallback]:
             suggestion=first.suggestion,
             line=first.line,
             macs=sum(item.macs for item in row.items),
-            calls=None if cost is None else cost.calls,
-            calls_without=None if cost is None else cost.calls_without,
-            border_bytes=None if cost is None else cost.border_bytes,
+            **({} if cost is None else asdict(cost)),
         )
