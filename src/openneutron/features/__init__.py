@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user does with a model beside compiling it: one folder for each."""
+"""Features beside compiling: one folder for each, with its command."""

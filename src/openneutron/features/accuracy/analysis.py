@@ -215,7 +215,7 @@ def difference(real: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def rows(
     layers: Sequence[Layer], sums: Mapping[Any, Sums], on_npu: set[Any], signal: float
 ) -> tuple[LayerAccuracy, ...]:
-    """Return the layers, those that cost most first. ``signal`` is that of the results, over the samples of ``at_results``."""
+    """Return the layers, the most costly first. ``signal`` is the power of the results' signal, over the samples of ``at_results``."""
     whole = sum(found.at_results for found in sums.values())
     made = []
     for layer in layers:

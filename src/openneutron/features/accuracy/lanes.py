@@ -51,7 +51,7 @@ def given(module: GraphModule, call: ModelInputs) -> dict[Node, Any]:
 
 
 def calls_of(module: GraphModule) -> Iterator[Node]:
-    """Yield the calls of a module, except those that change its buffers."""
+    """Yield the calls of a module, except calls that change its buffers."""
     return (node for node in module.graph.nodes if node.op == "call_function" and node.target != COPY)
 
 
@@ -168,7 +168,7 @@ class Lanes:
 
     def alone(self, real: Mapping[str, Any], state: State) -> Iterator[tuple[Layer, torch.Tensor, torch.Tensor]]:
         """Yield each layer with two results of its float inputs, quantized: that of the layer quantized, and that of the layer in
-        float. The difference is the noise of the layer itself; one that only moves values has none. ``state`` is that of the float
+        float. The difference is the noise of the layer itself; a layer that only moves values adds no noise. ``state`` is that of the float
         module before the run."""
         by_quantize = {layer.quantize: layer for layer in self.layers}
         quantized = self.twins.quantized

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tensors of a model: as the simulated NPU computes them inside delegate calls, and those of its float twin."""
+"""The tensors of a model: the tensors that the simulated NPU computes inside delegate calls, and the tensors of the model's float twin."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class MetricMean:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyReport:
-    """The accuracy of a model by layer, those that cost most first. ``result_db`` is that of the model's results on the NPU.
+    """The accuracy of a model by layer, the most costly layer first. ``result_db`` is the ratio at the model's results on the NPU.
 
     ``metric`` is None without labels and without a metric of the user. ``complete`` is False where the comparison was interrupted.
     ``has_float_weights`` is False for a model that was quantized already: the noise is that of activations alone.
@@ -127,7 +127,7 @@ def _range(bounds: tuple[float, float]) -> str:
 
 
 def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> RenderableType:
-    """Return a row for each layer, those that cost most first."""
+    """Return a row for each layer, the most costly layer first."""
     count = f"{report.samples} sample{'' if report.samples == 1 else 's'}"
     count += "" if report.complete else " until the interrupt"
     real = "float" if report.has_float_weights else "float activations"
@@ -181,7 +181,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A measure that was chosen, and the ratios at the results before and after it. ``cost`` is that of the model with all measures
+    """A measure that was chosen, and the ratios at the results before and after it. ``cost`` is the cost of the model with all measures
     until this one; None where it costs nothing when the model runs."""
 
     measure: str
@@ -194,7 +194,7 @@ class Chosen:
 class RepairReport:
     """The measures that reach a target, or as near as possible. ``quantization`` has the entries of the quantization file.
 
-    ``before_db`` and ``after_db`` are those of the NPU. ``complete`` is False where the search was interrupted.
+    ``before_db`` and ``after_db`` are the ratios of the NPU. ``complete`` is False where the search was interrupted.
     """
 
     model: str

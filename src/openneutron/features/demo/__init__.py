@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The main job once, from training to the simulated NPU: ``openneutron demo`` prints what it returns."""
+"""Train, compile and run a small network once: ``openneutron demo`` prints the outcome."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What each side finds for the samples, their agreement, and the table of an evaluation."""
+"""The results of each side for the samples, the agreement of the sides, and the table of an evaluation."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def pair_results(
 
 
 def worst_classes(records: Sequence[Record], classes: Sequence[str]) -> tuple[ClassResult, ...]:
-    """Return the classes of which the last side finds the smallest share, those without an error left out."""
+    """Return the classes of which the last side finds the smallest share, without classes that it finds whole."""
     labels = Counter(record.label for record in records if record.label is not None)
     taken: dict[int, Counter[int]] = {label: Counter() for label in labels}
     right = {label: [0] * len(records[0].sides) for label in labels}

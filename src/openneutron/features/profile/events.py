@@ -142,7 +142,7 @@ class CpuEvents:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The events of all runs in an ETDump. ``others`` counts kernel calls without facts, and those of other delegates."""
+    """The events of all runs in an ETDump. ``others`` counts kernel calls without facts, and kernel calls of other delegates."""
 
     runs: int
     calls: tuple[CallEvent, ...]

@@ -25,7 +25,7 @@ from openneutron.targets import Target
 LAYER, MODULE, KERNEL = "layer", "module", "kernel"
 
 HOST = "host nanoseconds"
-"""The unit of times on the host; those of a device are its counter's, ``cycles`` or ``instructions``."""
+"""The unit of times on the host. Times of a device have the unit of its counter, ``cycles`` or ``instructions``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def summed(times: Iterable[tuple[int, int, int]]) -> dict[Key, Measurement]:
 
 @dataclass(frozen=True, slots=True)
 class OperatorProfile:
-    """An operator of a program. ``cycles``, ``calls``, ``bytes`` and ``time`` are those of one run.
+    """An operator of a program. ``cycles``, ``calls``, ``bytes`` and ``time`` are of one run.
 
     ``program`` is the program's title, ``operator`` the operator's index in it. ``cycles`` are modelled, without copies.
     ``time`` is the mean measured time; None where nothing was measured.

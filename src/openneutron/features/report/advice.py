@@ -42,7 +42,7 @@ class BudgetPoint:
 
 
 def worthwhile(points: Sequence[BudgetPoint]) -> tuple[BudgetPoint, ...]:
-    """Return the points that no other point is better than, by growing memory, without those that are hardly faster than the one before."""
+    """Return the points that no other point beats, by growing memory, without points that are hardly faster than the point before."""
     return tuple(thinned(front(points)))
 
 

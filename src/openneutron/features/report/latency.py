@@ -22,7 +22,7 @@ def host_operators(data: bytes) -> tuple[HostOperator, ...]:
 
 
 def host_operators_of_graph(graph: Graph, nodes: Iterable[Node]) -> tuple[HostOperator, ...]:
-    """Return those of the nodes of a ``.tflite`` that compute, with the values of their results."""
+    """Return the operators among the nodes of a ``.tflite`` that compute, with the number of values of their results."""
     return tuple(
         HostOperator(kind_of(node.op), graph[node.outputs[0]].elements if node.outputs else 0)
         for node in nodes
@@ -56,7 +56,7 @@ class Latency:
     """The modelled latency of one inference, in cycles of the NPU. It is the sum of three parts, which do not overlap.
 
     ``npu_cycles``: the NPU works or is dispatched. ``copy_cycles``: the NPU waits for copies. ``host_cycles``: the operators of
-    ``host``, those on the CPU, whose time is modelled.
+    ``host`` run on the CPU, as far as their time is modelled.
     """
 
     target: Target
@@ -66,7 +66,7 @@ class Latency:
 
     @property
     def host_cycles(self) -> int:
-        """Return the time of the operators on the CPU, as far as it is modelled."""
+        """Return the modelled time of the operators on the CPU."""
         return host_cycles(self.host, self.target)
 
     @property

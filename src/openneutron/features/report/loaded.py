@@ -121,7 +121,7 @@ class LoadedSummary:
 
     @property
     def cycles(self) -> int:
-        """Return the cycles of one inference; without those of the host for an unknown target."""
+        """Return the cycles of one inference; for an unknown target without the host's cycles."""
         return self.delegate_cycles if self.latency is None else self.latency.cycles
 
     @property

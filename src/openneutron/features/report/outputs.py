@@ -79,7 +79,7 @@ def db_text(value: float | None) -> str:
 
 
 def output_lines(outputs: Sequence[OutputAccuracy]) -> list[str]:
-    """Return a line for each result, those that are lost first; with their number where some are left out."""
+    """Return a line for each result, lost results first. The last line counts the results that are left out."""
     order = sorted(outputs, key=lambda item: (not item.lost, math.inf if item.db is None else item.db))
     shown = sorted(order[:SHOWN], key=lambda item: item.index)
     lines = []

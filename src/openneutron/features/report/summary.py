@@ -174,7 +174,7 @@ class Summary:
         return 0 if self.weights_fit else fetch_cycles(copied, self.target)
 
     def part_cycles(self, part: PartitionSummary) -> int:
-        """Return the cycles of ``part`` with its copies; those of constants block where the chip's copy engine is synchronous."""
+        """Return the cycles of ``part`` with its copies. Copies of constants block where the chip's copy engine is synchronous."""
         return part.report.cycles + self.implied_copy_cycles(part)
 
     @property
@@ -185,27 +185,27 @@ class Summary:
 
     @property
     def cycles(self) -> int:
-        """Return the cycles of one inference: those of the NPU, of copies and of the host."""
+        """Return the cycles of one inference: of the NPU, of copies and of the host."""
         return self.latency.cycles
 
     @property
     def delegate_cycles(self) -> int:
-        """Return those of ``cycles`` in which the NPU works, is dispatched or waits for copies."""
+        """Return the cycles in which the NPU works, is dispatched or waits for copies."""
         return self.latency.npu_cycles + self.latency.copy_cycles
 
     @property
     def copy_cycles(self) -> int:
-        """Return those of ``cycles`` in which the NPU waits for copies."""
+        """Return the cycles in which the NPU waits for copies."""
         return self.latency.copy_cycles
 
     @property
     def npu_cycles(self) -> int:
-        """Return those of ``cycles`` in which the NPU works or is dispatched."""
+        """Return the cycles in which the NPU works or is dispatched."""
         return self.latency.npu_cycles
 
     @property
     def host_cycles(self) -> int:
-        """Return those of ``cycles`` that operators on the CPU take, as far as their time is modelled."""
+        """Return the modelled cycles of the operators on the CPU."""
         return self.latency.host_cycles
 
     @property

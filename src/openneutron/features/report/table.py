@@ -80,7 +80,7 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Return whether the cells are numbers, as far as they are not empty."""
+        """Return whether all cells are numbers or empty."""
         return all(value is None or value == "" or isinstance(value, (int, float)) for value in self.cells)
 
 

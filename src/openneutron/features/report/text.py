@@ -264,7 +264,7 @@ def _state_text(summary: Summary) -> str:
 
 
 def _weights_text(summary: Summary) -> str:
-    """Return the place of the constants: the budget counts the memory that they are fetched to, and none otherwise."""
+    """Return the memory of the constants in words. The budget counts constants only where the program fetches them."""
     size = summary.weights_bytes
     if any(part.report.fetched_bytes for part in summary.partitions):
         return (
@@ -490,7 +490,7 @@ class MappedBuffer:
 
 
 def mapped_buffers(part: PartitionSummary) -> Iterator[MappedBuffer]:
-    """Yield the buffers of a partition: first those of tensors and tiles, then copied constants from their copy to their last use."""
+    """Yield the buffers of a partition: first tensors and tiles, then copied constants from their copy to their last use."""
     steps = part.report.steps
     for item in part.report.memory:
         live = max(item.first, 0), item.last

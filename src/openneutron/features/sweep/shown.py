@@ -96,7 +96,7 @@ def value_text(name: str, value: Any) -> str:
 
 def sweep_spec(points: Sequence[Facts]) -> Spec:
     """Return the chart of SRAM against modelled time: a line for each combination of the options other than the budget, with
-    the metric of the NPU in its name. Points without figures, and those of which most is on the CPU, are left out."""
+    the metric of the NPU in its name. Points without figures, and points of which most is on the CPU, are left out."""
     series = _series([point for point in points if point["state"] == "done"], varying(points))
     rows = [
         {"kib": round(size / 1024, 2), "ms": round(time, 4), "line": label}

@@ -360,7 +360,7 @@ def accuracy(data: ReportData) -> Chart:
 
 
 MOST_PARTITIONS = 6
-"""The partitions, those of most memory, whose memory is drawn; the table has all."""
+"""The number of partitions whose memory is drawn, the largest first; the table has all."""
 
 KINDS = (TENSOR, ROLLING, CONSTANTS)
 KIND_COLOURS = (PART_COLOURS[0], "#2a9d8f", PART_COLOURS[3])

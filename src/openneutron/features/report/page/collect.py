@@ -159,7 +159,7 @@ def _layers(number: int, part: PartitionSummary, target: Target) -> Iterable[Lay
 
 
 MOVES = "bytes"
-"""``OperatorReport.parallel`` of a kernel that moves values and multiplies none."""
+"""The value of ``OperatorReport.parallel`` for a kernel that moves values without multiplying."""
 
 
 def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:

@@ -26,7 +26,7 @@ NAMED = 3
 
 
 def findings(data: ReportData) -> tuple[Row, ...]:
-    """Return the findings, those about most time first, then those about accuracy."""
+    """Return the findings: about time first, the most time first, then about accuracy."""
     found = [*_idle(data), *_dispatch(data), *_stripes(data)]
     found.sort(key=lambda item: -item[0])
     return tuple(Row(title, text) for _, title, text in found[:MOST]) + tuple(_accuracy(data))

@@ -58,7 +58,7 @@ def texts_of(made: Callable[[], ReportData]) -> list[RenderableType]:
 
 
 def charts_of(data: ReportData) -> list[Chart]:
-    """Return the charts of a report, those that its data has."""
+    """Return the charts that the data of a report has."""
     return [each.chart(data) for each in SECTIONS if each.chart is not None and each.is_there(data)]
 
 
