@@ -174,7 +174,7 @@ def functions() -> list[str]:
     """Return the ATen operators that are functions of one value, without their overloads."""
     import torch
 
-    from openneutron.pytorch.graph.pointwise import is_pointwise_operator
+    from openneutron.pytorch.graph.program import is_pointwise_operator
 
     found = set()
     for name in torch._C._dispatch_get_all_op_names():

@@ -19,7 +19,7 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
 from openneutron.pytorch.operators.annotations import Result, annotation_rules
 from openneutron.pytorch.operators.families import LOWER_RULES
-from openneutron.pytorch.operators.rules.results import ACTIVATIONS
+from openneutron.pytorch.operators.rules.context import ACTIVATIONS
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.observers import (

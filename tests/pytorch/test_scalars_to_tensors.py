@@ -30,7 +30,7 @@ def rewritten(function: Callable[..., Tensor], training: bool) -> tuple[GraphMod
     module = torch.export.export(Tempered(function), inputs).module(check_guards=False)
     assert isinstance(module, GraphModule)
     before = module(*inputs)
-    ScalarsToTensors(training)(module)
+    ScalarsToTensors(training=training)(module)
     module.graph.lint()
     return module, module(*inputs), before
 

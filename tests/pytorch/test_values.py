@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openneutron.pytorch.operators.rules.results import (
+from openneutron.pytorch.operators.rules.context import (
     Value,
     groups_of,
     lies_as,

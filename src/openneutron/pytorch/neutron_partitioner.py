@@ -31,7 +31,6 @@ from openneutron.options import OPEN
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import (
     INPUT_NAME,
     NOT_DELEGATED,
@@ -40,6 +39,7 @@ from openneutron.pytorch.graph.program import (
     has_plain_strides,
     is_compute,
     is_functional,
+    is_pointwise,
     joins_output,
     model_name,
     op_name,
@@ -79,21 +79,23 @@ HISTORY = "from_node"
 
 
 class NotNow(Exception):
-    """The program is to be taken apart first."""
+    """The program must be decomposed before it is partitioned."""
 
 
 def has_free_order(program: ExportedProgram) -> bool:
-    """Return whether the order of the program's nodes is free, as in the Edge program that is made of it: its operators
-    change nothing in place, and there is no control flow."""
+    """Return whether the program's nodes may be reordered, like those of an Edge program.
+
+    No operator of such a program changes a tensor in place, and there is no control flow.
+    """
     signature = program.graph_signature
     mutated = signature.buffers_to_mutate or signature.user_inputs_to_mutate
     return not mutated and all(map(is_functional, program.graph_module.graph.nodes))
 
 
 def delegated(program: ExportedProgram, tag: Callable[[ExportedProgram], PartitionResult]) -> ExportedProgram:
-    """Return the ATen program with its partitions as delegate calls; the program itself where ``tag`` raises NotNow.
+    """Return the ATen program with its partitions as delegate calls, or the program itself if ``tag`` raises NotNow.
 
-    ``tag`` marks the nodes of the partitions, as ``Partitioner.partition`` does.
+    tag: a function that marks the nodes of the partitions, like ``Partitioner.partition``.
     """
     program = _named_for_copies(program)
     try:
@@ -108,12 +110,12 @@ def delegated(program: ExportedProgram, tag: Callable[[ExportedProgram], Partiti
 
 
 def copied(module: GraphModule) -> GraphModule:
-    """Return a copy without the nodes' histories: each pass of ExecuTorch would copy them again, a fifth of the time of
+    """Return a copy without the nodes' histories. Each pass of ExecuTorch would copy the histories, in a fifth of the time of
     lowering."""
     histories = {node: node.meta.pop(HISTORY) for node in module.graph.nodes if HISTORY in node.meta}
     try:
         twins = copy.deepcopy(module)
-        # fx makes other names of some (input_1 of input); the program's signature knows the nodes by the names they had.
+        # fx renames some nodes (input to input_1), but the program's signature has the old names.
         for node, twin in zip(module.graph.nodes, twins.graph.nodes, strict=True):
             twin.name = node.name
         return twins
@@ -123,8 +125,10 @@ def copied(module: GraphModule) -> GraphModule:
 
 
 def _named_for_copies(program: ExportedProgram) -> ExportedProgram:
-    """Return the program with other names for the inputs that fx renames in a copy (``input``, a builtin of Python),
-    since the signature knows them by name."""
+    """Return the program with the names that its copies have, in the signature too.
+
+    In a copy, fx renames an input whose name is a builtin of Python (``input``).
+    """
     copied = copy.deepcopy(program.graph)
     names = {
         node.name: twin.name
@@ -140,7 +144,7 @@ def _named_for_copies(program: ExportedProgram) -> ExportedProgram:
 
 
 def delegate_calls(module: GraphModule) -> list[list[Node]]:
-    """Return the nodes of each delegate call that ``delegated`` made: the call and the results that it is read by."""
+    """Return the nodes of each delegate call that ``delegated`` made: the call, and the nodes that take its results."""
     return [
         [call, *call.users]
         for call in module.graph.find_nodes(op="call_function", target=executorch_call_delegate)
@@ -149,10 +153,9 @@ def delegate_calls(module: GraphModule) -> list[list[Node]]:
 
 
 def is_final(node: Node, reject: Reject) -> bool:
-    """Return whether a CPU fallback of the ATen program is one of the Edge program too, with the same reason.
+    """Return whether a CPU fallback of the ATen program is a CPU fallback of the Edge program too, for the same reason.
 
-    ExecuTorch's decomposition may make pieces of an operator that can be delegated, and gives a view a memory format of
-    its own.
+    ExecuTorch may decompose an operator to pieces that can be delegated, and may give a view another memory format.
     """
     if not all(map(_has_plain_layout, (node, *node.all_input_nodes))):
         return False
@@ -178,10 +181,10 @@ class _Tagging(Partitioner):
 
 
 class LoweredBackendModule(exir.LoweredBackendModule):
-    """A delegated program that costs no time in a trace: ExecuTorch's passes trace each delegate call by a run of what is
-    in it, and copy it with all its nodes.
+    """A delegated program that costs no time in a trace.
 
-    Its name is ExecuTorch's: torch knows a delegate by the name of the module's class.
+    ExecuTorch's passes trace each delegate call by a run of its program, and copy the program with all its nodes. The class has the
+    name of ExecuTorch's class, because torch recognizes a delegate by the name of the module's class.
     """
 
     @classmethod
@@ -197,13 +200,13 @@ class LoweredBackendModule(exir.LoweredBackendModule):
         return made
 
     def __deepcopy__(self, memo: dict[int, Any] | None) -> LoweredBackendModule:
-        """Return a module with the same program: nothing in it changes."""
+        """Return a module with the same program, which never changes."""
         del memo
         return self.of(self)
 
 
 class _Known(ExportedProgram):
-    """A program whose results in a trace are made of what its output node notes, without a run of its operators.
+    """A program that makes its results in a trace from the shapes in its output node, without a run of its operators.
 
     Every pass of ExecuTorch traces a delegate call by a run of the program in it with FakeTensors.
     """

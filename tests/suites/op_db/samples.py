@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from openneutron.pytorch.graph.pointwise import is_pointwise_operator
+from openneutron.pytorch.graph.program import is_pointwise_operator
 from openneutron.pytorch.operators.families import DECOMPOSITIONS, LOWER_RULES
 from openneutron.pytorch.partition.delegation import decomposed, has_kernel
 

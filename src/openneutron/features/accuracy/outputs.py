@@ -175,7 +175,7 @@ def _of_channels(pairs: Pairs) -> Iterator[PartAccuracy]:
         extent = shape[axis]
         if not 1 < extent <= MOST_CHANNELS or pairs[0][0].numel() * len(pairs) // extent < LEAST_VALUES:
             continue
-        groups = _groups([_seen(pairs, axis, channel) for channel in range(extent)])
+        groups = _groups([Seen.of(wanted.select(axis, channel) for wanted, _ in pairs) for channel in range(extent)])
         if not 1 < len(groups) <= MOST_GROUPS:
             continue
         for first, last in groups:
@@ -185,13 +185,6 @@ def _of_channels(pairs: Pairs) -> Iterator[PartAccuracy]:
             place = f"[{', '.join([':'] * axis + [f'{first}:{last}'])}]"
             yield PartAccuracy(CHANNELS, place, sums.db, sums.is_constant)
         return
-
-
-def _seen(pairs: Pairs, axis: int, channel: int) -> Seen:
-    seen = Seen()
-    for wanted, _ in pairs:
-        seen = seen.with_values(wanted.select(axis, channel))
-    return seen
 
 
 def _groups(channels: Sequence[Seen]) -> list[tuple[int, int]]:

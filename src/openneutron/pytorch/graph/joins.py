@@ -19,6 +19,8 @@ from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from openneutron.pytorch.graph.moves import Change, is_move
+
 _aten = torch.ops.aten
 
 MOST_PIECES = 64
@@ -149,7 +151,6 @@ def shape_of(node: Node) -> tuple[int, ...] | None:
     return shape if all(isinstance(extent, int) for extent in shape) else None
 
 
-_SAME = (_aten.clone.default, _aten.contiguous.default, _aten.alias.default, _aten.detach.default)
 _VIEWS = (_aten.view.default, _aten.reshape.default, _aten.flatten.using_ints, _aten.unflatten.int)
 
 
@@ -162,7 +163,7 @@ def move_of(node: Node) -> Move | None:
     if shape is None or before is None or any(isinstance(item, Node) for item in node.all_input_nodes[1:]):
         return None
     rank = len(before)
-    if target in _SAME:
+    if is_move(node, Change.SAME):
         return Move(node, _aten.alias.default, ())
     if target in _VIEWS:
         return Move(node, _aten.reshape.default, (shape,))

@@ -4,25 +4,41 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.graph.program import STAYS_WHOLE, WRITTEN_AS, is_dequantize, is_getitem
 
 
-def add_call(module: GraphModule, before: Node, target: torch._ops.OpOverload, *args: object) -> Node:
-    """Insert a call in front of ``before``, with the origin of ``before`` and with a fake value."""
+def add_call(
+    module: GraphModule, before: Node, target: Any, *args: object, origin: Node | None = None, **kwargs: object
+) -> Node:
+    """Insert a call in front of ``before``, with the notes of ``origin`` (``before``) and with a fake value."""
+    origin = before if origin is None else origin
     with module.graph.inserting_before(before):
-        node = module.graph.call_function(target, args)
+        node = module.graph.call_function(target, args, kwargs)
     values = map_arg(node.args, lambda source: source.meta["val"])
-    with torch.no_grad(), _first_result(before).fake_mode:
-        node.meta = {**before.meta, "val": target(*values)}
+    found = map(_first_result, (origin, *node.all_input_nodes))
+    mode = next(value.fake_mode for value in found if isinstance(value, FakeTensor))
+    with torch.no_grad(), mode:
+        node.meta = {**origin.meta, "val": target(*values, **kwargs)}
     return node
+
+
+def behind(node: Node) -> Node:
+    """Return the node in front of which the readers of a node can stand earliest; inputs stay at the beginning."""
+    after = node.next
+    while after.op == "placeholder":
+        after = after.next
+    return after
 
 
 def _first_result(node: Node) -> Any:
@@ -39,16 +55,31 @@ def finished(module: GraphModule, changed: bool) -> PassResult:
     return PassResult(module, changed)
 
 
-class NodePass:
-    """A pass that rewrites one node after another: a frozen dataclass that states the operators of these nodes."""
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over a graph. It runs if the graph calls one of ``targets``. keep: nodes to leave alone."""
 
-    __slots__ = ()
+    keep: Callable[[Node], bool] | None = None
+
     targets: ClassVar[Collection[object]]
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        """Change the graph in place."""
+        raise NotImplementedError
+
+    def is_kept(self, node: Node) -> bool:
+        """Return whether the pass leaves a node alone."""
+        return self.keep is not None and self.keep(node)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePass(Pass):
+    """A pass that rewrites one node after another: those that call one of ``targets``."""
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
         for node in list(module.graph.nodes):
-            if node.op == "call_function" and node.target in self.targets:
+            if node.op == "call_function" and node.target in self.targets and not self.is_kept(node):
                 changed |= self.rewrite(module, node)
         return finished(module, changed)
 
@@ -85,8 +116,17 @@ def splice(module: GraphModule, node: Node, traced: GraphModule, sources: Sequen
             copy.meta["custom"] = _notes(node, piece)
             made[piece] = copy
             pieces.append(copy)
-    hand_over(module, node, result)
+    replace(node, result)
     return pieces
+
+
+def retrace(module: GraphModule, node: Node, function: Callable[..., Any], sources: Sequence[Node]) -> bool:
+    """Replace a call by the operators that a function of these tensors calls, and return True."""
+    values = [source.meta["val"] for source in sources]
+    with torch.no_grad(), values[0].fake_mode:
+        traced = make_fx(function, pre_dispatch=True)(*values)
+    splice(module, node, traced, sources)
+    return True
 
 
 def _notes(node: Node, piece: Node) -> dict[str, Any]:
@@ -96,16 +136,23 @@ def _notes(node: Node, piece: Node) -> dict[str, Any]:
     return {**notes, WRITTEN_AS: notes.get(WRITTEN_AS, str(node.target)), **whole}
 
 
-def hand_over(module: GraphModule, node: Node, result: Any) -> None:
+def replace(node: Node, result: Any) -> bool:
+    """Let the readers of a call read the result instead, or its results in their order, remove the call, and return True."""
     if isinstance(result, (list, tuple)):
         for user in list(node.users):
             assert user.target is operator.getitem, f"{user.name} reads all results of {node.name} at once"
             if user.users:
                 user.replace_all_uses_with(result[user.args[1]])
-            module.graph.erase_node(user)
+            node.graph.erase_node(user)
     else:
         node.replace_all_uses_with(result)
-    module.graph.erase_node(node)
+    node.graph.erase_node(node)
+    return True
+
+
+def only_user(node: Node) -> Node | None:
+    """Return the only reader of a node; None if it has several or none."""
+    return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def results_of(node: Node) -> dict[int, list[Node]]:
@@ -124,6 +171,14 @@ def constant_of(module: GraphModule, node: object) -> torch.Tensor | None:
         return None
     held = held_by(module, node)
     return held.detach() if isinstance(held, torch.Tensor) else None
+
+
+def number_of(module: GraphModule, item: object) -> float | None:
+    """Return a number, also one that a constant of one element holds; None for anything else."""
+    if isinstance(item, (int, float)):
+        return float(item)
+    known = constant_of(module, item)
+    return float(known) if known is not None and known.numel() == 1 else None
 
 
 def held_by(module: GraphModule, node: Node) -> object:
@@ -199,16 +254,17 @@ def writes_views(graph: Graph) -> bool:
     return False
 
 
-def add_constant(module: GraphModule, before: Node, stem: str, value: torch.Tensor) -> Node:
-    """Return a ``get_attr`` node in front of ``before`` for a new buffer; its name is made unique from ``stem``."""
+def add_constant(module: GraphModule, before: Node, stem: str, value: torch.Tensor, origin: Node | None = None) -> Node:
+    """Return a ``get_attr`` node in front of ``before`` for a new buffer; its name is made unique from ``stem``. It has a fake value if
+    ``origin`` (``before``) has one."""
     name = stem.replace(".", "_")
     while hasattr(module, name):
         name += "_"
     module.register_buffer(name, value)
     with module.graph.inserting_before(before):
         node = module.graph.get_attr(name)
-    sample = _first_result(before)
-    if isinstance(sample, torch._subclasses.FakeTensor):
+    sample = _first_result(before if origin is None else origin)
+    if isinstance(sample, FakeTensor):
         node.meta["val"] = sample.fake_mode.from_tensor(value, static_shapes=True)
     return node
 

@@ -18,7 +18,6 @@ from torch.fx import Node
 from openneutron import ops
 from openneutron.ir import DType, Graph, QuantParams, State, Tensor, per_tensor
 from openneutron.ir import Node as IrNode
-from openneutron.pytorch.graph.pointwise import is_pointwise_operator
 from openneutron.pytorch.graph.program import (
     ACTIVATIONS,
     CHANNELS_INNERMOST,
@@ -40,6 +39,7 @@ from openneutron.pytorch.graph.program import (
     is_exact,
     is_number,
     is_plain_layout,
+    is_pointwise_operator,
     is_quantize,
     model_name,
     op_name,
@@ -53,8 +53,7 @@ from openneutron.pytorch.graph.program import (
 )
 from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
 from openneutron.pytorch.operators.families import LOWER_RULES
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.results import Results, Value, lies_as, moves, plain
+from openneutron.pytorch.operators.rules.context import Context, Results, Value, lies_as, moves, plain
 from openneutron.pytorch.operators.rules.tables import COUNTED_AT_RUN_TIME, Layout, is_computed, objection
 
 QUANTIZER = "quantizer"

@@ -20,15 +20,18 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
 
 from openneutron.ir import DType, QuantParams
-from openneutron.pytorch.graph.pointwise import evaluate, is_pointwise, is_real, jumps
 from openneutron.pytorch.graph.program import (
     Constants,
+    evaluate,
     has_fixed_shape,
     is_compute,
     is_delegated,
     is_dequantize,
     is_exact,
+    is_pointwise,
     is_quantize,
+    is_real,
+    jumps,
     op_name,
     quant_params,
     quantized,
@@ -36,7 +39,7 @@ from openneutron.pytorch.graph.program import (
     stored_type,
 )
 from openneutron.pytorch.operators.families import LOWER_RULES
-from openneutron.pytorch.operators.rules.results import SATURATING
+from openneutron.pytorch.operators.rules.context import SATURATING
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -294,30 +297,21 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
 
     Quantize nodes of the model's inputs, dequantize nodes of its outputs and what was delegated before belong to none.
     """
-    owner: dict[Node, Node] = {}
-
-    def root(node: Node) -> Node:
-        while owner[node] is not node:
-            owner[node] = owner[owner[node]]
-            node = owner[node]
-        return node
-
     functions = functions_of(graph.nodes, constants).values()
     inside = {node for function in functions for node in function.nodes}
     calls = [node for node in graph.nodes if node.op == "call_function" and not is_delegated(node)]
+    place = {node: number for number, node in enumerate(calls)}
+    near: dict[Node, list[Node]] = defaultdict(list)
     for node in calls:
-        owner[node] = node
         for source in node.all_input_nodes:
-            if source not in owner or (is_exact(source) and not {source, node} <= inside):
+            if source not in place or (is_exact(source) and not {source, node} <= inside):
                 continue  # integers and booleans may come from anywhere
             if not is_quantize(source) or all(each in constants for each in source.all_input_nodes):
-                owner[root(source)] = root(node)
-    members: dict[Node, list[Node]] = defaultdict(list)
-    for node in calls:
-        members[root(node)].append(node)
+                near[source].append(node)
+                near[node].append(source)
     units = [
-        Unit(tuple(nodes))
-        for nodes in members.values()
+        Unit(tuple(sorted(nodes, key=place.__getitem__)))
+        for nodes in components(calls, near.__getitem__)
         if any(map(is_compute, nodes)) or (any(map(is_quantize, nodes)) and any(map(is_dequantize, nodes)))
     ]
     unit_of = {node: unit for unit in units for node in unit.nodes}

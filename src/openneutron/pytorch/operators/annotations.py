@@ -17,8 +17,9 @@ import torch
 from torch.fx import Node
 
 from openneutron.ops import BY_NAME
+from openneutron.pytorch.graph import moves
 from openneutron.pytorch.graph.rewriting import results_of
-from openneutron.pytorch.operators.rules.results import ACTIVATIONS
+from openneutron.pytorch.operators.rules.context import ACTIVATIONS
 
 ScaleMap = Callable[[torch.Tensor], torch.Tensor]
 """From the scales of a layer's weights to those of its output channels."""
@@ -143,18 +144,21 @@ one value of a mask beside 0; e**-64 is below anything that int8 and float32 sum
 FILL = "aten.masked_fill.Scalar"
 """The operator that fills masked positions. After decomposition, its fills are far outside the range of the values."""
 
-MOVES = (
-    *(f"{name}.default" for name in ("alias", "cat", "clone", "contiguous", "detach", "dropout", "expand")),
-    *(
-        f"{name}.default"
-        for name in ("feature_dropout", "flip", "permute", "repeat", "reshape", "t", "unsqueeze", "view")
-    ),
-    *("flatten.using_ints", "slice.Tensor", "squeeze.default", "squeeze.dim", "squeeze.dims", "transpose.int"),
-    *("amax.default", "amin.default", "constant_pad_nd.default", "max_pool2d.default", "pad.default"),
-    *("embedding.default", "gather.default", "index.Tensor", "index_select.default"),
-    *(f"{mode}_pad{n}d.default" for mode in ("reflection", "replication") for n in (1, 2, 3)),
-    *(f"{name}2d.{form}" for name in ("upsample_nearest", "_upsample_nearest_exact") for form in ("default", "vec")),
-    *(f"upsample_bilinear2d.{form}" for form in ("default", "vec")),
+DECOMPOSED_MOVES = (torch.ops.aten.select.int, torch.ops.aten.unflatten.int)
+"""Moves that become other moves before annotation."""
+
+MOVES = frozenset(
+    (
+        *(str(target) for target in moves.MOVES if target not in DECOMPOSED_MOVES),
+        *(f"aten.{name}.default" for name in ("amax", "amin", "cat", "constant_pad_nd", "dropout", "embedding")),
+        *(f"aten.{name}.default" for name in ("feature_dropout", "max_pool2d", "pad")),
+        *(f"aten.{mode}_pad{n}d.default" for mode in ("reflection", "replication") for n in (1, 2, 3)),
+        *(
+            f"aten.{name}2d.{form}"
+            for name in ("upsample_nearest", "_upsample_nearest_exact", "upsample_bilinear")
+            for form in ("default", "vec")
+        ),
+    )
 )
 """Operators that only move values, choose among them, or, as resizes between neighbours do, stay inside their range."""
 
@@ -172,7 +176,7 @@ _TRUTH = AnnotationRule(result=Result.NONE)
 _TRUTH_OF_PAIR = AnnotationRule(data=(0, 1), result=Result.NONE)
 
 _RULES: dict[str, AnnotationRule] = {
-    **{f"aten.{name}": MOVE for name in MOVES},
+    **dict.fromkeys(sorted(MOVES), MOVE),
     **{f"aten.{name}": FUNCTION for name in FUNCTIONS},
     **dict.fromkeys((*ACTIVATIONS, *SOFTMAX, *LOG_SOFTMAX), FUNCTION),
     **{f"aten.{name}.Tensor": _FUSING_PAIR for name in ("add", "sub", "mul")},

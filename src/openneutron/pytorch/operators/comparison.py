@@ -24,8 +24,7 @@ from openneutron.pytorch.graph.program import (
     short_name,
 )
 from openneutron.pytorch.operators.annotations import LARGEST_VALUE
-from openneutron.pytorch.operators.rules.context import Context, broadcasting
-from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of, plain
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value, broadcasting, ends_of, plain
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, always, decomposes, lowers
 
 _aten = torch.ops.aten
@@ -360,7 +359,7 @@ def _whole_number(node: Node, context: Context, number: object) -> Value:
 
 def numbers_of_integers(node: Node, context: Context, value: Value) -> Value | Reject:
     """Return int32 or int64 integers as the numbers that they are, in the result's quantization: saturated at its range."""
-    quant = context.result_quant(node)
+    quant = context.results.quant(node)
     if context.results.dtype(node) is not DType.INT8:
         return Reject(f"it converts {context.dtype(value)} to {context.results.dtype(node)}; int8 is what there is")
     found = _saturated(context, value, quant, node.name)
@@ -540,7 +539,7 @@ for _name, _op in _LOGICAL.items():
 
 @lowers("aten.where.self", emits=("lookup", "select_v2"))
 def where(node: Node, context: Context) -> Value | Reject:
-    given, quant = arguments_of(node), context.result_quant(node)
+    given, quant = arguments_of(node), context.results.quant(node)
     a, b = (_at_scale(context, context.value(given[name]), quant) for name in ("self", "other"))
     return broadcasting(node, context, "select_v2", (_truth(context, given["condition"]), a, b), quant)
 
@@ -548,7 +547,7 @@ def where(node: Node, context: Context) -> Value | Reject:
 @lowers("aten.masked_fill.Scalar", preserve=always, moves=True, emits=("lookup", "select_v2"))
 def masked_fill(node: Node, context: Context) -> Value | Reject:
     """The number saturates at the result's range."""
-    given, quant = arguments_of(node), context.result_quant(node)
+    given, quant = arguments_of(node), context.results.quant(node)
     if math.isnan(given["value"]):
         return Reject("it fills with NaN, which no integer can hold")
     data = _at_scale(context, context.value(given["self"]), quant)
@@ -560,7 +559,7 @@ def masked_fill(node: Node, context: Context) -> Value | Reject:
 
 def truths_as_numbers(node: Node, context: Context, condition: Value) -> Value:
     """1.0 for true and 0.0 for false, in the result's quantization."""
-    quant, dtype = context.result_quant(node), context.results.dtype(node)
+    quant, dtype = context.results.quant(node), context.results.dtype(node)
     one, zero = (
         context.add_number(f"{node.name}_{word}", context.pad_value(quant, number, dtype), quant, dtype)
         for word, number in (("one", 1.0), ("zero", 0.0))

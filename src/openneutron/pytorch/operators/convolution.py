@@ -20,8 +20,7 @@ from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 from openneutron.ops.conv import same_padding
 from openneutron.pytorch.graph.program import QUANTIZE_FIRST, Reject, Rejected, arguments_of, pair, shape_of
 from openneutron.pytorch.operators.annotations import AnnotationRule, ScaleMap, annotates
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value
 from openneutron.pytorch.operators.rules.tables import Layout, decomposes, lowers
 
 Triple = Sequence[int]
@@ -293,7 +292,7 @@ def convolution(node: Node, context: Context) -> Value | Reject:
     depthwise = groups == channels and groups > 1
     multiplier: dict[str, Any] = {"depth_multiplier": filters // channels} if depthwise else {}
     source, padding = padded(context, context.nhwc(data), window, shape[2:])
-    quant = context.result_quant(node)
+    quant = context.results.quant(node)
     weights = context.arranged(weight, IHWO_OF_DEPTHWISE if depthwise else OHWI)
     name = context.emit(
         "depthwise_conv_2d" if depthwise else "conv_2d",
@@ -412,7 +411,7 @@ def conv_transpose(node: Node, context: Context) -> Value | Reject:
         spread = _each(lambda taps, more, step: taps + max(0, more - step + 1), spread, behind, stride)
         padding = "VALID"
     weights = _weights(context, weight, given["groups"], spread, dilation)
-    quant, filters = context.result_quant(node), shape[1]
+    quant, filters = context.results.quant(node), shape[1]
     stored = (shape[0], *whole, filters)
     name = context.emit(
         "transpose_conv",

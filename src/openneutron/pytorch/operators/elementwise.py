@@ -19,8 +19,7 @@ from torch.fx import Node
 from openneutron.ir import DType, QuantParams, per_tensor
 from openneutron.ops import BY_NAME
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of
-from openneutron.pytorch.operators.rules.context import Context, broadcasting
-from openneutron.pytorch.operators.rules.results import Value, clamp_bounds, clamp_operator
+from openneutron.pytorch.operators.rules.context import Context, Value, broadcasting, clamp_bounds, clamp_operator
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, always, decomposes, is_computed, lowers, of_integers
 
 _aten = torch.ops.aten
@@ -231,7 +230,7 @@ def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
     view."""
     data = context.value(node.args[0])
     stored = context.tensors[data.tensor].shape
-    name = context.emit(op, (data.tensor,), stored, context.result_quant(node), node.name, **attrs)
+    name = context.emit(op, (data.tensor,), stored, context.results.quant(node), node.name, **attrs)
     return Value(name, data.shape, data.order, data.base)
 
 
@@ -271,7 +270,7 @@ def leaky_relu(node: Node, context: Context) -> Value | Reject:
     emits=("relu", "relu6", "relu_n1_to_1", "relu_0_to_1"),
 )
 def clamp(node: Node, context: Context) -> Value | Reject:
-    quant, bounds = context.result_quant(node), clamp_bounds(node)
+    quant, bounds = context.results.quant(node), clamp_bounds(node)
     op = clamp_operator(bounds, quant, context.results.dtype(node))
     if op is None:
         return Reject(
@@ -289,7 +288,7 @@ def _two(op: str, **wide: Any) -> Callable[[Node, Context], Value | Reject]:
         alpha = node.kwargs.get("alpha", 1)
         if alpha != 1:
             return Reject(f"alpha is {alpha}; it must be 1")
-        operands, quant = [context.value(item) for item in node.args[:2]], context.result_quant(node)
+        operands, quant = [context.value(item) for item in node.args[:2]], context.results.quant(node)
         attrs = wide if context.dtype(operands[0]) is DType.INT16 else {}
         return broadcasting(node, context, op, operands, quant, activation=context.activation(node, quant), **attrs)
 
@@ -328,7 +327,7 @@ def prelu(node: Node, context: Context) -> Value | Reject:
     data, slopes = context.value(given["self"]), context.value(given["weight"])
     if len(data.shape) > 1 and slopes.shape:
         slopes = context.viewed(slopes, (*slopes.shape, *(1 for _ in data.shape[2:])))
-    return broadcasting(node, context, "prelu", (data, slopes), context.result_quant(node))
+    return broadcasting(node, context, "prelu", (data, slopes), context.results.quant(node))
 
 
 Rescaled = Callable[[Node, Context, str, QuantParams], str]
@@ -357,7 +356,7 @@ def _along(op: str, rescaled: Rescaled) -> Callable[[Node, Context], Value | Rej
         if order[-1] != axis:
             order = (*(other for other in order if other != axis), axis)
         stored = tuple(data.shape[other] for other in order)
-        quant, source = context.result_quant(node), context.arranged(data, order)
+        quant, source = context.results.quant(node), context.arranged(data, order)
         if quant == usual or context.dtype(data) is DType.INT16:
             name = context.emit(op, (source,), stored, quant, node.name)
         else:

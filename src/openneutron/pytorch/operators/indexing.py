@@ -19,8 +19,7 @@ from torch.fx import Node
 from openneutron.ir import DType
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
 from openneutron.pytorch.operators.pooling import MOST_PIECES
-from openneutron.pytorch.operators.rules.context import Context, take
-from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value, take
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, decomposes, lowers
 
 _aten = torch.ops.aten
@@ -381,7 +380,7 @@ def _gathered(
     result = Value(name, shape, order, shape)
     if table.quant is None:
         return result
-    return context.requantized(result, context.result_quant(node), f"{node.name}_requantized")
+    return context.requantized(result, context.results.quant(node), f"{node.name}_requantized")
 
 
 def _indices(context: Context, node: Any, extent: int) -> Value:

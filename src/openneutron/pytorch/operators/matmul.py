@@ -15,8 +15,7 @@ from torch.fx import Node
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
 from openneutron.pytorch.operators.convolution import bias_of
 from openneutron.pytorch.operators.elementwise import times
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.results import Shape, Value, lies_as, plain
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value, lies_as, plain
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, always, decomposes, lowers
 
 _aten = torch.ops.aten
@@ -228,7 +227,7 @@ def _product(node: Node, context: Context, a: Value, b: Value, weight_turned: bo
     columns = b.shape[-2 if weight_turned else -1]
     batches = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     stored = (*batches, a.shape[-2], columns)
-    quant = context.result_quant(node)
+    quant = context.results.quant(node)
     adj_y ^= weight_turned
     name = context.emit("batch_matmul", (left, right), stored, quant, node.name, adj_x=adj_x, adj_y=adj_y)
     return context.viewed(plain(name, stored), shape_of(node))
@@ -255,7 +254,7 @@ def _transposed_weight(context: Context, node: Any) -> Value:
 def _linear(node: Node, context: Context, data: Any, weight: Value, bias: Any) -> Value | Reject:
     if not context.is_constant(weight):
         return Reject("its weights are computed at run time; they must be constant")
-    shape, quant = shape_of(node), context.result_quant(node)
+    shape, quant = shape_of(node), context.results.quant(node)
     weights = context.arranged(weight, (0, 1))
     value = context.value(data)
     source, weights, order = _features_last(context, value, weights)

@@ -20,8 +20,7 @@ from openneutron.pytorch.operators.comparison import (
     of_integers,
     truths_as_numbers,
 )
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.results import Shape, Value, permuted
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value, permuted
 from openneutron.pytorch.operators.rules.tables import DROPS, KEPT, Keep, Layout, decomposes, lowers
 
 _aten = torch.ops.aten
@@ -159,7 +158,7 @@ def _moved(node: Node, context: Context, value: Value) -> Value:
     """Return the value in the quantization that the node's result ends in; integers and booleans as they are."""
     if context.dtype(value) not in ACTIVATIONS:
         return value
-    return context.requantized(value, context.result_quant(node), f"{node.name}_requantized")
+    return context.requantized(value, context.results.quant(node), f"{node.name}_requantized")
 
 
 @lowers(
@@ -429,7 +428,7 @@ def _repeats(shape: Shape, wanted: Shape) -> list[tuple[int, int, int, int]]:
 @lowers("aten.cat.default", moves=True, emits=("concatenation",))
 def cat(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
-    shape, quant = shape_of(node), context.result_quant(node)
+    shape, quant = shape_of(node), context.results.quant(node)
     # PyTorch lets an empty list element of any shape pass.
     values = [context.value(item) for item in given["tensors"] if item.meta["val"].numel()]
     if not values:

@@ -25,8 +25,7 @@ from torch.fx import Node
 from openneutron.ops.normalization import MOST_NORMALIZED
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
 from openneutron.pytorch.operators.annotations import FUNCTION, annotates
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, always, decomposes, lowers
 
 annotates({f"aten.{name}_norm.default": FUNCTION for name in ("layer", "rms", "group")})
@@ -153,7 +152,7 @@ def _lines(node: Node, context: Context, centred: bool) -> Value:
     own = tuple(axis - len(kept) for axis in normalized)
     gain, bias = (_numbers(context, given.get(name), given["normalized_shape"], own) for name in ("weight", "bias"))
     epsilon = torch.finfo(torch.float32).eps if given["eps"] is None else given["eps"]
-    quant = context.result_quant(node)
+    quant = context.results.quant(node)
     name = context.emit(
         "layer_norm", (source, gain, bias), lines, quant, node.name, epsilon=float(epsilon), centred=centred
     )
@@ -172,7 +171,7 @@ def group_norm(node: Node, context: Context) -> Value | Reject:
     source = context.reshaped(context.arranged(data, order), image)
     gain, bias = (_numbers(context, given[name], shape[1:2], (0,)) for name in ("weight", "bias"))
     attrs = {"epsilon": float(given["eps"]), "groups": given["num_groups"]}
-    name = context.emit("group_norm", (source, gain, bias), image, context.result_quant(node), node.name, **attrs)
+    name = context.emit("group_norm", (source, gain, bias), image, context.results.quant(node), node.name, **attrs)
     return Value(context.reshaped(name, stored), shape, order, shape)
 
 

@@ -12,8 +12,7 @@ from torch.fx import Node
 
 from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.convolution import pad
-from openneutron.pytorch.operators.rules.context import Context, take
-from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value, ends_of, take
 from openneutron.pytorch.operators.rules.tables import lowers
 
 Amounts = list[tuple[int, int]]
@@ -116,4 +115,4 @@ def _cropped(node: Node, context: Context, value: Value, amounts: Amounts) -> Va
 
 
 def _in_result_quant(node: Node, context: Context, value: Value) -> Value:
-    return context.requantized(value, context.result_quant(node), f"{node.name}_requantized")
+    return context.requantized(value, context.results.quant(node), f"{node.name}_requantized")

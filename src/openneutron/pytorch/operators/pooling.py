@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.fx import Node
 
 from openneutron.ir import per_channel
+from openneutron.pytorch.graph.moves import Change, is_move
 from openneutron.pytorch.graph.program import GETITEM, Reject, Rejected, arguments_of, op_name, pair, shape_of
 from openneutron.pytorch.operators.annotations import AnnotationRule, Result, annotates
 from openneutron.pytorch.operators.convolution import Window, bias_of, padded
 from openneutron.pytorch.operators.reduction import mean_over
-from openneutron.pytorch.operators.rules.context import Context, take
-from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value, ends_of, take
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, decomposes, lowers
 from openneutron.pytorch.operators.separable import (
     Separable,
@@ -92,7 +92,7 @@ def _values_of_chain(node: Node) -> int:
 def _source_pool(node: Node) -> Node | None:
     """Return the average pool that a pool reads through views, if nothing else reads it."""
     source = node.args[0]
-    while isinstance(source, Node) and str(source.target) in _VIEWS and len(source.users) == 1:
+    while isinstance(source, Node) and is_move(source, Change.VIEW) and len(source.users) == 1:
         source = source.args[0]
     if isinstance(source, Node) and str(source.target) in _POOLS and len(source.users) == 1:
         return source
@@ -102,12 +102,10 @@ def _source_pool(node: Node) -> Node | None:
 def _user_pool(node: Node) -> Node | None:
     """Return the average pool that reads a pool through views, if nothing else reads the pool."""
     users = tuple(node.users)
-    while len(users) == 1 and str(users[0].target) in _VIEWS:
+    while len(users) == 1 and is_move(users[0], Change.VIEW):
         users = tuple(users[0].users)
     return users[0] if len(users) == 1 and str(users[0].target) in _POOLS else None
 
-
-_VIEWS = ("aten.reshape.default", "aten.view.default", "aten.squeeze.dim", "aten.unsqueeze.default")
 
 FINER_FROM = 5
 """Values under a window from which on a plain average gets steps of its own, for which it needs the weights of a depthwise
@@ -378,7 +376,7 @@ def _pooled(node: Node, context: Context, op: str, source: str, padding: str, wi
     """Return a pool in its input's quantization, which is what LiteRT's pools know, and then in the result's."""
     quant = context.tensors[source].quant
     assert quant is not None
-    wanted = context.result_quant(node)
+    wanted = context.results.quant(node)
     name = context.emit(
         op,
         (source,),
@@ -471,7 +469,7 @@ def _averaged(node: Node, context: Context, data: Value, averages: Separable, wi
     padding costs nothing. Otherwise matrices."""
     if averages.mean_axes:
         return mean_over(node, context, data, tuple(2 + axis for axis in averages.mean_axes), image)
-    quant = context.result_quant(node)
+    quant = context.results.quant(node)
     padding = litert_padding(averages, window)
     if padding is not None and quant == context.quant(data):
         return _pooled(node, context, "average_pool_2d", context.nhwc(data), padding, window, image)

@@ -27,8 +27,7 @@ from openneutron.pytorch.operators import recurrent_layers as layers
 from openneutron.pytorch.operators.annotations import AnnotationRule, Kept, annotates
 from openneutron.pytorch.operators.convolution import bias_of
 from openneutron.pytorch.operators.recurrent_layers import cell_scale
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.results import Shape, Value, plain
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value, plain
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, always, decomposes, lowers
 
 
@@ -257,7 +256,7 @@ def _constants(context: Context, nodes: Any) -> list[str]:
 
 @lowers(f"{layers.NAMESPACE}.lstm.default", preserve=always, layout=Layout.OWN, emits=("unidirectional_sequence_lstm",))
 def lstm(node: Node, context: Context) -> Value | Reject:
-    quant = context.result_quant(node)
+    quant = context.results.quant(node)
     return plain(_lstm(node, context, shape_of(node), quant, None, None), shape_of(node))
 
 
@@ -331,7 +330,7 @@ def _hidden_quant(node: Node, context: Context) -> QuantParams:
     given, results = arguments_of(node), results_of(node)
     read = next((results[place][0] for place in (0, 1) if place in results), None)
     if read is not None:
-        return context.result_quant(read)
+        return context.results.quant(read)
     if given["hidden"] is not None:
         return context.quant(context.value(given["hidden"]))
     if given["projection"] is not None:
@@ -359,7 +358,7 @@ def _state_quant(op: str, quant: QuantParams) -> QuantParams:
 
 def _gated(op: str, node: Node, context: Context, hidden_biases: Any, **attrs: Any) -> Value:
     given, shape = arguments_of(node), shape_of(node)
-    quant = context.result_quant(node)
+    quant = context.results.quant(node)
     source = context.arranged(context.value(given["x"]), (0, 1, 2))
     of_input, of_hidden = _constants(context, given["input_weights"]), _constants(context, given["hidden_weights"])
     units, time_axis = shape[-1], 1 if given["batch_first"] else 0

@@ -18,8 +18,7 @@ from torch.fx import Node
 from openneutron.ir import QuantParams, per_tensor
 from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.elementwise import times
-from openneutron.pytorch.operators.rules.context import Context, broadcasting
-from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value, broadcasting
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, decomposes, lowers
 
 
@@ -134,7 +133,7 @@ def total(node: Node, context: Context) -> Value | Reject:
     changes only the scale, not the bytes. (LiteRT 2.3.0's reference SUM takes int8 for uint8.)"""
     data, dims, kept = _reduced(node, context)
     count = math.prod(data.shape[dim] for dim in dims)
-    quant = context.result_quant(node)
+    quant = context.results.quant(node)
     means = mean_over(node, context, data, dims, kept, per_tensor(quant.scale / count, quant.zero_point))
     factor = context.add_factor(f"{node.name}_count", float(count), context.dtype(data))
     stored = context.tensors[means.tensor].shape
@@ -156,7 +155,7 @@ def mean_over(
 ) -> Value:
     """Return the mean over ``dims``, which stay as ones, with this quantization, or that of the node's result."""
     data = context.settled(data)
-    quant = quant or context.result_quant(node)
+    quant = quant or context.results.quant(node)
     order = data.order
     if len(order) == 4 and dims == (2, 3):
         data = context.from_nhwc(context.nhwc(data), data.shape)
@@ -169,7 +168,7 @@ def mean_over(
 
 def _extremum(op: str) -> Callable[[Node, Context], Value | Reject]:
     def rule(node: Node, context: Context) -> Value | Reject:
-        quant = context.result_quant(node)
+        quant = context.results.quant(node)
         stem = f"{node.name}_operand"
         operands = [context.requantized(context.value(item), quant, stem) for item in node.args[:2]]
         return broadcasting(node, context, op, operands, quant)
@@ -198,7 +197,7 @@ def extreme(node: Node, context: Context) -> Value | Reject:
         name = context.emit(op, (name, axes), stored, quant, node.name, keep_dims=True)
     kept = tuple(1 if axis in dims else extent for axis, extent in enumerate(value.shape))
     result = context.viewed(Value(name, kept, value.order, kept), shape_of(node))
-    return context.requantized(result, context.result_quant(node), f"{node.name}_requantized")
+    return context.requantized(result, context.results.quant(node), f"{node.name}_requantized")
 
 
 def _two_runs(places: list[int]) -> list[list[int]]:

@@ -15,8 +15,7 @@ from openneutron.compiler.select.rules.data_movement import nearest_neighbors
 from openneutron.ops.indexed import bilinear_positions
 from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.pooling import by_planes
-from openneutron.pytorch.operators.rules.context import Context, take
-from openneutron.pytorch.operators.rules.results import Value
+from openneutron.pytorch.operators.rules.context import Context, Value, take
 from openneutron.pytorch.operators.rules.tables import Layout, always, decomposes, lowers
 from openneutron.pytorch.operators.separable import Matrix, Separable, apply, nearest_positions, resized
 
@@ -141,7 +140,7 @@ def nearest(node: Node, context: Context) -> Value | Reject:
         for dim, taken in enumerate(positions, start=2):
             name = take(context, name, value.order.index(dim), taken, node.name)
         value = Value(name, shape, value.order, shape)
-    return context.requantized(value, context.result_quant(node), f"{node.name}_requantized")
+    return context.requantized(value, context.results.quant(node), f"{node.name}_requantized")
 
 
 @lowers(
@@ -159,7 +158,7 @@ def nearest(node: Node, context: Context) -> Value | Reject:
 )
 def interpolate(node: Node, context: Context) -> Value | Reject:
     given, shape = arguments_of(node), shape_of(node)
-    value, quant = context.value(node.args[0]), context.result_quant(node)
+    value, quant = context.value(node.args[0]), context.results.quant(node)
     size, result = (value.shape[2], value.shape[3]), (shape[2], shape[3])
     wanted = resized(_whole(node), (given["align_corners"],), size, result, _factors(given))
     if quant == context.quant(value):

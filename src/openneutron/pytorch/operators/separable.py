@@ -19,8 +19,7 @@ import torch
 from openneutron.ir import DType, QuantParams, per_tensor
 from openneutron.ops.conv import same_padding
 from openneutron.pytorch.operators.convolution import Window, bias_of
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.results import Shape, Value, ends_of
+from openneutron.pytorch.operators.rules.context import Context, Shape, Value, ends_of
 
 Matrix = npt.NDArray[np.float64]
 """[outputs, inputs]"""

@@ -36,8 +36,11 @@ from openneutron.pytorch.lower.units import Unit
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The operators of the model that one node of a partition's graph computes: their name for people, the path of their module, their
-    kinds, their source lines, and their debug handles in the Edge program."""
+    """The operators of the model that one node of a partition's graph computes.
+
+    name: the name of the first operator in messages. module: the path of its module. operators: the kinds of all operators.
+    lines: their source lines. handles: their debug handles in the Edge program.
+    """
 
     name: str
     module: str
@@ -59,7 +62,7 @@ class Origin:
 
 
 Origins = Callable[[], Mapping[str, Origin]]
-"""The origin of each node of a graph, by the node's result, made when it is asked for."""
+"""A function that computes the origin of each node of a graph, by the node's result."""
 
 
 def _handles(node: Node) -> tuple[int, ...]:
@@ -86,8 +89,10 @@ def origins_of(units: Iterable[Unit], lowered: Lowered) -> dict[str, Origin]:
 
 
 def _computed(node: Node) -> Node:
-    """Return the operator whose values a node quantizes, dequantizes or takes out of a tuple; the node itself where it
-    computes, or where its values come from outside of the partition."""
+    """Return the operator whose values a node quantizes, dequantizes or takes out of a tuple.
+
+    A node that computes, or whose values come from outside of the partition, is returned itself.
+    """
     source = node
     while not is_compute(source) or is_getitem(source):
         before = source.args[0] if source.args else None
@@ -117,8 +122,8 @@ def debug_handle_map(program: Program, origins: Mapping[str, Origin]) -> dict[in
     """Return the debug handles of each event that a delegate logs for a run of the compiler's program; empty without
     profiling.
 
-    The keys are the events' numbers, which ExecuTorch's NXP delegate logs, and then their names, which this project's
-    delegate logs. The entry behind the last event is the one with which NXP's delegate ends a run.
+    ExecuTorch's NXP delegate logs the numbers of events, and this project's delegate their names: both are keys. NXP's delegate ends a
+    run with one more event, whose entry is empty.
     """
     facts = facts_of(program)
     if not facts:
@@ -136,8 +141,11 @@ def debug_handle_map(program: Program, origins: Mapping[str, Origin]) -> dict[in
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """The inputs and outputs of a delegate call: the arguments' positions and the results' positions by tensor, the formats
-    of these tensors, and the number of arguments."""
+    """The inputs and outputs of a delegate call.
+
+    sources: the position of each input among the arguments, by tensor. results: the position of each output among the results, by
+    tensor. formats: the memory format of each of these tensors. arguments: the number of arguments.
+    """
 
     sources: Mapping[str, int]
     results: Mapping[str, int]
@@ -159,8 +167,8 @@ class Interface:
         )
 
     def payload(self, conversion: Conversion) -> bytes:
-        """Return the payload of a compiled partition. Raises InvalidProgramError where it has more inputs or outputs than a
-        payload can."""
+        """Return the payload of a compiled partition. Raises InvalidProgramError if the partition has more inputs or outputs than a
+        payload holds."""
         if conversion.compiled is not None:
             conversion.program.verify()
         return pack(
@@ -176,8 +184,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredPartition:
-    """A partition before its compile: its name, its graph, the interface of its delegate call, and the words for the graph's nodes in
-    messages."""
+    """A partition before its compile. layers: the names of the graph's nodes in messages."""
 
     name: str
     graph: Graph = field(repr=False)
@@ -199,10 +206,11 @@ def graph_name(delegate: DelegateOptions, partition: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class CompiledPartition:
-    """A compiled partition; it travels with the lowered module as ``_delegate_info_meta``.
+    """A compiled partition, which the lowered module carries as ``_delegate_info_meta``.
 
-    All but ``conversion`` are the same for all options of the compiler. ``origins`` returns those of the graph's nodes in the model,
-    and ``lowered`` has the program's nodes of its tensors; a model from a cache has neither, but the words of ``known_layers``.
+    Only ``conversion`` depends on the options of the compiler. origins: returns the origins of the graph's nodes in the model.
+    lowered: the program's nodes for the tensors of the graph. known_layers: the names of the graph's nodes in messages, for a model from
+    a cache, which has neither origins nor ``lowered``.
     """
 
     name: str
@@ -215,7 +223,7 @@ class CompiledPartition:
     known_layers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledPartition:
-        # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.
+        # ExecuTorch copies the lowered module several times, and a compiled partition never changes.
         return self
 
     @property
@@ -225,7 +233,7 @@ class CompiledPartition:
 
     @property
     def compiled(self) -> Compiled:
-        """Return the details of the compile; they are not known of a partition that NXP's converter compiled."""
+        """Return the details of the compile. A partition that NXP's converter compiled has no details."""
         assert self.conversion.compiled is not None
         return self.conversion.compiled
 
@@ -235,12 +243,14 @@ class CompiledPartition:
 
     @property
     def layers(self) -> dict[str, str]:
-        """Return the words for each node of the graph in messages; see ``layers_of``."""
+        """Return the name of each node of the graph in messages; see ``layers_of``."""
         return layers_of(self._origins) or dict(self.known_layers)
 
     def profiled(self) -> tuple[CompiledPartition, dict[int | str, tuple[int, ...]]]:
-        """Return the partition with the origins of its kernel calls in the program, and the debug handles of the events that a
-        run logs; itself and nothing where it was compiled without profiling."""
+        """Return the partition with the origins of its kernel calls in the program, and the debug handles of the events that a run logs.
+
+        A partition that was compiled without profiling is returned unchanged, without debug handles.
+        """
         if self.conversion.compiled is None or not facts_of(self.conversion.program):
             return self, {}
         conversion = with_origins(self.conversion, self._origins)
@@ -248,7 +258,7 @@ class CompiledPartition:
 
     @cached_property
     def _prepared(self) -> Prepared:
-        """Return the first stages, which keep what each search finds for the next compile."""
+        """Return the first stages of a compile. They keep the result of each search for the next compile."""
         known = self.first_stages
         return known if isinstance(known, Prepared) else prepared(self.graph, known, kept=True)
 
@@ -266,7 +276,7 @@ class CompiledPartition:
             node = NeutronNode(self.name, self.graph.inputs, self.graph.outputs, self.compiled.program)
             model = litert.read(pure)
             main = model.model.subgraphs[0]
-            # The states' old and new values, which a stock file has behind the others, are the program's own.
+            # A stock file has the states' old and new values behind the other tensors; the program keeps them itself.
             main.inputs, main.outputs = main.inputs[: len(node.inputs)], main.outputs[: len(node.outputs)]
             made = splice(model, [node])
         return {folder / f"{self.name}_pure.et.tflite": pure, folder / f"{self.name}_neutron.et.tflite": made}
@@ -275,13 +285,13 @@ class CompiledPartition:
 def recompiled(
     parts: Sequence[LoweredPartition | CompiledPartition], delegate: DelegateOptions
 ) -> list[CompiledPartition]:
-    """Return the partitions of a model compiled with these options. Raises as ``all_compiled`` does."""
+    """Compile the partitions of a model with these options. Raises as ``all_compiled`` does."""
     return all_compiled([(partial(part.recompiled, delegate), lambda: delegate) for part in parts])
 
 
 @contextmanager
 def in_modules(layers: Callable[[], Mapping[str, str]]) -> Iterator[None]:
-    """Name the layers of a BudgetError by their words, as ``layers_of`` returns them."""
+    """Raise a BudgetError of the block with the names of layers that ``layers`` returns."""
     try:
         yield
     except BudgetError as error:
@@ -291,7 +301,7 @@ def in_modules(layers: Callable[[], Mapping[str, str]]) -> Iterator[None]:
 
 
 def layers_of(origins: Mapping[str, Origin]) -> dict[str, str]:
-    """Return the names for people of a graph's nodes and inputs."""
+    """Return the name of each node of a graph, and of each input, in messages."""
     return {name: origin.name for name, origin in origins.items()}
 
 
@@ -299,9 +309,9 @@ Made = TypeVar("Made")
 
 
 def all_compiled(compiles: Sequence[tuple[Callable[[], Made], Callable[[], DelegateOptions]]]) -> list[Made]:
-    """Return the results of compiling all partitions of a model, each a function with one for its options.
+    """Compile all partitions of a model, given for each a function that compiles it and one that returns its options.
 
-    Raises one BudgetError for all partitions that need more SRAM than the budget, after all of them were compiled.
+    If partitions need more SRAM than the budget, one BudgetError for all of them is raised after the last compile.
     """
     made: list[Made] = []
     over: list[BudgetError] = []
@@ -322,6 +332,6 @@ def all_compiled(compiles: Sequence[tuple[Callable[[], Made], Callable[[], Deleg
 
 
 def user_inputs(program: ExportedProgram) -> list[Node]:
-    """Return the inputs of a program that are not its own tensors."""
+    """Return the inputs of a program that its user passes."""
     names = set(program.graph_signature.user_inputs)
     return [node for node in program.graph_module.graph.nodes if node.op == "placeholder" and node.name in names]

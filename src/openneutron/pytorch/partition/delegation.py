@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The placement of a program's nodes, on the NPU or on the CPU with a reason, a cost and a kernel; the names of nodes.
+"""Place each node of a program on the NPU or the CPU, state reason and cost of each CPU fallback, and match names of nodes.
 
-The names in ``operators_not_to_delegate`` are those of operators, nodes and modules.
-An operator is named with its overload (``aten.add.Tensor``) or for all overloads of it (``aten.add``); what the user wrote counts
-too, so that ``aten.silu`` is every node it was made into. ``::`` is ``.``, and in a compile spec ``_``. A module is
-named by its path, for everything in it (``features.3``), and a function that the outermost forward calls as summaries name it
-(``conv2d (net.py:28)``). The name of a node in the graph (``aten_convolution_default_1``) is one too. ``*``, ``?`` and ``[...]`` are
-wildcards; anything else matches whole names.
+A name in ``operators_not_to_delegate`` is one of:
+
+* an operator with its overload (``aten.add.Tensor``) or without (``aten.add``). ``::`` may stand for ``.``, and in a compile spec ``_``.
+  The operator that the user wrote counts too: ``aten.silu`` names every node that a SiLU became.
+* the path of a module (``features.3``), for all operators in it.
+* a function that the outermost forward calls, as summaries show it (``conv2d (net.py:28)``).
+* a node of the graph (``aten_convolution_default_1``).
+
+``*``, ``?`` and ``[...]`` are wildcards. A name without wildcards matches a whole name.
 """
 
 from __future__ import annotations
@@ -29,12 +32,13 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir.graph import Fallback, OnCpu
-from openneutron.pytorch.graph.pointwise import CASTS, is_pointwise
 from openneutron.pytorch.graph.program import (
+    CASTS,
     GETITEM,
     Reject,
     call_of,
     is_compute,
+    is_pointwise,
     is_quantize,
     model_name,
     module_path,
@@ -49,14 +53,17 @@ from openneutron.pytorch.lower.units import Groups, components
 from openneutron.pytorch.operators.families import LOWER_RULES
 
 UNITS = "units"
-"""The rule of a node that stays on the CPU since it exchanges values with one that does."""
+"""The rule of a node that stays on the CPU because it exchanges values with another node on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOnCpu(OnCpu):
-    """A node that stays on the CPU. ``operator`` is what the user wrote, with what it became (``silu (aten.sigmoid)``), ``name`` the
-    name for people (``model_name``); ``module`` is the path of its module, if it has one; ``overload`` is the operator in full, ``rule`` what refused
-    it (a lowering rule, or a stage)."""
+    """A node that stays on the CPU.
+
+    operator: the operator that the user wrote, with the one that it became (``silu (aten.sigmoid)``). name: the name in messages
+    (``model_name``). module: the path of its module, or "". overload: the operator with its overload. rule: the lowering rule or the
+    stage that refused the node.
+    """
 
     node: str = ""
     module: str = ""
@@ -78,8 +85,8 @@ class NodeOnNpu:
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """The placement of every operator of one method, without quantize and dequantize nodes. The text counts only
-    operators that compute."""
+    """The placement of every operator of one method, without quantize and dequantize nodes. ``str`` counts only operators that
+    compute."""
 
     on_npu: tuple[NodeOnNpu, ...] = ()
     on_cpu: tuple[NodeOnCpu, ...] = ()
@@ -87,11 +94,11 @@ class Delegation:
 
     @property
     def cause(self) -> NodeOnCpu | None:
-        """Return the first operator that stays on the CPU for a reason of its own, before those that follow another one."""
+        """Return the first operator on the CPU for a reason of its own, else the first one on the CPU, else None."""
         return next((item for item in self.on_cpu if item.rule != UNITS), next(iter(self.on_cpu), None))
 
     def __add__(self, later: Delegation) -> Delegation:
-        """Return both, with the delegate calls of ``later`` numbered after those of this one."""
+        """Return the placement of both methods. The delegate calls of ``later`` get the numbers behind the first method's."""
         moved = (replace(item, partition=item.partition + self.partitions) for item in later.on_npu)
         return Delegation((*self.on_npu, *moved), (*self.on_cpu, *later.on_cpu), self.partitions + later.partitions)
 
@@ -102,15 +109,15 @@ class Delegation:
 
 
 def counts(node: Node) -> bool:
-    """Return whether the node is an operator of the model to a user: not a part of another one, nor a number computed
-    from a shape."""
+    """Return whether a user knows the node as an operator of the model. Parts of operators, and numbers that are computed from a
+    shape, do not count."""
     value = node.meta.get("val")
     has_tensor = value is None or isinstance(value, (torch.Tensor, list, tuple))
     return op_name(node) != GETITEM and has_tensor
 
 
 def computes(node: Node) -> bool:
-    """Return whether the node computes or moves values: false for views, identities and dropouts in eval mode."""
+    """Return whether the node computes or moves values, which views, identities and dropouts in eval mode do not."""
     rule = LOWER_RULES.get(op_name(node))
     if rule is None or not rule.renames or not node.args or not isinstance(node.args[0], Node):
         return True
@@ -143,7 +150,7 @@ def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> Node
 
 
 def _converts_input(node: Node) -> bool:
-    """Return whether the node converts an input of the model to float, which is quantized behind it."""
+    """Return whether the node converts an input of the model to float and all its readers quantize the result."""
     overload = overload_of(node)
     source = node.args[0] if node.args else None
     if overload is None or overload._schema.name not in CASTS or node.meta["val"].dtype != torch.float32:
@@ -152,7 +159,7 @@ def _converts_input(node: Node) -> bool:
 
 
 def on_cpu_state(buffer: Node, reject: Reject) -> NodeOnCpu:
-    """Return the reason of a buffer that the model changes and that ExecuTorch keeps between runs."""
+    """Return the CPU fallback of a buffer that the model changes and ExecuTorch keeps between runs."""
     return NodeOnCpu(
         "buffer", buffer.name, reject.reason, reject.hint, node=buffer.name, rule=reject.rule, computes=False
     )
@@ -167,8 +174,7 @@ def on_npu(nodes: Iterable[Node], partition: int) -> list[NodeOnNpu]:
 
 
 def fallbacks(graph: Graph, partitions: Sequence[Iterable[Node]]) -> dict[Node, Fallback]:
-    """Return for each call on the CPU the cost of its island: the calls that exchange values with each other on the
-    CPU."""
+    """Return the cost of each call on the CPU. Calls that exchange values on the CPU form an island and share one cost."""
     part_of = {node: number for number, nodes in enumerate(partitions) for node in nodes}
     on_cpu = [node for node in graph.nodes if node.op == "call_function" and node not in part_of]
     if not on_cpu or not part_of:
@@ -252,12 +258,11 @@ def _flops_of_pieces(overload: torch._ops.OpOverload, args: Any, kwargs: Any) ->
 
 
 _VIEWS = frozenset(("aten.view_copy.default", "aten.alias_copy.default", "aten._assert_scalar.default"))
-"""Operators that memory planning or emission removes."""
+"""Operators that ExecuTorch's memory planning or emission removes."""
 
 
 def has_cpu_kernel(node: Node) -> bool:
-    """Return whether a call can run on the CPU. Calls that are no operators of a library (getitem, control flow, sizes)
-    can."""
+    """Return whether a call can run on the CPU. Calls of no library's operator (getitem, control flow, sizes) can."""
     overload = overload_of(node)
     return overload is None or str(overload) in _VIEWS or has_kernel(overload)
 
@@ -266,7 +271,7 @@ def has_cpu_kernel(node: Node) -> bool:
 def has_kernel(overload: torch._ops.OpOverload) -> bool:
     """Return whether ExecuTorch's runtime has a kernel for an operator."""
     if not any(isinstance(item.type, torch.TensorType) for item in overload._schema.returns):
-        # Lists of tensors and numbers are told apart by the emitter; it says itself what it can't do.
+        # ExecuTorch's emitter tells lists of tensors from numbers, and rejects what it can't emit.
         return True
     schema = _out_schema(overload)
     if schema is None:
@@ -277,8 +282,7 @@ def has_kernel(overload: torch._ops.OpOverload) -> bool:
 
 @cache
 def _out_schema(overload: torch._ops.OpOverload) -> torch.FunctionSchema | None:
-    """Return the schema of the operator's form that writes to given tensors, the one that ExecuTorch calls; None where none is
-    registered."""
+    """Return the schema of the operator's out variant, which ExecuTorch calls, or None if no out variant is registered."""
     try:
         return to_out_variant(overload)[0]._schema
     # ExecuTorch raises RuntimeErrors of several kinds for operators without an out variant.
@@ -318,8 +322,9 @@ def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
 
 
 def check_operators(graph: Graph, name: str) -> None:
-    """Look up each operator of a quantized ATen graph that is certain to stay on the CPU as it is: it has no lowering rule, is no
-    function of one tensor, and ExecuTorch does not decompose it.
+    """Look up each operator of a quantized ATen graph that certainly stays on the CPU in its present form.
+
+    Such an operator has no lowering rule, is no function of one tensor, and ExecuTorch does not decompose it.
 
     Raises InvalidModelError as ``check_kernels`` does, before anything is compiled.
     """
@@ -337,8 +342,7 @@ def check_nodes(nodes: Iterable[Node], name: str) -> None:
 
 
 def _stays_whole(node: Node) -> bool:
-    """Return whether neither a table, nor a decomposition or a copying form of ExecuTorch's takes the
-    operator's place."""
+    """Return whether the operator keeps its form: no table, decomposition or copying form of ExecuTorch's replaces it."""
     overload = overload_of(node)
     if overload is None or overload in decomposed():
         return False
@@ -348,8 +352,10 @@ def _stays_whole(node: Node) -> bool:
 
 
 def _refuse(lacking: Sequence[str], name: str, can_be_written: bool = True) -> None:
-    """Raise InvalidModelError: the runtime has no kernels for these operators. ``can_be_written``: ExecuTorch can write a program that
-    calls them."""
+    """Raise InvalidModelError because the runtime has no kernels for these operators.
+
+    can_be_written: ExecuTorch can write a program that calls them.
+    """
     shown = lacking[:NAMES_SHOWN]
     more = f" and {len(lacking) - NAMES_SHOWN} more" if len(lacking) > NAMES_SHOWN else ""
     raise InvalidModelError(
@@ -364,8 +370,7 @@ ANY_RUNTIME = (
 
 
 def _in_words(operator: str, delegation: Delegation) -> str:
-    """Return ``aten.sort ('head')`` for ``aten::sort.values``; the kernel's name where no remaining node has the
-    operator."""
+    """Return ``aten.sort ('head')`` for ``aten::sort.values``, or the kernel's name if no remaining node has the operator."""
     packet = operator.partition(".")[0].replace("::", ".")
     node: NodeOnCpu | None = next((item for item in delegation.on_cpu if item.overload.startswith(f"{packet}.")), None)
     return operator if node is None else f"{packet} ('{node.name}')"
@@ -374,13 +379,13 @@ def _in_words(operator: str, delegation: Delegation) -> str:
 OPTION = "operators_not_to_delegate"
 
 TAKEN_APART = {"aten.linear.default": ("aten.addmm.default", "aten.mm.default")}
-"""The names of operators that may stay whole for users of other backends."""
+"""Further names of operators that other backends decompose."""
 
 NEAREST, LIKENESS = 2, 0.7
 
 
 def names_of(node: Node, edge_name: str | None = None) -> set[str]:
-    """Return all that a pattern may be to match the node. ``edge_name``: what it will be called in the edge program."""
+    """Return all names that match the node. edge_name: the name of the node in the edge program."""
     return {edge_name or node.name, model_name(node), *_operators_of(node), *_modules_of(node)}
 
 
@@ -405,7 +410,7 @@ def check_names(patterns: Sequence[str], graphs: Iterable[Graph], more: Iterable
 
 
 def _nearest(pattern: str, nodes: Sequence[Node]) -> list[str]:
-    """Return the model's names to put in place of an unknown one, best first."""
+    """Return names of the model that are similar to an unknown name, best first."""
     own = {name for node in nodes for name in (node.name, model_name(node))} | {
         path for node in nodes for path in _modules_of(node)
     }

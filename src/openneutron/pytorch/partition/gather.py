@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Units to partitions: as few delegate calls as any order of execution allows; partitions handed over to the backend."""
+"""Gather units into as few partitions as any order of execution allows, and hand the partitions over to the backend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch.fx import Graph, Node
 
 from openneutron.compiler.select.select import Refused, Trial
 from openneutron.pytorch.backend.compile_spec import DelegateOptions
-from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import (
     LEFT_FLOAT,
     NOT_DELEGATED,
@@ -23,6 +22,7 @@ from openneutron.pytorch.graph.program import (
     is_compute,
     is_decomposed,
     is_dequantize,
+    is_pointwise,
     is_quantize,
     model_name,
     op_name,
@@ -49,7 +49,7 @@ from openneutron.pytorch.partition.delegation import OPTION, UNITS, matching
 NOTHING_TO_DO = Reject("nothing in its partition moves or computes a value", rule="no-op partitions")
 
 MOST_TENSORS = 255
-"""Inputs, and outputs, that a delegate payload can count."""
+"""The most inputs, and the most outputs, of a delegate payload: it counts them in a byte."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,9 +71,9 @@ class Partition:
         ]
 
     def with_states(self, states: Iterable[StateNodes]) -> Partition:
-        """Return the partition with those of the states that it alone reads and writes.
+        """Return the partition with the states that no node outside of the partition reads or writes.
 
-        ExecuTorch delegates the change of a buffer beside other results, so that one of these has to leave the partition.
+        ExecuTorch delegates the change of a buffer only beside another result. A partition without another result keeps no state.
         """
         inside = set(self.nodes)
         own = tuple(state for state in states if state.is_within(inside))
@@ -89,12 +89,12 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partitioning:
-    """The partitions of a graph, and a reason for every operator in none of them."""
+    """The partitions of a graph, and a reason for every operator outside of them."""
 
     partitions: tuple[Partition, ...]
     rejected: Mapping[Node, Reject]
     states_on_cpu: Mapping[Node, Reject] = field(default_factory=dict)
-    """The placeholders of buffers that the program changes and that no partition keeps, each with the reason."""
+    """The placeholder of each buffer that the program changes and no partition keeps, with the reason."""
 
 
 def levels(graph: Graph, units: Sequence[Unit]) -> dict[Unit, int]:
@@ -106,7 +106,7 @@ def levels(graph: Graph, units: Sequence[Unit]) -> dict[Unit, int]:
 
 
 def gather(graph: Graph, units: Sequence[Unit], constants: Container[Node] = ()) -> list[Partition]:
-    """Return the units as partitions, in execution order. What is in ``constants`` is no input."""
+    """Return the units as partitions, in execution order. Nodes in ``constants`` are not inputs of a partition."""
     by_level: dict[int, list[Unit]] = defaultdict(list)
     for unit, level in levels(graph, units).items():
         by_level[level].append(unit)
@@ -114,8 +114,7 @@ def gather(graph: Graph, units: Sequence[Unit], constants: Container[Node] = ())
 
 
 def _countable(graph: Graph, units: Sequence[Unit], constants: Container[Node]) -> list[Partition]:
-    """Return units of one level, in an order in which they can run, in one partition, or in as many as keep to
-    MOST_TENSORS."""
+    """Return one partition of the units of a level, or several if one would exceed MOST_TENSORS tensors."""
     whole = _partition(graph, units, constants)
     if len(units) == 1 or max(len(whole.inputs), len(whole.outputs)) <= MOST_TENSORS:
         return [whole]
@@ -133,7 +132,10 @@ def _partition(graph: Graph, units: Sequence[Unit], constants: Container[Node]) 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """The CPU fallbacks that the user asks for, and the lowering of partitions. ``compiles`` tries the compiler on a lowered partition."""
+    """The operators that the user leaves to the CPU, and options of lowering.
+
+    compiles: a function that tries the compiler on a lowered partition.
+    """
 
     operators_not_to_delegate: tuple[str, ...] = ()
     transpose_on_npu: bool = True
@@ -144,9 +146,9 @@ class PartitionOptions:
 def partition(
     graph: Graph, constants: Constants, options: PartitionOptions, states: States = NO_STATES
 ) -> Partitioning:
-    """Return the partitions of an edge graph. Every one has been lowered as the backend will lower it.
+    """Return the partitions of an edge graph. Each partition has been lowered as the backend will lower it.
 
-    ``states`` are the buffers that the graph changes. Those that one partition alone reads and writes are states of it.
+    states: the buffers that the graph changes. A buffer becomes a state of a partition if no other node reads or writes it.
     """
     units, in_circles = find_units(graph, constants)
     rejected: dict[Node, Reject] = {}
@@ -158,7 +160,7 @@ def partition(
         partitions, refused = [], set()
         for plain in gather(graph, accepted, constants):
             part = plain.with_states(states.found) if states.found else plain
-            # All units in their order, as they are lowered already.
+            # The lowering of all units in their order exists already.
             whole = (
                 lowering
                 if list(part.units) == units and not part.states
@@ -175,7 +177,7 @@ def partition(
     delegated = {node for part in partitions for node in part.nodes}
     if in_circles:
         _reject_circles(in_circles, constants, options, rejected)
-    # NeutronQuantizer saw what it left float: to quantize it is no advice.
+    # NeutronQuantizer examined these nodes and left them float: the suggestion to quantize them does not help.
     for node, reject in rejected.items():
         if reject.hint == QUANTIZE_FIRST and left_float(node):
             rejected[node] = replace(reject, hint="")
@@ -205,7 +207,7 @@ def _states_on_cpu(partitions: Sequence[Partition], states: States) -> Iterator[
 def _reject_circles(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> None:
-    """Note why units on cycles stay on the CPU: because one of them can't be lowered, or because of the cycle."""
+    """Note why each unit on a cycle stays on the CPU: a unit of the cycle can't be lowered, or the cycle itself is the reason."""
     lowering = Lowering(constants, units, options.transpose_on_npu)
     for unit in units:
         refusal = _unwanted(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
@@ -224,8 +226,10 @@ def _reject_circles(
 
 
 def _not_quantized(node: Node, seen: bool) -> Reject:
-    """Return why a node of a graph without a quantize node stays on the CPU; ``seen``: a NeutronQuantizer left all of
-    it float."""
+    """Return why a node of a graph without a quantize node stays on the CPU.
+
+    seen: a NeutronQuantizer examined the graph and left all nodes float.
+    """
     if (kept := kept_float(node)) is not None:
         return replace(kept, rule="keep_float")
     if op_name(node) not in LOWER_RULES and not is_pointwise(node):
@@ -241,7 +245,7 @@ def _not_quantized(node: Node, seen: bool) -> Reject:
 def _supported(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> tuple[Lowering, list[Unit]]:
-    """Return the units that can be lowered, and their lowering; the others' nodes get their reasons."""
+    """Lower all units. Return the lowering and the units that can be lowered, and note a reason for each node of the other units."""
     lowering = Lowering(constants, units, options.transpose_on_npu)
     accepted = []
     for unit in units:
@@ -272,10 +276,10 @@ def _unwanted_node(node: Node, patterns: Sequence[str]) -> Reject | None:
 
 
 def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, rejected: dict[Node, Reject]) -> None:
-    """The refused node's own reason; for the others of its unit their own if they have one, else that they go with it."""
+    """Note a reason for each node of a refused unit: the node's own reason, or that it exchanges values with the refused node."""
     culprit = refusal.node
     if culprit not in unit.compute and unit.compute:
-        # A quantize or dequantize node is no operator to the user: the operator it belongs to is.
+        # A user knows the operator that a quantize or dequantize node belongs to, not the node.
         culprit = next((user for user in culprit.users if user in unit.compute), unit.compute[0])
     for node in unit.compute:
         if refusal.reject.hint == QUANTIZE_FIRST and is_decomposed(node):
@@ -293,7 +297,7 @@ def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, reject
 def _tried(
     part: Partition, lowering: Lowering | Refusal, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> Partition | set[Unit]:
-    """Return the partition with its graph, or the units that can't stay in it, with their reasons noted."""
+    """Return the partition with its graph, or the units that must leave the partition, whose reasons are noted."""
     result = lowering if isinstance(lowering, Refusal) else lowering.finished("partition", part.inputs, part.outputs)
     if isinstance(result, Lowered):
         if result.moves_nothing and not options.allow_no_op_partitions:
@@ -309,7 +313,7 @@ def _tried(
 
 
 def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> Refusal | Trial | None:
-    """Return what the compiler made of a lowered partition, or what keeps it from being a payload."""
+    """Return the compiler's trial of a lowered partition (None without a compiler), or the reason why there can be no payload."""
     for tensors, what in ((lowered.inputs, "inputs"), (lowered.outputs, "outputs")):
         if len(tensors) > MOST_TENSORS:
             reason = f"it has {len(tensors)} {what}; a delegate call has at most {MOST_TENSORS}"
@@ -318,7 +322,7 @@ def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> R
     if not isinstance(tried, Refused):
         return tried
     owner = lowered.owners.get(tried.result)
-    owner = owner if owner is not None and owner in part.nodes else part.nodes[0]  # an input's is outside
+    owner = owner if owner is not None and owner in part.nodes else part.nodes[0]  # the owner of an input is outside
     return Refusal(owner, Reject(tried.reason, rule="compiler"))
 
 
@@ -330,8 +334,9 @@ HANDOVER = "openneutron_handover"
 class Handover:
     """A partition as the partitioner lowered and tried it.
 
-    ``key`` states the nodes, in the order in which they were lowered, and what crosses into and out of the partition;
-    ``tensors`` are the constants by the names of their nodes. A delegated program that differs in one of them is lowered anew.
+    key: text with the nodes in the order in which they were lowered, and with the inputs and outputs of the partition.
+    tensors: the constants by the names of their nodes.
+    A delegated program with another key or another constant is lowered again.
     """
 
     specs: Sequence[CompileSpec]
@@ -352,7 +357,7 @@ class Handover:
         outputs: Sequence[Node],
         states: Sequence[StateNodes],
     ) -> Lowered | None:
-        """Return the lowered partition with the nodes of the delegated program; None where that is another program."""
+        """Return the lowered partition with the nodes of the delegated program, or None if that program differs from the partition."""
         units = list(units)
         if self.key != key_of(units, inputs, outputs, states):
             return None
@@ -377,11 +382,15 @@ class Handover:
 def key_of(
     units: Iterable[Unit], inputs: Iterable[Node], outputs: Iterable[Node], states: Iterable[StateNodes]
 ) -> tuple[str, ...]:
-    """Return all of a partition that lowering reads, besides the values of constants and of states before the first run, as text."""
+    """Return as text all that lowering reads of a partition, except the values of constants and the first values of states."""
     nodes = [node for unit in units for node in unit.nodes]
     sources = dict.fromkeys(source for node in nodes for source in node.all_input_nodes)
+    operators = [op_name(node) for node in nodes]
     return (
-        *(f"{node.name} = {op_name(node)} {node.args} {node.kwargs} {_layout(node)}" for node in nodes),
+        *(
+            f"{node.name} = {operator} {node.args} {node.kwargs} {_layout(node)}"
+            for node, operator in zip(nodes, operators, strict=True)
+        ),
         *(f"{node.name} {_layout(node)}" for node in sources),
         f"inputs {[node.name for node in inputs]}",
         f"outputs {[node.name for node in outputs]}",

@@ -7,8 +7,9 @@ own scale, and joined in float behind their dequantize nodes. Parts of similar r
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ from openneutron.pytorch.graph.joins import (
     tree_of,
 )
 from openneutron.pytorch.graph.program import JOINS_OUTPUT
-from openneutron.pytorch.graph.rewriting import add_call, add_constant, constant_of
+from openneutron.pytorch.graph.rewriting import add_call, add_constant, constant_of, replace
 from openneutron.pytorch.operators.annotations import SOFTMAX
 from openneutron.pytorch.quantizer.observers import Seen, is_alike
 from openneutron.pytorch.source.exporting import SAMPLES, FirstSamples, Run
@@ -123,8 +124,7 @@ def _split(module: GraphModule, layer: Node, groups: Sequence[Sequence[Node]]) -
         made = add_call(module, layer, layer.target, data, held, *rest)
         total = made if total is None else add_call(module, layer, _aten.add.Tensor, total, made)
     assert total is not None
-    layer.replace_all_uses_with(total)
-    module.graph.erase_node(layer)
+    replace(layer, total)
 
 
 MOST_PARTS = 16
@@ -174,7 +174,7 @@ class _Parts:
             self.whole.add(tree)
             return tree
         if isinstance(tree, Moved):
-            return replace(tree, inner=self.of(tree.inner))
+            return dataclasses.replace(tree, inner=self.of(tree.inner))
         turned = exchanged(tree)
         if isinstance(turned, Join):
             # Each column is one part if the same part of all levels has similar ranges.

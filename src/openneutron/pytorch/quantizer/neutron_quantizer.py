@@ -19,9 +19,16 @@ from openneutron.options import ACTIVATIONS as TYPES
 from openneutron.options import CONVERTERS, INT8, INT16, OPEN
 from openneutron.options.flags import check_choice
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.graph.pointwise import Region, find_regions, jumps
-from openneutron.pytorch.graph.program import JOINS_OUTPUT, WHOLE_NUMBERS, is_vmapped, source_line
-from openneutron.pytorch.graph.rewriting import constant_nodes, constant_of, held_by
+from openneutron.pytorch.graph.program import (
+    JOINS_OUTPUT,
+    WHOLE_NUMBERS,
+    Region,
+    find_regions,
+    is_vmapped,
+    jumps,
+    source_line,
+)
+from openneutron.pytorch.graph.rewriting import constant_nodes, constant_of, held_by, only_user
 from openneutron.pytorch.operators.annotations import (
     BYTES_AND_WORDS,
     FILL,
@@ -33,7 +40,7 @@ from openneutron.pytorch.operators.annotations import (
     argument,
     is_int8_alone,
 )
-from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
+from openneutron.pytorch.operators.rules.context import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import settings
 from openneutron.pytorch.quantizer.heads import split_heads, split_layers
 from openneutron.pytorch.quantizer.observers import fixed_parameters
@@ -351,10 +358,10 @@ class NeutronQuantizer(Quantizer):
             annotate_results(node, rule.kept)
         if last is not node:
             node.meta[Q_ANNOTATION_KEY].output_qspec = None
-            inner = _only_user(node)
+            inner = only_user(node)
             while inner is not None and inner is not last:
                 inner.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, None, _annotated=True)
-                inner = _only_user(inner)
+                inner = only_user(inner)
             config_of_last = self._config(last)
             assert config_of_last is not None
             spec = self._output_activation(last, dataclasses.replace(config_of_last, activations=config.activations))
@@ -471,11 +478,11 @@ class NeutronQuantizer(Quantizer):
     def _tail(self, node: Node) -> Node:
         """Return the last node that runs inside ``node``: an activation, and in training the batch norm before it."""
         last = node
-        if self.is_qat and (norm := _only_user(last)) is not None and norm.target in (BATCH_NORM, normalized):
+        if self.is_qat and (norm := only_user(last)) is not None and norm.target in (BATCH_NORM, normalized):
             if norm.target is BATCH_NORM and self._overrides.keeps_float(norm):
                 return last
             last = norm
-        user = _only_user(last)
+        user = only_user(last)
         if user is None or not is_fused_clamp(user) or (self._overrides and self._overrides.keeps_float(user)):
             return last
         return user
@@ -485,10 +492,6 @@ def _has_row(node: Node) -> bool:
     """Return whether a call with one operand has an annotation rule, and with it an operator of LiteRT's."""
     rule = annotation_rules().get(str(node.target))
     return rule is not None and rule.data == (0,) and rule.weight is None
-
-
-def _only_user(node: Node) -> Node | None:
-    return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 LOOPS = ("while_loop", "scan", "associative_scan")

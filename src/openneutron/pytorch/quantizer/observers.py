@@ -9,7 +9,7 @@ and Kollár, "Quantization Noise", 2008, chapter 4), so prefix sums over the his
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -461,6 +461,14 @@ class Seen:
     high: float = 0.0
     square: float = 0.0
     count: int = 0
+
+    @classmethod
+    def of(cls, tensors: Iterable[torch.Tensor]) -> Seen:
+        """Return the range of the values of these tensors."""
+        seen = cls()
+        for tensor in tensors:
+            seen = seen.with_values(tensor)
+        return seen
 
     def with_values(self, tensor: torch.Tensor) -> Seen:
         """Return the range with the values of a tensor."""

@@ -16,9 +16,8 @@ from torchao.quantization.pt2e.quantizer import (
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
 from openneutron.ops.normalization import MOST_NORMALIZED
-from openneutron.pytorch.graph.pointwise import Region, find_regions, is_pointwise, jumps
-from openneutron.pytorch.graph.program import STAYS_WHOLE, short_name
-from openneutron.pytorch.graph.rewriting import constant_of, results_of
+from openneutron.pytorch.graph.program import STAYS_WHOLE, Region, find_regions, is_pointwise, jumps, short_name
+from openneutron.pytorch.graph.rewriting import number_of, results_of
 from openneutron.pytorch.operators.annotations import MOVES, Kept, argument
 from openneutron.pytorch.quantizer.specs import Place, fixed_spec, is_float, owner_of, root_spec, spec_at
 
@@ -127,7 +126,7 @@ def _reader(user: Node, node: Node, found: dict[Node, Node]) -> Node | None:
 
 
 def _is_arithmetic(node: Node) -> bool:
-    if is_pointwise(node) or str(node.target).removeprefix("aten.") in MOVES:
+    if is_pointwise(node) or str(node.target) in MOVES:
         return True
     if str(node.target) not in (*_PRODUCTS, *_SUMS) or not isinstance(node.args[0], Node):
         return False
@@ -188,14 +187,8 @@ def find_wide_powers(
     nodes: the nodes that may be quantized, in order. runs_inside: as in ``find_regions``.
     """
 
-    def number(item: object) -> float | None:
-        known = constant_of(module, item)
-        if known is not None and known.numel() == 1:
-            return float(known)
-        return float(item) if isinstance(item, (int, float)) else None
-
     def exponent(node: Node) -> float | None:
-        return number(node.args[1]) if node.target in _POWERS else None
+        return number_of(module, node.args[1]) if node.target in _POWERS else None
 
     def is_power(node: Node) -> bool:
         is_product = node.target is _aten.mul.Tensor and node.args[0] is node.args[1]
@@ -208,7 +201,7 @@ def find_wide_powers(
     sums: set[Node] = set()
     ends: set[Node] = set()
     free = set(nodes)
-    regions = find_regions(nodes, lambda node: number(node) is not None, runs_inside)
+    regions = find_regions(nodes, lambda node: number_of(module, node) is not None, runs_inside)
     by_end = {region.end: region for region in regions}
     for region in regions:
         if any(map(is_root, region.nodes)) and not any(map(jumps, region.nodes)):
@@ -228,7 +221,7 @@ def _powers_behind(
     source: Node, free: Set[Node], by_end: dict[Node, Region], is_power: Callable[[Node], bool]
 ) -> WidePowers | None:
     """Return the nodes from a sum, or what moves its values, back to the powers that it adds; None for other values."""
-    is_move = str(source.target).removeprefix("aten.") in MOVES
+    is_move = str(source.target) in MOVES
     if source not in free or not (is_move or source.target in _MEANS_AND_SUMS):
         return None
     nodes, sums = {source}, {source}

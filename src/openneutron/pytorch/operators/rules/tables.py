@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import (
     DTYPE_OF_TORCH,
     WITH_INTEGERS,
     Reject,
     depends_on_data,
+    dtype_of,
+    is_pointwise,
     model_name,
     op_name,
     overload_of,
@@ -28,8 +29,7 @@ from openneutron.pytorch.graph.program import (
 )
 
 if TYPE_CHECKING:
-    from openneutron.pytorch.operators.rules.context import Context
-    from openneutron.pytorch.operators.rules.results import Value
+    from openneutron.pytorch.operators.rules.context import Context, Value
 
 Rule = Callable[[Node, "Context"], "Value | Reject"]
 """A function that adds the LiteRT operators of a node to the context and returns the value of the result."""
@@ -118,7 +118,7 @@ def objection(node: Node) -> Reject | None:
     overload = overload_of(node)
     if overload is not None and torch.Tag.nondeterministic_seeded in overload.tags and name not in LOWER_RULES:
         return DROPS if name in _DROPS else DRAWS
-    if (dtype := _dtype(node)) is not None and dtype.is_complex:
+    if (dtype := dtype_of(node)) is not None and dtype.is_complex:
         return Reject(f"its result is {str(dtype).removeprefix('torch.')}; there are kernels for real numbers alone")
     rule = LOWER_RULES.get(name)
     if rule is None:
@@ -137,7 +137,7 @@ def _without_elements(node: Node) -> Reject | None:
 
 def of_integers(node: Node) -> Reject | None:
     """Object to a result of integers."""
-    dtype = _dtype(node)
+    dtype = dtype_of(node)
     if dtype not in (torch.int32, torch.int64):
         return None
     return Reject(f"its result is {DTYPE_OF_TORCH[dtype]}; the NPU computes on int8 and int16", WITH_INTEGERS)
@@ -163,11 +163,6 @@ def is_computed(source: Node) -> bool:
     return source.op == "call_function" or (
         source.op == "placeholder" and not source.name.startswith(("p_", "b_", "c_"))
     )
-
-
-def _dtype(node: Node) -> torch.dtype | None:
-    value = node.meta.get("val")
-    return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,29 +19,31 @@ Sums of booleans, such as the positions of the tokens that are no padding, becom
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.ops.normalization import MOST_NORMALIZED
-from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import WHOLE_NUMBERS, arguments_of
+from openneutron.pytorch.graph.moves import is_move
+from openneutron.pytorch.graph.program import WHOLE_NUMBERS, arguments_of, dtype_of, is_pointwise
 from openneutron.pytorch.graph.rewriting import (
     NodePass,
+    Pass,
     add_call,
     add_constant,
+    behind,
     constant_of,
     finished,
-    hand_over,
-    splice,
+    number_of,
+    only_user,
+    replace,
+    retrace,
 )
 from openneutron.pytorch.quantizer.specs import whole_spec
 
@@ -54,22 +56,6 @@ _INTEGER_SUMS = (_aten.cumsum.default, _aten.sum.default, _aten.sum.dim_IntList)
 
 _CASTS = (_aten._to_copy.default, _aten.to.dtype)
 
-_VIEWS = frozenset(
-    (
-        _aten.expand.default,
-        _aten.flatten.using_ints,
-        _aten.permute.default,
-        _aten.reshape.default,
-        _aten.slice.Tensor,
-        _aten.squeeze.default,
-        _aten.squeeze.dim,
-        _aten.squeeze.dims,
-        _aten.transpose.int,
-        _aten.unsqueeze.default,
-        _aten.view.default,
-    )
-)
-
 _COMPARISONS = frozenset(
     getattr(getattr(_aten, name), form)
     for name in ("eq", "ne", "lt", "le", "gt", "ge")
@@ -78,13 +64,13 @@ _COMPARISONS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class WholeNumbers:
+class WholeNumbers(Pass):
     """Rewrite arithmetic on integers with a sum or a running sum of booleans to the same on floats of scale 1.
 
     Every number in it has to fit in int8 with that scale. What reads the integers as such, a lookup for one, reads a conversion.
     """
 
-    targets: ClassVar[Collection[object]] = _INTEGER_SUMS
+    targets = _INTEGER_SUMS
 
     def __call__(self, module: GraphModule) -> PassResult:
         made = _Made(module)
@@ -135,7 +121,7 @@ class _Made:
         """Return the least and the largest value of integers or booleans; None where a number may not fit in int8."""
         if isinstance(node, int):
             return node, node
-        if not isinstance(node, Node) or not (_is_integer(node) or _is_boolean(node)):
+        if not isinstance(node, Node) or dtype_of(node) not in (torch.bool, torch.int32, torch.int64):
             return None
         if node not in self.bounds:
             found = self._bounds_of(node)
@@ -146,11 +132,11 @@ class _Made:
         known = constant_of(self.module, node)
         if known is not None:
             return (int(known.min()), int(known.max())) if known.numel() else None
-        if _is_boolean(node):
+        if dtype_of(node) == torch.bool:
             return 0, 1
         if node.op != "call_function" or not isinstance(node.meta.get("val"), Tensor):
             return None
-        if node.target in _VIEWS or node.target in _CASTS:
+        if _is_moved(node) or node.target in _CASTS:
             return self._bounds(node.args[0])
         if node.target in _INTEGER_SUMS:
             return self._bounds_of_sum(node)
@@ -185,9 +171,8 @@ class _Made:
             return self.floats[node]
         known = constant_of(self.module, node)
         if known is not None:
-            made = add_constant(self.module, node.next, f"{node.name}_number", known.to(torch.float32))
-            made.meta["val"] = node.meta["val"].fake_mode.from_tensor(known.to(torch.float32), static_shapes=True)
-        elif _is_boolean(node):
+            made = add_constant(self.module, node.next, f"{node.name}_number", known.to(torch.float32), origin=node)
+        elif dtype_of(node) == torch.bool:
             made = self._call(node, _aten._to_copy.default, node, dtype=torch.float32)
         elif node.target in _CASTS:
             source = node.args[0]
@@ -198,7 +183,7 @@ class _Made:
             assert isinstance(node.target, torch._ops.OpOverload)
             kept = {key: value for key, value in node.kwargs.items() if key != "dtype"}
             made = self._call(node, node.target, *arguments, **kept)
-            if node.target not in _VIEWS:
+            if not _is_moved(node):
                 made.meta["custom"] = {**node.meta.get("custom", {}), WHOLE_NUMBERS: self._bounds(node)}
         self.floats[node] = made
         return made
@@ -208,26 +193,17 @@ class _Made:
         made.meta["custom"] = dict(node.meta.get("custom", {}))
         return made
 
-    def _call(self, behind: Node, target: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Node:
-        before = behind.next
-        while before.op == "placeholder":
-            before = before.next
-        with self.module.graph.inserting_before(before):
-            made = self.module.graph.call_function(target, args, kwargs)
-        values = map_arg(made.args, lambda source: source.meta["val"])
-        with torch.no_grad(), behind.meta["val"].fake_mode:
-            made.meta = {**behind.meta, "val": target(*values, **kwargs)}
-        return made
+    def _call(self, source: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
+        return add_call(self.module, behind(source), target, *args, origin=source, **kwargs)
+
+
+def _is_moved(node: Node) -> bool:
+    """Return whether a node moves the elements of its only tensor."""
+    return is_move(node) and len(node.all_input_nodes) == 1
 
 
 def _is_integer(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, Tensor) and value.dtype in (torch.int32, torch.int64)
-
-
-def _is_boolean(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, Tensor) and value.dtype == torch.bool
+    return dtype_of(node) in (torch.int32, torch.int64)
 
 
 _LOGARITHMS = {_aten.log.default: 1.0, _aten.log2.default: 1 / math.log(2), _aten.log10.default: 1 / math.log(10)}
@@ -242,15 +218,11 @@ LEAST_POWER = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class LogarithmsOfPowers(NodePass):
-    """Rewrite ``log(x * x + y * y + e)`` and ``sqrt(x * x + y * y)`` by the logarithms of the squares. keep: calls to leave alone."""
-
-    keep: Callable[[Node], bool] | None = None
+    """Rewrite ``log(x * x + y * y + e)`` and ``sqrt(x * x + y * y)`` by the logarithms of the squares."""
 
     targets = (*_LOGARITHMS, _aten.sqrt.default)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
-        if self.keep is not None and self.keep(node):
-            return False
         found = _squares_behind(module, node.args[0])
         if found is None:
             return False
@@ -267,10 +239,7 @@ class LogarithmsOfPowers(NodePass):
                 power = power.clamp(min=math.log(least))
             return torch.exp(power * 0.5) if node.target is _aten.sqrt.default else power * _LOGARITHMS[node.target]
 
-        with torch.no_grad(), values[0].fake_mode:
-            traced = make_fx(function, pre_dispatch=True)(*values)
-        splice(module, node, traced, sources)
-        return True
+        return retrace(module, node, function, sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +271,7 @@ def _squares_behind(module: GraphModule, node: object) -> tuple[list[Node], floa
             continue
         if node.target not in _SUMS or node.kwargs:
             return None
-        number = _number(module, node.args[1])
+        number = number_of(module, node.args[1])
         if number is not None:
             if number < 0 or added:
                 return None
@@ -314,13 +283,6 @@ def _squares_behind(module: GraphModule, node: object) -> tuple[list[Node], floa
     return None
 
 
-def _number(module: GraphModule, item: object) -> float | None:
-    if isinstance(item, (int, float)):
-        return float(item)
-    known = constant_of(module, item)
-    return float(known) if known is not None and known.numel() == 1 else None
-
-
 def _squared(module: GraphModule, node: object) -> Node | None:
     """Return the operand of a square that nothing else reads; None for other nodes."""
     if not isinstance(node, Node) or node.op != "call_function" or len(node.users) != 1:
@@ -328,7 +290,7 @@ def _squared(module: GraphModule, node: object) -> Node | None:
     if (
         (node.target is _aten.mul.Tensor and node.args[0] is node.args[1])
         or node.target is _aten.square.default
-        or (node.target in (_aten.pow.Tensor_Scalar, _aten.pow.Tensor_Tensor) and _number(module, node.args[1]) == 2)
+        or (node.target in (_aten.pow.Tensor_Scalar, _aten.pow.Tensor_Tensor) and number_of(module, node.args[1]) == 2)
     ):
         source = node.args[0]
     else:
@@ -340,15 +302,13 @@ def _squared(module: GraphModule, node: object) -> Node | None:
 class WrittenNorms(NodePass):
     """Rewrite x over the root of the mean of its squares along the last axis as ``rms_norm``, with the weight behind it.
 
-    This applies only where no other operator reads the intermediate values. keep: calls to leave alone.
+    This applies only where no other operator reads the intermediate values.
     """
-
-    keep: Callable[[Node], bool] | None = None
 
     targets = (_aten.rsqrt.default,)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
-        product = _only_user(node)
+        product = only_user(node)
         if product is None or product.target is not _aten.mul.Tensor:
             return False
         for x in product.args[:2]:
@@ -357,21 +317,13 @@ class WrittenNorms(NodePass):
                 continue
             epsilon, between = found
             extent = x.meta["val"].shape[-1]
-            if not isinstance(extent, int) or extent > MOST_NORMALIZED or any(map(self._is_kept, (product, *between))):
+            if not isinstance(extent, int) or extent > MOST_NORMALIZED or any(map(self.is_kept, (product, *between))):
                 return False
             end, weight = _weighted(module, product, extent)
-            if weight is not None and self._is_kept(end):
+            if weight is not None and self.is_kept(end):
                 end, weight = product, None
-            hand_over(module, end, add_call(module, end, _aten.rms_norm.default, x, [extent], weight, epsilon))
-            return True
+            return replace(end, add_call(module, end, _aten.rms_norm.default, x, [extent], weight, epsilon))
         return False
-
-    def _is_kept(self, node: Node) -> bool:
-        return self.keep is not None and self.keep(node)
-
-
-def _only_user(node: Node) -> Node | None:
-    return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def _squares_of(root: Node, x: object) -> tuple[float, list[Node]] | None:
@@ -415,7 +367,7 @@ def _is_square(node: Node, x: object) -> bool:
 def _weighted(module: GraphModule, product: Node, extent: int) -> tuple[Node, Node | None]:
     """Return the product with a constant of one value for each element of a line, and this constant; the node itself where
     none follows."""
-    user = _only_user(product)
+    user = only_user(product)
     if user is None or user.target is not _aten.mul.Tensor:
         return product, None
     for other in user.args[:2]:
@@ -429,10 +381,8 @@ def _weighted(module: GraphModule, product: Node, extent: int) -> tuple[Node, No
 class ComputedGains(NodePass):
     """Rewrite a normalization with a computed gain or bias as one without it, with a product or a sum behind it.
 
-    The gain or bias is computed at run time, or an input of the model. keep: calls to leave alone.
+    The gain or bias is computed at run time, or an input of the model.
     """
-
-    keep: Callable[[Node], bool] | None = None
 
     targets = (
         _aten.layer_norm.default,
@@ -445,7 +395,7 @@ class ComputedGains(NodePass):
         given = arguments_of(node)
         gain, bias = given.get("weight"), given.get("bias")
         computed = [value is not None and constant_of(module, value) is None for value in (gain, bias)]
-        if not any(computed) or (self.keep is not None and self.keep(node)):
+        if not any(computed):
             return False
         gain_is_computed = computed[0]
         if gain_is_computed:
@@ -458,8 +408,7 @@ class ComputedGains(NodePass):
             end = add_call(module, node, _aten.mul.Tensor, end, _beside(module, node, gain))
         if bias is not None:
             end = add_call(module, node, _aten.add.Tensor, end, _beside(module, node, bias))
-        hand_over(module, node, end)
-        return True
+        return replace(node, end)
 
 
 def _schema(node: Node) -> torch.FunctionSchema:
@@ -480,9 +429,7 @@ _MUL = torch.ops.aten.mul.Tensor
 
 @dataclass(frozen=True, slots=True)
 class JoinFactors(NodePass):
-    """Rewrite ``(f(n) * s) * g(n)`` as ``s * (f(n) * g(n))`` where n has fewer elements than s. keep: calls to leave alone."""
-
-    keep: Callable[[Node], bool] | None = None
+    """Rewrite ``(f(n) * s) * g(n)`` as ``s * (f(n) * g(n))`` where n has fewer elements than s."""
 
     targets = (_MUL,)
 
@@ -491,12 +438,10 @@ class JoinFactors(NodePass):
             if not isinstance(inner, Node) or inner.target is not _MUL or len(inner.users) != 1:
                 continue
             for first, data in (inner.args, inner.args[::-1]):
-                if not self._are_factors(first, factor, data) or (self.keep and (self.keep(node) or self.keep(inner))):
+                if not self._are_factors(first, factor, data) or self.is_kept(inner):
                     continue
                 both = add_call(module, node, _MUL, first, factor)
-                node.replace_all_uses_with(add_call(module, node, _MUL, data, both))
-                module.graph.erase_node(node)
-                return True
+                return replace(node, add_call(module, node, _MUL, data, both))
         return False
 
     def _are_factors(self, first: object, factor: object, data: object) -> bool:

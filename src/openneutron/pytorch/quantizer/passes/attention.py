@@ -8,21 +8,30 @@ softmax with values becomes what ``scaled_dot_product_attention`` is decomposed 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.pointwise import SAME, is_pointwise
-from openneutron.pytorch.graph.program import WRITTEN_AS, overload_of
-from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, finished, splice
+from openneutron.pytorch.graph.moves import Change, is_move
+from openneutron.pytorch.graph.program import SAME, WRITTEN_AS, dtype_of, is_pointwise, overload_of
+from openneutron.pytorch.graph.rewriting import (
+    NodePass,
+    Pass,
+    add_call,
+    add_constant,
+    behind,
+    constant_of,
+    finished,
+    number_of,
+    retrace,
+)
 from openneutron.pytorch.operators.annotations import MASKED
 from openneutron.pytorch.operators.attention import MOST_KEYS_OF_SOFTMAX, attended
 from openneutron.pytorch.quantizer.passes.linear import factor_of
@@ -33,22 +42,6 @@ _aten = torch.ops.aten
 
 _PRODUCTS = (_aten.matmul.default, _aten.bmm.default)
 _SOFTMAX = (_aten.softmax.int, _aten._softmax.default)
-_KEPT_ROWS = frozenset(
-    (
-        _aten.alias.default,
-        _aten.clone.default,
-        _aten.contiguous.default,
-        _aten.dropout.default,
-        _aten.expand.default,
-        _aten.permute.default,
-        _aten.reshape.default,
-        _aten.unsqueeze.default,
-        _aten.view.default,
-    )
-)
-"""Operators that may stand between the softmax and the product, because they keep rows as they are."""
-
-_SCORE_VIEWS = _KEPT_ROWS - {_aten.dropout.default}
 _MASKS = (_aten.add.Tensor, _aten.masked_fill.Scalar, _aten.where.self)
 _FACTORS = (_aten.mul.Tensor, _aten.mul.Scalar, _aten.div.Tensor, _aten.div.Scalar)
 
@@ -64,23 +57,20 @@ class WrittenAttention(NodePass):
     """Rewrite ``softmax(scores + mask) @ values`` as ``scaled_dot_product_attention`` is decomposed: with a factor of
     the scores on the queries, and with the division last where there are many keys.
 
-    This applies only where nothing else reads the probabilities. keep: calls to leave alone.
+    This applies only where nothing else reads the probabilities.
     """
-
-    keep: Callable[[Node], bool] | None = None
 
     targets = _PRODUCTS
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
         chain = _to_softmax(node)
-        if chain is None or any(map(self._is_kept, (node, *chain))):
+        if chain is None or any(map(self.is_kept, chain)):
             return False
         moved = _move_factors(module, chain[-1])
         return _rewrite(module, node, chain) or moved
 
-    def _is_kept(self, node: Node) -> bool:
-        written = node.meta.get("custom", {}).get(WRITTEN_AS) == _BUILT_IN
-        return written or (self.keep is not None and self.keep(node))
+    def is_kept(self, node: Node) -> bool:
+        return node.meta.get("custom", {}).get(WRITTEN_AS) == _BUILT_IN or Pass.is_kept(self, node)
 
 
 def _to_softmax(product: Node) -> list[Node] | None:
@@ -110,7 +100,7 @@ def _keeps_rows(node: Node) -> bool:
         order = node.args[1]
         assert isinstance(order, (list, tuple))
         return order[-1] in (-1, len(order) - 1)
-    return node.target in _KEPT_ROWS
+    return node.target is _aten.expand.default or is_move(node, Change.VIEW)
 
 
 def _rewrite(module: GraphModule, product: Node, chain: list[Node]) -> bool:
@@ -129,12 +119,7 @@ def _rewrite(module: GraphModule, product: Node, chain: list[Node]) -> bool:
                 scores = view.target(scores, *view.args[1:], **view.kwargs)
         return attended(scores, values)
 
-    sources = [scores, values]
-    fakes = [source.meta["val"] for source in sources]
-    with torch.no_grad(), fakes[0].fake_mode:
-        traced = make_fx(function, pre_dispatch=True)(*fakes)
-    splice(module, product, traced, sources)
-    return True
+    return retrace(module, product, function, [scores, values])
 
 
 def _move_factors(module: GraphModule, softmax: Node) -> bool:
@@ -164,13 +149,12 @@ def _factor_of(module: GraphModule, node: Node) -> tuple[Node, float] | None:
     data, number = node.args
     if node.target is _aten.mul.Tensor and constant_of(module, data) is not None:
         data, number = number, data
-    known = constant_of(module, number)
-    factor = float(known) if known is not None and known.numel() == 1 else number
-    if not isinstance(data, Node) or not isinstance(factor, (int, float)) or not factor:
+    factor = number_of(module, number)
+    if not isinstance(data, Node) or not factor:
         return None
     if data.meta["val"].shape != node.meta["val"].shape or data.meta["val"].dtype != node.meta["val"].dtype:
         return None
-    return data, float(factor) if node.target in (_aten.mul.Tensor, _aten.mul.Scalar) else 1 / float(factor)
+    return data, factor if node.target in (_aten.mul.Tensor, _aten.mul.Scalar) else 1 / factor
 
 
 def _product_behind(node: object) -> Node | None:
@@ -178,7 +162,7 @@ def _product_behind(node: object) -> Node | None:
     while isinstance(node, Node) and len(node.users) == 1:
         if node.target in _PRODUCTS:
             return node
-        if node.target not in _SCORE_VIEWS:
+        if not is_move(node):
             return None
         node = node.args[0]
     return None
@@ -203,25 +187,6 @@ def _is_uneven(module: GraphModule, scores: Node) -> bool:
     return False
 
 
-_VIEWS = frozenset(
-    (
-        _aten.expand.default,
-        _aten.flatten.using_ints,
-        _aten.permute.default,
-        _aten.repeat.default,
-        _aten.reshape.default,
-        _aten.slice.Tensor,
-        _aten.squeeze.default,
-        _aten.squeeze.dim,
-        _aten.squeeze.dims,
-        _aten.transpose.int,
-        _aten.unflatten.int,
-        _aten.unsqueeze.default,
-        _aten.view.default,
-    )
-)
-"""Operators that move elements of their one tensor, whatever the elements are."""
-
 _CLAMPS = (_aten.clamp.default, _aten.clamp_min.default)
 
 MOST_BOOLEANS = 3
@@ -241,7 +206,7 @@ Variable: TypeAlias = tuple[Node, Views]
 
 
 @dataclass(frozen=True, slots=True)
-class BooleanMasks:
+class BooleanMasks(Pass):
     """Rewrite what hides scores in front of a softmax as one sum with ``where(hidden, MASKED, 0)``.
 
     Such masks are sums with numbers of at most ``MASKED`` beside 0 that follow from booleans, from integers or float inputs
@@ -250,9 +215,7 @@ class BooleanMasks:
     ``MASKED``. keep: calls to leave alone.
     """
 
-    keep: Callable[[Node], bool] | None = None
-
-    targets: ClassVar[Collection[object]] = (_aten.softmax.int, _aten._softmax.default, _aten.amax.default)
+    targets = (_aten.softmax.int, _aten._softmax.default, _aten.amax.default)
 
     def __call__(self, module: GraphModule) -> PassResult:
         made = _Made(module)
@@ -263,9 +226,9 @@ class BooleanMasks:
         return finished(module, changed)
 
     def _is_masked(self, node: Node) -> bool:
-        if self.keep is not None and (self.keep(node) or any(map(self.keep, node.users))):
+        if self.is_kept(node) or any(map(self.is_kept, node.users)):
             return False
-        return _is_float(node) and not _is_difference(node) and _rows_behind(node)
+        return dtype_of(node) == torch.float32 and not _is_difference(node) and _rows_behind(node)
 
 
 def _rows_behind(node: Node) -> bool:
@@ -276,7 +239,7 @@ def _rows_behind(node: Node) -> bool:
     if len(node.users) != 1 or not rank:
         return False
     (user,) = node.users
-    if user.target not in (_aten.view.default, _aten.reshape.default, _aten.contiguous.default, _aten.clone.default):
+    if not is_move(user, Change.VIEW):
         return False
     return bool(user.meta["val"].shape[-1:] == node.meta["val"].shape[-1:]) and _rows_behind(user)
 
@@ -285,11 +248,6 @@ def _is_difference(node: Node) -> bool:
     """Return whether a node is the distance of scores from their row's largest."""
     second = node.args[1] if node.target is _aten.sub.Tensor else None
     return isinstance(second, Node) and second.target is _aten.amax.default
-
-
-def _is_float(node: object) -> bool:
-    value = node.meta.get("val") if isinstance(node, Node) else None
-    return isinstance(value, Tensor) and value.dtype == torch.float32
 
 
 @dataclass(slots=True)
@@ -327,7 +285,7 @@ class _Made:
         if node.target in (_aten.add.Tensor, _aten.sub.Tensor) and not node.kwargs and len(node.args) == 2:
             return self._without_in_sum(node, factor, scores)
         multiplied = factor_of(self.module, node)
-        if multiplied is not None and multiplied > 0 and isinstance(first, Node) and _is_float(first):
+        if multiplied is not None and multiplied > 0 and isinstance(first, Node) and dtype_of(first) == torch.float32:
             rest = self._without(first, factor * multiplied, scores)
             changed = rest is not None and rest is not first
             return self._call(scores, node, node.target, rest, *others) if changed else (rest and node)
@@ -363,7 +321,7 @@ class _Made:
             return node
         key = ("ended", source)
         if key not in self.nodes:
-            self.nodes[key] = self._call(_behind(source), node, _aten.clamp.default, source, MASKED)
+            self.nodes[key] = self._call(behind(source), node, _aten.clamp.default, source, MASKED)
         return self._moved(self.nodes[key], _views_between(source, node), node)
 
     def _filled(self, node: Node, factor: float) -> tuple[Node, Node, bool] | None:
@@ -408,7 +366,10 @@ class _Made:
             masks_of.append(masks)
         if not any(bool(masks.any()) for masks in masks_of):
             return False
-        if any(variable[0].op == "placeholder" and _is_float(variable[0]) for variable in expression.variables):
+        if any(
+            variable[0].op == "placeholder" and dtype_of(variable[0]) == torch.float32
+            for variable in expression.variables
+        ):
             # A logarithm hides at 0 too, but half of it does not: only steps are masks.
             halves = expression.evaluated(dict.fromkeys(expression.variables, TRUE_FROM), self.module)
             if not bool((halves.double() * factor <= MASKED).all()):
@@ -450,7 +411,7 @@ class _Made:
         if dtype == torch.bool:
             self.nodes[key] = root
         elif key not in self.nodes:
-            before = _behind(root)
+            before = behind(root)
             if dtype.is_floating_point:
                 self.nodes[key] = self._call(before, before, _aten.gt.Scalar, root, TRUE_FROM)
             else:
@@ -500,8 +461,8 @@ class _Made:
                 value = value | constant if target is _aten.logical_or.default else value & constant
             key = (target, first, tuple(value.shape), value.numpy().tobytes())
             if key not in self.nodes:
-                before = _behind(first)
-                held = self._constant(before, first, f"{first.name}_hidden", value)
+                before = behind(first)
+                held = add_constant(self.module, before, f"{first.name}_hidden", value, first)
                 self.nodes[key] = self._call(before, origin, target, first, held)
             first = self.nodes[key]
         return first
@@ -512,15 +473,17 @@ class _Made:
             value = torch.zeros((), dtype=torch.bool)
             for item in self.hidden:
                 value = value | item
-            return self._constant(scores, scores, f"{scores.name}_mask", torch.where(value, MASKED, 0.0))
+            return add_constant(self.module, scores, f"{scores.name}_mask", torch.where(value, MASKED, 0.0), scores)
         hidden = self._joined(_aten.logical_or.default, self.hidden, scores)
         key = ("added", hidden)
         if key not in self.nodes:
-            before, numbers = _behind(hidden), (MASKED, 0.0)
+            before, numbers = behind(hidden), (MASKED, 0.0)
             condition: Any = hidden
             if hidden.target is _aten.logical_not.default:
                 condition, numbers = hidden.args[0], (0.0, MASKED)
-            held = [self._constant(before, hidden, f"{hidden.name}_number", torch.tensor(n)) for n in numbers]
+            held = [
+                add_constant(self.module, before, f"{hidden.name}_number", torch.tensor(n), hidden) for n in numbers
+            ]
             self.nodes[key] = self._call(before, scores, _aten.where.self, condition, *held)
         return self.nodes[key]
 
@@ -531,29 +494,18 @@ class _Made:
         key = (target, tuple(repr(item) for item in args))
         if key not in self.nodes:
             sources = [item for item in args if isinstance(item, Node)]
-            self.nodes[key] = self._call(_behind(max(sources)), origin, target, *args)
+            self.nodes[key] = self._call(behind(max(sources)), origin, target, *args)
         return self.nodes[key]
 
-    def _constant(self, before: Node, like: Node, stem: str, value: Tensor) -> Node:
-        node = add_constant(self.module, before, stem, value)
-        node.meta["val"] = like.meta["val"].fake_mode.from_tensor(value, static_shapes=True)
-        return node
-
     def _call(self, before: Node, origin: Node, target: Any, *args: Any) -> Node:
-        with self.module.graph.inserting_before(before):
-            node = self.module.graph.call_function(target, args)
-        values = map_arg(node.args, lambda source: source.meta["val"])
-        mode = next(source.meta["val"].fake_mode for source in node.all_input_nodes)
-        with torch.no_grad(), mode:
-            node.meta = {**origin.meta, "val": target(*values)}
-        return node
+        return add_call(self.module, before, target, *args, origin=origin)
 
 
 def _input_behind(node: Node) -> Node | None:
     """Return the model's float input whose elements a node moves; None for other nodes."""
-    while node.target in _VIEWS and isinstance(node.args[0], Node):
+    while _moves_elements(node) and len(node.all_input_nodes) == 1:
         node = node.args[0]
-    return node if node.op == "placeholder" and _is_float(node) else None
+    return node if node.op == "placeholder" and dtype_of(node) == torch.float32 else None
 
 
 def _least(node: Node) -> float:
@@ -561,14 +513,6 @@ def _least(node: Node) -> float:
     bounds = [*node.args[1:], *node.kwargs.values()]
     low = node.kwargs.get("min", node.args[1] if len(node.args) > 1 else None)
     return float(low) if len(bounds) == 1 and isinstance(low, (int, float)) else float("inf")
-
-
-def _behind(node: Node) -> Node:
-    """Return the node in front of which the readers of a node can stand earliest; inputs stay at the beginning."""
-    after = node.next
-    while after.op == "placeholder":
-        after = after.next
-    return after
 
 
 def _views_between(source: Node, node: Node) -> Views:
@@ -581,13 +525,13 @@ def _views_between(source: Node, node: Node) -> Views:
     return tuple(reversed(views))
 
 
+def _moves_elements(node: Node) -> bool:
+    return is_move(node) and not is_move(node, Change.SAME)
+
+
 def _is_view(module: GraphModule, node: Node) -> bool:
     """Return whether a node moves the elements of its first argument in a way that is known."""
-    if node.target is _aten.index.Tensor:
-        chosen = node.args[1]
-        assert isinstance(chosen, (list, tuple))
-        return all(item is None or constant_of(module, item) is not None for item in chosen)
-    return node.target in _VIEWS
+    return _moves_elements(node) and all(constant_of(module, item) is not None for item in node.all_input_nodes[1:])
 
 
 def _seen(value: Tensor, view: Node | tuple[int, ...], module: GraphModule) -> Tensor:

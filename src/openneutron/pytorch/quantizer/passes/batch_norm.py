@@ -10,10 +10,9 @@ operators are taken apart already, have the usual form behind them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from torchao.quantization.pt2e import quantize_pt2e
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.inference import NORMS, to_inference
 from openneutron.pytorch.graph.program import arguments_of
-from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of
+from openneutron.pytorch.graph.rewriting import NodePass, Pass, add_call, add_constant, constant_of, replace
 from openneutron.pytorch.quantizer.passes.constants import FoldConstants
 from openneutron.pytorch.quantizer.passes.exported_forms import (
     InlineWrappers,
@@ -127,9 +126,10 @@ class SimulateBatchNorm(NodePass):
     Left alone: calls without running statistics, and of those that no layer can take the ones that ``keep`` holds for.
     """
 
-    keep: Callable[[Node], bool] | None = None
-
     targets = (BATCH_NORM,)
+
+    def is_kept(self, node: Node) -> bool:
+        return False  # a layer may take a normalization that would be left alone
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
         return _simulate(module, node, self.keep)
@@ -182,9 +182,7 @@ def _simulate(module: GraphModule, norm: Node, keep: Callable[[Node], bool] | No
         result = joined
         if joined.meta["val"].dim() != len(shape):
             result = add_call(module, norm, _aten.squeeze.dim, joined, -1)
-    norm.replace_all_uses_with(result)
-    module.graph.erase_node(norm)
-    return True
+    return replace(norm, result)
 
 
 def _takes_norm(module: GraphModule, layer: Node) -> bool:
@@ -373,15 +371,14 @@ def _to_depthwise(module: GraphModule, norm: Node, source: Node, affine: Affine)
 
 
 def _replace(module: GraphModule, norm: Node, layer: Node) -> None:
-    norm.replace_all_uses_with(layer)
-    module.graph.erase_node(norm)
+    replace(norm, layer)
 
 
 @dataclass(frozen=True, slots=True)
-class Inference:
+class Inference(Pass):
     """Let batch normalizations of graphs that were exported in training mode use their running statistics."""
 
-    targets: ClassVar[Collection[object]] = (*NORMS, BATCH_NORM)
+    targets = (*NORMS, BATCH_NORM)
 
     def __call__(self, module: GraphModule) -> PassResult:
         return PassResult(module, to_inference(module, with_dropout=False))
@@ -410,9 +407,7 @@ class BatchStatistics(NodePass):
             turned = [shape[1], shape[0], *shape[2:]]
             result = add_call(module, node, _aten.reshape.default, result, turned)
             result = add_call(module, node, _aten.transpose.int, result, 0, 1)
-        node.replace_all_uses_with(result)
-        module.graph.erase_node(node)
-        return True
+        return replace(node, result)
 
 
 FIRST = (

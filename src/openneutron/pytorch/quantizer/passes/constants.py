@@ -83,10 +83,10 @@ class FoldConstants:
 
 def _without_elements(node: Node) -> torch.Tensor | None:
     """Return the value of a node whose result has no elements, None of any other."""
-    value, overload = node.meta.get("val"), overload_of(node)
+    value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or any(not isinstance(extent, int) for extent in value.shape):
         return None
-    if 0 not in value.shape or (overload is not None and overload._schema.is_mutable):
+    if 0 not in value.shape or ((overload := overload_of(node)) is not None and overload._schema.is_mutable):
         return None
     return torch.empty(tuple(value.shape), dtype=value.dtype)
 
@@ -188,12 +188,10 @@ class DropUnitFactors(NodePass):
 
 @dataclass(frozen=True, slots=True)
 class SumsToMeans(NodePass):
-    """Rewrite ``sum(x, dims) / n`` of n elements as ``mean(x, dims)``, where nothing else reads the sum. keep: quotients to leave alone.
+    """Rewrite ``sum(x, dims) / n`` of n elements as ``mean(x, dims)``, where nothing else reads the sum.
 
     A mean is rounded once, in the range of the mean; a sum has a range of its own, and the quotient another rounding.
     """
-
-    keep: Callable[[Node], bool] | None = None
 
     targets = (_aten.div.Tensor, _aten.div.Scalar)
 
@@ -201,7 +199,7 @@ class SumsToMeans(NodePass):
         total, divisor = node.args[:2]
         if not isinstance(total, Node) or total.target is not _aten.sum.dim_IntList or len(total.users) != 1:
             return False
-        if node.kwargs or not _is_float(total) or (self.keep is not None and self.keep(node)):
+        if node.kwargs or not _is_float(total):
             return False
         given, held = (
             arguments_of(total),

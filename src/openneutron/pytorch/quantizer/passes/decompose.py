@@ -17,8 +17,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from openneutron.pytorch.graph.pointwise import is_pointwise_operator
-from openneutron.pytorch.graph.program import REWRITE, STAYS_WHOLE, arguments_of, overload_of, short_name
+from openneutron.pytorch.graph.program import (
+    REWRITE,
+    STAYS_WHOLE,
+    arguments_of,
+    is_pointwise_operator,
+    overload_of,
+    short_name,
+)
 from openneutron.pytorch.graph.rewriting import finished, splice
 from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.families import DECOMPOSITIONS, LOWER_RULES

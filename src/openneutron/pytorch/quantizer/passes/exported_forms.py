@@ -22,7 +22,7 @@ from openneutron.pytorch.graph.rewriting import (
     aliases,
     constant_of,
     finished,
-    hand_over,
+    replace,
 )
 from openneutron.pytorch.operators.annotations import BYTES_AND_WORDS, annotation_rules
 
@@ -236,7 +236,7 @@ def _inline(module: GraphModule, node: Node) -> list[Node]:
                 made[inner] = module.graph.node_copy(inner, made.__getitem__)
             if inner.op == "get_attr":
                 made[inner].target = f"{path}.{inner.target}"
-    hand_over(module, node, results)
+    replace(node, results)
     return [copy for inner, copy in made.items() if inner.op == "call_function"]
 
 
@@ -319,9 +319,7 @@ class PlainCasts(NodePass):
         given = arguments_of(node)
         if given.get("copy") or given.get("memory_format") is not None:
             return False
-        node.replace_all_uses_with(source)
-        module.graph.erase_node(node)
-        return True
+        return replace(node, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,8 +379,7 @@ class EarlyConversions(NodePass):
             (source,) = move.all_input_nodes
             early = _as_float(module, move, source)
             late = add_call(module, node, move.target, early, *move.args[1:])
-            node.replace_all_uses_with(late)
-            module.graph.erase_node(node)
+            replace(node, late)
             node, changed = early, True
         return changed
 
@@ -481,15 +478,13 @@ _AXES: dict[object, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Batches(NodePass):
-    """Rewrite a convolution whose input has no axis of batches to that of a batch of one. keep: calls to leave alone."""
-
-    keep: Callable[[Node], bool] | None = None
+    """Rewrite a convolution whose input has no axis of batches to that of a batch of one."""
 
     targets = _AXES
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
         data, *others = arguments_of(node).values()
-        if data.meta["val"].dim() != _AXES[node.target] + 1 or (self.keep is not None and self.keep(node)):
+        if data.meta["val"].dim() != _AXES[node.target] + 1:
             return False
         assert isinstance(node.target, torch._ops.OpOverload)
         batch = add_call(module, node, _aten.unsqueeze.default, data, 0)
@@ -498,9 +493,7 @@ class Batches(NodePass):
         for made in (batch, layer, result):
             notes = node.meta.get("custom", {})
             made.meta["custom"] = {**notes, WRITTEN_AS: notes.get(WRITTEN_AS, str(node.target))}
-        node.replace_all_uses_with(result)
-        module.graph.erase_node(node)
-        return True
+        return replace(node, result)
 
 
 _BROADCASTING = frozenset(

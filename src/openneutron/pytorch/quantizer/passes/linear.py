@@ -10,14 +10,15 @@ masked fill.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of
+from openneutron.pytorch.graph.moves import Change, is_move
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, replace
 from openneutron.pytorch.operators.comparison import out_of_reach
 
 _aten = torch.ops.aten
@@ -126,9 +127,7 @@ def _take_bias(module: GraphModule, linear: Node) -> bool:
     whole = added.reshape(-1).expand(width) + (0 if known is None else known)
     bias = add_constant(module, linear, f"{linear.name}_bias", whole.contiguous())
     linear.args = (*linear.args[:2], bias)
-    user.replace_all_uses_with(linear)
-    module.graph.erase_node(user)
-    return True
+    return replace(user, linear)
 
 
 PRODUCTS = (_aten.mul.Tensor, _aten.mul.Scalar)
@@ -138,17 +137,12 @@ _LAYERS = (_aten.linear.default, _aten.conv1d.default, _aten.conv2d.default, _at
 
 @dataclass(frozen=True, slots=True)
 class FoldFactors(NodePass):
-    """Fold each factor, such as attention's of its queries, into the layer before it, also through views of the layer's result, where nothing else reads that result.
-
-    keep: products to leave alone.
-    """
-
-    keep: Callable[[Node], bool] | None = None
+    """Fold each factor, such as attention's of its queries, into the layer before it, also through views of the layer's result, where nothing else reads that result."""
 
     targets = (*PRODUCTS, *QUOTIENTS)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
-        return (self.keep is None or not self.keep(node)) and _fold(module, node)
+        return _fold(module, node)
 
 
 def _fold(module: GraphModule, product: Node) -> bool:
@@ -156,7 +150,7 @@ def _fold(module: GraphModule, product: Node) -> bool:
     if factor is None or not isinstance(data, Node) or data.meta["val"].dtype != product.meta["val"].dtype:
         return False
     layer = data
-    while layer.target in VIEWS and len(layer.users) == 1 and isinstance(layer.args[0], Node):
+    while is_move(layer, Change.PERMUTED) and len(layer.users) == 1 and isinstance(layer.args[0], Node):
         layer = layer.args[0]
     if layer.target not in _LAYERS or len(layer.users) != 1 or layer.kwargs:
         return False
@@ -171,9 +165,7 @@ def _fold(module: GraphModule, product: Node) -> bool:
     if bias is not None:
         args[2] = add_constant(module, layer, f"{stem}_scaled_bias", bias * factor)
     layer.args = tuple(args)
-    product.replace_all_uses_with(data)
-    module.graph.erase_node(product)
-    return True
+    return replace(product, data)
 
 
 def factor_of(module: GraphModule, product: Node) -> float | None:
@@ -220,9 +212,7 @@ def _choice_to_fill(module: GraphModule, choice: Node) -> bool:
             condition.meta["val"] = choice.args[0].meta["val"]
         fill = module.graph.call_function(_aten.masked_fill.Scalar, (data, condition, value))
     fill.meta = dict(choice.meta)
-    choice.replace_all_uses_with(fill)
-    module.graph.erase_node(choice)
-    return True
+    return replace(choice, fill)
 
 
 def _filler(module: GraphModule, operand: object) -> float | None:
@@ -251,35 +241,18 @@ def _product_first(module: GraphModule, product: Node) -> bool:
     return True
 
 
-VIEWS = frozenset(
-    (
-        _aten.contiguous.default,
-        _aten.permute.default,
-        _aten.reshape.default,
-        _aten.squeeze.dim,
-        _aten.squeeze.dims,
-        _aten.transpose.int,
-        _aten.unflatten.int,
-        _aten.unsqueeze.default,
-        _aten.view.default,
-    )
-)
-"""Operators that only move the elements of their input."""
-
 CUTS = frozenset((_aten.select.int, _aten.slice.Tensor))
 """Operators that take a part of their input."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitProjections(NodePass):
-    """Split each linear layer all of whose readers take a range of its output features. keep: layers to leave alone."""
-
-    keep: Callable[[Node], bool] | None = None
+    """Split each linear layer all of whose readers take a range of its output features."""
 
     targets = (_aten.linear.default,)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
-        return (self.keep is None or not self.keep(node)) and _split(module, node)
+        return _split(module, node)
 
 
 def _split(module: GraphModule, layer: Node) -> bool:
@@ -307,7 +280,7 @@ def _cuts_behind(node: Node) -> Iterator[Node | None]:
     for user in node.users:
         if user.target in CUTS:
             yield user
-        elif user.target in VIEWS:
+        elif is_move(user, Change.PERMUTED):
             yield from _cuts_behind(user)
         else:
             yield None

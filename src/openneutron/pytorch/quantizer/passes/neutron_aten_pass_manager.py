@@ -64,7 +64,7 @@ def default_passes(
             BooleanMasks(keep),
             ScalarsToTensors(training=True),
             SlicesOfJoins(),
-            FoldBatchNorm(("linear",)),
+            FoldBatchNorm(layers=("linear",)),
         )
     return (
         *FIRST,

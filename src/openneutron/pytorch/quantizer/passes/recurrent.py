@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.graph.program import arguments_of, is_functional
-from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, finished, hand_over
+from openneutron.pytorch.graph.rewriting import NodePass, Pass, add_call, add_constant, constant_of, finished, replace
 from openneutron.pytorch.operators import recurrent_layers as layers
 
 _aten = torch.ops.aten
@@ -44,19 +44,16 @@ class _Direction:
 
 @dataclass(frozen=True, slots=True)
 class WholeLayers(NodePass):
-    """Replace each recurrent layer with constant weights by an operator for each direction of each layer. keep: calls to leave alone.
+    """Replace each recurrent layer with constant weights by an operator for each direction of each layer.
 
     training: the weights of gates are parts of the layer's parameters, which are trained.
     """
 
-    keep: Callable[[Node], bool] | None = None
     training: bool = False
 
     targets = (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input, *CELLS)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
-        if self.keep is not None and self.keep(node):
-            return False
         call = _Call.of(module, node, self.training)
         if call is None:
             return False
@@ -132,7 +129,7 @@ class _Call:
             results.append(self._joined(self._last(each, batch_first, at, both) for at, each in enumerate(last)))
         results += results[-1:] * (2 - len(results))
         results.append(self._joined(each[2] for each in last) if self._reads(2) else results[0])
-        hand_over(self.module, self.node, results)
+        replace(self.node, results)
 
     def _reads(self, place: int) -> bool:
         """Return whether a result of the call is read."""
@@ -149,12 +146,12 @@ class _Call:
         x = self._add(_aten.unsqueeze.default, self.given["input"], 0)
         if self.node.target is _aten.lstm_cell.default:
             _, *states = self._direction(0, x, self.directions[0], False, False)
-            hand_over(self.module, self.node, [self._in_place_of(each) for each in states])
+            replace(self.node, [self._in_place_of(each) for each in states])
             return
         if self.initial[0] is not None:
             self.initial = (self._add(_aten.unsqueeze.default, self.initial[0], 0),)
         (result,) = self._direction(0, x, self.directions[0], False, False)
-        hand_over(self.module, self.node, self._add(_aten.squeeze.dim, result, 0))
+        replace(self.node, self._add(_aten.squeeze.dim, result, 0))
 
     def _in_place_of(self, state: Node) -> Node:
         """Return a state [sequence, unit] of a cell, which has an axis of layers where the one before it is 0."""
@@ -265,21 +262,17 @@ LAYERS = dict(zip(CELLS, (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.inpu
 
 
 @dataclass(frozen=True, slots=True)
-class CellLoops:
+class CellLoops(Pass):
     """Replace a chain of calls of one cell, each of which takes the states of the previous call, by a layer over all steps.
 
-    The cell's inputs must not depend on its results, and nothing else may read a cell state between two steps. keep: calls to
-    leave alone.
+    The cell's inputs must not depend on its results, and nothing else may read a cell state between two steps.
     """
 
-    keep: Callable[[Node], bool] | None = None
-
-    targets: ClassVar[Sequence[object]] = CELLS
+    targets = CELLS
 
     def __call__(self, module: GraphModule) -> PassResult:
-        cells = [node for node in module.graph.nodes if node.op == "call_function" and node.target in CELLS]
-        if self.keep is not None:
-            cells = [node for node in cells if not self.keep(node)]
+        calls = (node for node in module.graph.nodes if node.op == "call_function" and node.target in CELLS)
+        cells = [node for node in calls if not self.is_kept(node)]
         changed = False
         for chain in _chains(cells):
             changed |= _replace(module, chain)
@@ -413,8 +406,7 @@ def _hand_over(
         dim = _joined_along(user, hidden)
         if dim is not None:
             whole = outputs if dim == axis else add_call(module, chain[0], _aten.transpose.int, outputs, 0, 1)
-            user.replace_all_uses_with(whole)
-            module.graph.erase_node(user)
+            replace(user, whole)
     final = [add_call(module, chain[0], _aten.squeeze.dim, state, 0) for state in last]
     for place, cell in reversed(list(enumerate(chain))):
         step = add_call(module, chain[0], _aten.select.int, outputs, axis, place)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.graph.joins import Join, built, move_of, moved, pieces_of, shape_of, tree_of
-from openneutron.pytorch.graph.rewriting import NodePass, add_call, constant_of, finished
+from openneutron.pytorch.graph.moves import is_move
+from openneutron.pytorch.graph.rewriting import NodePass, Pass, add_call, constant_of, finished, replace
 
 _aten = torch.ops.aten
 
@@ -31,29 +31,15 @@ _POSITIONS = (_aten.argmax.default, _aten.argmin.default)
 _SEVERAL = (_aten.topk.default, _aten.sort.default, _aten.max.dim, _aten.min.dim)
 """Operators whose second result are positions."""
 
-_MOVES = frozenset(
-    (
-        _aten.select.int,
-        _aten.slice.Tensor,
-        _aten.reshape.default,
-        _aten.view.default,
-        _aten.flatten.using_ints,
-        _aten.squeeze.default,
-        _aten.squeeze.dim,
-        _aten.to.dtype,
-        _aten._to_copy.default,
-    )
-)
-
 _CHECKS = (_aten._assert_scalar.default, _aten.sym_constrain_range.default, _aten.sym_constrain_range_for_size.default)
 
 
 @dataclass(frozen=True, slots=True)
-class ComputedPositions:
+class ComputedPositions(Pass):
     """Rewrite ``x[i]``, where ``i`` is an element of a tensor, from a selection by a number, whose bounds no program can be made for
     ahead of the run, to a lookup. A lookup takes positions from 0 on alone: others count from the end first."""
 
-    targets: ClassVar[Collection[object]] = (_aten.item.default,)
+    targets = (_aten.item.default,)
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
@@ -76,8 +62,7 @@ class ComputedPositions:
             row = add_call(module, node, _aten.reshape.default, index, [1])
             taken = add_call(module, node, _aten.index_select.default, data, axis, row)
             found = add_call(module, node, _aten.squeeze.dims, taken, [axis])
-            node.replace_all_uses_with(found)
-            module.graph.erase_node(node)
+            replace(node, found)
             changed = True
         for node in module.graph.find_nodes(op="call_function", target=_aten.item.default) if changed else ():
             if all(user.target in _CHECKS for user in node.users):
@@ -99,7 +84,8 @@ def _is_from_zero(node: object) -> bool:
         divisor = node.args[1]
         is_positive = isinstance(divisor, int) and divisor > 0
         return is_positive and (node.target is _aten.remainder.Scalar or _is_from_zero(source))
-    return node.target in _MOVES and _is_from_zero(source)
+    is_same = is_move(node) or node.target in (_aten.to.dtype, _aten._to_copy.default)
+    return is_same and _is_from_zero(source)
 
 
 _FUNCTIONS = (_aten.sigmoid.default, _aten.tanh.default)
@@ -119,21 +105,19 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeSlices:
+class MergeSlices(Pass):
     """Rewrite ``linear(x[0], w, b), linear(x[1], w, b) ...`` to slices of ``linear(x, w, b)``, and the same for sigmoid
     and tanh.
 
-    This applies only where the slices cover more than half of the tensor, to limit unused results. keep: calls to leave
-    alone.
+    This applies only where the slices cover more than half of the tensor, to limit unused results.
     """
 
-    keep: Callable[[Node], bool] | None = None
-    targets: ClassVar = (_aten.slice.Tensor,)
+    targets = (_aten.slice.Tensor,)
 
     def __call__(self, module: GraphModule) -> PassResult:
         groups: dict[object, list[Node]] = defaultdict(list)
         for node in module.graph.nodes:
-            if node.op != "call_function" or (self.keep is not None and self.keep(node)):
+            if node.op != "call_function" or self.is_kept(node):
                 continue
             for piece, rest in _pieces(module, node):
                 groups[node.target, piece.source, piece.axis, piece.squeezed, rest].append(node)
@@ -195,8 +179,7 @@ def _merge(module: GraphModule, members: list[Node]) -> bool:
         part = add_call(module, node, _aten.slice.Tensor, whole, own.axis, own.start, own.end)
         if own.squeezed:
             part = add_call(module, node, _aten.squeeze.dim, part, own.axis)
-        node.replace_all_uses_with(part)
-        module.graph.erase_node(node)
+        replace(node, part)
     return True
 
 
@@ -240,9 +223,7 @@ class PutsToJoins(NodePass):
             for source, first, last in runs
         ]
         joined = add_call(module, node, _aten.cat.default, parts, dim) if len(parts) > 1 else parts[0]
-        node.replace_all_uses_with(joined)
-        module.graph.erase_node(node)
-        return True
+        return replace(node, joined)
 
 
 def _runs(places: list[int], extent: int) -> list[tuple[bool | None, int, int]]:
@@ -259,7 +240,7 @@ def _runs(places: list[int], extent: int) -> list[tuple[bool | None, int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class SlicesOfJoins:
+class SlicesOfJoins(NodePass):
     """Rewrite ``cat([a, b], 1)[:, :n]`` to ``a``, through shape operators and further concatenations, where all readers of the
     concatenation are such slices or results of the model.
 
@@ -268,14 +249,7 @@ class SlicesOfJoins:
 
     targets = (_aten.slice.Tensor,)
 
-    def __call__(self, module: GraphModule) -> PassResult:
-        changed = False
-        for node in list(module.graph.nodes):
-            if node.op == "call_function" and node.target is _aten.slice.Tensor:
-                changed |= self._resolved(module, node)
-        return finished(module, changed)
-
-    def _resolved(self, module: GraphModule, node: Node) -> bool:
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
         move, source = move_of(node), node.args[0]
         if move is None or not isinstance(source, Node) or not _is_only_sliced(source):
             return False
@@ -285,9 +259,7 @@ class SlicesOfJoins:
         part = moved(whole, move)
         if sum(1 for _ in pieces_of(part)) >= sum(1 for _ in pieces_of(whole)):
             return False
-        node.replace_all_uses_with(built(module, node, part))
-        module.graph.erase_node(node)
-        return True
+        return replace(node, built(module, node, part))
 
 
 def _is_only_sliced(node: Node) -> bool:
