@@ -158,16 +158,12 @@ def is_compute(node: Node) -> bool:
 
 def is_delegated(node: Node) -> bool:
     """Return whether the node calls what was delegated before, or is a result of such a call."""
-    return is_delegate_call(node) or (is_getitem(node) and is_delegate_call(node.all_input_nodes[0]))
+    call = node.all_input_nodes[0] if is_getitem(node) else node
+    return call.target is executorch_call_delegate
 
 
 def is_getitem(node: Node) -> bool:
     return node.target is operator.getitem
-
-
-def is_delegate_call(node: Node) -> bool:
-    """Return whether the node calls what was delegated before."""
-    return node.target is executorch_call_delegate
 
 
 EXACT = (torch.int32, torch.int64, torch.bool)
@@ -312,10 +308,8 @@ class Constants:
         return node.op == "placeholder" and node.name in self._names
 
     def tensor(self, node: Node) -> torch.Tensor:
-        """Return the tensor of a constant placeholder (possibly a FakeTensor)."""
-        return self._tensor(node, self._names[node.name])
-
-    def _tensor(self, node: Node, target: str) -> torch.Tensor:
+        """Return the tensor of a constant placeholder, or of a buffer that the program changes (possibly a FakeTensor)."""
+        target = self._names.get(node.name) or self._states[node.name]
         for place in self._places:
             found = place.get(target)
             if isinstance(found, torch.Tensor) and tuple(found.shape) == tuple(node.meta["val"].shape):
@@ -326,7 +320,7 @@ class Constants:
 
     def state(self, node: Node) -> np.ndarray | None:
         """Return the first value of a buffer that the program changes; None where only its shape is known."""
-        tensor = self._tensor(node, self._states[node.name])
+        tensor = self.tensor(node)
         return None if isinstance(tensor, FakeTensor) else tensor.cpu().numpy()
 
     def array(self, node: Node) -> np.ndarray:
@@ -336,10 +330,6 @@ class Constants:
             dtype = DTYPE_OF_TORCH[tensor.dtype].numpy
             return np.broadcast_to(np.zeros((), dtype), tuple(int(extent) for extent in tensor.shape))
         return np.ascontiguousarray(tensor.cpu().numpy()).reshape(tuple(tensor.shape))
-
-    def known(self, node: Node) -> bool:
-        """Return whether the values themselves are there, not only their shape."""
-        return not isinstance(self.tensor(node), FakeTensor)
 
 
 def quant_params(node: Node, constants: Constants) -> QuantParams:
@@ -396,9 +386,9 @@ def _numbers(item: object, constants: Constants) -> np.ndarray:
     if isinstance(item, (int, float)):
         return np.asarray(item, np.float64)
     if isinstance(item, Node) and item in constants:
-        if constants.known(item):
-            return constants.array(item).astype(np.float64)
-        return np.ones(tuple(item.meta["val"].shape)) * (item.meta["val"].is_floating_point())
+        if isinstance(constants.tensor(item), FakeTensor):
+            return np.ones(tuple(item.meta["val"].shape)) * (item.meta["val"].is_floating_point())
+        return constants.array(item).astype(np.float64)
     raise ValueError("its scale or zero point is computed at run time; static quantization is what there is")
 
 

@@ -438,7 +438,7 @@ class Lowering:
         if source not in context.values:
             context.values[source] = self._input(source, quant)
         value = context.values[source]
-        if not context.is_constant(value):
+        if not context.tensors[value.tensor].is_constant:
             quant = activation_params(node, self.constants)
         if context.tensors[value.tensor].quant != quant:
             raise Rejected(f"it dequantizes with {quant} what has {context.tensors[value.tensor].quant}")

@@ -317,7 +317,7 @@ def _operands(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Va
     if len(shape) not in (3, 4):
         raise Rejected(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
     data, weight = context.value(given["input"]), context.value(given["weight"])
-    if not context.is_constant(weight):
+    if not context.tensors[weight.tensor].is_constant:
         raise Rejected("its weights are computed at run time; they must be constant")
     kernel = pair(with_row(weight.shape)[2:])
     # The row that a convolution in one dimension gets has neutral settings.

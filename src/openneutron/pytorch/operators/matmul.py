@@ -179,7 +179,7 @@ def _spread(x: Tensor, term: list[str], order: list[str]) -> Tensor:
 def linear(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     weight = context.value(given["weight"])
-    if not context.is_constant(weight) and given["bias"] is None:
+    if not context.tensors[weight.tensor].is_constant and given["bias"] is None:
         return _product(node, context, context.value(given["input"]), weight, weight_turned=True)
     return _linear(node, context, given["input"], weight, given["bias"])
 
@@ -195,7 +195,7 @@ def addmm(node: Node, context: Context) -> Value | Reject:
 @lowers("aten.mm.default", fuses=True, layout=Layout.OWN, emits=("fully_connected", "batch_matmul"))
 def mm(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
-    if context.is_constant(context.value(given["mat2"])):
+    if context.tensors[context.value(given["mat2"]).tensor].is_constant:
         return _linear(node, context, given["self"], _transposed_weight(context, given["mat2"]), None)
     return _product(node, context, context.value(given["self"]), context.value(given["mat2"]))
 
@@ -252,7 +252,7 @@ def _transposed_weight(context: Context, node: Any) -> Value:
 
 
 def _linear(node: Node, context: Context, data: Any, weight: Value, bias: Any) -> Value | Reject:
-    if not context.is_constant(weight):
+    if not context.tensors[weight.tensor].is_constant:
         return Reject("its weights are computed at run time; they must be constant")
     shape, quant = shape_of(node), context.results.quant(node)
     weights = context.arranged(weight, (0, 1))

@@ -434,7 +434,7 @@ def cat(node: Node, context: Context) -> Value | Reject:
     if not values:
         return Reject("all its inputs are empty")
     values = [context.settled(value) for value in values]
-    orders = [value.order for value in values if not context.is_constant(value)] or [values[0].order]
+    orders = [value.order for value in values if not context.tensors[value.tensor].is_constant] or [values[0].order]
     plain = tuple(range(len(shape)))
     order = next((each for each in orders if each != plain), plain)
     names = [

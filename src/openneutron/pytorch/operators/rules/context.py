@@ -426,9 +426,6 @@ class Context:
         """Return the type of a value's tensor."""
         return self.tensors[value.tensor].dtype
 
-    def is_constant(self, value: Value) -> bool:
-        return self.tensors[value.tensor].is_constant
-
     def activation(self, node: Node, quant: QuantParams) -> str:
         """Return LiteRT's fused activation for the clamp behind ``node`` that runs inside it."""
         bounds = self.results.bounds(node)
@@ -665,7 +662,7 @@ def broadcasting(
 
 def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Shape:
     """Return the order of one that is computed and not broadcast, NHWC before plain; else of one of the same rank."""
-    computed = [value for value in values if value.is_settled and not context.is_constant(value)]
+    computed = [value for value in values if value.is_settled and not context.tensors[value.tensor].is_constant]
     orders = [value.order for value in computed if value.shape == shape]
     orders = orders or [value.order for value in computed if len(value.shape) == len(shape)]
     plain = tuple(range(len(shape)))
