@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -46,7 +47,11 @@ class RowNeeds:
 
     def moved(self, rows: int) -> RowNeeds:
         """Return the same needs, counted from ``rows`` rows earlier."""
-        return RowNeeds((*(row + rows for row in self.low[:-1]), NEVER), (0, *(row + rows for row in self.high[1:])))
+        if not rows:
+            return self
+        low, high = [row + rows for row in self.low], [row + rows for row in self.high]
+        low[-1], high[0] = NEVER, 0
+        return RowNeeds(tuple(low), tuple(high))
 
     def mirrored(self, rows: int) -> RowNeeds:
         """Return the same needs where both the output and the input, of ``rows`` rows, are counted from the last row on."""
@@ -69,19 +74,26 @@ Rule = Callable[[KernelCall, str, Any, int], Reads | None]
 """(call, an input's name, its access pattern, axis: 1 for rows, 2 for columns) to the reads of each place; None: it may be all."""
 
 
-def _strided(held: int, stride: int, before: int, extent: int) -> Reads:
-    def reads(first: int, end: int) -> Span:
-        low, high = first * stride - before, (end - 1) * stride - before + extent
-        return min(held, max(0, low)), min(held, max(0, high))
+@dataclass(frozen=True, slots=True)
+class _Strided:
+    """Place p of the output reads the ``extent`` places from p * ``stride`` - ``before`` on, of those inside the ``held`` places of the
+    input."""
 
-    return reads
+    held: int
+    stride: int
+    before: int
+    extent: int
+
+    def __call__(self, first: int, end: int) -> Span:
+        low, high = first * self.stride - self.before, (end - 1) * self.stride - self.before + self.extent
+        return min(self.held, max(0, low)), min(self.held, max(0, high))
 
 
 def _window(call: KernelCall, name: str, window: Window, axis: int) -> Reads:
     params, side = call.params, axis - 1
     dilation = params[window.dilation[side]] if window.dilation else 1
     extent = (params[window.kernel[side]] - 1) * dilation + 1
-    return _strided(call.views[name].extents[axis], params[window.stride[side]], params[window.pad[side]], extent)
+    return _Strided(call.views[name].extents[axis], params[window.stride[side]], params[window.pad[side]], extent)
 
 
 def _same_row(call: KernelCall, name: str, access: SameRow, axis: int) -> Reads | None:
@@ -90,11 +102,11 @@ def _same_row(call: KernelCall, name: str, access: SameRow, axis: int) -> Reads 
 
 def _same_element(call: KernelCall, name: str, _access: SameElement | SameRow, axis: int) -> Reads | None:
     held = call.views[name].extents[axis]
-    return _strided(held, 1, 0, 1) if held == call.views["output"].extents[axis] else None
+    return _Strided(held, 1, 0, 1) if held == call.views["output"].extents[axis] else None
 
 
 def _padded(call: KernelCall, name: str, padded: Padded, axis: int) -> Reads:
-    return _strided(call.views[name].extents[axis], 1, call.params[padded.pad[axis - 1]], 1)
+    return _Strided(call.views[name].extents[axis], 1, call.params[padded.pad[axis - 1]], 1)
 
 
 def _mapped(call: KernelCall, name: str, mapped: Mapped, axis: int) -> Reads:
@@ -108,7 +120,7 @@ def _mapped(call: KernelCall, name: str, mapped: Mapped, axis: int) -> Reads:
 
 def _block(call: KernelCall, name: str, block: Block, axis: int) -> Reads | None:
     rows = call.params[block.rows]
-    return _strided(call.views[name].extents[1], rows, 0, rows) if axis == 1 else None
+    return _Strided(call.views[name].extents[1], rows, 0, rows) if axis == 1 else None
 
 
 def _everything(_call: KernelCall, _name: str, _access: Everything, _axis: int) -> None:
@@ -138,9 +150,19 @@ def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
     reads, view = reads_along(call, name, 1), call.views[name]
     if reads is None or (view.pitches[1] == 0 and view.extents[1] > 1):
         return None
-    spans = [reads(row, row + 1) for row in range(call.views["output"].extents[1])]
+    made = _shared_needs if isinstance(reads, _Strided) else _needs_of_rows
+    return made(reads, call.views["output"].extents[1])
+
+
+def _needs_of_rows(reads: Reads, rows: int) -> RowNeeds:
+    """Return the needs of ``rows`` output rows."""
+    spans = [reads(row, row + 1) for row in range(rows)]
     low = list(accumulate((first for first, _ in reversed(spans)), min))[::-1]
     return RowNeeds((*low, NEVER), (0, *accumulate((end for _, end in spans), max)))
+
+
+_shared_needs = lru_cache(maxsize=1024)(_needs_of_rows)
+"""The needs of layers of one shape are one object."""
 
 
 def parts_may_be_faster(calls: Sequence[KernelCall], storages: Storages, target: Target) -> bool:

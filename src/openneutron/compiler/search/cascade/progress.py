@@ -108,7 +108,9 @@ class Paced:
             for feed in segment.feeds[reader] if position < reader < self.end else ():
                 if feed.writer == position:
                     high = feed.needs.high
-                    demand = [min(call.rows, max(0, high[x])) for x in self.done[reader]]
+                    demand = [high[x] for x in self.done[reader]]
+                    if demand[-1] > call.rows or min(demand) < 0:
+                        demand = [min(call.rows, max(0, row)) for row in demand]
                     progress = demand if progress is None else _later(progress, demand)
         if progress is None or piece.last >= self.end:
             # Later calls or the graph's output need all rows: they are computed in equal steps.

@@ -18,7 +18,8 @@ from openneutron.options import CALLER
 from openneutron.targets import Target
 
 ENOUGH = 1.01
-"""A schedule whose cycles are within this ratio of the first plan's estimate ends the search: later plans have less memory.
+"""A schedule whose cycles are within this ratio of the first plan's estimate ends the search of a list of calls, also where an earlier list
+has a faster schedule: later plans have less memory.
 
 Graphs of more than ``FEW_CALLS`` and at most ``MANY_CALLS`` calls have all of their plans compared. With more memory, the first plan is
 larger, but its constants have less space. A smaller plan is then faster, such as the one that a smaller memory has.
@@ -83,9 +84,9 @@ def fastest_plan(
     best: TiledSchedule | None = None
     tried: list[tuple[_Unplaced, TiledSchedule | None]] = []
     before = None
-    estimate, enough = 0, 0.0
+    estimate, enough, is_enough = 0, 0.0, False
     for share in SHARES:
-        if best is not None and (is_any or (best.cycles <= enough and not is_medium)):
+        if (is_any and best is not None) or (is_enough and not is_medium):
             break
         plan = search.plan(int(budget * share))
         if plan is None or plan == before:
@@ -98,6 +99,7 @@ def fastest_plan(
             below = min(limit, limit if best is None else best.cycles)
             found = unplaced.placed(target, budget, int(below * NEAR), 0)
             tried.append((unplaced, found))
+            is_enough |= found is not None and found.cycles <= enough
             best = found if found is not None and found.cycles < below else best
     if is_any and best is not None:
         return best, estimate

@@ -55,7 +55,7 @@ class Forms:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The form ``number`` of a segment in stripes of ``height`` rows: the cycles of ``Tiled`` and its memory."""
+    """The form ``number`` of a segment in stripes of ``height`` rows: the cycles of ``Tiled.cycles``, and the memory."""
 
     forms: Forms
     number: int
@@ -66,27 +66,23 @@ class Evaluated:
 
     def tiled(self) -> Tiled:
         """Return the segment with the progress of its calls."""
-        return tiled(self.forms.made[self.number], self.height, False)
+        return tiled(self.forms.made[self.number], self.height)
 
 
 @dataclass(slots=True)
 class Structure:
-    """The forms of a segment that stands for all of its structure, and the stripes that were evaluated, by form and height."""
+    """The forms of a segment that stands for all of its structure; by form and height the memory of stripes, and the evaluated stripes."""
 
     forms: Forms
-    evaluated: dict[tuple[int, int], Evaluated] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, forms: Forms) -> Structure:
-        """Return the structure of a segment."""
-        return cls(forms)
+    _peaks: dict[tuple[int, int], int] = field(default_factory=dict)
+    _evaluated: dict[tuple[int, int], Evaluated] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of forms."""
         return len(self.forms.made)
 
-    def fastest_of(self, number: int, budget: int, limit: int, issue_cycles: int) -> Evaluated | None:
-        """Return the fastest stripes of a form in ``budget`` bytes, of those with dispatches of fewer than ``limit`` cycles."""
+    def fastest_of(self, number: int, budget: int, most: int) -> Evaluated | None:
+        """Return the fastest of at most ``most`` stripes of a form that take at most ``budget`` bytes."""
         form = self.forms.made[number]
         found = form.segment
         least = found.fixed_bytes + sum(min(pitch, size) for _, pitch, size in found.rolling)
@@ -94,31 +90,37 @@ class Structure:
             return None
         rows = form.calls[form.pace].rows
         numbers = (1,) if len(form.calls) == 1 else (*STRIPES, min(rows, MOST_STRIPES))
-        heights = [*dict.fromkeys(-(-rows // n) for n in numbers if n <= rows and n * issue_cycles < limit)]
+        heights = [*dict.fromkeys(-(-rows // n) for n in numbers if n <= min(rows, most))]
         # Few stripes are evaluated quickly, so that the search for the smallest number that fits begins with them.
         low, high, step = 0, len(heights), 1
         while low < high:
             middle = min(low + step, high) - 1
-            if self._at(number, heights[middle]).peak_bytes <= budget:
+            if self._within(number, heights[middle], budget) is not None:
                 high, step = middle, (middle - low + 1) // 2
             else:
                 low, step = middle + 1, 2 * step if high == len(heights) else (high - middle) // 2
             step = max(1, step)
         best = None
         for index in range(low, min(low + 1 + FINER, len(heights))):
-            each = self._at(number, heights[index])
-            if each.peak_bytes <= budget and (best is None or each.cycles < best.cycles):
+            each = self._within(number, heights[index], budget)
+            if each is not None and (best is None or each.cycles < best.cycles):
                 best = each
             elif best is not None:
                 break
         return best
 
-    def _at(self, number: int, height: int) -> Evaluated:
-        found = self.evaluated.get((number, height))
+    def _within(self, number: int, height: int, budget: int) -> Evaluated | None:
+        """Return the stripes of a form, or None where they take more than ``budget`` bytes. The cycles of these are not computed."""
+        key = number, height
+        if self._peaks.get(key, 0) > budget:
+            return None
+        found = self._evaluated.get(key)
         if found is None:
-            made = tiled(self.forms.made[number], height, False)
-            found = Evaluated(self.forms, number, height, made.cycles, made.moving_cycles, made.peak_bytes)
-            self.evaluated[number, height] = found
+            made = tiled(self.forms.made[number], height)
+            self._peaks[key] = made.peak_bytes
+            if made.peak_bytes > budget:
+                return None
+            found = self._evaluated[key] = Evaluated(self.forms, number, height, *made.cycles(), made.peak_bytes)
         return found
 
 
@@ -161,7 +163,7 @@ class Segments:
         if found is None:
             shared = self._structures.get(structure)
             if shared is None:
-                shared = self._structures[structure] = Structure.of(forms)
+                shared = self._structures[structure] = Structure(forms)
             found = self._known[key] = Choices(shared)
         return found
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import add, sub
 
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.schedule.schedule import Rows, Step, Wait, Whole
@@ -55,6 +56,8 @@ class Streamed:
     before: tuple[KernelCall, ...]
     behind: tuple[KernelCall, ...]
     copies: Mapping[str, Storage]
+    whole_cycles: int
+    """The modelled cycles of the transfers ``before`` and ``behind``."""
 
     @property
     def calls(self) -> tuple[CallRows, ...]:
@@ -68,17 +71,31 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """A segment in stripes. ``cycles``: with transfers in parallel to kernels; ``moving_cycles``: of all transfers."""
+    """A segment in stripes, with the progress of its calls."""
 
     streamed: Streamed
     stripes: Stripes
     done: Mapping[int, Sequence[int]]
-    cycles: int
-    moving_cycles: int
 
     @property
     def peak_bytes(self) -> int:
         return self.stripes.peak_bytes
+
+    def cycles(self) -> tuple[int, int]:
+        """Return the cycles with transfers in parallel to kernels, and those of all transfers."""
+        found = self.streamed.segment
+        count = len(next(iter(self.done.values())))
+        computing, moved = [0] * count, [0] * count
+        for position in found.positions:
+            call, rows = found.network.calls[position], [*map(sub, self.done[position], (0, *self.done[position]))]
+            known = {each: call.cycles(0, each, found.network.target) if each else 0 for each in set(rows)}
+            spent = [known[each] for each in rows]
+            if call.call.is_transfer:
+                moved = [*map(add, moved, spent)]
+            else:
+                computing = [*map(add, computing, spent)]
+        whole = self.streamed.whole_cycles
+        return whole + sum(map(max, computing, moved)), sum(moved) + whole
 
 
 @dataclass(slots=True)
@@ -168,7 +185,8 @@ class _Builder:
         found = segment(made, 0, len(rows))
         if found is None:
             return None
-        return Streamed(found, len(ahead), len(late), before, behind, self.copies)
+        whole = sum(call_cost(each, base.target).cycles for each in (*before, *behind))
+        return Streamed(found, len(ahead), len(late), before, behind, self.copies, whole)
 
     def _copy(self, position: int, name: str, view: View, storage: str) -> bool:
         """Replace an operand's external storage by a copy; return False where the parts of the storage are in both memories."""
@@ -293,12 +311,11 @@ class _Builder:
             touched = [*writers.get(name, ()), *readers.get(name, ())]
             is_before = name in loaded if name in self.copies else own.first < self.first
             is_behind = name in stored if name in self.copies else own.last >= self.end
-            pieces[name] = replace(
-                own,
-                first=-1 if is_before else min(touched),
-                last=AFTER if is_behind else max(touched),
-                writers=tuple(writers.get(name, ())),
-                readers=tuple(readers.get(name, ())),
+            first, last = -1 if is_before else min(touched), AFTER if is_behind else max(touched)
+            users = tuple(writers.get(name, ())), tuple(readers.get(name, ()))
+            # ``dataclasses.replace`` takes three times as long, and this is done for each tensor of each segment.
+            pieces[name] = Piece(
+                name, own.size, first, last, *users, own.row_pitch, own.rows, own.can_roll, own.block_rows
             )
         return pieces
 
@@ -309,27 +326,11 @@ class _Builder:
         return [of[call.call.views[name].tensor] for name in results if call.call.views[name].tensor in of]
 
 
-def tiled(streamed: Streamed, height: int, even: bool) -> Tiled:
+def tiled(streamed: Streamed, height: int) -> Tiled:
     """Return a segment in stripes of ``height`` rows of its last kernel."""
-    found, target = streamed.segment, streamed.segment.network.target
-    pacing = Pacing(streamed.pace, height, even)
-    done = lagged(rounds(found, *pacing), streamed)
-    count = len(next(iter(done.values())))
-    computing, moved = [0] * count, [0] * count
-    for position in found.positions:
-        call = found.network.calls[position]
-        before, into = 0, moved if call.call.is_transfer else computing
-        known: dict[int, int] = {}
-        for index, row in enumerate(done[position]):
-            if row > before:
-                spent = known.get(row - before)
-                if spent is None:
-                    spent = known[row - before] = call.cycles(before, row, target)
-                into[index] += spent
-                before = row
-    whole = sum(call_cost(each, target).cycles for each in (*streamed.before, *streamed.behind))
-    cycles = whole + sum(map(max, computing, moved))
-    return Tiled(streamed, evaluated(found, pacing, done, sum(computing)), done, cycles, sum(moved) + whole)
+    pacing = Pacing(streamed.pace, height, False)
+    done = lagged(rounds(streamed.segment, *pacing), streamed)
+    return Tiled(streamed, evaluated(streamed.segment, pacing, done, 0), done)
 
 
 def lagged(done: Mapping[int, Sequence[int]], streamed: Streamed) -> dict[int, list[int]]:
