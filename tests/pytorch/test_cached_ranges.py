@@ -12,7 +12,7 @@ from torch import nn
 
 import openneutron
 from openneutron import CompileOptions, QuantizationOptions
-from openneutron.api import unquantized
+from openneutron.api import pytorch
 from openneutron.api.pytorch import CompiledModel
 from openneutron.pytorch.quantizer import calibrate
 
@@ -52,7 +52,7 @@ def compiled(
 @pytest.fixture(autouse=True)
 def without_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """No entry for what comes after the ranges: each compile looks the ranges up."""
-    monkeypatch.setattr(unquantized, "has_key", lambda *_: False)
+    monkeypatch.setattr(pytorch, "has_key", lambda *_: False)
 
 
 def test_ranges_are_taken_from_the_cache(tmp_path: Path, calibrations: list[int]) -> None:

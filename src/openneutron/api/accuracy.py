@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from openneutron.api.compile import LOADING, loaded, model_form
 from openneutron.device import files
-from openneutron.device.forms import Kind
+from openneutron.device.forms import LITERT, form_of
 from openneutron.device.third_party import needs_pytorch
 from openneutron.device.timings import measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
@@ -218,12 +218,13 @@ def _session(request: Request) -> tuple[Session, ModuleType]:
             "openneutron.evaluate."
         )
     path = request.file
-    form = None if path is None else model_form(path)
-    if path is not None and form is not None and form.kind is Kind.LITERT:
+    if path is not None and form_of(path) is LITERT:
         raise InvalidModelError(
             f"'{path.name}' is quantized already, so that there is no float model. Pass the PyTorch model."
         )
     with needs_pytorch("PyTorch models take"), step(LOADING):
         from openneutron.api.pytorch import compile_module
         from openneutron.features.accuracy import session
-    return session.Session(loaded(request, form), compile_module), session
+    if path is not None:
+        request = loaded(request, model_form(path))
+    return session.Session(request, compile_module), session

@@ -182,7 +182,7 @@ def compiled(request: Request) -> CompiledModel | CompiledLiteRTModel:
         else:
             with needs_pytorch("PyTorch models take"), step(LOADING):
                 from openneutron.api.pytorch import compile_module
-            request = loaded(request, form)
+            request = request if form is None else loaded(request, form)
             with older_objects_kept():
                 result = compile_module(request)
     result = dataclasses.replace(result, timings=clock.timings)
@@ -207,10 +207,8 @@ def model_form(path: Path) -> forms.Form:
     return forms.model_form(path, "a model", words)
 
 
-def loaded(request: Request, form: forms.Form | None) -> Request:
+def loaded(request: Request, form: forms.Form) -> Request:
     """Return the request with the model that its file holds."""
-    if form is None:
-        return request
     assert request.file is not None
     with step("Reading"):
         return dataclasses.replace(request, model=form.read(request.file, request.loading))

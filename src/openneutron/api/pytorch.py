@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A PyTorch model compiled with one call."""
+"""A PyTorch model compiled with one call, and its entry in a cache, which has all that no option of the compiler changes."""
 
 from __future__ import annotations
 
-import dataclasses
+import copy
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, partial
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
 import openneutron.pytorch  # noqa: F401  # isort: skip  (before torch and ExecuTorch, whose warnings on import it turns off)
-import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
+import torch  # isort: skip  (a message names the first package that is not installed)
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of inputs and outputs)
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch import nn
@@ -19,34 +21,330 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from openneutron.api import unquantized
 from openneutron.api.compile import compiled
 from openneutron.api.frame import Frame, backend_config, in_words, keep_state, lowered
 from openneutron.api.result import CompiledResult
-from openneutron.api.unquantized import Unquantized
-from openneutron.device.cache import current
+from openneutron.device.cache import UNREADABLE, Digest, Store, caching, code, current, packed, record, unpacked
 from openneutron.device.converter import kernel_selections
 from openneutron.device.third_party import older_objects_kept, suppressed
-from openneutron.device.timings import Timings, measured, step
-from openneutron.errors import InvalidModelError, InvalidOptionError, warn
+from openneutron.device.timings import Timings, advance, measured, step
+from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError, warn
 from openneutron.features.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.features.report.latency import host_operators
 from openneutron.features.report.outputs import OutputAccuracy, accuracy_warning
 from openneutron.features.report.summary import conversions_in
 from openneutron.ir import Graph
-from openneutron.options import CALLER, FLOAT32, CompileOptions, DelegationOptions, Request, budget_bytes, with_changes
+from openneutron.ir import graph as graph_module
+from openneutron.isa.payload import Format
+from openneutron.options import (
+    CALLER,
+    FLOAT32,
+    OPEN,
+    CompileOptions,
+    DelegationOptions,
+    Request,
+    budget_bytes,
+    changed,
+    with_changes,
+)
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
+from openneutron.pytorch.graph.digests import add_node, add_samples, is_known, machine
+from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
-from openneutron.pytorch.partition.compiled import CompiledPartition, recompiled
-from openneutron.pytorch.partition.delegation import Delegation, check_kernels, check_nodes, check_operators
+from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, LoweredPartition, recompiled
+from openneutron.pytorch.partition.delegation import Delegation, check_kernels, check_nodes, check_operators, registered
+from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
+from openneutron.pytorch.quantizer.measures import measures_in, quantized_with, quantizer_for
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.source.calibration_data import Calibrated
-from openneutron.pytorch.source.exporting import aten_graph, export, lifted
+from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
+from openneutron.pytorch.source.exporting import (
+    SAMPLES,
+    AtenGraph,
+    FirstSamples,
+    ModelInputs,
+    aten_graph,
+    export,
+    lifted,
+    restore,
+)
 from openneutron.targets import Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantized:
+    """A quantized module. ``real`` is its float twin, None without one, and ``samples`` are the first calibration samples."""
+
+    module: GraphModule
+    real: GraphModule | None = None
+    samples: Sequence[ModelInputs] = ()
+
+    def accuracy(self) -> tuple[OutputAccuracy, ...]:
+        """Return the accuracy of the results on the samples; empty without a float twin."""
+        if self.real is None or not self.samples:
+            return ()
+        from openneutron.features.accuracy.outputs import measured
+
+        return measured(self.real, self.module, self.samples)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unquantized:
+    """An exported model, and all that its quantization depends on.
+
+    ``samples`` are those of ``calibration``, ``total`` is their number; 0 where it is not known.
+    """
+
+    source: AtenGraph
+    request: Request
+    target: NeutronTargetSpec
+    samples: Iterable[ModelInputs] | None
+    total: int
+    calibration: Calibration | None
+
+    @classmethod
+    def of(cls, source: AtenGraph, request: Request, target: NeutronTargetSpec) -> Unquantized:
+        """Return the model. The calibration samples are read when they are needed. Raises as ``Calibration.of`` does."""
+        found = Calibration.of(request.calibration, source.inputs, request.data)
+        return cls(source, request, target, found, 0 if found is None else length_hint(found), found)
+
+    @property
+    def calibrated(self) -> Calibrated:
+        """Return the facts of the calibration; its first sample is known once it was read."""
+        return Calibrated() if self.calibration is None else self.calibration.calibrated
+
+    @property
+    def is_quantized(self) -> bool:
+        """Return whether the model came with its quantization."""
+        return any(is_quantize(node) for node in self.source.module.graph.nodes)
+
+    def with_all_samples(self) -> Unquantized:
+        """Return the same with the samples of its calibration in memory. Raises InvalidOptionError for an unusable one."""
+        return self if self.samples is None or self.is_quantized else replace(self, samples=list(self.samples))
+
+    def quantized(self) -> Quantized:
+        """Return the quantized module: the exported module itself where it is not trained, unchanged where it is quantized
+        already. It can be called once. There is a float twin where the model is calibrated.
+
+        Raises InvalidOptionError where an option or the calibration data is unusable.
+        """
+        options = self.request.quantization
+        module, train_fn = self.source.module, options.train_fn
+        measures, quantizer = (
+            measures_in(options),
+            quantizer_for(options, self.target, converter=self.request.options.converter),
+        )
+        if self.is_quantized:
+            given = ("keep_float", "train_fn", "activations", "layer_activations", *measures)
+            for option in [name for name in given if name in changed(options)]:
+                raise InvalidOptionError(f"{option}: '{self.request.name}' is quantized already. Pass the float model.")
+        elif train_fn is not None:
+            # A copy: an exported module's parameters are the model's own.
+            module = calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
+        elif self.samples is None:
+            raise InvalidOptionError(
+                "calibration: there are no samples; int8 scales come from typical inputs. "
+                "Pass calibration=[...], each item a tuple of the model's arguments (--calibration on the command line)."
+            )
+        else:
+            total = self.total
+
+            samples = FirstSamples(self.samples)
+            real, module = quantized_with(
+                module,
+                quantizer,
+                samples,
+                options,
+                lambda done: advance(done, total if done <= total else done + 1),
+            )
+            if self.source.state:
+                restore(real, self.source.state)
+                restore(module, self.source.state)
+            return Quantized(module, real, samples.first(SAMPLES))
+        if self.source.state:
+            restore(module, self.source.state)
+        return Quantized(module)
+
+
+KIND = "model"
+
+LIBRARIES = ("torch", "torchao", "executorch", "flatbuffers", "numpy", "ortools")
+
+READ_AT_THE_END = ("must_delegate", "any_runtime")
+"""The delegation options that only the finished program is compared with."""
+
+FROM_WHERE = ("stack_trace", "torch_fn", "custom")
+"""The notes of torch.export on a node that quantization and delegation read, beside its modules, and the user's own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedModel:
+    """A model before its compile."""
+
+    partitions: tuple[LoweredPartition, ...]
+    delegation: Delegation
+    frame: Frame
+    outputs: tuple[OutputAccuracy, ...] = ()
+
+
+def has_key(model: Unquantized) -> bool:
+    """Return whether all that the entry of a model depends on is known.
+
+    It is not known of operators of users, random operators, control flow and extents that are no numbers, of training, of
+    what NXP's converter compiles, and with a profile, which names the nodes of the exported program.
+    """
+    source, quantization, options = model.source, model.request.quantization, model.request.options
+    if options.converter != OPEN or options.profile or quantization.train_fn is not None:
+        return False
+    if not model.is_quantized and model.samples is None:
+        return False
+    plain = (str, type, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+    if not all(isinstance(item, plain) for item in (*quantization.keep_float, *model.request.delegation.preserve_ops)):
+        return False
+    nodes = source.module.graph.nodes
+    return all(is_known(node, source.module) and _is_fixed(node.meta.get("val")) for node in nodes)
+
+
+def key_of(model: Unquantized) -> str:
+    """Return the hash of all that the entry of a model depends on. The calibration samples must be in memory."""
+    source, quantization, delegation = model.source, model.request.quantization, model.request.delegation
+    asked = {
+        **{item.name: _plain(getattr(quantization, item.name)) for item in fields(quantization)},
+        "facts": model.calibrated.facts,
+        **{item.name: _plain(getattr(delegation, item.name)) for item in fields(delegation)},
+    }
+    asked = {name: value for name, value in asked.items() if name not in READ_AT_THE_END}
+    digest = Digest(KIND, code(*LIBRARIES), machine(), json.dumps(asked), repr(sorted(registered())))
+    for node in source.module.graph.nodes:
+        add_node(digest, node, source.module)
+        # By values: the keys of module stacks may be addresses.
+        modules = list((node.meta.get("nn_module_stack") or {}).values())
+        noted = [repr(node.meta.get(name)) for name in FROM_WHERE]
+        digest.add(repr((_outline(node.meta.get("val")), modules, noted)).encode())
+    digest.add(repr(source.module.graph._codegen.pytree_info).encode())
+    digest.add(repr(sorted(name for name, _ in source.module.named_modules())).encode())
+    digest.add(repr((source.inputs.structure, [_outline(leaf) for leaf in source.inputs.leaves])).encode())
+    if not model.is_quantized:
+        add_samples(digest, model.samples or ())
+    return digest.hex()
+
+
+def _name(item: object) -> str:
+    return f"{item.__module__}.{item.__qualname__}" if isinstance(item, type) else str(item)
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else [_name(item) for item in value]
+
+
+def _is_fixed(value: Any) -> bool:
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return all(
+        all(isinstance(extent, int) for extent in (*item.shape, *item.stride()))
+        if isinstance(item, torch.Tensor)
+        else not isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        for item in values
+    )
+
+
+def _outline(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_outline(item) for item in value]
+    return (value.dtype, tuple(value.shape), value.stride()) if isinstance(value, torch.Tensor) else value
+
+
+def load(store: Store, key: str) -> CachedModel | None:
+    """Return the model of an entry; None where the cache has none that can be read."""
+    data = store.get(KIND, key)
+    return None if data is None else read(data)
+
+
+def save(
+    store: Store,
+    key: str,
+    delegation: Delegation,
+    frame: Frame,
+    parts: Sequence[CompiledPartition],
+    specs: Sequence[CompileSpec],
+    buffer: bytes,
+    outputs: Sequence[OutputAccuracy] = (),
+) -> None:
+    """Write the entry of a model, where it gives the compiled file ``buffer`` again, byte for byte."""
+    lowered = [LoweredPartition(part.name, part.graph, part.interface, part.layers) for part in parts]
+    try:
+        data = written(CachedModel(tuple(lowered), delegation, frame, tuple(outputs)))
+    except TypeError:  # a graph that has no form as data
+        return
+    found = read(data)
+    if found is not None and found.frame.to_bytes([part.payload for part in parts], specs) == buffer:
+        store.put(KIND, key, data)
+
+
+def written(model: CachedModel) -> bytes:
+    """Return the entry of a model. Raises TypeError where a graph has no form as data."""
+    partitions = []
+    blobs = [model.frame.to_bytes([b""] * len(model.partitions), [])]
+    for part in model.partitions:
+        graph, constants = graph_module.written(part.graph)
+        blobs += constants
+        partitions.append(
+            {
+                "name": part.name,
+                "graph": graph,
+                "constants": len(constants),
+                "interface": asdict(part.interface),
+                "layers": dict(part.layers),
+            }
+        )
+    facts = {
+        "partitions": partitions,
+        "places": model.frame.places,
+        "delegation": asdict(model.delegation),
+        "outputs": [item.to_dict() for item in model.outputs],
+    }
+    return packed(facts, blobs)
+
+
+def read(data: bytes) -> CachedModel | None:
+    """Return the model of an entry; None where the entry cannot be read by this version."""
+    try:
+        facts, blobs = unpacked(data)
+        frame = Frame.from_bytes(blobs.pop(0), facts["places"])
+        partitions = []
+        for part in facts["partitions"]:
+            constants, blobs = blobs[: part["constants"]], blobs[part["constants"] :]
+            graph = graph_module.read(part["graph"], constants)
+            graph.verify()
+            layers = {str(name): str(words) for name, words in part["layers"].items()}
+            partitions.append(LoweredPartition(part["name"], graph, _interface(part["interface"]), layers))
+        outputs = tuple(record(OutputAccuracy, item) for item in facts["outputs"])
+        return CachedModel(tuple(partitions), record(Delegation, facts["delegation"]), frame, outputs)
+    except (*UNREADABLE, OpenNeutronError):
+        return None
+
+
+def _interface(facts: dict[str, Any]) -> Interface:
+    return replace(
+        record(Interface, {**facts, "formats": {}}),
+        formats={tensor: Format(value) for tensor, value in facts["formats"].items()},
+    )
+
+
+def quantized_later(store: Store, key: str, model: Unquantized) -> GraphModule:
+    """Return the quantized module of a model that was compiled from the cache.
+
+    Raises InvalidModelError where the weights or the samples have changed since.
+    """
+    if key_of(model) != key:
+        raise InvalidModelError(
+            f"'{model.request.name}': its weights or calibration samples have changed since it was compiled. With a cache the "
+            "quantized module is made when it is first read; read it before, or compile without a cache."
+        )
+    with caching(store):
+        return model.quantized().module
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +394,7 @@ class CompiledModel(CompiledResult):
     def as_fields(self) -> dict[str, Any]:
         """Return the fields for a pickle, which has neither the quantized module nor the nodes of the exported program."""
         parts = {
-            name: tuple(dataclasses.replace(part, origins=dict, lowered=None) for part in getattr(self, name))
+            name: tuple(replace(part, origins=dict, lowered=None) for part in getattr(self, name))
             for name in ("partitions", "converted")
         }
         return {**super().as_fields(), **parts, "quantizing": partial(_not_in_pickles, self.name)}
@@ -128,18 +426,18 @@ class CompiledModel(CompiledResult):
             made, specs = self._recompiled(with_changes(self.options, changes, "recompile"))
             with in_words(self.name, "write"), step("Writing"):
                 buffer = self.frame.to_bytes([part.payload for part in made.parts], specs)
-        return dataclasses.replace(made, buffer=buffer, timings=clock.timings)
+        return replace(made, buffer=buffer, timings=clock.timings)
 
     def _figures(self, changes: Mapping[str, Any]) -> Summary:
         with suppressed(), older_objects_kept():
             made, _ = self._recompiled(with_changes(self.options, changes, "figures"))
-        return dataclasses.replace(made.report, file_bytes=None)  # options of the compiler change nothing on the CPU
+        return replace(made.report, file_bytes=None)  # options of the compiler change nothing on the CPU
 
     def _recompiled(self, options: CompileOptions) -> tuple[CompiledModel, list[CompileSpec]]:
         """Return the model with the programs of other options, but the bytes of the file of these ones, and its compile specs."""
         spec = NeutronTargetSpec(options.target)
         specs = _compile_spec(options, self.delegation_options, self.name)
-        made = dataclasses.replace(
+        made = replace(
             self,
             target=spec.neutron_target,
             options=options,
@@ -253,7 +551,8 @@ def compile_module(request: Request) -> CompiledModel:
     with suppressed(), step("Exporting"):
         source = aten_graph(request)
     asked = Unquantized.of(source, request, spec)
-    made = _made_with_cache(asked, specs)
+    store = current()
+    made = _made_with_cache(store, asked, specs) if store is not None and has_key(asked) else _made(asked, specs)
     if not delegation.any_runtime:
         with step("Checking kernels"):
             check_kernels(made.frame.file.program, made.delegation, name)
@@ -298,30 +597,27 @@ class _Made:
     outputs: tuple[OutputAccuracy, ...] = ()
 
 
-def _made_with_cache(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
-    """Return the compiled model, with the work that the cache of the compile that runs has."""
-    store = current()
-    if store is None or not unquantized.has_key(asked):
-        return _made(asked, specs)
+def _made_with_cache(store: Store, asked: Unquantized, specs: list[CompileSpec]) -> _Made:
+    """Return the compiled model, with the work that the cache has."""
     with step("Looking up the model"):
         asked = asked.with_all_samples()
-        key = unquantized.key_of(asked)
-        found = unquantized.load(store, key)
+        key = key_of(asked)
+        found = load(store, key)
     if found is None:
         made = _made(asked, specs)
         with suppressed(), step("Writing"):
-            unquantized.save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer, made.outputs)
+            save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer, made.outputs)
         return made
     parts = recompiled(found.partitions, decode(specs))
-    with suppressed(), in_words(asked.name, "write"), step("Writing"):
+    with suppressed(), in_words(asked.request.name, "write"), step("Writing"):
         buffer = found.frame.to_bytes([part.payload for part in parts], specs)
-    quantizing = partial(unquantized.quantized_later, store, key, asked)
+    quantizing = partial(quantized_later, store, key, asked)
     return _Made(buffer, found.delegation, found.frame, parts, cache(quantizing), found.outputs)
 
 
 def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
     """Return the compiled model: quantized, partitioned, compiled and written."""
-    name, inputs, delegation = asked.name, asked.source.inputs, asked.request.delegation
+    name, inputs, delegation = asked.request.name, asked.source.inputs, asked.request.delegation
     partitioner = NeutronPartitioner(
         specs,
         asked.target,

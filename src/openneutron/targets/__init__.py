@@ -4,12 +4,325 @@
 from __future__ import annotations
 
 import difflib
+import re
+import tomllib
 import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 from openneutron.errors import InvalidTargetError
-from openneutron.targets.target import Number, Target
+from openneutron.targets.target import (
+    ACTIVATIONS,
+    BACKGROUND,
+    CONSTANTS,
+    FAMILIES,
+    GENERATIONS,
+    INT8,
+    KINDS,
+    NPU,
+    PORT_NAMES,
+    SYNCHRONOUS,
+    CopyEngine,
+    Costs,
+    Entry,
+    Fact,
+    Host,
+    Memory,
+    Npu,
+    Number,
+    Port,
+    Target,
+    Words,
+    entries,
+)
+
+ARENA_ALIGNMENT = 16
+"""The alignment of the buffers of a program, in bytes (``isa.rows.ALIGNMENT``); chips that need another can't be compiled for."""
+
+
+def contradictions(target: Target) -> Iterator[tuple[str, str]]:
+    """Yield each contradiction: the place of its entry in the file, and a message."""
+    yield from _in_memories(target)
+    for index, engine in enumerate(target.copy_engines):
+        # A Neutron-S without a copy engine between two memories is one that this project does not compile for (Target.obstacle).
+        if engine.source == engine.destination and not target.moves_tiles:
+            yield (
+                f"copy_engine.{index}.source",
+                f"it is '{engine.source}', as the destination is; a copy engine copies between two memories.",
+            )
+        if target.moves_tiles and engine.mode.value != (BACKGROUND,):
+            yield (
+                f"copy_engine.{index}.mode",
+                f"its value is {SYNCHRONOUS}; the data mover of a {target.family} works beside the kernels. Write '{BACKGROUND}'.",
+            )
+    if INT8 not in target.npu.data_types.value:
+        yield "npu.data_types", f"{INT8} is missing; the compiler takes it for granted. Add '{INT8}'."
+
+
+def _in_memories(target: Target) -> Iterator[tuple[str, str]]:
+    for index, memory in enumerate(target.memories):
+        if ACTIVATIONS not in memory.holds.value:
+            continue
+        for name, words in (("readers", memory.readers), ("writers", memory.writers)):
+            if NPU not in words.value:
+                yield (
+                    f"memory.{index}.{name}",
+                    f"{NPU} is missing; the NPU reads and writes the memory of {ACTIVATIONS}. Add '{NPU}'.",
+                )
+        if ARENA_ALIGNMENT % memory.alignment.value != 0:
+            yield (
+                f"memory.{index}.alignment",
+                f"its value is {memory.alignment.value:g}; buffers of {ACTIVATIONS} are at multiples of {ARENA_ALIGNMENT} bytes.",
+            )
+    if not any(CONSTANTS in memory.holds.value for memory in target.memories):
+        yield "memory", f"no memory holds {CONSTANTS}; at least one does."
+
+
+Part = TypeVar("Part")
+
+_TABLE = re.compile(r"\s*\[(\[?)([A-Za-z0-9_.-]+)\]?\]")
+_KEY = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
+
+
+def _places(text: str) -> list[tuple[int, str]]:
+    """Return the line and the place of each table and entry: ``npu``, ``npu.clock``, and of the second memory ``memory.1``, ``memory.1.size``."""
+    found: list[tuple[int, str]] = []
+    counts: dict[str, int] = {}
+    table = ""
+    for line, words in enumerate(text.splitlines(), 1):
+        if head := _TABLE.match(words):
+            table = head[2]
+            if head[1]:
+                counts[table] = counts.get(table, -1) + 1
+                table = f"{table}.{counts[table]}"
+            found.append((line, table))
+        elif key := _KEY.match(words):
+            found.append((line, f"{table}.{key[1]}" if table else key[1]))
+    return found
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Return the first line of each place."""
+    return {place: line for line, place in reversed(_places(text))}
+
+
+def _no_toml(text: str, line: int, words: str) -> str:
+    """Return the message for a file that is no TOML: the parser's words, or the place that the file has twice."""
+    before = [(number, place) for number, place in _places(text) if number < line]
+    here = dict(_places(text)).get(line, "")
+    for number, place in before:
+        if here and place == here:
+            return f"{here}: line {number} has it too. Delete one of the two."
+        if here.removesuffix(".0") == place and here != place:
+            return f"{place}: line {number} has [{place}] and this line [[{place}]]. Write [[{place}]] in both."
+    return f"it is no TOML: {words}."
+
+
+class _ChipFile:
+    """A file while it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            words = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+            raise InvalidTargetError(f"{path}: it can't be read: {words}. Give the path of a .toml file.") from error
+        try:
+            self.content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            found = re.search(r"at line (\d+)", str(error))
+            line = int(found[1]) if found else 1
+            raise InvalidTargetError(f"{path}:{line}: {_no_toml(text, line, str(error))}") from error
+        self.lines = _lines(text)
+
+    def error(self, place: str, words: str) -> InvalidTargetError:
+        """Return the error at an entry; where the entry is absent, at its table, and else at the first line."""
+        where = place
+        while where and where not in self.lines:
+            where = where.rpartition(".")[0]
+        line = self.lines.get(where) or self.lines.get(f"{place}.0", 1)
+        return InvalidTargetError(f"{self.path}:{line}: {place}: {words}")
+
+    def check_names(self, place: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+        """Refuse entries that are unknown."""
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f" Did you mean '{near[0]}'?" if near else f" There are {', '.join(known)}."
+                raise self.error(f"{place}.{name}" if place else name, f"it is unknown.{hint}")
+
+    def text(self, place: str, given: Mapping[str, Any], choices: Collection[str] = ()) -> str:
+        """Return an entry that is a text."""
+        value = given.get(place.rpartition(".")[2])
+        if not isinstance(value, str):
+            said = "it is missing" if value is None else f"it is {value!r}"
+            raise self.error(place, f"{said}; it is a text in quotes.")
+        if choices and value not in choices:
+            raise self.error(
+                place,
+                f"it is '{value}'; it is one of {', '.join(filter(None, choices))}{' or empty' if '' in choices else ''}.",
+            )
+        return value
+
+    def table(self, place: str) -> Mapping[str, Any]:
+        """Return a table that the file has once."""
+        value = self.content.get(place)
+        if not isinstance(value, dict):
+            said = "it is missing" if value is None else f"it is no table [{place}]"
+            raise self.error(place, f"{said}. Write one table [{place}].")
+        return value
+
+    def tables(self, place: str) -> list[Mapping[str, Any]]:
+        """Return the tables of a kind that the file may have several times; each has a name of its own."""
+        value = self.content.get(place)
+        if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
+            said = "it is missing" if value is None else f"it is no table [[{place}]]"
+            raise self.error(place, f"{said}. Write at least one table [[{place}]].")
+        taken: list[str] = []
+        for index, given in enumerate(value):
+            if (name := self.text(f"{place}.{index}.name", given)) in taken:
+                raise self.error(f"{place}.{index}.name", f"'{name}' is the name of another one. Choose another name.")
+            taken.append(name)
+        return value
+
+    def facts(self, place: str, part: type, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the facts of a table by name."""
+        self.check_names(place, given, [item.name for item in fields(part)])
+        return {name: self.fact(f"{place}.{name}", entry, given.get(name)) for name, entry in entries(part).items()}
+
+    def fact(self, place: str, entry: Entry, given: Any) -> Fact:
+        """Return one fact of an inline table with a value, a unit and a source."""
+        if given is None:
+            raise self.error(
+                place, f"it is missing: {entry.doc}. Write {place.rpartition('.')[2]} = {_example(entry)}."
+            )
+        if not isinstance(given, dict):
+            raise self.error(place, f"it is {given!r}; it has a value and a source: {_example(entry)}.")
+        self.check_names(place, given, ("value", "unit", "source"))
+        source = given.get("source")
+        if not isinstance(source, str) or not re.match(f"({'|'.join(KINDS)}): .", source):
+            said = "it has no source" if source is None else f"its source is {source!r}"
+            raise self.error(
+                place, f'{said}; a source begins with one of {", ".join(KINDS)}, then ": " and by whom or why.'
+            )
+        if entry.choices:
+            return Words(self._words(place, entry, given.get("value")), source)
+        if given.get("unit", "") != entry.unit:
+            said = f"its unit is '{given['unit']}'" if "unit" in given else "it has no unit"
+            raise self.error(
+                place, f"{said}; it is in {entry.unit}." if entry.unit else f"{said}; it has none. Leave it out."
+            )
+        return Number(self._value(place, entry, given.get("value")), entry.unit, source)
+
+    def _value(self, place: str, entry: Entry, value: Any) -> float:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        most = 2**53 - 1 if entry.most is None else entry.most
+        if not is_number or not entry.least <= value <= most or (entry.is_whole and value != int(value)):
+            kind = "a whole number" if entry.is_whole else "a number"
+            end = "on" if entry.most is None else f"to {entry.most:g}"
+            raise self.error(place, f"its value is {value!r}; it is {kind} from {entry.least:g} {end}.")
+        return float(value)
+
+    def _words(self, place: str, entry: Entry, value: Any) -> tuple[str, ...]:
+        found = [value] if isinstance(value, str) else value
+        if entry.is_one_word and (not isinstance(found, list) or len(found) != 1):
+            raise self.error(place, f"its value is {value!r}; it is one of {', '.join(entry.choices)}.")
+        if not isinstance(found, list) or not all(item in entry.choices for item in found):
+            raise self.error(place, f"its value is {value!r}; it is a list of words from {', '.join(entry.choices)}.")
+        return tuple(found)
+
+
+def _example(entry: Entry) -> str:
+    value = f'["{entry.choices[0]}"]' if entry.choices else f"{max(entry.least, 1):g}"
+    unit = f'unit = "{entry.unit}", ' if entry.unit else ""
+    return f'{{ value = {value}, {unit}source = "assumed: ..." }}'
+
+
+def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
+    """Return the target in a file.
+
+    taken: names that the target must not have. Raises InvalidTargetError, with the line, where the file has a mistake.
+    """
+    file = _ChipFile(path)
+    content = file.content
+    file.check_names(
+        "",
+        content,
+        ("name", "title", "family", "hw_version", "npu", "memory", "copy_engine", "host", "costs", "port", "limits"),
+    )
+    name = file.text("name", content)
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+        raise file.error("name", f"it is '{name}'; it has letters, digits, '_' and '-' only, a letter first.")
+    if name in taken:
+        raise file.error(
+            "name", f"'{name}' is the name of a chip that comes with OpenNeutron. Give the chip another name."
+        )
+    host, port = file.table("host"), file.table("port")
+    memories = _memories(file)
+    target = Target(
+        name=name,
+        title=file.text("title", content),
+        family=file.text("family", content, FAMILIES),
+        hw_version=file.text("hw_version", content, GENERATIONS),
+        npu=Npu(**file.facts("npu", Npu, file.table("npu"))),
+        memories=memories,
+        copy_engines=_copy_engines(file, memories),
+        host=Host(core=file.text("host.core", host), **file.facts("host", Host, host)),
+        costs=Costs(**file.facts("costs", Costs, file.table("costs"))),
+        port=_port(file, port),
+        limits=_limits(file),
+    )
+    for place, words in contradictions(target):
+        raise file.error(place, words)
+    return target
+
+
+def _memories(file: _ChipFile) -> tuple[Memory, ...]:
+    found = tuple(
+        Memory(name=file.text(f"memory.{index}.name", given), **file.facts(f"memory.{index}", Memory, given))
+        for index, given in enumerate(file.tables("memory"))
+    )
+    holders = [memory.name for memory in found if ACTIVATIONS in memory.holds.value]
+    if len(holders) != 1:
+        raise file.error("memory", f"{len(holders)} memories hold {ACTIVATIONS}; exactly one does.")
+    return found
+
+
+def _copy_engines(file: _ChipFile, memories: tuple[Memory, ...]) -> tuple[CopyEngine, ...]:
+    names = [memory.name for memory in memories]
+    found = []
+    for index, given in enumerate(file.tables("copy_engine")):
+        place = f"copy_engine.{index}"
+        name = file.text(f"{place}.name", given)
+        source = file.text(f"{place}.source", given, names)
+        destination = file.text(f"{place}.destination", given, names)
+        found.append(CopyEngine(name, source, destination, **file.facts(place, CopyEngine, given)))
+    arena = next(memory.name for memory in memories if ACTIVATIONS in memory.holds.value)
+    if arena not in [engine.destination for engine in found]:
+        raise file.error("copy_engine", f"no copy engine's destination is '{arena}', which holds {ACTIVATIONS}.")
+    return tuple(found)
+
+
+def _port(file: _ChipFile, given: Mapping[str, Any]) -> Port:
+    file.check_names("port", given, [item.name for item in fields(Port)])
+    boards = given.get("boards", [])
+    if not isinstance(boards, list) or not all(isinstance(board, str) for board in boards):
+        raise file.error("port.boards", f"it is {boards!r}; it is a list of names.")
+    return Port(file.text("port.name", given, PORT_NAMES), tuple(boards))
+
+
+def _limits(file: _ChipFile) -> tuple[tuple[str, Number], ...]:
+    found = []
+    for name, given in (file.table("limits") if "limits" in file.content else {}).items():
+        fact = file.fact(f"limits.{name}", Entry("a limit of an operator", is_whole=True), given)
+        assert isinstance(fact, Number)
+        found.append((name, fact))
+    return tuple(found)
+
 
 KNOWN: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "chips").glob("*.toml"))}
 """The files of the chips that come with this package, by name."""
@@ -90,7 +403,6 @@ def _state(path: Path) -> tuple[int, int]:
 @lru_cache(maxsize=32)
 def _read(path: Path, _state_of_file: tuple[int, int], taken: tuple[str, ...] = ()) -> Target:
     # Imported on use: only a compile, and not every command, needs a chip.
-    from openneutron.targets.chip_file import read_chip
 
     return read_chip(path, taken)
 

@@ -3,12 +3,199 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from openneutron.device.mixed.compiled_file import CompiledFile, compile_file, part_name
+from openneutron import targets
+from openneutron.compiler import Compiled, CompileOptions, Prepared, prepared
+from openneutron.compiler.legalize.partition import OnNpu, Partitioning, operator_title
+from openneutron.compiler.search.shortfall import over_budget
+from openneutron.device.cache import programs
+from openneutron.device.mixed.tables import folded, partitioned, with_tables
+from openneutron.device.timings import advance, step
+from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
+from openneutron.ir import DType, Graph
+from openneutron.isa import Program, decode, listing
+from openneutron.litert import LiteRTModel, write
+from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
+from openneutron.options import budget_bytes
+from openneutron.targets import Target
 
 if TYPE_CHECKING:
     from openneutron.device.mixed.run import FileSimulator, Times
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledFile:
+    """A compiled file: its partitions' programs, in order, and what stays on the CPU.
+
+    ``parts`` is empty where no operator runs on the NPU.
+    """
+
+    name: str
+    model: LiteRTModel = field(repr=False)
+    options: CompileOptions
+    partitioning: Partitioning = field(repr=False)
+    parts: tuple[Compiled, ...] = field(repr=False)
+    _prepared: list[Prepared] = field(default_factory=list, repr=False)
+    """The partitions after the first stages, once a compile with other options has asked for them."""
+
+    @property
+    def target(self) -> Target:
+        return targets.get(self.options.target)
+
+    @property
+    def budget_bytes(self) -> int:
+        """Return the SRAM that each of the partitions may take."""
+        return budget_bytes(self.options.sram_budget, self.target)
+
+    def recompiled(self, options: CompileOptions) -> CompiledFile:
+        """Return the file compiled with other options; each search goes on with what those before have found.
+
+        Raises BudgetError as ``compile_file`` does.
+        """
+        if not self._prepared:
+            self._prepared.extend(prepared(part.graph, kept=True) for part in self.partitioning.partitions)
+        ready = [(each.graph, partial(_itself, each)) for each in self._prepared]
+        return replace(self, options=options, parts=_compiled(self.name, ready, options))
+
+    @property
+    def graph(self) -> Graph:
+        return self.model.graph
+
+    def to_bytes(self) -> bytes:
+        """Return the ``.tflite``. The same compile gives the same bytes."""
+        steps: list[int | NeutronNode] = []
+        for item in self.partitioning.steps:
+            if isinstance(item, OnNpu):
+                graph = self.partitioning.partitions[item.index].graph
+                program = self.parts[item.index].program
+                steps.append(NeutronNode(part_name(item.index), graph.inputs, graph.outputs, program))
+            else:
+                steps.append(item.node)
+        return splice(self.model, steps)
+
+    def programs(self) -> dict[str, Program]:
+        """Return the partitions' programs by name."""
+        return {part_name(index): part.program for index, part in enumerate(self.parts)}
+
+    def intermediates(self) -> dict[str, bytes]:
+        """Return each partition as a stock ``.tflite`` and as a listing of its program, by file name."""
+        made = {}
+        for index, part in enumerate(self.parts):
+            made[f"{part_name(index)}.tflite"] = write(part.graph)
+            made[f"{part_name(index)}.txt"] = listing(decode(part.program)).encode()
+        return made
+
+
+def part_name(index: int) -> str:
+    """Return the name of a partition's NeutronGraph, which its tensors in the file have too."""
+    return f"neutron_graph_{index}"
+
+
+def compile_file(
+    model: LiteRTModel,
+    name: str,
+    options: CompileOptions = CompileOptions(),
+    operators_not_to_delegate: Sequence[str] = (),
+    must_delegate: bool = True,
+) -> CompiledFile:
+    """Return the compiled file, which messages call ``name``.
+
+    The result's model is the file with known shapes and the results of constant operators as constants. The SRAM budget
+    holds for each partition: they run one after the other, in the same memory.
+
+    Raises InvalidModelError where nothing in the file can run on the NPU (with ``must_delegate``) or the file is compiled
+    already, InvalidOptionError for unknown names in ``operators_not_to_delegate``, BudgetError with the smallest budget
+    that suffices for every partition.
+    """
+    graph = model.graph
+    for place, node in enumerate(graph.nodes):
+        if node.op == OPERATOR_NAME:
+            raise InvalidModelError(
+                f"'{name}': it is compiled already: operator {place} is a NeutronGraph. Compile the file it was made from."
+            )
+    check_names(graph, name, operators_not_to_delegate)
+    target = targets.get(options.target)
+    with step("Partitioning"):
+        model = folded(model)
+        model, partitioning = partitioned(
+            with_tables(model, operators_not_to_delegate), operators_not_to_delegate, target
+        )
+    graphs = [part.graph for part in partitioning.partitions]
+    parts = _compiled(name, [(graph, partial(prepared, graph)) for graph in graphs], options)
+    result = CompiledFile(name, model, options, partitioning, parts)
+    if must_delegate and not parts:
+        raise InvalidModelError(_nothing_to_do(result))
+    return result
+
+
+def _compiled(
+    name: str, graphs: Sequence[tuple[Graph, Callable[[], Prepared]]], options: CompileOptions
+) -> tuple[Compiled, ...]:
+    """Return the programs of the partitions, each a graph and a function for its first stages.
+
+    Raises BudgetError with the smallest budget that suffices for all of them.
+    """
+    target = targets.get(options.target)
+    parts: list[Compiled] = []
+    too_large: list[BudgetError] = []
+    with step("Compiling", len(graphs)):
+        for done, (graph, first_stages) in enumerate(graphs, 1):
+            try:
+                parts.append(programs.compiled(graph, first_stages, target, options))
+            except BudgetError as error:
+                too_large.append(error)
+            advance(done, len(graphs))
+    if too_large:
+        raise over_budget(name, too_large, len(graphs), budget_bytes(options.sram_budget, target), target)
+    return tuple(parts)
+
+
+def _itself(given: Prepared) -> Prepared:
+    return given
+
+
+def check_names(graph: Graph, name: str, operators: Sequence[str]) -> None:
+    """Raise InvalidOptionError where one of these is neither an operator nor the output of one of the graph's nodes."""
+    titles = dict.fromkeys(operator_title(node) for node in graph.nodes)
+    known = {*titles}
+    for node in graph.nodes:
+        known |= {node.op, node.op.upper(), *node.outputs}
+    for given in operators:
+        if given in known:
+            continue
+        near = difflib.get_close_matches(given, sorted(known), 3) or difflib.get_close_matches(
+            given.upper(), sorted(titles), 3
+        )
+        hint = f"Did you mean {' or '.join(repr(other) for other in near)}?" if near else f"It has {', '.join(titles)}."
+        raise InvalidOptionError(
+            f"operators_not_to_delegate: '{given}' is neither an operator nor an output of one in '{name}'. {hint}"
+        )
+
+
+def _nothing_to_do(result: CompiledFile) -> str:
+    graph, on_cpu = result.graph, result.partitioning.on_cpu
+    if not on_cpu:
+        return f"'{result.name}': it has no operators."
+    computed = {graph[name].dtype for node in graph.nodes for name in node.outputs}
+    count = f"none of its {len(on_cpu)} operators" if len(on_cpu) > 1 else "its one operator does not"
+    verb = " runs" if len(on_cpu) > 1 else " run"
+    if not computed & {DType.INT8, DType.UINT8, DType.INT16}:
+        kinds = " and ".join(sorted(str(dtype) for dtype in computed - {DType.OPAQUE})) or "other types"
+        return (
+            f"'{result.name}': {count}{verb} on the NPU: it computes in {kinds}; the NPU computes in int8 and int16. Quantize the model to int8, "
+            "or compile the PyTorch model it was made from, which quantizes it."
+        )
+    first = on_cpu[0]
+    return (
+        f"'{result.name}': {count}{verb} on the NPU; {first.operator} '{first.name}': {first.reason}. "
+        "`openneutron explain` gives the reason for each."
+    )
+
 
 __all__ = ["CompiledFile", "FileSimulator", "Times", "compile_file", "part_name"]
 
