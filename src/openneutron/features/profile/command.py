@@ -41,7 +41,7 @@ from openneutron.features.profile.profile import (
 )
 from openneutron.features.profile.timeline import chrome_trace
 from openneutron.features.report.loaded import LoadedSummary
-from openneutron.features.run.command import given_inputs, open_pte, tflite_inputs
+from openneutron.features.run.command import Inputs, Seed, given_inputs, open_pte, tflite_inputs
 from openneutron.targets import Target
 
 ETDUMP_IDENTIFIER = b"ED00"
@@ -58,13 +58,8 @@ class By(StrEnum):
 
 def profile_file(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A .pte or .tflite that was compiled with --profile.")],
-    inputs: Annotated[
-        list[Path] | None,
-        typer.Option("--input", "-i", metavar="X.npy", help="An input; repeat it, in the model's order."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--random", metavar="SEED", min=0, help="Run on random inputs, the same for a seed.")
-    ] = None,
+    inputs: Inputs = None,
+    seed: Seed = None,
     source: Annotated[
         Path | None,
         typer.Option(

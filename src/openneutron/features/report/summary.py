@@ -294,46 +294,35 @@ class Summary:
     def to_dict(self, details: bool = False) -> dict[str, Any]:
         """Return the figures as data. With ``details``, every kernel call and buffer of each partition too."""
         return {
-            "model": self.model,
+            **{name: getattr(self, name) for name in AS_THEY_ARE},
             "target": self.target.name,
             "clock_mhz": self.target.clock.value,
             "assumed": list(self.target.assumed),
-            "operators": self.operators,
-            "whole": self.whole,
-            "operators_on_npu": self.operators_on_npu,
-            "conversions": self.conversions,
             "delegated": [asdict(item) for item in self.delegated],
             "on_cpu": [asdict(item) for item in self.on_cpu],
             "on_cpu_rows": [row.to_dict() for row in folded(self.on_cpu)],
             "partitions": [_partition_dict(self, part, details) for part in self.partitions],
             "converted": [asdict(part) for part in self.converted],
-            "macs": self.macs,
             "macs_on_cpu": self.cpu_macs,
             "macs_in_all": self.macs + self.cpu_macs,
             "weights_fit_sram": self.weights_fit,
             "constants_fit_chip": self.constants_fit,
             "modelled_cycles": self.cycles,
-            "npu_cycles": self.npu_cycles,
-            "copy_cycles": self.copy_cycles,
-            "host_cycles": self.host_cycles,
-            "host_operators_not_modelled": self.host_operators_not_modelled,
-            "is_on_cpu": self.is_on_cpu,
-            "overlapped_cycles": self.overlapped_cycles,
             "modelled_milliseconds": self.milliseconds,
             "expected_milliseconds": list(self.band),
-            "utilisation": self.utilisation,
             "peak_sram_bytes": self.sram_bytes,
-            "total_sram_bytes": self.total_sram_bytes,
             "sram_budget_bytes": self.budget_bytes,
-            "state_bytes": self.state_bytes,
-            "weights_bytes": self.weights_bytes,
-            "microcode_bytes": self.microcode_bytes,
             "outputs": [item.to_dict() for item in self.outputs],
             "faults": list(self.faults),
-            "file": self.file,
-            "file_bytes": self.file_bytes,
-            "kernel_selection": self.kernel_selection,
         }
+
+
+AS_THEY_ARE = (
+    "model", "operators", "whole", "operators_on_npu", "conversions", "macs", "npu_cycles", "copy_cycles", "host_cycles",
+    "host_operators_not_modelled", "is_on_cpu", "overlapped_cycles", "utilisation", "total_sram_bytes", "state_bytes",
+    "weights_bytes", "microcode_bytes", "file", "file_bytes", "kernel_selection",
+)  # fmt: skip
+"""The figures that data has under their own names."""
 
 
 NOT_SHOWN = ("target", "cycles", "macs", "milliseconds", "inputs", "outputs")

@@ -99,6 +99,15 @@ class Runnable:
     etdump: Callable[[], bytes] | None = field(default=None, repr=False)
 
 
+Inputs = Annotated[
+    list[Path] | None,
+    typer.Option("--input", "-i", metavar="X.npy", help="An input; repeat it, in the model's order."),
+]
+Seed = Annotated[
+    int | None, typer.Option("--random", metavar="SEED", min=0, help="Run on random inputs, the same for a seed.")
+]
+
+
 def run_file(
     file: Annotated[
         str,
@@ -107,16 +116,11 @@ def run_file(
             help="A compiled .pte or .tflite, or - for one on standard input; any other .tflite runs too.",
         ),
     ],
-    inputs: Annotated[
-        list[Path] | None,
-        typer.Option("--input", "-i", metavar="X.npy", help="An input; repeat it, in the model's order."),
-    ] = None,
+    inputs: Inputs = None,
     folder: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write output0.npy, output1.npy ... here.")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--random", metavar="SEED", min=0, help="Run on random inputs, the same for a seed.")
-    ] = None,
+    seed: Seed = None,
     stream: Annotated[
         list[Path] | None,
         typer.Option(
