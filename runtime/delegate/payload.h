@@ -141,7 +141,7 @@ inline Error parse(const uint8_t* data, size_t size, Payload& payload) {
   return Error::Ok;
 }
 
-// Microcode and weights must lie at aligned addresses; a payload that does not is copied.
+// Microcode and weights must have aligned addresses; a payload without is copied.
 inline Error align_blobs(BackendInitContext& context, Payload& payload) {
   const auto misaligned = [](const uint8_t* blob) { return reinterpret_cast<uintptr_t>(blob) % kAlignment != 0; };
   if (!misaligned(payload.microcode) && !misaligned(payload.weights)) {

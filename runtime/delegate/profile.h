@@ -44,7 +44,7 @@ struct EventFacts {
 };
 static_assert(sizeof(EventFacts) == 24, "events.py reads 24 bytes");
 
-// A line of an operator. Layer and JSON lie one behind the other in the payload.
+// A line of an operator. The JSON follows the layer in the payload.
 struct FactsLine {
   const char* layer;
   uint32_t layer_size;

@@ -148,7 +148,7 @@ NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig
 
 #define STATES_OF(header) ((const NeutronState *)(const void *)((const uint32_t *)(header) + (header)->states_offset))
 
-/* That the records lie inside the microcode was checked at prepare. */
+/* Prepare has checked that the records are inside the microcode. */
 static bool states_are_sound(const NeutronHeader *header) {
     const NeutronState *state = STATES_OF(header);
     for (uint32_t left = header->state_count; left > 0; --left, ++state) {
@@ -210,7 +210,7 @@ static uint32_t run_cycles(const Run *run) {
     return run->port.now_cycles != NULL ? run->port.now_cycles() : run->modelled_cycles;
 }
 
-/* Whether the next kernel call may begin: nobody took the NPU's power, and the time is not up. */
+/* Returns whether the next kernel call may begin: the NPU still has power, and time is left. */
 static NeutronError may_go_on(const Run *run) {
     if (settings.power != NEUTRON_ON) return ENEUTRON_STATE;
     if (run->port.now_seconds == NULL || run->model->timeout_seconds == 0) return ENONE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the driver's own files share. */
+/* Declarations that the driver's own files share. */
 #ifndef NEUTRON_DRIVER_INTERNAL_H
 #define NEUTRON_DRIVER_INTERNAL_H
 
@@ -34,7 +34,7 @@
 static inline uint32_t neutron_code_of(uint32_t word) { return word & 0xFFFFu; }
 static inline uint32_t neutron_length_of(uint32_t word) { return word >> 16; }
 
-/* [offset, offset + size) lies in what has `total`. */
+/* Returns whether [offset, offset + size) is inside [0, total). */
 static inline bool neutron_is_inside(uint32_t offset, uint64_t size, uint32_t total) {
     return offset <= total && size <= total - offset;
 }
@@ -51,7 +51,7 @@ const NeutronKernel *neutron_find_variant(uint32_t id, const NeutronBuffer *buff
 bool neutron_call_window(uint32_t opcode, const void *fields, uint32_t iteration, const NeutronBuffer *output,
                          NeutronWindowExtents *window);
 
-/* What the header's offsets point to. Made by neutron_open, for a microcode that neutron_validate accepts. */
+/* The sections that the header's offsets point to. neutron_open makes it for a microcode that neutron_validate accepts. */
 typedef struct {
     const uint32_t *words;
     const NeutronHeader *header;
@@ -62,7 +62,7 @@ typedef struct {
 
 void neutron_open(const void *microcode, NeutronOpened *opened);
 
-/* Everything that can be known before a run. microcode and weights lie at aligned addresses and have at least these
+/* Everything that can be known before a run. microcode and weights have aligned addresses and have at least these
  * sizes. *detail gets what the error is about. */
 NeutronError neutron_validate(const void *microcode, size_t microcode_size, size_t weights_size, uint32_t *detail);
 

@@ -9,7 +9,7 @@
 /* The place of a field in the header. */
 #define WORD(field) (offsetof(NeutronHeader, field) / 4)
 
-/* What an instruction counts for beside its kernel's work: about what its check and its dispatch cost. */
+/* The work of an instruction beside that of its kernel: about the cost of its check and its dispatch. */
 #define INSTRUCTION_WORK 256u
 
 typedef struct {

@@ -43,7 +43,7 @@ const char *getNeutronErrorCategory(NeutronError error);
 }
 #endif
 
-/* What went wrong, one code for each cause. neutronErrorText() of NeutronDriver.h puts it in words. */
+/* A code for each cause of an error. neutronErrorText() of NeutronDriver.h returns its text. */
 #define ENEUTRON_MAGIC NEUTRON_DRIVER_ERROR(UCODE, 1)         /* not microcode */
 #define ENEUTRON_VERSION NEUTRON_DRIVER_ERROR(UNSUPPORTED, 2) /* microcode of another of our format versions */
 #define ENEUTRON_TRUNCATED NEUTRON_DRIVER_ERROR(UCODE, 3)     /* sizes in the header exceed what was given */

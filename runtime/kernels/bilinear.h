@@ -56,43 +56,30 @@ static NEUTRON_INLINE void neutron_mix_corners(const NeutronKernelCall *call, co
     }
 }
 
-/* An element between four. Halves away from 0. The weights add up to 2^20: a sum of int8 has 28 bits, one of int16 36. */
-static NEUTRON_INLINE int16_t neutron_mixed(const int32_t *weights, int16_t a, int16_t b, int16_t c, int16_t d,
-                                            const int32_t element_bytes) {
-    const int32_t half = 1 << (2 * WEIGHT_BITS - 1);
-    if (element_bytes == 1) {
-        const int32_t sum = a * weights[0] + b * weights[1] + c * weights[2] + d * weights[3];
-        return (int16_t)((sum + (sum > 0 ? half : -half)) / (WHOLE * WHOLE));
-    }
-    const int64_t sum = (int64_t)a * weights[0] + (int64_t)b * weights[1] + (int64_t)c * weights[2] + (int64_t)d * weights[3];
-    return (int16_t)((sum + (sum > 0 ? half : -half)) / (WHOLE * WHOLE));
-}
-
-/* Channels from `done` on, by blocks of this size. */
-static NEUTRON_INLINE int32_t neutron_mix_blocks(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels,
-                                                 int32_t done, const int32_t element_bytes, const int32_t size) {
-    for (; done <= channels - size; done += size) {
-        int16_t x[4][NEUTRON_BLOCK];
-        NEUTRON_UNROLL
-        for (int i = 0; i < 4; i++) {
-            const uint8_t *from = corners->from[i] + (ptrdiff_t)done * corners->pitch;
-            neutron_load_block_of(x[i], from, corners->pitch, size, element_bytes);
-        }
-        for (int32_t i = 0; i < size; i++) {
-            x[0][i] = neutron_mixed(corners->weights, x[0][i], x[1][i], x[2][i], x[3][i], element_bytes);
-        }
-        neutron_store_block_of(to + (ptrdiff_t)done * to_pitch, to_pitch, x[0], size, element_bytes);
-    }
-    return done;
-}
-
-/* mix(), the NeutronMix of elements of so many bytes, and the same for AVX2. */
-#define NEUTRON_DEFINE_MIX(element_bytes)                                                                           \
+/* mix(), the NeutronMix of elements of `type`, and the same for AVX2. load, store: the functions of blocks of this type. The weights
+ * add up to 2^20: a sum of int8 has 28 bits, of int16 36. Halves away from 0. */
+#define NEUTRON_DEFINE_MIX(type, sum_type, load, store)                                                             \
+    static NEUTRON_INLINE int32_t mix_blocks(const Corners *corners, uint8_t *to, int32_t to_pitch,                 \
+                                             int32_t channels, int32_t done, const int32_t size) {                  \
+        const sum_type half = 1 << (2 * WEIGHT_BITS - 1);                                                           \
+        for (; done <= channels - size; done += size) {                                                             \
+            type x[4][NEUTRON_BLOCK];                                                                               \
+            NEUTRON_UNROLL                                                                                          \
+            for (int i = 0; i < 4; i++) {                                                                           \
+                load(x[i], corners->from[i] + (ptrdiff_t)done * corners->pitch, corners->pitch, size);              \
+            }                                                                                                       \
+            for (int32_t i = 0; i < size; i++) {                                                                    \
+                const sum_type sum = (sum_type)x[0][i] * corners->weights[0] + (sum_type)x[1][i] * corners->weights[1] + \
+                                     (sum_type)x[2][i] * corners->weights[2] + (sum_type)x[3][i] * corners->weights[3]; \
+                x[0][i] = (type)((sum + (sum > 0 ? half : -half)) / (WHOLE * WHOLE));                               \
+            }                                                                                                       \
+            store(to + (ptrdiff_t)done * to_pitch, to_pitch, x[0], size);                                           \
+        }                                                                                                           \
+        return done;                                                                                                \
+    }                                                                                                               \
     static NEUTRON_INLINE void mix(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) {       \
-        const int32_t done = NEUTRON_BLOCK > 1 ? neutron_mix_blocks(corners, to, to_pitch, channels, 0,             \
-                                                                    element_bytes, NEUTRON_BLOCK)                   \
-                                               : 0;                                                                 \
-        neutron_mix_blocks(corners, to, to_pitch, channels, done, element_bytes, 1);                                \
+        const int32_t done = NEUTRON_BLOCK > 1 ? mix_blocks(corners, to, to_pitch, channels, 0, NEUTRON_BLOCK) : 0; \
+        mix_blocks(corners, to, to_pitch, channels, done, 1);                                                       \
     }                                                                                                               \
     NEUTRON_FOR_AVX2(mix, (const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels),                \
                      (corners, to, to_pitch, channels))

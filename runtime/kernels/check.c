@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the driver and every kernel's check ask about buffers and ranges. Words come from the microcode and may be
+/* Checks of buffers and ranges for the driver and every kernel. Words come from the microcode and may be
  * anything: sums and products are made wide enough that none of them can overflow. */
 #include "elements.h"
 
@@ -50,7 +50,7 @@ bool neutron_buffer_holds(const NeutronBuffer *buffer, int32_t col0, int32_t col
 bool neutron_range_is_sound(const NeutronProgramView *program, uint32_t base, uint32_t offset, uint64_t size,
                             uint32_t alignment) {
     const uint32_t kind = base & 0xFFu;
-    /* The caller's own buffers may lie anywhere, so nothing in them is aligned. */
+    /* The caller's own buffers may have any address, so nothing in them is aligned. */
     if (alignment > 1 && (kind == NEUTRON_BASE_INPUT || kind == NEUTRON_BASE_OUTPUT)) return false;
     const uint32_t available = neutron_base_size(program, base, false);
     return offset % alignment == 0 && offset <= available && size <= available - offset;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the convolution kernels for int16 ask of a call: what those for int8 ask, and what two bytes change. All roundings. */
+/* The checks of the convolution kernels for int16, which are those for int8 and those of two-byte elements; all roundings. */
 #include "convolution_16.h"
 
-/* The same convolution of bytes. */
+/* Returns the words of the convolution of bytes that has the same window. */
 static NeutronConv2dS8 of_bytes(const NeutronConv2dS16 *p) {
     NeutronConv2dS8 bytes = {0};
     memcpy(&bytes, p, offsetof(NeutronConv2dS8, group_outputs) + sizeof bytes.group_outputs);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What kernels for the DSP extension of Arm's M-profile share (ACLE's SIMD intrinsics; Arm IHI 0053): bytes widened to pairs
+/* The code of kernels for the DSP extension of Arm's M-profile (ACLE's SIMD intrinsics; Arm IHI 0053): bytes widened to pairs
  * of 16 bits, and requantization that one long multiplication does. Exactly the portable code's numbers. */
 #ifndef NEUTRON_DSP_H
 #define NEUTRON_DSP_H
@@ -59,7 +59,7 @@ static inline uint32_t neutron_kept(uint32_t value) {
     return value;
 }
 
-/* The same for an address, where a compiler would count one from another. */
+/* neutron_kept() for an address that a compiler would compute from another one. */
 static inline const uint8_t *neutron_kept_pointer(const uint8_t *pointer) {
     __asm__("" : "+r"(pointer));
     return pointer;

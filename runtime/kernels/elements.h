@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the kernels share that go through elements one by one: windows, lines and blocks.
+/* Windows, lines and blocks: the loops of the kernels that go through elements one by one.
  *
  * A line is a run of elements one pitch apart. Kernels work through a line in ascending order, in blocks of 32 or fewer
- * elements: a block is read whole from every input before any of it is written, so that an output may lie on its input
+ * elements: a block is read whole from every input before any of it is written, so that an output may share its input's memory
  * or anywhere before it. The block sizes are constants where they are used, which is what lets a compiler turn each
  * block into vector instructions and needs no promise that buffers don't overlap. */
 #ifndef NEUTRON_ELEMENTS_H
@@ -170,7 +170,7 @@ static inline void neutron_copy_short(uint8_t *to, const uint8_t *from, size_t s
     }
 }
 
-/* `count` elements from line to line. Where the two overlap, the output may lie before the input. */
+/* `count` elements from line to line. If the two overlap, the output may begin before the input. */
 static inline void neutron_copy_line(uint8_t *to, int32_t to_pitch, const uint8_t *from, int32_t from_pitch,
                                      int32_t count) {
     if (to_pitch == 1 && from_pitch == 1) {

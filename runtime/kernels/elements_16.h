@@ -61,7 +61,7 @@ static NEUTRON_INLINE void neutron_store_block_16(uint8_t *line, int32_t pitch, 
     }
 }
 
-/* The same for elements of 2 bytes, or of 1 byte that become int16. */
+/* `size` elements of 2 bytes, or of 1 byte that become int16, to the block; and back. */
 static NEUTRON_INLINE void neutron_load_block_of(int16_t *block, const uint8_t *line, int32_t pitch, int32_t size,
                                                  const int32_t element_bytes) {
     if (element_bytes == 2) {

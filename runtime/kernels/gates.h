@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the recurrent kernels share: vectors of int16 gates, their products, and the functions of a gate.
+/* Vectors of int16 gates, their products, and the functions of a gate, for the recurrent kernels.
  *
  * Gates before their function are int16 with 12 fractional bits, behind it int16 with 15. Buffers of int16 may begin at any
  * address. */
@@ -35,7 +35,7 @@ int32_t neutron_logistic_16(int32_t x);
 /* gemmlowp's tanh(), from 15 - integer_bits fractional bits to 15; integer_bits 0 to 6. */
 int32_t neutron_tanh_16(int32_t x, int32_t integer_bits);
 
-/* The packed matrix and its table lie inside their bases; rows and inputs are at most NEUTRON_MOST_GATES. */
+/* The packed matrix and its table are inside their bases; rows and inputs are at most NEUTRON_MOST_GATES. */
 static inline bool neutron_matrix_is_sound(const NeutronProgramView *program, const uint32_t *words, int32_t rows,
                                            int32_t inputs) {
     return neutron_packed_matrix_is_sound(program, words, rows, inputs, sizeof(NeutronRequantBlock));

@@ -52,7 +52,7 @@ typedef struct {
     uint32_t channels_open; /* a bit for each channel with transfers that were not waited for */
 } NeutronBases;
 
-/* What check may ask about the program. sizes are bytes. */
+/* The facts about the program for check. Sizes are bytes. */
 typedef struct {
     const NeutronBuffer *buffers;
     uint32_t buffer_count;
@@ -79,7 +79,7 @@ typedef struct {
 typedef bool (*NeutronKernelCheck)(const NeutronProgramView *program, const void *params,
                                    const NeutronWindowExtents *window);
 typedef void (*NeutronKernelRun)(const NeutronKernelCall *call);
-/* Whether a variant of a kernel takes a call, which check has accepted. */
+/* Returns whether a variant of a kernel takes a call that check has accepted. */
 typedef bool (*NeutronKernelTakes)(const NeutronBuffer *buffers, const void *params);
 
 /* takes: NULL where run takes every call. Entries of one id are variants of one kernel and differ in takes and run alone;
@@ -118,7 +118,7 @@ extern const uint32_t neutron_kernel_count;
 /* Bytes of a base; 0 where the base word names none. `writable`: WEIGHTS and INPUT do not count. */
 uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, bool writable);
 
-/* The buffer's every element (n, r, c, k) with c and k inside what it holds lies inside its base; extents are positive,
+/* Every element (n, r, c, k) of the columns and channels that the buffer holds is inside its base; extents are positive,
  * pitches are not negative, and no sum overflows. */
 bool neutron_buffer_is_sound(const NeutronProgramView *program, const NeutronBuffer *buffer);
 
@@ -128,7 +128,7 @@ const NeutronBuffer *neutron_checked_buffer(const NeutronProgramView *program, u
 /* Columns [col0, col1) and channels [channel0, channel1) are held by the buffer. Empty ranges are. */
 bool neutron_buffer_holds(const NeutronBuffer *buffer, int32_t col0, int32_t col1, int32_t channel0, int32_t channel1);
 
-/* [offset, offset + size) lies inside the base, and offset is a multiple of `alignment` (a power of two). */
+/* [offset, offset + size) is inside the base, and offset is a multiple of `alignment` (a power of two). */
 bool neutron_range_is_sound(const NeutronProgramView *program, uint32_t base, uint32_t offset, uint64_t size,
                             uint32_t alignment);
 
@@ -166,7 +166,7 @@ static inline int32_t neutron_high_mul(int32_t a, int32_t b) {
     return (int32_t)((uint64_t)((int64_t)a * b + (INT64_C(1) << 30)) >> 31);
 }
 
-/* The same for any two: saturates the one overflow. */
+/* neutron_high_mul() of any two numbers: saturates the one overflow. */
 static inline int32_t neutron_doubling_high_mul(int32_t a, int32_t b) {
     return a == INT32_MIN && b == INT32_MIN ? INT32_MAX : neutron_high_mul(a, b);
 }

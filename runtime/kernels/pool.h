@@ -55,7 +55,7 @@ typedef struct {
     int32_t channels;
 } NeutronPoolPoint;
 
-/* What all elements of a call share. */
+/* The facts that all elements of a call share. */
 typedef struct {
     const NeutronBuffer *in, *out;
     const void *params;
@@ -101,7 +101,7 @@ static NEUTRON_INLINE void neutron_run_points(const NeutronKernelCall *call, con
     }
 }
 
-/* The same, with `vectors` where it takes the call. */
+/* vectors() for each output element if it takes the call, else run(). */
 static NEUTRON_INLINE void neutron_for_each_point(const NeutronKernelCall *call, NeutronPoolRun run,
                                                   NeutronPoolRun vectors) {
     const NeutronAveragePool2dS8 *p = call->params;
@@ -202,7 +202,7 @@ static NEUTRON_INLINE void neutron_largest(const NeutronPool *pool, const Neutro
 }
 
 #ifdef NEUTRON_AVX2
-/* Of 32 channels or, in the lower half, of 8. */
+/* The largest values of 32 channels or, in the lower half, of 8 channels. */
 NEUTRON_AVX2_INLINE __m256i neutron_largest_of_taps(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
                                                     __m256i largest, __m256i turned, const int32_t size) {
     const uint8_t *row = point->from + done;
@@ -241,7 +241,7 @@ NEUTRON_AVX2_INLINE void neutron_largest_avx2(const NeutronPool *pool, const Neu
 /* The taps of a point's channels, by blocks of this size, to 32-bit numbers. */
 typedef void (*NeutronTakeTaps)(int32_t *numbers, const int16_t *taps, int32_t size);
 
-/* Those numbers to stored values. */
+/* Converts the numbers of the taps to stored values. */
 typedef void (*NeutronFinish)(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *numbers,
                               int16_t *stored, int32_t size);
 
@@ -316,7 +316,7 @@ static NEUTRON_INLINE void neutron_sum(const NeutronPool *pool, const NeutronPoo
 }
 
 #ifdef NEUTRON_AVX2
-/* Of 8 channels, or of 32 in four vectors. */
+/* The sums of 8 channels, or of 32 channels in four vectors. */
 NEUTRON_AVX2_INLINE void neutron_sum_of_taps(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
                                              __m256i *sums, const int32_t vectors) {
     for (int32_t i = 0; i < vectors; i++) sums[i] = _mm256_setzero_si256();

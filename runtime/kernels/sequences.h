@@ -42,7 +42,7 @@ bool neutron_state_is_sound(const NeutronProgramView *program, uint32_t index, i
 
 static inline bool neutron_is_flag(int32_t word) { return word == 0 || word == 1; }
 
-/* The packed matrix and its table of blocks of so many bytes lie inside their bases, whose words are these four; rows and inputs are
+/* The packed matrix and its table, of blocks of table_block_bytes, are inside the bases of these four words; rows and inputs are
  * at most NEUTRON_MOST_GATES. */
 bool neutron_packed_matrix_is_sound(const NeutronProgramView *program, const uint32_t *words, int32_t rows, int32_t inputs,
                                     uint32_t table_block_bytes);

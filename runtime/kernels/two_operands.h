@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The way through the windows of kernels with two operands. */
+/* Loops over the windows of kernels with two operands. */
 #ifndef NEUTRON_TWO_OPERANDS_H
 #define NEUTRON_TWO_OPERANDS_H
 
@@ -103,7 +103,7 @@ static NEUTRON_INLINE int8_t neutron_result_of(int32_t x, const NeutronResult *b
     }                                                                                                            \
     NEUTRON_FOR_AVX2(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
 
-/* How the difference of an operand and its zero point is scaled, where that shifts right or not at all. */
+/* The scale of the difference of an operand and its zero point: the shift is to the right, or 0. */
 typedef struct {
     int32_t zero_point, multiplier;
     NeutronRounding rounding;

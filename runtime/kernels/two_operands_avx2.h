@@ -15,7 +15,7 @@ typedef int32_t NeutronEight __attribute__((vector_size(32)));
     DEFINE(int32_t, _1, static NEUTRON_INLINE) \
     DEFINE(NeutronEight, _8, NEUTRON_AVX2_INLINE)
 
-/* Of two operands' stored values, the number that becomes the result. */
+/* Returns the number that becomes the result of two operands' stored values. */
 typedef NeutronEight (*NeutronCombineEight)(const void *numbers, NeutronEight a, NeutronEight b);
 
 NEUTRON_AVX2_INLINE void neutron_row_avx2(const void *numbers, const NeutronResult *by, const NeutronTwoOperandRow *row,

@@ -18,7 +18,7 @@ typedef struct {
     NeutronTwoOperandWords words;
 } Context;
 
-/* Elements [first, first + size) of a line: where they lie, or in the block. */
+/* Returns the address of elements [first, first + size) of a line: in place, or copied to the block. */
 static const uint8_t *gathered(uint8_t *block, const uint8_t *line, int32_t pitch, int32_t first, int32_t size) {
     line += (ptrdiff_t)first * pitch;
     if (pitch == 1 && size % 4 == 0) return line;

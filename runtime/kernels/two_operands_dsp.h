@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The way through the windows of kernels with two operands, four elements at a time, for the DSP extension. */
+/* Loops over the windows of kernels with two operands, four elements at a time, for the DSP extension. */
 #ifndef NEUTRON_TWO_OPERANDS_DSP_H
 #define NEUTRON_TWO_OPERANDS_DSP_H
 
@@ -7,7 +7,7 @@
 
 #if NEUTRON_DSP
 
-/* How an operand becomes a number of the common scale. */
+/* The conversion of an operand to a number of the common scale. */
 typedef struct {
     uint32_t zero_points; /* less two */
     int32_t multiplier;
@@ -66,7 +66,7 @@ static NEUTRON_INLINE int32_t neutron_result_dsp(int32_t x, const NeutronResultS
 typedef void (*NeutronTwoOperandWords)(const void *numbers, const uint8_t *a, const uint8_t *b, uint8_t *out,
                                        int32_t words);
 
-/* All of the call. Takes every layout: what does not lie side by side goes through a block of memory. */
+/* Computes all of the call, whatever its layout: elements that are not side by side go through a block of memory. */
 void neutron_two_operands_dsp(const NeutronKernelCall *call, uint32_t a, uint32_t b, uint32_t out, const void *numbers,
                               NeutronTwoOperandWords words);
 

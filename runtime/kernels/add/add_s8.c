@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::AddFunc (integer_ops/add.h), and its quantized SUB (sub.h): there the scaled b is
- * subtracted, which is not the same as a multiplier of the other sign where a product lies halfway between two values. */
+ * subtracted, which is not the same as a multiplier of the other sign if a product is halfway between two values. */
 #include "sum.h"
 #include "two_operands_dsp.h"
 

@@ -2,10 +2,10 @@
 /* Attention of each row of the queries to all keys: the bytes of LiteRT's BATCH_MATMUL, ADD, SOFTMAX and BATCH_MATMUL one after
  * the other, with only the scores of one row and head in memory. The scratch holds a query, then the scores, which become
  * probabilities in place. */
-#include "softmax_8.h"
+#include "softmax.h"
 #include "sum.h"
 
-/* So many products of two differences of stored values fit 32 bits. */
+/* The number of products of two differences of stored values whose sum fits 32 bits. */
 enum { MOST_SUMMED = 1 << 15 };
 
 /* The bound of the left shift of a probability of 16 fractional bits, which keeps the product below 2^25. */

@@ -5,7 +5,8 @@
 
 #include "elements_16.h"
 
-/* So many products of two differences of int8 values fit 32 bits, and of int16 values the 47 bits that LiteRT rescales. */
+/* The depth at which the sum of products fits 32 bits for differences of int8 values, and for int16 values the 47 bits that LiteRT
+ * rescales. */
 enum { MOST_DEPTH = 1 << 15 };
 
 /* `out`: the output, which has the window. */

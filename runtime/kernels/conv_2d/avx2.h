@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the AVX2 variants of the convolution kernels share: requantization of 8 channels, and loads that read no more than
+/* The code of the AVX2 variants of the convolution kernels: requantization of 8 channels, and loads that read no more than
  * they must. */
 #ifndef NEUTRON_CONVOLUTION_AVX2_H
 #define NEUTRON_CONVOLUTION_AVX2_H
@@ -228,7 +228,7 @@ NEUTRON_AVX2_INLINE void neutron_store_block_256(const __m256i sums[NEUTRON_PIXE
     }
 }
 
-/* Of one pixel, with a single rounding. */
+/* Stores the sums of one pixel with a single rounding. */
 NEUTRON_AVX2_INLINE void neutron_store_once_256(const __m256i sums[4], const NeutronRescale256 *r,
                                                 const NeutronConv2dS8 *p, const NeutronRequantBlock *table,
                                                 uint8_t *out, int32_t channels) {

@@ -12,7 +12,7 @@ bool conv_2d_s16_check(const NeutronProgramView *program, const void *params, co
 
 #if !NEUTRON_DSP
 
-/* The taps that lie inside; padding is 0. */
+/* Adds the taps inside the input; padding is 0. */
 static NEUTRON_INLINE void add_group(uint64_t *accumulators, const NeutronTapPosition *at, const int8_t *weights,
                                      int32_t input_channel0) {
     const NeutronConv2dS8 *p = at->p;
@@ -35,7 +35,7 @@ static void add_taps(uint64_t *accumulators, const NeutronTapPosition *at, int32
         add_group(accumulators, at, weights, group0 * p->group_inputs);
         return;
     }
-    /* A block that lies across groups: once over each group's inputs, taking its own channels from the result. */
+    /* A block of several groups: goes over each group's inputs, and takes the group's channels from the result. */
     for (int32_t group = group0; group <= group1; group++) {
         uint64_t sums[NEUTRON_LANES] = {0};
         add_group(sums, at, weights, group * p->group_inputs);

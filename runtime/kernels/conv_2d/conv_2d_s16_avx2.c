@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conv_2d_s16 with AVX2. The inputs of all taps of 4 outputs lie side by side, padding included; each block of 8 of them is
+/* conv_2d_s16 with AVX2. The inputs of all taps of 4 outputs are side by side, padding included; each block of 8 of them is
  * multiplied with 8 output channels' weights, pair by pair, and added up in 32 bits as long as these hold the sum. */
 #include "conv_2d/avx2.h"
 #include "convolution_16.h"
@@ -20,7 +20,7 @@ typedef struct {
     int32_t tap_blocks, blocks; /* of one tap, and of all */
 } Layer;
 
-/* Where the inputs of up to 4 outputs lie. */
+/* The addresses of the inputs of up to 4 outputs. */
 typedef struct {
     const uint8_t *inputs[PIXELS];
     uint8_t *out[PIXELS]; /* the first channel of the window */

@@ -40,7 +40,7 @@ static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t
     if (group0 == group1) {
         add_taps(accumulators, at, weights, group0 * p->group_inputs);
     } else {
-        /* A block that lies across groups: once over each group's inputs, taking its own channels from the result. */
+        /* A block of several groups: goes over each group's inputs, and takes the group's channels from the result. */
         for (int32_t group = group0; group <= group1; group++) {
             memset(group_sums, 0, sizeof group_sums);
             add_taps(group_sums, at, weights, group * p->group_inputs);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the three convolution kernels share: their check, what a call's words mean in memory, and the portable way from
+/* The code of the three convolution kernels: their check, the addresses that a call's words mean, and the portable way from
  * an accumulator to a stored value.
  *
  * An output element (n, r, c, k) is the sum over all taps (i, j) and all channels of k's group of
  *     input(n, r * stride_h - pad_top + i * dilation_h, c * stride_w - pad_left + j * dilation_w, channel) * weight,
- * where what lies outside the input's rows and columns counts as input_zero_point, plus the folded bias, modulo 2^32;
+ * where places outside the input's rows and columns count as input_zero_point, plus the folded bias, modulo 2^32;
  * then the product with the channel's real number (neutron_requantize(), or with one rounding), bounds and zero point.
  *
  * A kernel has a portable run, which takes every call, and faster ones, each of which returns false where a call is none
@@ -45,7 +45,7 @@ bool neutron_convolution_is_sound(const NeutronProgramView *program, const Neutr
                                   const NeutronWindowExtents *window, uint64_t block_bytes);
 
 #if NEUTRON_X86_VARIANTS
-/* How a depthwise kernel goes through a row: `parts` of so many kernel rows, outputs of a `stretch` at a time. */
+/* The steps of a depthwise kernel in a row: `parts` of the kernel's rows, and a `stretch` of outputs at a time. */
 typedef struct {
     int32_t parts, stretch;
     bool is_3x3; /* with columns next to each other */
@@ -271,8 +271,8 @@ static NEUTRON_INLINE void neutron_multiply_pixel(NeutronSums *sums, const int8_
 
 /* ---- the portable way through a window: 8 output channels of one output element at a time ----------------------------- */
 
-/* An output element, by the input element of its tap (0, 0), which may lie outside. p: of the words, those that the convolutions
- * of all types share. */
+/* An output element, by the input position of its tap (0, 0), which may be outside the input. p: the words that the convolutions of
+ * all types share. */
 typedef struct {
     const NeutronKernelCall *call;
     const NeutronConv2dS8 *p;
@@ -280,14 +280,14 @@ typedef struct {
     int32_t n, row, col;
 } NeutronTapPosition;
 
-/* The input element of the taps of kernel row i in column 0, or NULL where the row lies outside. */
+/* The input element of the taps of kernel row i in column 0, or NULL if the row is outside the input. */
 static NEUTRON_INLINE const uint8_t *neutron_tap_row(const NeutronTapPosition *at, int32_t i, int32_t channel) {
     const int32_t row = at->row + i * at->p->dilation_h;
     if (row < 0 || row >= at->input->rows) return NULL;
     return neutron_element_address(at->call->bases, at->input, at->n, row, 0, channel);
 }
 
-/* The input element of tap j of that row, or NULL where it lies outside. */
+/* The input element of tap j of that row, or NULL if the tap is outside the input. */
 static NEUTRON_INLINE const uint8_t *neutron_tap(const NeutronTapPosition *at, const uint8_t *row, int32_t j) {
     const int32_t col = at->col + j * at->p->dilation_w;
     return row != NULL && col >= 0 && col < at->input->cols ? row + (ptrdiff_t)col * at->input->col_pitch : NULL;

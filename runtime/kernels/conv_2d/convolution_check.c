@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the convolution kernels ask of a call. The words may be anything; the window lies inside the output's extents and
+/* The checks of the convolution kernels. The words may be anything; the window is inside the output's extents and
  * is not empty, and both buffers are sound by themselves. */
 #include "convolution.h"
 

@@ -66,7 +66,7 @@ void neutron_multiply_thin_dsp(uint32_t *sums, const uint32_t *inputs, const uin
     multiply_pixels(sums, inputs, end, weights, start, 1);
 }
 
-/* Of one pixel: four lanes share the inputs. */
+/* Adds the products of one pixel: four lanes share the inputs. */
 void neutron_multiply_one_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
                               const int32_t *start) {
     uint32_t sum[LANES_OF_A_PIXEL];

@@ -25,7 +25,7 @@ static inline uint8_t *neutron_place_dsp(uint8_t *first, const NeutronBuffer *bu
     return first + n * buffer->batch_pitch + r % buffer->ring * buffer->row_pitch + c * buffer->col_pitch;
 }
 
-/* Up to 6 pixels, or one. layer: the kernel's. */
+/* Up to 6 pixels, or one pixel. layer: the layer of the kernel. */
 typedef struct {
     const void *layer;
     const NeutronPixelDsp *pixels;
@@ -99,7 +99,7 @@ void neutron_convolution_dsp(NeutronLayerDsp *layer);
 void neutron_multiply_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
                           const int32_t *start);
 
-/* Of one pixel: four lanes share the inputs. */
+/* Adds the products of one pixel: four lanes share the inputs. */
 void neutron_multiply_one_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
                               const int32_t *start);
 

@@ -29,7 +29,7 @@ static void turn_tile(uint8_t *to, ptrdiff_t to_pitch, const uint8_t *from, ptrd
     for (int i = 0; i < TILE; i++) _mm_storeu_si128((void *)(to + i * to_pitch), rows[i]);
 }
 
-/* Whether the tile was one that turn_tile can take. */
+/* Copies the tile if turn_tile takes it, and returns whether it did. */
 static bool turned_tile(uint8_t *to, const NeutronBuffer *out, const uint8_t *from, const NeutronBuffer *in) {
     if (in->col_pitch == 1 && out->channel_pitch == 1) {
         turn_tile(to, out->col_pitch, from, in->channel_pitch);

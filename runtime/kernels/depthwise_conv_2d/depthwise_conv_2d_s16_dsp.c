@@ -11,13 +11,13 @@ enum {
     CHANNELS = 4,
 };
 
-/* A row of the kernel that lies inside the input. */
+/* A row of the kernel that is inside the input. */
 typedef struct {
     const uint8_t *line; /* the window's first channel of column 0 */
     int32_t tap;         /* the row's first, counted in blocks of 8 weights */
 } Row;
 
-/* The taps of an output element that lie inside. */
+/* The taps of an output element that are inside the input. */
 typedef struct {
     Row rows[MOST_ROWS];
     int32_t row_count, first, count; /* columns of the kernel from `first` on */
@@ -46,7 +46,7 @@ static __attribute__((noinline)) void multiply(int32_t *sums, const Taps *taps, 
     sums[3] = s3;
 }
 
-/* The same of `count` channels, fewer than four. */
+/* The products of `count` channels, fewer than four. */
 static __attribute__((noinline)) void multiply_some(int32_t *sums, const Taps *taps, int32_t channel, const int8_t *weights, int32_t count) {
     for (int32_t k = 0; k < count; k++) {
         sums[k] = 0;

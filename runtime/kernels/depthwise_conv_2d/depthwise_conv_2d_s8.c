@@ -10,7 +10,7 @@ bool depthwise_conv_2d_s8_check(const NeutronProgramView *program, const void *p
 
 #if !NEUTRON_DSP
 
-/* A block of 8 output channels, whose inputs lie one pitch apart, or where input_of says. */
+/* A block of 8 output channels, whose inputs are one pitch apart, or at the places in input_of. */
 typedef struct {
     int32_t input_channel0;
     bool apart; /* by input_of */

@@ -2,7 +2,7 @@
 /* depthwise_conv_2d_s8 for the DSP extension: four channels of an output at a time. This takes every call.
  *
  * The taps of a row of outputs are a list, column by column, so that outputs at the left and right edge go through a part
- * of it. What lies outside the input is left out: the zero point is subtracted from the inputs as they are widened, and its
+ * of it. Taps outside the input are skipped: the zero point is subtracted from the inputs as they are widened, and its
  * product with the sum of the weights goes back into the bias. */
 #include "conv_2d/convolution_dsp.h"
 #include "elements_dsp.h"
@@ -16,7 +16,7 @@ typedef struct {
     uint32_t even, odd; /* weights of channels 0 and 2, and of 1 and 3 */
 } Tap;
 
-/* The rows or columns [first, end) of a kernel that lie inside the input. */
+/* The rows or columns [first, end) of a kernel that are inside the input. */
 typedef struct {
     int32_t first, end;
 } Range;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's LOGISTIC and TANH on int16 (reference/integer_ops/logistic.h, tanh.h). */
 #include "logistic_16.h"
-#include "one_operand_16.h"
+#include "two_operands_16.h"
 
 bool logistic_s16_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronLogisticS16 *p = params_block;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Each element through a table with interpolation: LiteRT's operators of one int16 operand. */
 #include "lookup_16.h"
-#include "one_operand_16.h"
+#include "two_operands_16.h"
 
 bool lookup_s16_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronLookupS16 *p = params_block;

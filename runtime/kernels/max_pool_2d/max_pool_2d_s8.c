@@ -7,7 +7,7 @@ bool max_pool_2d_s8_check(const NeutronProgramView *program, const void *params_
     return neutron_pool_is_sound(program, params_block, window, true);
 }
 
-/* Where it is inlined, gcc keeps the largest values in memory. */
+/* Not inlined: gcc would keep the largest values in memory. */
 static __attribute__((noinline)) void max(const NeutronPool *pool, const NeutronPoolPoint *point) {
     const NeutronMaxPool2dS8 *p = pool->params;
     neutron_largest(pool, point, p->clamp_min, p->clamp_max, 0);

@@ -6,7 +6,7 @@ typedef struct {
     int32_t first, end;
 } Range;
 
-/* The part of output positions [first, end) that lies behind `before` positions of padding and inside `extent` others,
+/* The part of output positions [first, end) that is behind `before` positions of padding and inside the next `extent` positions,
  * as positions of the output. before and extent are not negative. */
 static Range inside(int32_t first, int32_t end, int32_t before, int32_t extent) {
     const int64_t behind = (int64_t)before + extent;

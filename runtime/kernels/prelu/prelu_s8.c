@@ -32,7 +32,7 @@ static NEUTRON_INLINE int32_t scaled(int32_t x, const Scale *by) {
 
 #if NEUTRON_DSP
 
-/* Of a less its zero point, and b less its own. */
+/* The result for a less its zero point, and b less its zero point. */
 static __attribute__((noinline)) int32_t result_of(const Numbers *p, int32_t a, int32_t b) {
     return __qadd(scaled(a >= 0 ? a : a * b, a >= 0 ? &p->positive : &p->negative), p->output_zero_point);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's QUANTIZE from int16 to int16 (reference/requantize.h), and all of its functions that multiply a value by one
  * number where it is positive and by another where it is negative: RELU and its family, LEAKY_RELU, ABS. */
-#include "one_operand_16.h"
+#include "two_operands_16.h"
 
 bool rescale_s16_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronRescaleS16 *p = params_block;

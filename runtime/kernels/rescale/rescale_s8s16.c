@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's QUANTIZE from int8 to int16 (reference/requantize.h). */
-#include "one_operand_16.h"
+#include "two_operands_16.h"
 
 bool rescale_s8s16_check(const NeutronProgramView *program, const void *params_block,
                          const NeutronWindowExtents *window) {

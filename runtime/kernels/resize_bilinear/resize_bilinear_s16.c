@@ -10,7 +10,7 @@ bool resize_bilinear_s16_check(const NeutronProgramView *program, const void *pa
            neutron_window_elements(program, p->output, true, window, 2) != NULL;
 }
 
-NEUTRON_DEFINE_MIX(2)
+NEUTRON_DEFINE_MIX(int16_t, int64_t, neutron_load_block_16, neutron_store_block_16)
 
 void resize_bilinear_s16_run(const NeutronKernelCall *call) {
     const NeutronResizeBilinearS16 *p = call->params;

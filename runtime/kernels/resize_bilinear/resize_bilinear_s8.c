@@ -8,7 +8,7 @@ bool resize_bilinear_s8_check(const NeutronProgramView *program, const void *par
     return neutron_maps_are_sound(program, p->input, p->output, p->map_base, p->map_offset, MAP_WORDS, window);
 }
 
-NEUTRON_DEFINE_MIX(1)
+NEUTRON_DEFINE_MIX(int8_t, int32_t, neutron_load_block, neutron_store_block)
 
 void resize_bilinear_s8_run(const NeutronKernelCall *call) {
     const NeutronResizeBilinearS8 *p = call->params;

@@ -2,9 +2,9 @@
 /* LiteRT's fixed-point reference softmax (reference/softmax.h), with its exponential taken from a table: an int8 operand
  * has only 256 differences from the largest value. Probabilities have 8 fractional bits, or 16 that are requantized as
  * LiteRT does it with SOFTMAX from int8 to int16 and QUANTIZE from int16 to int8. */
-#include "softmax_8.h"
+#include "softmax.h"
 
-/* Of what a probability of 16 fractional bits is multiplied by: keeps the product below 2^25. */
+/* The bound of the left shift of a probability of 16 fractional bits, which keeps the product below 2^25. */
 enum { LARGEST_SHIFT = 9 };
 
 bool softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {

@@ -107,7 +107,7 @@ static void normalize(const Layer *layer, uint8_t *gate, const Coefficients *of,
     }
 }
 
-/* What comes between the products of a gate and its function. */
+/* The steps between the products of a gate and its function. */
 static void prepare_gate(const Layer *layer, int gate) {
     const NeutronUnidirectionalSequenceLstmS8 *p = layer->p;
     const uint64_t first = p->cifg != 0, gates = GATES - first, holes = p->peephole != 0 ? gates - 1 : 0;
