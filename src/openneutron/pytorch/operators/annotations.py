@@ -32,13 +32,15 @@ class Result(Enum):
     SHARED = "the first input's"
     FIXED = "fixed by the operator"
     REACHED = "fixed by the operator, or a finer one where calibration sees a small part of its range"
-    NONE = "none: integers or truth values"
+    NONE = "the result has no scale: it holds integers or booleans"
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An int16 state that a call with several results takes and returns, and whose scale follows from the call. All other results
-    share one quantization."""
+    """An int16 state that a call with several results takes and returns. All other results of the call share one quantization.
+
+    argument, result: the places of the old and the new state. scale: returns the scale of the state for a call.
+    """
 
     argument: int
     result: int
@@ -52,20 +54,21 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class AnnotationRule:
-    """The quantization of an operator's arguments. Arguments are given by index.
+    """The quantization of an operator's arguments and result. Arguments are given by index.
 
-    data: activations (a place may hold a list of tensors, as cat's does; all then share one scale with the result).
-    weight, bias: constants; ``weight_axis`` is the axis of one scale each, or None for one scale in all; a function of the
-    call where calls differ. bias_scales: gives for a call what makes the scales of the bias of those of the weights, where
-    they are others.
-    own_if: calls whose result has a scale of its own although others share theirs.
-    fuses: an activation function that is the only user runs inside this operator.
+    data: activations. An argument may be a list of tensors, as that of cat; all of them then share one scale with the result.
+    weight, bias: constants.
+    weight_axis: the axis along which each index of the weight has its own scale, or None for one scale; a function if it depends on the
+    call.
+    bias_scales: returns the function from weight scales to bias scales, for calls whose bias has other scales.
+    own_if: returns whether the result of a call has its own scale although ``result`` is SHARED.
+    fuses: a clamp that is the only reader runs inside this operator.
     otherwise: the rule of a call whose weight is not a constant.
-    state: the argument whose scale the result takes, where it is given.
-    products: gives for a call its further constant weights, with a scale each, and the bias that is added to the product of each.
-    narrow: an argument of ``data`` that stays int8 where the others are int16, as LiteRT has it.
-    int8_alone: calls that stay int8 in a model of int16 activations, since no kernel computes them on int16.
-    kept: for calls with several results, the one that is int16 in any case.
+    state: the argument whose scale the result takes if a call has that argument.
+    products: returns the further constant weights of a call, each with the bias that is added to its product.
+    narrow: an argument of ``data`` that stays int8 if the others are int16, as in LiteRT.
+    int8_alone: returns whether a call stays int8 in a model of int16 activations, because no kernel computes it on int16.
+    kept: the state of a call with several results. It is int16 in any model.
     """
 
     data: tuple[int, ...] = (0,)
@@ -92,12 +95,12 @@ class AnnotationRule:
             yield from (item for item in items if isinstance(item, Node))
 
     def is_shared(self, node: Node) -> bool:
-        """Return whether a call's result has its first input's scale."""
+        """Return whether the result of a call has the scale of the first input."""
         return self.result is Result.SHARED and not (self.own_if is not None and self.own_if(node))
 
 
 def argument(node: Node, place: int | None) -> object:
-    """Return the argument at this place of the schema, by place or by name; None where it is not given."""
+    """Return the argument at this place of the schema, given by place or by name, or None if the call has no such argument."""
     if place is None:
         return None
     if place < len(node.args):
@@ -127,7 +130,7 @@ SOFTMAX = ("aten.softmax.int", "aten._softmax.default")
 LOG_SOFTMAX = ("aten.log_softmax.int", "aten._log_softmax.default")
 
 TRUTH_SCALE = (1 / 255, -128)
-"""Scale and zero point of booleans as numbers: 0 and 1 are the ends of int8."""
+"""Scale and zero point of booleans as numbers: 0 and 1 become the least and the largest int8 value."""
 
 BYTES_AND_WORDS: Mapping[torch.dtype, tuple[float, int, torch.dtype]] = MappingProxyType(
     {torch.uint8: (1.0, -128, torch.int8), torch.int8: (1.0, 0, torch.int8), torch.int16: (1.0, 0, torch.int16)}
@@ -135,14 +138,14 @@ BYTES_AND_WORDS: Mapping[torch.dtype, tuple[float, int, torch.dtype]] = MappingP
 """Scale, zero point and type of integers as numbers, by the type of the integers: each is represented exactly."""
 
 LARGEST_VALUE = 1e4
-"""A filler beyond this stands for no value: a range that held it would have no steps left for the others."""
+"""A larger filler marks a missing value: a range with such a filler would leave no steps for other values."""
 
 MASKED = -64.0
-"""The number that is added to a masked score instead of -infinity, which int8 can't represent. It is exact in int8 as the
-one value of a mask beside 0; e**-64 is below anything that int8 and float32 sums of probabilities tell from 0."""
+"""The number that is added to a masked score instead of -infinity, which int8 can't represent. A mask has no value but this and 0,
+so that int8 represents both exactly. In int8, and in float32 sums of probabilities, e**-64 counts as 0."""
 
 FILL = "aten.masked_fill.Scalar"
-"""The operator that fills masked positions. After decomposition, its fills are far outside the range of the values."""
+"""The operator that fills masked positions. After decomposition, its fillers are far outside the range of the values."""
 
 DECOMPOSED_MOVES = (torch.ops.aten.select.int, torch.ops.aten.unflatten.int)
 """Moves that become other moves before annotation."""

@@ -45,12 +45,15 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LowerRule:
-    """moves: it commutes with quantization, so that its result may keep the input's (maxima do, means don't).
-    exact: its result may be integers or booleans.
+    """A lowering rule, and the traits of its operator.
+
+    moves: the operator commutes with quantization, so that the result may have the quantization of the input. Maxima do, means don't.
+    exact: the result may be integers or booleans.
     renames: the result holds the values of the first operand in the same order.
-    fuses: a clamp behind it can run inside. preserve: whether ExecuTorch, which would take this call apart, is asked not to.
-    emits: the rows of the operator table, by name, whose operators the rule may add, beside those that arrange its operands.
-    against: gives a reason against a call that follows from the call itself, whatever the quantization of its operands is.
+    fuses: a clamp behind the operator can run inside of it.
+    preserve: returns whether ExecuTorch is asked not to decompose a call.
+    emits: the rows of the operator table, by name, whose operators the rule may add, beside operators that arrange its operands.
+    against: returns a reason against a call that holds for any quantization of its operands.
     """
 
     rule: Rule
@@ -67,23 +70,13 @@ class LowerRule:
 LOWER_RULES: dict[str, LowerRule] = {}
 
 
-def lowers(
-    *targets: str,
-    moves: bool = False,
-    fuses: bool = False,
-    preserve: Callable[[Node], bool] | None = None,
-    layout: Layout = Layout.KEEPS,
-    exact: bool = False,
-    renames: bool = False,
-    against: Callable[[Node], Reject | None] | None = None,
-    emits: tuple[str, ...] = (),
-) -> Callable[[Rule], Rule]:
-    """Register a rule for these operators (``aten.convolution.default``)."""
+def lowers(*targets: str, **traits: Any) -> Callable[[Rule], Rule]:
+    """Register a rule for these operators (``aten.convolution.default``). traits: the fields of ``LowerRule``."""
 
     def register(rule: Rule) -> Rule:
         for target in targets:
             assert target not in LOWER_RULES, f"two lowering rules for {target}"
-            LOWER_RULES[target] = LowerRule(rule, moves, fuses, preserve, layout, exact, renames, against, emits)
+            LOWER_RULES[target] = LowerRule(rule, **traits)
         return rule
 
     return register

@@ -22,6 +22,7 @@ from openneutron.pytorch.graph.rewriting import (
     aliases,
     constant_of,
     finished,
+    held_by,
     replace,
 )
 from openneutron.pytorch.operators.annotations import BYTES_AND_WORDS, annotation_rules
@@ -31,6 +32,14 @@ _aten = torch.ops.aten
 
 Call: TypeAlias = tuple[Any, tuple[Any, ...]]
 """An operator and its arguments."""
+
+Form: TypeAlias = Callable[[dict[str, Any]], Call | None]
+"""A function from the arguments of a call to another call with the same result; None for a call without one."""
+
+
+def _form(target: Any, *arguments: object) -> Form:
+    """Return the form that calls an operator with these arguments: names of arguments of the given call, or values."""
+    return lambda given: (target, tuple(given[item] if isinstance(item, str) else item for item in arguments))
 
 
 def _convolution(given: dict[str, Any]) -> Call | None:
@@ -47,16 +56,6 @@ def _convolution(given: dict[str, Any]) -> Call | None:
         return target, (*data, *window, given["output_padding"], given["groups"], given["dilation"])
     target = (_aten.conv1d.default, _aten.conv2d.default, _aten.conv3d.default)[axes - 1]
     return target, (*data, *window, given["dilation"], given["groups"])
-
-
-def _batch_norm(given: dict[str, Any]) -> Call | None:
-    statistics = (given["weight"], given["bias"], given["running_mean"], given["running_var"])
-    return _aten.batch_norm.default, (given["input"], *statistics, False, given["momentum"], given["eps"], False)
-
-
-def _statistics_norm(given: dict[str, Any]) -> Call | None:
-    affine = (given["weight"], given["bias"], None, None)
-    return _aten.batch_norm.default, (given["input"], *affine, True, given["momentum"], given["eps"], False)
 
 
 def _linear(given: dict[str, Any]) -> Call | None:
@@ -80,45 +79,34 @@ def _plain(item: object) -> object:
     return list(item) if isinstance(item, (list, tuple)) else item
 
 
-def _layer_norm(given: dict[str, Any]) -> Call | None:
-    names = ("input", "normalized_shape", "weight", "bias", "eps")
-    return _aten.layer_norm.default, (*(given[name] for name in names), False)
+def _softmax(target: Any) -> Form:
+    return lambda given: None if given["half_to_float"] else (target, (given["self"], given["dim"]))
 
 
-def _group_norm(given: dict[str, Any]) -> Call | None:
-    return _aten.group_norm.default, (*(given[name] for name in ("input", "group", "weight", "bias", "eps")), False)
-
-
-def _max_pool(given: dict[str, Any]) -> Call | None:
-    names = ("self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
-    return _aten.max_pool2d.default, tuple(given[name] for name in names)
-
-
-def _softmax(target: Any) -> Callable[[dict[str, Any]], Call | None]:
-    def rewritten(given: dict[str, Any]) -> Call | None:
-        return None if given["half_to_float"] else (target, (given["self"], given["dim"]))
-
-    return rewritten
-
-
-_FORMS: dict[object, Callable[[dict[str, Any]], Call | None]] = {
+_FORMS: dict[object, Form] = {
     _aten.convolution.default: _convolution,
     _aten.addmm.default: _linear,
     _aten.mm.default: _linear,
     _aten._softmax.default: _softmax(_aten.softmax.int),
     _aten._log_softmax.default: _softmax(_aten.log_softmax.int),
-    _aten._adaptive_avg_pool2d.default: lambda given: (
-        _aten.adaptive_avg_pool2d.default,
-        (given["self"], given["output_size"]),
-    ),
+    _aten._adaptive_avg_pool2d.default: _form(_aten.adaptive_avg_pool2d.default, "self", "output_size"),
 }
 
-_FIRST_RESULTS: dict[object, Callable[[dict[str, Any]], Call | None]] = {
-    _aten._native_batch_norm_legit_no_training.default: _batch_norm,
-    _aten._native_batch_norm_legit.no_stats: _statistics_norm,
-    _aten.native_layer_norm.default: _layer_norm,
-    _aten.native_group_norm.default: _group_norm,
-    _aten.max_pool2d_with_indices.default: _max_pool,
+_FIRST_RESULTS: dict[object, Form] = {
+    _aten._native_batch_norm_legit_no_training.default: _form(
+        *(_aten.batch_norm.default, "input", "weight", "bias", "running_mean", "running_var"),
+        *(False, "momentum", "eps", False),
+    ),
+    _aten._native_batch_norm_legit.no_stats: _form(
+        *(_aten.batch_norm.default, "input", "weight", "bias", None, None, True, "momentum", "eps", False)
+    ),
+    _aten.native_layer_norm.default: _form(
+        *(_aten.layer_norm.default, "input", "normalized_shape", "weight", "bias", "eps", False)
+    ),
+    _aten.native_group_norm.default: _form(_aten.group_norm.default, "input", "group", "weight", "bias", "eps", False),
+    _aten.max_pool2d_with_indices.default: _form(
+        *(_aten.max_pool2d.default, "self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    ),
 }
 """Operators with several results, of which the other form has the first one alone."""
 
@@ -204,14 +192,8 @@ def _body(module: GraphModule, node: Node) -> GraphModule | None:
     body = node.args[WRAPPERS[node.target.name()][0]]
     if not isinstance(body, Node) or body.op != "get_attr":
         return None
-    found = _attribute(module, str(body.target))
+    found = held_by(module, body)
     return found if isinstance(found, GraphModule) else None
-
-
-def _attribute(owner: object, path: str) -> Any:
-    for part in path.split("."):
-        owner = getattr(owner, part, None)
-    return owner
 
 
 def _inline(module: GraphModule, node: Node) -> list[Node]:
@@ -228,7 +210,7 @@ def _inline(module: GraphModule, node: Node) -> list[Node]:
             made[inner] = next(operands)
         elif inner.op == "output":
             results = map_arg(inner.args[0], made.__getitem__)
-        elif inner.op == "get_attr" and isinstance(value := _attribute(body, str(inner.target)), torch.Tensor):
+        elif inner.op == "get_attr" and isinstance(value := held_by(body, inner), torch.Tensor):
             made[inner] = add_constant(module, node, f"{path}_{inner.target}", value)
             made[inner].meta = dict(inner.meta)
         else:
