@@ -173,3 +173,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000)
     gc.enable()
     composite_operators.shorten()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Collect garbage once at the end: pytest does so five times, to report what finalizers raise, and each time goes
+    through all objects of the session."""
+    gc.collect()
+    gc.freeze()
