@@ -22,7 +22,7 @@ def built_once(name: str, build: Callable[[Path], object]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = folder.with_name(f"{name}.done")
         if not done.exists():
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)  # a build that failed has left it
             build(folder)
             done.touch()
     return folder

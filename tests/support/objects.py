@@ -39,16 +39,34 @@ def compiled(folder: Path, compiler: str, flags: Sequence[str], sources: Sequenc
 
 def _kept(compiler: str, flags: Sequence[str], source: Path) -> Path:
     """Return the folder of all processes with the object of a source, which the first call compiles."""
-    lines = () if any(flag.startswith("-g") for flag in flags) else ("-P",)
-    text = _run([compiler, *flags, "-E", *lines, str(source)])
-    others = [flag for flag in flags if not flag.startswith(TEXT_FLAGS)]
     program = str(Path(required(compiler)).resolve())
-    digest = hashlib.sha256("\0".join([program, *others, source.stem, text]).encode()).hexdigest()[:24]
+    others = [flag for flag in flags if not flag.startswith(TEXT_FLAGS)]
+    digest = _digest(program, *others, source.stem, _text(compiler, flags, source))
 
     def build(folder: Path) -> None:
         _run([compiler, *flags, "-c", str(source), "-o", str(folder / f"{source.stem}.o")])
 
     return built_once(f"object-{digest}", build)
+
+
+def _text(compiler: str, flags: Sequence[str], source: Path) -> str:
+    """Return a digest of a source's preprocessed text, for which the first call of all processes starts the compiler.
+
+    The headers are those of the checkout, which no test changes.
+    """
+    program = str(Path(required(compiler)).resolve())
+    lines = () if any(flag.startswith("-g") for flag in flags) else ("-P",)
+
+    def build(folder: Path) -> None:
+        (folder / "digest").write_text(_digest(_run([compiler, *flags, "-E", *lines, str(source)])))
+
+    return (
+        built_once(f"text-{_digest(program, *flags, str(source), source.read_text())}", build) / "digest"
+    ).read_text()
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:24]
 
 
 def _run(command: Sequence[str]) -> str:
