@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from openneutron.features.accuracy.analysis import analysed
 from openneutron.features.accuracy.npu_tensors import Layer, Twins, layers_of
 from openneutron.features.accuracy.report import AccuracyReport
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, Request
+from tests.support.litert_files import mixed_file
 
 CHANNEL = 3
 EXAMPLE = (torch.zeros(1, 3, 12, 12),)
@@ -240,8 +242,10 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("case", MESSAGES)
-def test_messages(case: str) -> None:
-    model: object = "model.tflite" if case == "quantized" else settled(0)
+def test_messages(case: str, tmp_path: Path) -> None:
+    quantized = tmp_path / "model.tflite"
+    quantized.write_bytes(mixed_file())
+    model: object = quantized if case == "quantized" else settled(0)
     calibration = {"nothing": None, "empty": [], "shape": [(torch.zeros(1, 3, 9, 9),)]}.get(case, samples(0))
     options = CompileOptions(converter="eiq" if case == "converter" else "open")
     with pytest.raises(OpenNeutronError) as caught:
