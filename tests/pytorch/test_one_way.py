@@ -35,7 +35,7 @@ ONCE = (
 
 MOST_REJECTS = 6
 """Checks of operators against their limits: a convolution and two transposes, when added and in the whole graph."""
-MOST_FILES = 33
+MOST_FILES = 32
 MOST_FUNCTIONS = 336
 """Files and functions of ``api`` and ``pytorch`` that run, without comprehensions and generator expressions."""
 
@@ -61,8 +61,8 @@ class Way:
         return self.files <= most.files and self.functions <= most.functions and self.changes <= most.changes
 
 
-FROM_PYTORCH = Way(98, 775, 2400)
-FROM_TFLITE = Way(67, 485, 1850)
+FROM_PYTORCH = Way(92, 785, 2250)
+FROM_TFLITE = Way(63, 495, 1700)
 """The second compile of the same convolution and ReLU, from PyTorch and from a ``.tflite``."""
 
 
