@@ -34,8 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import KernelCall, Storages, View
-from openneutron.compiler.select.constants import Maps
+from openneutron.compiler.select.calls import KernelCall, Maps, Storages, View
 from openneutron.isa.kernels.row import CostClass, Everything, Mapped, Padded, SameElement, SameRow, Window
 
 Bools = npt.NDArray[np.bool_]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.legalize.merge_equal import merge_equal
+from openneutron.compiler.legalize.legalize import merge_equal
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
 from tests.support.oracle import TARGET, kernels_of, random_inputs, reference_outputs, simulated_outputs
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from openneutron.compiler.select.axes import Walk, boxes, row_major
 from openneutron.compiler.select.rules.data_movement import nearest_neighbors
-from openneutron.compiler.select.walks import Walk, boxes, row_major
 from openneutron.ir import Graph, Node, Tensor, constant
 from openneutron.ops import BY_NAME, reject
 from tests.runtime import element_calls

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import KernelCall
-from openneutron.compiler.select.constants import Array, Constant, Maps
+from openneutron.compiler.select.calls import Array, Constant, KernelCall, Maps
 from openneutron.isa.kernels.row import Packing
 from openneutron.isa.rows import LANES
 

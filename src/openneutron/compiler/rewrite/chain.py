@@ -19,8 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from openneutron.compiler.rewrite.call_list import Cause, Edit
-from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
-from openneutron.compiler.select.constants import CHANNEL_AXES, Array
+from openneutron.compiler.select.calls import CHANNEL_AXES, Array, KernelCall, View, dense_pitches
 from openneutron.isa import rows
 from openneutron.isa.kernels.combined import BETWEEN, FIRST, SECOND
 from openneutron.isa.kernels.row import SameRow

@@ -21,8 +21,7 @@ import numpy as np
 
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.rewrite.call_list import Cause, Edit
-from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.compiler.select.constants import Constant, Maps
+from openneutron.compiler.select.calls import Constant, KernelCall, Maps, View
 from openneutron.compiler.select.needs import Span, columns_of, only_input
 from openneutron.isa.kernels.row import Function, Packing, Window
 from openneutron.targets import Target

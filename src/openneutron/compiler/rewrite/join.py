@@ -24,8 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from openneutron.compiler.rewrite.call_list import Cause, Edit
-from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, four
-from openneutron.compiler.select.constants import Constant
+from openneutron.compiler.select.calls import Constant, KernelCall, View, dense_pitches, four
 from openneutron.isa import rows
 from openneutron.isa.kernels.combined import THEN
 

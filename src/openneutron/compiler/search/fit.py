@@ -17,8 +17,7 @@ from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
 from openneutron.compiler.search.fitted import Fitted, Infeasible
-from openneutron.compiler.search.layers import layers_at_peak
-from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, over_budget
+from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, layers_at_peak, over_budget
 from openneutron.compiler.search.tiles import TiledTask
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.needs import in_place, parts_may_be_faster

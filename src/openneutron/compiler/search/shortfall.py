@@ -6,9 +6,60 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openneutron.compiler.search.layers import in_words
+from openneutron.compiler.place.layout import Layout
+from openneutron.compiler.schedule.schedule import Fetch, Schedule, calls_in, fetched_sizes
+from openneutron.compiler.select.calls import Storages
 from openneutron.errors import BudgetError, Suggestions
+from openneutron.ir import Graph
 from openneutron.targets import Target
+
+MOST_NAMED = 3
+"""A message names so many layers."""
+
+
+def layers_at_peak(graph: Graph, schedule: Schedule, layout: Layout, storages: Storages) -> tuple[str, ...]:
+    """Return the names of the nodes of the step with the most live bytes, tensors and copied constants, in their order."""
+    steps = schedule.steps
+    live = [0] * len(steps)
+    for item in layout.items:
+        for place in range(max(item.first, 0), min(item.last + 1, len(steps))):
+            live[place] += item.size
+    last_use = {call: index for index, step in enumerate(steps) for call in calls_in(step)}
+    sizes = fetched_sizes(schedule, storages)
+    for index, step in enumerate(steps):
+        if isinstance(step, Fetch):
+            for place in range(index, last_use[step.call] + 1):
+                live[place] += sizes[step.call]
+    running = [
+        index for index, step in enumerate(steps) if any(not call.is_transfer for call in schedule.calls_of(step))
+    ]
+    if not running:
+        return ()
+    peak = max(running, key=lambda index: (live[index], -index))
+    nodes = frozenset(node.name for node in graph.nodes)
+    names = (call.name for call in schedule.calls_of(steps[peak]) if not call.is_transfer)
+    return tuple(dict.fromkeys(_node(name, nodes) for name in names))
+
+
+def _node(call: str, nodes: frozenset[str]) -> str:
+    """Return the name of the node that a call computes a part of: the call "a/1" is a part of the node "a"."""
+    name = call
+    while name not in nodes and "/" in name:
+        name = name.rpartition("/")[0]
+    return name if name in nodes else call
+
+
+def in_words(layers: tuple[str, ...]) -> str:
+    """Return a sentence with the first names, for the message of a budget that does not suffice; empty without layers."""
+    # A converter joins the names of the operators that it fuses; the last one is that of the result.
+    named, more = [f"'{name.rpartition(';')[2]}'" for name in layers[:MOST_NAMED]], len(layers) - MOST_NAMED
+    if not named:
+        return ""
+    if more > 0:
+        named.append(f"{more} more layer{'' if more == 1 else 's'}")
+    listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    return f" {listed} need{'s' if len(layers) == 1 else ''} the most memory."
+
 
 WITHOUT_PREFETCH = "without --prefetch-constants"
 

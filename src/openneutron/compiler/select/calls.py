@@ -1,22 +1,150 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernel calls on views of tensors, not yet placed in memory: the result of kernel selection.
+"""Kernel calls on views of tensors, not yet placed in memory: the result of kernel selection; their names and their constants.
 
-Their constants are logical values, of which emit/packing.py makes bytes: weights [output, height, width, input], requantization [bias
-multiplier shift, output] (of int16 activations: [low high multiplier shift, output], with both words of the bias), tables; positions of a resize are ``Maps``.
+Constants of calls are logical values, of which emit/packing.py makes bytes: weights [output, height, width, input], requantization [bias
+multiplier shift, output] (of int16 activations: [low high multiplier shift, output], with both words of the bias), tables; positions of a
+resize are ``Maps``. The name of a call is the name of a graph's node, and behind it what the compiler adds for a part of the node.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from openneutron.compiler.select.constants import Constant, are_equal, packed_bytes
+import numpy as np
+import numpy.typing as npt
+
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
 from openneutron.isa import rows
 from openneutron.isa.kernels.row import Everything, Packing, SameElement, Traits
+from openneutron.isa.rows import LANES
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Maps:
+    """int32 tables of the output's rows [table, row] and of its columns [table, column]."""
+
+    rows: npt.NDArray[np.int32]
+    cols: npt.NDArray[np.int32]
+
+
+Constant = Array | Maps
+
+CHANNEL_AXES: Mapping[Packing, int] = {
+    Packing.WEIGHT_BLOCKS: 0,
+    Packing.CHANNEL_BLOCKS: 0,
+    Packing.REQUANTIZATION: 1,
+    Packing.WIDE_REQUANTIZATION: 1,
+}
+"""The axis of output channels; constants without one are the same for all channels."""
+
+_WINDOWS = (Packing.WEIGHT_BLOCKS, Packing.CHANNEL_BLOCKS)
+
+
+def packed_bytes(packing: Packing, constant: Constant) -> int:
+    """Return the bytes that the constant takes once it is packed."""
+    if isinstance(constant, Maps):
+        return 4 * (constant.rows.size + constant.cols.size)
+    if packing not in CHANNEL_AXES:
+        return constant.nbytes
+    extents = list(constant.shape)
+    lanes = (CHANNEL_AXES[packing], 3) if packing is Packing.WEIGHT_BLOCKS else (CHANNEL_AXES[packing],)
+    for axis in lanes:
+        extents[axis] += -extents[axis] % LANES
+    return int(constant.itemsize * math.prod(extents))
+
+
+def of_channels(packing: Packing, constant: Constant, first: int, end: int) -> Constant:
+    """Return the constant of these output channels alone."""
+    if isinstance(constant, Maps) or packing not in CHANNEL_AXES:
+        return constant
+    return constant[first:end] if CHANNEL_AXES[packing] == 0 else constant[:, first:end]
+
+
+def exchanged(packing: Packing, constant: Constant) -> Constant:
+    """Return the constant with rows for columns and columns for rows."""
+    if isinstance(constant, Maps):
+        return replace(constant, rows=constant.cols, cols=constant.rows)
+    return constant.swapaxes(1, 2) if packing in _WINDOWS else constant
+
+
+def are_equal(one: Constant, other: Constant) -> bool:
+    """Return whether two constants have the same shape and values."""
+    if isinstance(one, Maps) and isinstance(other, Maps):
+        return np.array_equal(one.rows, other.rows) and np.array_equal(one.cols, other.cols)
+    return not isinstance(one, Maps) and not isinstance(other, Maps) and np.array_equal(one, other)
+
+
+def requantization(
+    bias: npt.NDArray[np.int32] | None,
+    weight_sums: npt.NDArray[np.int64],
+    input_zero_point: int,
+    multipliers: npt.NDArray[np.int32],
+    shifts: npt.NDArray[np.int32],
+) -> npt.NDArray[np.int32]:
+    """Return int32 [bias multiplier shift, output channel].
+
+    The bias takes -input_zero_point * weight_sums in, modulo 2^32, so that kernels multiply stored activations as they
+    are. One multiplier and shift stand for all channels.
+    """
+    channels = weight_sums.size
+    folded = -np.int64(input_zero_point) * weight_sums.astype(np.int64)
+    if bias is not None:
+        assert bias.shape == (channels,)
+        folded = folded + bias
+    rows = np.zeros((3, channels), np.uint32)
+    rows[0] = (folded & 0xFFFFFFFF).astype(np.uint32)
+    rows[1] = multipliers.view(np.uint32)
+    rows[2] = shifts.view(np.uint32)
+    return rows.view(np.int32)
+
+
+def wide_requantization(
+    bias: npt.NDArray[np.signedinteger] | None,
+    channels: int,
+    multipliers: npt.NDArray[np.int32],
+    shifts: npt.NDArray[np.int32],
+) -> npt.NDArray[np.int32]:
+    """Return int32 [low high multiplier shift, output channel], with both words of each int64 bias.
+
+    One multiplier and shift stand for all channels.
+    """
+    rows = np.zeros((4, channels), np.int32)
+    if bias is not None:
+        assert bias.shape == (channels,)
+        rows[:2] = bias.astype("<i8").view("<i4").reshape(channels, 2).T
+    rows[2] = multipliers
+    rows[3] = shifts
+    return rows
+
+
+_ADDED = re.compile(r"([/:\[].*|_[a-z].*)?", re.DOTALL)
+"""Suffixes that the compiler adds to a node's name. A number behind the name makes it another node."""
+
+
+def node_of(name: str, known: Iterable[str]) -> str:
+    """Return the longest known node name that begins the name of a kernel call; empty where there is no such node.
+
+    For example ``conv_1`` for ``conv_1/middle`` where ``conv`` and ``conv_1`` are known.
+    """
+    found = (node for node in known if name.startswith(node) and _ADDED.fullmatch(name, len(node)))
+    return max(found, key=len, default="")
+
+
+def in_words(name: str, node: str, words: str) -> str:
+    """Return the name of a kernel call with the words for its node in place of the node's name.
+
+    For example ``features.3/middle`` for ``conv_1/middle``, and ``cat (net.py:28) transposed`` for ``cat_1_transposed``.
+    """
+    added = name.removeprefix(node)
+    return words + (added.replace("_", " ", 1) if words.endswith(")") and added.startswith("_") else added)
+
 
 Extents = tuple[int, int, int, int]
 """Batches, rows, columns, channels; or one number for each of them."""

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from openneutron.compiler.select.calls import KernelCall, Storages, View, written_in_place
-from openneutron.compiler.select.constants import Maps, of_channels
+from openneutron.compiler.select.calls import KernelCall, Maps, Storages, View, of_channels, written_in_place
 from openneutron.isa.kernels.row import (
     Access,
     Block,

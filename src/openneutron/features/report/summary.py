@@ -13,7 +13,7 @@ from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.cost.host import HostKind, HostOperator, kind_of
 from openneutron.compiler.legalize.legalize import rename_identities
 from openneutron.compiler.legalize.partition import extract, operator_title
-from openneutron.compiler.select.names import in_words, node_of
+from openneutron.compiler.select.calls import in_words, node_of
 from openneutron.device.mixed import CompiledFile, part_name
 from openneutron.features.report.latency import Latency, host_operators_of_graph, weights_fit
 from openneutron.features.report.outputs import OutputAccuracy

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.search.tiles.streams import Streamed, Streams, Tiled, tiled
-from openneutron.compiler.select.constants import Maps
+from openneutron.compiler.select.calls import Maps
 
 MOST_STRIPES = 4096
 """The most iterations of a segment."""

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from openneutron.compiler.select.axes import Walk, boxes, by_elements, dense, merged, row_major, with_rows
 from openneutron.compiler.select.calls import (
     KernelCall,
+    Maps,
     View,
     call_on_whole,
     dense_pitches,
@@ -22,8 +24,6 @@ from openneutron.compiler.select.calls import (
     selects,
     shape_in_bytes,
 )
-from openneutron.compiler.select.constants import Maps
-from openneutron.compiler.select.walks import Walk, boxes, by_elements, dense, merged, row_major, with_rows
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.indexed import INDEXED, Indexed, bilinear_positions, gathers_by_maps, kernel_axes, moved_axes
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis

@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, quant_of, selects, whole
-from openneutron.compiler.select.constants import Constant, requantization, wide_requantization
+from openneutron.compiler.select.calls import (
+    Constant,
+    KernelCall,
+    View,
+    dense_pitches,
+    quant_of,
+    requantization,
+    selects,
+    whole,
+    wide_requantization,
+)
 from openneutron.compiler.select.states import kept_in_place
 from openneutron.compiler.select.wide_tables import sigmoid_table
 from openneutron.ir import Graph, Node, Tensor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pools, reductions, softmax and other operators over lines of channels as kernel calls."""
+"""Select kernel calls for pools, reductions, softmax, normalizations and other operators over lines of channels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from openneutron.compiler.select.axes import row_major
 from openneutron.compiler.select.calls import (
     Extents,
     KernelCall,
@@ -20,12 +21,12 @@ from openneutron.compiler.select.calls import (
     quant_of,
     selects,
 )
-from openneutron.compiler.select.rules import wide_functions
+from openneutron.compiler.select.rules import elementwise
 from openneutron.compiler.select.rules.conv import ROUNDED_ONCE, clamp_of, convolution
 from openneutron.compiler.select.tables import Ints, doubling_high_mul, rounding_shift_right
-from openneutron.compiler.select.walks import row_major
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.conv import explicit_padding
+from openneutron.ops.normalization import coefficients, scaled_epsilon
 from openneutron.ops.reductions import (
     INTEGER_BITS,
     WIDE,
@@ -38,6 +39,27 @@ from openneutron.ops.reductions import (
     window_runs,
 )
 from openneutron.ops.rescaling import INT8_MIN, STORED_BOUNDS, quantize_multiplier, reciprocal
+
+
+@selects("layer_norm", "group_norm")
+def normalization(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select layer_norm_s8, layer_norm_s16, group_norm_s8 or group_norm_s16."""
+    source = graph.given(node, 0)
+    affine, epsilon = coefficients(graph, node), scaled_epsilon(graph, node)
+    params = {
+        "input_zero_point": quant_of(source).zero_point,
+        "epsilon_low": epsilon & 0xFFFFFFFF,
+        "epsilon_high": epsilon >> 32,
+        "shift": affine.shift,
+    }
+    if node.op == "layer_norm":
+        params |= {"channels": source.shape[-1], "centred": int(node["centred"])}
+    else:
+        params["group_channels"] = source.shape[-1] // node["groups"]
+    low = (affine.offsets & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+    table = np.stack([affine.factors.astype(np.int32), low, (affine.offsets >> 32).astype(np.int32)], axis=1)
+    views = {"input": elements(source), "output": elements(graph[node.name])}
+    return [KernelCall(kernel_of(node.op, source.dtype), node.name, views, params, {"coefficients": table})]
 
 
 @selects("average_pool_2d", "max_pool_2d")
@@ -197,8 +219,8 @@ _STEEPEST = 2.0**30 - 1.0
 @selects("softmax", "softmax_rescaled")
 def softmax(graph: Graph, node: Node) -> list[KernelCall]:
     """Select softmax_s8 with the exponentials of all differences that count, and the requantization to its own scale; or softmax_s16."""
-    if wide_functions.is_wide(graph, node):
-        return wide_functions.softmax(graph, node)
+    if elementwise.is_wide(graph, node):
+        return elementwise.softmax(graph, node)
     source, result = graph.given(node, 0), graph[node.name]
     exponentials = exponentials_of_differences(quant_of(source).scale, node["beta"])
     params = {"exp_count": len(exponentials), "channels": source.shape[-1]}

@@ -16,7 +16,7 @@ from openneutron import litert, ops, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.legalize.legalize import unchanged_operand
 from openneutron.compiler.legalize.partition import extract
-from openneutron.compiler.select.names import node_of
+from openneutron.compiler.select.calls import node_of
 from openneutron.device import files
 from openneutron.device.converter.kernel_selections import check_target, selection_of
 from openneutron.device.mixed import compile_file, part_name
