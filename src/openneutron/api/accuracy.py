@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from openneutron.api.compile import LOADING, loaded, model_form
 from openneutron.device import files
-from openneutron.device.forms import LITERT, form_of
+from openneutron.device.forms import Kind, kind_of
 from openneutron.device.third_party import needs_pytorch
 from openneutron.device.timings import measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
@@ -218,7 +218,7 @@ def _session(request: Request) -> tuple[Session, ModuleType]:
             "openneutron.evaluate."
         )
     path = request.file
-    if path is not None and form_of(path) is LITERT:
+    if path is not None and kind_of(path) is Kind.LITERT:
         raise InvalidModelError(
             f"'{path.name}' is quantized already, so that there is no float model. Pass the PyTorch model."
         )

@@ -168,7 +168,7 @@ def compiled(request: Request) -> CompiledModel | CompiledLiteRTModel:
     form = None if path is None else model_form(path)
     for option in changed(request.loading) if form is None or not form.takes_loading else ():
         which = "the model is in memory" if path is None else f"'{path.name}' is not one"
-        raise InvalidOptionError(f"{option}: this option is for .pt2 files; {which}. Leave it out.")
+        raise InvalidOptionError(f"{option}: this option is for {forms.WITH_LOADING} files; {which}. Leave it out.")
     result: CompiledModel | CompiledLiteRTModel
     store = None if request.cache is None else opened(request.cache)
     with measured(request.progress) as clock, caching(store):
@@ -203,7 +203,7 @@ def output_files(model: CompiledModel | CompiledLiteRTModel, outputs: OutputOpti
 
 def model_form(path: Path) -> forms.Form:
     """Return the form of a model's file. Raises InvalidModelError where the file does not exist or can't be compiled."""
-    words = f"a torch.nn.Module, an ExportedProgram, or the path of a {forms.listed()} file"
+    words = f"a torch.nn.Module, an ExportedProgram, or the path of a {forms.listed(forms.MODELS)} file"
     return forms.model_form(path, "a model", words)
 
 

@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from openneutron.device.data.python_function import PythonFunction
 from openneutron.device.files import content, existing, nearest, obstacle
-from openneutron.device.forms import LITERT, Form, Kind, form_of, listed, model_form, of_content
+from openneutron.device.forms import LITERT, MODELS, Form, Kind, form_of, listed, model_form, of_content
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import DataOptions, LoadingOptions, changed
 
@@ -124,7 +124,7 @@ def parse(model: str, compiled: bool = False) -> ModelSource:
             f"'{model}' names no function. Write {model}:function; it returns a module and example inputs."
         )
     form = form_of(path)
-    words = f"a built-in name, file.py:function, or a {listed()} file"
+    words = f"a built-in name, file.py:function, or a {listed(MODELS)} file"
     if form is None and not path.suffix and path.name == model:
         return BuiltInModel(model)
     if form is not None and compiled and _is_compiled(form, path):

@@ -19,7 +19,7 @@ from openneutron.api.compile import check_for_tflite
 from openneutron.cli import model_source, output
 from openneutron.cli.model_source import DASH, BuiltInModel, DataParameters, ModelFile, ModelSource, is_litert
 from openneutron.device.cache import opened
-from openneutron.device.forms import FORMS, LITERT, form_of
+from openneutron.device.forms import MODELS, WITH_LOADING, Kind, kind_of
 from openneutron.errors import InvalidOptionError
 from openneutron.options import (
     CompileOptions,
@@ -99,10 +99,10 @@ OF_PYTORCH = (
 
 FORMS_OF_MODEL = (
     "Built-in name, file.py:function, "
-    f"{', '.join(form.suffix for form in FORMS if form.reader)}, or - for a .tflite on standard input"
+    f"{', '.join(form.suffix for form in MODELS)}, or - for a .tflite on standard input"
 )
 
-MODELS = Annotated[
+SEVERAL_MODELS = Annotated[
     list[str],
     typer.Argument(
         metavar="MODEL...",
@@ -270,7 +270,9 @@ def given_model(
         source = replace(source, loading=loading)
     elif given.trust or given.imports:
         option = "--trust" if given.trust else "--import"
-        raise InvalidOptionError(f"{option}: this option is for .pt2 files; '{source}' is not one. Leave it out.")
+        raise InvalidOptionError(
+            f"{option}: this option is for {WITH_LOADING} files; '{source}' is not one. Leave it out."
+        )
     delegation = DelegationOptions(
         operators_not_to_delegate=names(given.operators_not_to_delegate), any_runtime=given.any_runtime
     )
@@ -353,7 +355,7 @@ def takes_a_model(
     evaluation = of_fields(EvaluationParameters) if evaluates else {}
     taken = {"model": model.pop("model"), **evaluation, **compiler, **model, **quantizer}
     if several:
-        taken["model"] = taken["model"].replace(annotation=MODELS)
+        taken["model"] = taken["model"].replace(annotation=SEVERAL_MODELS)
     assert set(without) < set(taken), without
     taken = {name: parameter for name, parameter in taken.items() if name not in without}
 
@@ -413,7 +415,7 @@ def _without_those_of_pytorch(
 ) -> dict[str, Any]:
     """Return the defaults of options for PyTorch models that the configuration file sets, where MODEL is a ``.tflite``. On the
     command line such an option is an error."""
-    if model != DASH and form_of(Path(model)) is not LITERT:
+    if model != DASH and kind_of(Path(model)) is not Kind.LITERT:
         return {}
     sources = {name: context.get_parameter_source(name) for name in OF_PYTORCH if name in parameters}
     return {

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
@@ -189,11 +189,24 @@ def model_form(path: Path, what: str, words: str, on_command_line: bool = False)
     return form
 
 
-def listed() -> str:
-    """Return the suffixes of the forms that can be compiled, in words.
+def kind_of(path: Path) -> Kind | None:
+    """Return the kind of a file's form; None where the form is unknown."""
+    form = form_of(path)
+    return None if form is None else form.kind
 
-    >>> listed()
+
+def listed(forms: Iterable[Form]) -> str:
+    """Return the suffixes of forms, in words.
+
+    >>> listed(MODELS)
     '.pt2 or .tflite'
     """
-    *others, last = (form.suffix for form in FORMS if form.reader)
+    *others, last = (form.suffix for form in forms)
     return f"{', '.join(others)} or {last}" if others else last
+
+
+MODELS = tuple(form for form in FORMS if form.reader)
+"""The forms that can be compiled."""
+
+WITH_LOADING = listed(form for form in FORMS if form.takes_loading)
+"""The suffixes of the forms that LoadingOptions are for, in words."""
