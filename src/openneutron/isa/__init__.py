@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The microcode: rows of fields, from which encoder, decoder, listing and C header come."""
+"""Describe the microcode by rows of fields, from which encoder, decoder, listing and C header follow."""
 
 from openneutron.isa.listing import listing
 from openneutron.isa.microcode import (

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernel selections: C files that register only the kernels some programs call, so that the linker drops the others.
+"""Write, read and merge kernel selections: C files that register only the kernels of some programs, so that the linker drops the others.
 
-A file says which compiler wrote it and which microcode format that compiler speaks: kernels' numbers and parameters may
-change from one version to the next, so that only files of one version are merged.
+A file states the compiler that wrote it and the microcode format of that compiler. The numbers and parameters of kernels may change
+between versions, so that only files of one version are merged.
 
-Kernels are registered whole, or by those of their variants that the programs' calls take (``row.Variant``).
+A kernel is registered whole, or by the variants that the programs' calls take (``row.Variant``).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _condition(row: Row, condition: Condition) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KernelSelection:
-    """The kernels that some programs call, and who compiled the programs.
+    """The kernels that some programs call, and the compiler of the programs.
 
     ``kernels`` has the names of whole kernels (``softmax_s8``) and of variants (``compare_s8:less``), in table order.
     ``kinds``: the file also has an enumeration and a table of the kernels under the names that ExecuTorch's NXP backend
@@ -76,7 +76,7 @@ class KernelSelection:
         return f"{self.compiler}, microcode format 0x{self.format_version:08X}"
 
     def text(self) -> str:
-        """A C file for the application, to be compiled with ``runtime/kernels`` and ``runtime/include`` on the include path."""
+        """Return a C file for the application, which compiles with ``runtime/kernels`` and ``runtime/include`` on the include path."""
         wanted = set(self.kernels)
         lines = "\n".join(line for name, line in _lines() if name in wanted)
         return f"""/* SPDX-License-Identifier: BSD-3-Clause */

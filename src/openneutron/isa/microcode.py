@@ -23,11 +23,11 @@ from openneutron.isa.rows import ALIGNMENT
 NAMES_TITLE = "openneutron names 1"
 
 MOST_UNCOVERED_BYTES = 1 << 16
-"""The bytes of the persistent area that no state covers, and of the profile buffer that no event takes, at most; a number of our own
-choice, as the compiler leaves none."""
+"""The most bytes of the persistent area outside of all states, and of the profile buffer outside of all events. The compiler leaves no such
+bytes; the bound is arbitrary."""
 
 PROFILE_EVENT_BYTES = 16
-"""NeutronEvent of NeutronDriver.h: what the driver writes to the profile buffer for a kernel call."""
+"""The size of NeutronEvent of NeutronDriver.h, which the driver writes to the profile buffer for each kernel call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +90,14 @@ class Microcode:
     target: int = 0
     cycles: int = 0
     names: tuple[str, ...] = ()
-    """Each operator's name; it travels in the kernels blob, which the driver does not read."""
+    """The name of each operator. Names are in the kernels blob, which the driver does not read."""
     states: tuple[Record, ...] = ()
     state_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Three blobs, as ExecuTorch's NXP delegate expects them; each a multiple of 16 bytes."""
+    """The three blobs that ExecuTorch's NXP delegate expects; the size of each is a multiple of 16 bytes."""
 
     microcode: bytes = field(repr=False)
     weights: bytes = field(repr=False)
@@ -118,7 +118,7 @@ class Program:
         return self.header["state_size"]
 
     def verify(self) -> None:
-        """Raise InvalidProgramError where sizes or checksums do not fit the header."""
+        """Raise InvalidProgramError if sizes or checksums do not fit the header."""
         self.verified_header()
 
     def verified_header(self, checksums: bool = True) -> Record:
@@ -139,8 +139,8 @@ class Program:
         return header
 
     def _verify_filled(self, header: Record) -> None:
-        """Raise InvalidProgramError where a memory that the driver fills is larger than what the program has for it: the profile buffer
-        than the events of a run, the persistent area than the states, or where there is a debug buffer."""
+        """Raise InvalidProgramError if the profile buffer exceeds the events of a run, the persistent area exceeds the states, or there is a
+        debug buffer."""
         words = _Words(self.microcode)
         states = words.read_many(rows.STATE, header["states_offset"], header["state_count"])
         calls, inside, count = 0, 0, 1
@@ -252,7 +252,7 @@ def _encode_names(microcode: Microcode) -> bytes:
 
 
 def refuse_foreign(microcode: bytes) -> None:
-    """Raise InvalidProgramError where these bytes begin as microcode that another compiler made.
+    """Raise InvalidProgramError if these bytes begin as microcode of another compiler.
 
     Public of NXP's is the magic word, and where some sizes are; all other words may be anything.
     """
@@ -379,12 +379,12 @@ def _decode_names(kernels: bytes) -> tuple[str, ...]:
 # -- facts: what a profile states about an operator ----------------------------------------------------------------------
 
 MARK = "facts "
-"""Begins the line of an operator; the delegate (runtime/delegate/profile.h) looks for it."""
+"""The start of an operator's line, which the delegate looks for (runtime/delegate/profile.h)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
-    """An operator as a profile shows it.
+    """The facts that a profile shows of an operator.
 
     ``layer`` is the operator's name in the model, ``module`` the path of its PyTorch module, ``operators`` and ``lines`` the
     model's operators and source lines (``net.py:12``) that it computes. ``bytes`` counts the bytes of one run: tensors read

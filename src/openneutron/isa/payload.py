@@ -17,19 +17,19 @@ from openneutron.isa.microcode import Program, aligned, refuse_foreign
 from openneutron.isa.rows import HEADER, MAGIC
 
 VERSION = 1
-"""Of the payload: microcode whose header has the second public layout (profile and debug sizes)."""
+"""The version of a payload whose microcode header has the second public layout (profile and debug sizes)."""
 
 LIMIT = 256
-"""Counts and map entries are single bytes."""
+"""Counts and map entries are below this number, because each is a single byte."""
 
 
 class Format(IntEnum):
     """The layout of an input or an output in memory."""
 
     CONTIGUOUS = 0
-    """In the order of its dimensions; NXP calls it formatless."""
+    """Elements in the order of the dimensions; NXP calls this layout formatless."""
     CHANNELS_LAST = 1
-    """Batch, spatial dimensions, channels; the delegate transposes a contiguous tensor on the CPU."""
+    """Elements in the order batch, spatial dimensions, channels. The delegate transposes a contiguous tensor on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Payload:
     input_formats: tuple[Format, ...]
     output_formats: tuple[Format, ...]
     input_map: tuple[int, ...]
-    """The delegate call's argument that each input of the program is."""
+    """For each input of the program, the argument of the delegate call."""
     output_map: tuple[int, ...]
-    """The delegate call's output that each output of the program is."""
+    """For each output of the program, the output of the delegate call."""
     arguments: int
-    """Input arguments of the delegate call."""
+    """The number of input arguments of the delegate call."""
 
     def verify(self) -> None:
-        """Raise InvalidProgramError where counts, maps or the program's blobs don't fit each other."""
+        """Raise InvalidProgramError if counts, maps and the program's blobs do not fit each other."""
         self.program.verify()
         header = self.program.header
         for name, formats, places, count, bound in (

@@ -13,14 +13,14 @@ MAGIC = 0x64434D6E
 """Bytes 6E 4D 43 64: the public magic of NXP's microcode header, which a stock ExecuTorch NXP delegate checks."""
 
 FORMAT_VERSION = 0x4F4E0003
-"""'ON' and a running number in word 1; the driver refuses every other value. Raise it when a row changes."""
+"""Word 1 of the header: 'ON' and a running number, which rises when a row changes. The driver refuses every other value."""
 
 ALIGNMENT = 16
-"""Bytes; of each blob's size, of constants inside the weights, and of placed buffers."""
+"""The alignment in bytes of each blob's size, of constants inside the weights, and of placed buffers."""
 
 LANES = 8
-"""Output channels and input channels of one packed weight block: a number in the kernels' code, the same for every target. The
-pipelines and multipliers that cycles are modelled with are the target's."""
+"""The output channels, and the input channels, of a packed weight block. The kernels' code contains this number, so that it is the same for
+every target; the cycle model uses the pipelines and multipliers of the target."""
 
 # -- header: words 0, 6, 7, 9 to 14 lie where NXP's public version 1 layout has them -----------------------------------
 
