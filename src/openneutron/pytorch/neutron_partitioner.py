@@ -304,7 +304,7 @@ class NeutronPartitioner(Partitioner):
         self._tags = 0
         self._whole: _Whole | None = None
         self._named_before: set[str] = set()
-        """Names in operators_not_to_delegate that nodes go by before they are taken apart."""
+        """The names in operators_not_to_delegate that matched nodes before decomposition."""
         if self._delegate.options.target != neutron_target_spec.get_name():
             raise InvalidOptionError(
                 f"NeutronPartitioner: the compile spec is for '{self._delegate.options.target}', the target spec for "

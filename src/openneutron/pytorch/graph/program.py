@@ -73,7 +73,7 @@ INPUT_NAME = "input_name"
 """The name for people of an input of a partition, which is an operator of the model or an input of it."""
 
 NOT_DELEGATED = "not_delegated"
-"""The name in operators_not_to_delegate that a node goes by before it is taken apart."""
+"""The name in operators_not_to_delegate that matched a node before decomposition."""
 
 
 QUANTIZE = frozenset(
@@ -108,7 +108,7 @@ def overload_of(node: Node) -> torch._ops.OpOverload | None:
 
 
 def is_vmapped(node: Node) -> bool:
-    """Return whether a node is a part of ``torch.vmap`` in a graph that is not taken apart."""
+    """Return whether a node is a part of ``torch.vmap`` in a graph before decomposition."""
     return node.op == "call_function" and getattr(node.target, "__module__", "") == VMAP
 
 
@@ -157,7 +157,7 @@ def is_compute(node: Node) -> bool:
 
 
 def is_delegated(node: Node) -> bool:
-    """Return whether the node calls what was delegated before, or is a result of such a call."""
+    """Return whether the node is an earlier delegate call, or takes a result of one."""
     call = node.all_input_nodes[0] if is_getitem(node) else node
     return call.target is executorch_call_delegate
 
@@ -471,8 +471,7 @@ def title(node: Node) -> str:
 
 
 def is_decomposed(node: Node) -> bool:
-    """Return whether the node is one of several that a call of the user's was taken apart into, as far as names
-    tell."""
+    """Return whether the node is a part of a decomposed call of the user's, as far as its names tell."""
     said, base = written(node), base_name(node)
     overload = overload_of(node)
     return bool(said) and overload is not None and said != base and said not in base and base not in said

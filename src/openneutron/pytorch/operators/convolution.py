@@ -402,7 +402,7 @@ def conv_transpose(node: Node, context: Context) -> Value | Reject:
     spread = _each(lambda taps, step: (taps - 1) * step + 1, window.kernel, dilation)
     padding, whole = "SAME", result
     if not _is_same(extents, result, spread, stride, before):
-        # What lies behind the windows holds the bias alone; VALID lets it be shorter than a stride.
+        # Positions behind the windows hold the bias alone; under VALID there are fewer of them than a stride.
         behind = _each(
             lambda left, size, step, taps, out: max(0, left + out - (size - 1) * step - taps),
             before, extents, stride, spread, result,

@@ -215,7 +215,7 @@ lowers("aten.bmm.default", layout=Layout.OWN, emits=("batch_matmul",))(matmul)
 
 
 def _product(node: Node, context: Context, a: Value, b: Value, weight_turned: bool = False) -> Value | Reject:
-    """BATCH_MATMUL, which reads either operand as it lies, rows or columns innermost."""
+    """Emit BATCH_MATMUL, which reads either operand in its stored order, rows or columns innermost."""
     if context.results.fused(node) is not None:
         return Reject(
             "a clamp behind it runs inside it, which products of computed matrices can't", "Quantize between."
@@ -275,7 +275,7 @@ def _linear(node: Node, context: Context, data: Any, weight: Value, bias: Any) -
 def _features_last(context: Context, value: Value, weights: str) -> tuple[str, str, Shape]:
     """Return (input tensor, weights, order of its axes) with the features innermost.
 
-    Where the input is an image flattened batch by batch, the weights' columns are put in the order in which it lies.
+    If the input is an image that was flattened batch by batch, the columns of the weights get the stored order of the image.
     """
     features = len(value.shape) - 1
     if not value.is_settled and len(value.shape) == 2 and value.order[0] == 0 and value.base[0] == value.shape[0]:

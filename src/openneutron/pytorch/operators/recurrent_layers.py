@@ -98,7 +98,7 @@ def _lstm_states(
     states = [x.new_zeros(shape) if state is None else state.reshape(shape) for state, shape in given]
     axis = 1 if batch_first else 0
     with warnings.catch_warnings():
-        # PyTorch says that another library of its own would be faster.
+        # PyTorch warns that another library would be faster.
         warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN", UserWarning)
         steps = x.flip(axis) if backwards else x
         found, *last = torch.lstm(steps, states, params, bool(biases), 1, 0.0, False, False, batch_first)

@@ -77,7 +77,7 @@ def is_identity(matrix: Matrix) -> bool:
 
 
 def _inside(outputs: int, extent: int, kernel: int, stride: int, before: int) -> Matrix:
-    """1 where a window, of which this much lies before the first position, shows a position; 0 elsewhere."""
+    """Return 1 where a window shows a position and 0 elsewhere, for a window that begins this far before the first position."""
     starts = np.arange(outputs)[:, None] * stride - before
     places = np.arange(extent)[None, :]
     return ((places >= starts) & (places < starts + kernel)).astype(np.float64)
@@ -217,10 +217,10 @@ MOST_ENTRIES = 256
 
 
 def apply(context: Context, value: Value, operator: Separable, quant: QuantParams, stem: str) -> Value:
-    """Return a separable operator on an image, in the order in which it lies, the result with this quantization.
+    """Add a separable operator on an image in its stored order, and return the result, which has this quantization.
 
-    By one matrix where that is small: one rounding. Otherwise one axis after the other, the one that leaves less first, with
-    what is between them in the input's units, or in wider ones where weights are negative.
+    A small operator is one matrix, with one rounding. Otherwise the axes follow each other, first the one with the smaller result. The
+    intermediate result has the units of the input, or wider ones if weights are negative.
     """
     value = context.settled(value)
     shape = (*value.shape[:2], len(operator.rows), len(operator.columns))

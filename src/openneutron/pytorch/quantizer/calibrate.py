@@ -259,7 +259,7 @@ _TRAINING = {
     _aten.feature_dropout.default: 2,
     _aten.alpha_dropout.default: 2,
 }
-"""Calls that differ between training and inference, and the place of the argument that says which."""
+"""Calls that differ between training and inference, with the place of the argument that selects one."""
 
 
 def prepare_training(module: GraphModule, quantizer: Quantizer) -> GraphModule:

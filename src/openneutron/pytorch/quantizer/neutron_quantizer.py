@@ -152,8 +152,10 @@ class NeutronQuantizer(Quantizer):
         return self._having(settings.module_type(kind, config, "set_module_type"))
 
     def set_operator(self, target: object, config: QuantizationConfig | None) -> Self:
-        """Set how an operator (an overload, an operator with all its overloads, or the name of either) is quantized. None keeps
-        it float; operators that would be taken apart stay whole then."""
+        """Set how an operator (an overload, an operator with all its overloads, or the name of either) is quantized.
+
+        None keeps the operator float and whole.
+        """
         return self._having(settings.operator(target, config, "set_operator"))
 
     set_operator_type = set_operator
@@ -470,7 +472,7 @@ class NeutronQuantizer(Quantizer):
             assert spec is not None
             per_channel = is_per_channel(spec)
             if per_channel and axis is not None and spec.ch_axis != axis:
-                return True  # no scale for each output channel; lowering says so
+                return True  # no scale for each output channel; lowering states this reason
             output_scales = rule.bias_scales(node) if per_channel and rule.bias_scales is not None else None
             inputs[bias] = bias_spec(first, weight, node, per_channel, output_scales)
         return True

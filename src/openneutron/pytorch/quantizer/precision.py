@@ -159,7 +159,7 @@ _MEANS_AND_SUMS = (
 )
 
 MOST_TERMS = MOST_NORMALIZED
-"""Sums of more powers stay int8, as those of normalizations that are taken apart: what rounding adds to each averages out."""
+"""Sums of more powers stay int8, such as those of decomposed normalizations: the rounding errors of many terms average out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,13 +62,13 @@ AS_USUAL = QuantizationConfig()
 
 
 _CHOSEN = "openneutron_config"
-"""The key of ``node.meta`` that holds what was said of the operator a node was before passes rewrote it."""
+"""The key of ``node.meta`` for the override of the operator that a pass rewrote to this node."""
 
 NAMES_SHOWN = 3
 
 
 class By(Enum):
-    """What a pattern is compared with. Of what is said of one node, the more special wins."""
+    """The kind of name that a pattern is compared with. If several overrides match a node, the last of these kinds wins."""
 
     OPERATOR = "operator"
     MODULE_TYPE = "module type"
@@ -93,7 +93,7 @@ NO_NAMES = Names(dict.fromkeys(By, frozenset()))
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """``config`` (None: float) for what ``pattern`` matches; ``said`` is the user's own call, for messages."""
+    """The config (None: float) of the nodes that a pattern matches. said: the user's call, for messages."""
 
     by: By
     pattern: str
@@ -101,11 +101,11 @@ class Override:
     said: str
 
     def matches(self, node: Node) -> bool:
-        """A module's name or type is also that of everything inside it."""
+        """Return whether the pattern matches a node. The name or type of a module matches everything inside of it."""
         return any(self.fits(name) for name in _names_of(node, self.by))
 
     def over(self, other: Override | None) -> Override:
-        """Return this override, with the type of activations of a less special one where it states none."""
+        """Return this override. If it states no type of activations, it takes the type of the other override."""
         if self.config is None or self.config.activations is not None or other is None or other.config is None:
             return self
         return replace(self, config=replace(self.config, activations=other.config.activations))
@@ -122,7 +122,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Everything a user said, in order; ``rest`` is for what no pattern matches."""
+    """All overrides of a user, in order. rest: the config of the nodes that no pattern matches."""
 
     given: tuple[Override, ...] = ()
     rest: QuantizationConfig | None = field(default_factory=lambda: AS_USUAL)
@@ -134,7 +134,7 @@ class Overrides:
         return replace(self, given=(*self.given, override))
 
     def of(self, node: Node) -> QuantizationConfig | None:
-        """Return how the node is to be quantized; None for not at all."""
+        """Return the config of a node, or None if the node stays float."""
         if not self:
             return AS_USUAL
         override = self._of(node)
@@ -149,8 +149,8 @@ class Overrides:
         return self.of(node) is None
 
     def mark(self, module: GraphModule) -> None:
-        """Note on each node what was said of its operator, so that it holds for what passes make of the node, and on
-        float nodes who keeps them so."""
+        """Note on each node the override of its operator, which then holds for the nodes that passes make of it. A node that stays
+        float also gets the name of the user's call."""
         for node in module.graph.nodes:
             if node.op != "call_function":
                 continue

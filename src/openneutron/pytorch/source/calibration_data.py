@@ -132,13 +132,14 @@ FORMS = "Pass a list of samples, each a tuple of the model's arguments"
 
 
 def samples(calibration: Any, wanted: ModelInputs, is_typical: bool = True) -> Iterator[ModelInputs]:
-    """Yield the calibration samples in the shapes and layouts of the example inputs; larger batches are taken apart.
+    """Yield the calibration samples in the shapes and layouts of the example inputs; larger batches are split.
 
-    Each is a tuple of arguments, a tensor where there is but one argument, a dict where there are keywords alone, or both in
-    ``(tuple, dict)``. An array is as good as a tensor, the batch axis may be absent where the model takes one row, and a label may
-    follow the arguments. One array of all samples is taken apart too. Raises InvalidOptionError for a sample that the example inputs
-    don't fit, or that has NaN or infinite values. Issues a warning at the end for inputs that have one value alone, or one sample far outside
-    the range of all others, where the samples are to be typical.
+    A sample is a tuple of arguments, a tensor for a single argument, a dict of keywords, or ``(tuple, dict)`` for both. An array may
+    stand for a tensor, the batch axis may be absent if the model takes one row, and a label may follow the arguments. One array of all
+    samples is split too.
+
+    Raises InvalidOptionError for a sample that does not fit the example inputs, or that has NaN or infinite values. With ``is_typical``, a
+    warning at the end names inputs that have only one value, or one sample far outside of the range of all others.
     """
     ranges = _Ranges(wanted)
     for index, item in enumerate(_items(calibration, wanted)):

@@ -361,8 +361,8 @@ class Run(Interpreter):
 def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram:
     """Return the program of a module. The inputs themselves stay as they are, whatever the module does to them.
 
-    Raises InvalidModelError, with the first line of what torch.export or the module's own code says. What torch prints beside it is in
-    the error's notes.
+    Raises InvalidModelError with the first line of the error of torch.export or of the module's own code. The notes of the error have the
+    text that torch printed.
     """
     given = inputs.rebuilt(
         [

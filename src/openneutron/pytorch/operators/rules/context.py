@@ -50,8 +50,8 @@ Shape = tuple[int, ...]
 class Value:
     """An edge value of shape ``shape``, held by the graph's tensor ``tensor``.
 
-    The tensor's axis i is axis ``order[i]`` of ``base``. ``base`` is ``shape``, except where a view could not yet be said of
-    the stored order: then the value is ``base`` read row by row in ``shape``.
+    The tensor's axis i is axis ``order[i]`` of ``base``. ``base`` is ``shape`` unless the stored order can't express a view: then the
+    value is ``base`` read row by row in ``shape``.
     """
 
     tensor: str
@@ -120,8 +120,10 @@ def groups_of(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
 
 
 def order_for_view(base: Shape, order: Shape, shape: Shape) -> Shape:
-    """Return the order nearest to ``order`` in which the stored bytes can be read in ``shape``: the axes that become
-    one run are gathered, in their own order, where the last of them lies."""
+    """Return the order nearest to ``order`` in which the stored bytes can be read in ``shape``.
+
+    Axes that become one run are moved, in their own order, to the place of the last of them.
+    """
     place = {axis: index for index, axis in enumerate(order)}
     gathered = [(max(place[axis] for axis in run), run) for run, _ in groups_of(base, shape)]
     loose = [(place[axis], [axis]) for axis in order if base[axis] == 1]
@@ -184,18 +186,20 @@ Stored = tuple[QuantParams, DType]
 
 
 class Results:
-    """Looks ahead from a node to the quantize nodes its result ends in."""
+    """The quantization of results: a search from a node forward to the quantize nodes of its result."""
 
     def __init__(self, constants: Constants) -> None:
         self._constants = constants
 
     def quant(self, node: Node) -> QuantParams:
-        """Return the quantization of a node's result: that of the quantize nodes behind it, or behind what moves it on;
-        where there are none, a node that only moves values has its input's."""
+        """Return the quantization of a node's result, from the quantize nodes behind it or behind the nodes that move its values.
+
+        A node that only moves values has the quantization of its input if no quantize node follows.
+        """
         return self._stored(node)[0]
 
     def dtype(self, node: Node) -> DType:
-        """Return the type of a node's result, of the same quantize nodes as ``quant``."""
+        """Return the type of a node's result, from the same quantize nodes as ``quant``."""
         return self._stored(node)[1]
 
     def _stored(self, node: Node) -> Stored:
@@ -221,7 +225,7 @@ class Results:
         return user if is_clamp(user) else None
 
     def bounds(self, node: Node) -> Bounds:
-        """Return what the clamp inside ``node`` clamps to."""
+        """Return the bounds of the clamp inside ``node``."""
         clamp = self.fused(node)
         return UNBOUNDED if clamp is None else clamp_bounds(clamp)
 
@@ -308,8 +312,7 @@ ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
         "aten.clamp_min.default": (None, None),
     }
 )
-"""Operators that only clamp, with their bounds where arguments 1 and 2 don't say others. They can run inside the operator
-before them."""
+"""Operators that only clamp, with the bounds if arguments 1 and 2 give none. They can run inside the operator before them."""
 
 
 def stored_bounds(bounds: Bounds, quant: QuantParams, dtype: DType) -> tuple[int, int]:

@@ -40,7 +40,7 @@ class Layout(Enum):
 
     KEEPS = "it works on any order and keeps it"
     NHWC = "it works on channels innermost"
-    OWN = "its result lies in an order of its own"
+    OWN = "its result has an order of its own"
 
 
 @dataclass(frozen=True, slots=True)

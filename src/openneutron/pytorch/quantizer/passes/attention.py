@@ -260,7 +260,7 @@ class _Made:
     """The booleans that hide scores, computed or constant."""
 
     def rewrite(self, scores: Node) -> bool:
-        """Rewrite the masks of scores; return False where there are none."""
+        """Rewrite the masks of scores. Return False if the scores have no masks."""
         self.hidden = []
         rest = self._without(scores, 1.0, scores)
         if rest is scores or rest is None:

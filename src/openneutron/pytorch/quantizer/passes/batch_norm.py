@@ -4,7 +4,7 @@
 torchao (0.17) folds batch normalizations before a quantizer sees the graph, and raises "Expected get_attr node" for a layer whose
 weight is computed, as weight_norm, spectral_norm, pruning and any other parametrization leave it. These passes compute what
 depends on constants alone, and fold the normalizations of the other layers too. Programs that were exported in training mode, or whose
-operators are taken apart already, have the usual form behind them.
+operators are decomposed, then have the usual form.
 """
 
 from __future__ import annotations
