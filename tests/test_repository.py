@@ -356,3 +356,11 @@ def test_version_is_stated_once_and_the_same() -> None:
 def test_links_between_pages_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_places_that_the_design_names_exist() -> None:
+    section = (ROOT / "docs/design.md").read_text().split("## Where to look")[1].split("\n## ")[0]
+    places = re.findall(r"`([a-z][\w/.]*/?[\w.]+)`", section.split("| --- | --- |")[1])
+    named = [place for place in places if "/" in place or "." in place]
+    assert len(named) > 25
+    assert [place for place in named if not (PACKAGE / place).exists() and not (ROOT / place).exists()] == []
