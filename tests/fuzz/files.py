@@ -27,7 +27,7 @@ from openneutron.api.litert import compile_litert
 from openneutron.api.load import load
 from openneutron.compiler import compile_graph
 from openneutron.device import pte
-from openneutron.device.cache import programs
+from openneutron.device.cache import LENGTH_BYTES, programs
 from openneutron.device.mixed import FileSimulator, compile_file
 from openneutron.errors import OpenNeutronError
 from openneutron.features.export.read import read_pte, read_tflite
@@ -92,11 +92,11 @@ def mutants(name: str) -> Iterator[tuple[str, bytes]]:
 def mutants_of_json(name: str) -> Iterator[tuple[str, bytes]]:
     """Yield entries of the cache whose JSON has another value at one place."""
     data = seed(name)
-    end = programs.LENGTH_BYTES + int.from_bytes(data[: programs.LENGTH_BYTES], "little")
-    facts = json.loads(data[programs.LENGTH_BYTES : end])
+    end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
+    facts = json.loads(data[LENGTH_BYTES:end])
     for words, changed in changed_values(facts):
         header = json.dumps(changed()).encode()
-        yield f"{name}: {words}", len(header).to_bytes(programs.LENGTH_BYTES, "little") + header + data[end:]
+        yield f"{name}: {words}", len(header).to_bytes(LENGTH_BYTES, "little") + header + data[end:]
 
 
 OTHER_VALUES = (None, -1, 2**70, 1.5, "x", [], {}, [[[]]], True)
