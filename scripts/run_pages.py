@@ -9,7 +9,7 @@ once. Blocks of a page:
 * ```` ```sh ```` runs line by line. ``openneutron`` runs in this process, as on a terminal of ``COLUMNS`` columns.
 
 A comment above a block changes the run: ``<!-- run: exit=2 -->`` expects another exit code and shows stderr, ``lines=9`` shows
-the first lines, ``says="2 of 3"`` fails without this text in the output (several times: all of them, in this order), ``shows=a.svg`` inserts a drawing that the block wrote, ``needs=qemu-system-arm,cmake`` leaves the block out where a program is absent, ``no`` never runs the block.
+the first lines, ``says="2 of 3"`` fails without this text in the output (several times: all of them, in this order), ``shows=a.svg`` inserts a drawing that the block wrote, ``needs=qemu-system-arm,cmake`` leaves the block out where a program is absent, ``no`` neither runs nor writes the block.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Session:
         """Return a block without its comment, followed by its output."""
         directive = Directive.of(block["words"] or "")
         shown = re.sub(r"^<!-- run: [^>]* -->\n+", "", block[0])
+        if not directive.run:
+            return shown
         if block["file"]:
             Path(block["file"]).write_text(block["code"])
-            return shown
-        if not directive.run:
             return shown
         if directive.absent:
             assert not os.environ.get("CI"), f"{self.page}: CI must have {directive.absent}"
