@@ -167,8 +167,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 MOST_ENTRIES = 24
-ONE_EACH = {"pytorch/operators": "family of operators", "pytorch/quantizer/passes": "pass"}
-"""Folders below ``src/openneutron`` that hold one file or folder each per family or pass, and may hold any number."""
 
 
 def test_folders_of_the_front_end_hold_few_entries() -> None:
@@ -177,8 +175,7 @@ def test_folders_of_the_front_end_hold_few_entries() -> None:
         *(path for path in (PACKAGE / "pytorch").rglob("*") if path.is_dir() and path.name != "__pycache__"),
     ):
         entries = [path.name for path in folder.iterdir() if not path.name.startswith("__")]
-        if str(folder.relative_to(PACKAGE)) not in ONE_EACH:
-            assert len(entries) <= MOST_ENTRIES, (folder, sorted(entries))
+        assert len(entries) <= MOST_ENTRIES, (folder, sorted(entries))
 
 
 def test_third_parties_stay_where_they_belong() -> None:
