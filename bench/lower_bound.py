@@ -10,9 +10,8 @@ from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import bytes_outside
 from openneutron.compiler.rewrite.call_list import CallList
 from openneutron.compiler.rewrite.passes import Passes, for_cascades, select_calls
-from openneutron.compiler.search.cascade.least_peak import boundary_bytes
 from openneutron.compiler.search.cascade.network import Network, network, segment, window_rows
-from openneutron.compiler.search.cascade.search import PlanSearch, count_of_all
+from openneutron.compiler.search.cascade.search import PlanSearch, boundary_bytes, count_of_all
 from openneutron.compiler.search.cascade.stripes import evaluate
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.needs import in_place

@@ -15,8 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from openneutron.cli.output import SCHEMA_VERSION
 from openneutron.compiler import OperatorReport, Report
-from openneutron.compiler.emit.course import StepReport
-from openneutron.compiler.emit.report import MemoryItem
+from openneutron.compiler.emit.report import MemoryItem, StepReport
 from openneutron.device.timings import StepTime
 from openneutron.features.accuracy.report import LayerAccuracy, RepairReport
 from openneutron.features.evaluation.results import PairResult

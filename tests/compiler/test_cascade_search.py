@@ -10,7 +10,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.schedule.schedule import Loop, Rows
-from openneutron.compiler.search.cascade.loops import compressed
+from openneutron.compiler.search.cascade.progress import compressed
 from openneutron.compiler.select import needs
 from openneutron.errors import BudgetError
 from tests.support import oracle

@@ -10,8 +10,7 @@ from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
 from openneutron.compiler.search.tiles.fit import TileFit
-from openneutron.compiler.search.tiles.groups import in_groups
-from openneutron.compiler.search.tiles.parts import gathered
+from openneutron.compiler.search.tiles.groups import gathered, in_groups
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.searches import FEW_CALLS
 from openneutron.errors import BudgetError, InvalidModelError

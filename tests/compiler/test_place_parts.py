@@ -20,9 +20,9 @@ from openneutron.compiler.place.place import (
     exceed,
     live_bound,
     place,
+    place_below,
     place_parts,
 )
-from openneutron.compiler.place.place_below import place_below
 from openneutron.compiler.place.place_exact import place_exactly
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.search.cascade import CascadeSearch

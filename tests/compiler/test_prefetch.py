@@ -19,13 +19,17 @@ from openneutron.compiler.place.layout import Layout, lay_out
 from openneutron.compiler.place.prefetch import (
     ENDLESS,
     ENOUGH,
+    LOWEST,
+    ORDERS,
+    CutSteps,
     PrefetchPlan,
     PrefetchSearch,
+    Simulation,
+    Transfer,
     all_plans,
     fastest_plan,
     good_plan,
 )
-from openneutron.compiler.place.prefetch_trial import LOWEST, ORDERS, CutSteps, Simulation, Transfer
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import (
     Cuttable,

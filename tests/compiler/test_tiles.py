@@ -20,9 +20,9 @@ from openneutron.compiler.schedule.schedule import Fetch, Loop, Rows, Schedule, 
 from openneutron.compiler.schedule.timeline import CopyEngine, Timeline, overlapped_cycles
 from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.search.tiles import TiledTask, fit, placed
-from openneutron.compiler.search.tiles.borders import overlapped
-from openneutron.compiler.search.tiles.moves import compact
+from openneutron.compiler.search.tiles.placed import overlapped
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
+from openneutron.compiler.search.tiles.streams import compact
 from openneutron.compiler.select.calls import Storages, View
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph

@@ -7,8 +7,7 @@ import math
 from collections.abc import Mapping
 
 from openneutron.compiler.cost.cycles import fetch_cycles
-from openneutron.compiler.emit.packing import Packed, packed
-from openneutron.compiler.emit.weights import Weights, state_record
+from openneutron.compiler.emit.packing import Packed, Weights, packed, state_record
 from openneutron.compiler.place.layout import Layout
 from openneutron.compiler.schedule.schedule import (
     Fetch,

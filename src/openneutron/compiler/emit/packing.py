@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Constants as the kernels read them, the last thing that happens to them: one function for each packing of the rows.
+"""Pack constants as the kernels read them, with one function for each packing, and put them one behind the other into the weights blob.
 
 Channels beyond the last are 0.
 """
@@ -7,14 +7,44 @@ Channels beyond the last are 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import Array, Constant, KernelCall, Maps
+from openneutron.compiler.select.calls import Array, Constant, KernelCall, Maps, Storages
+from openneutron.ir import State
+from openneutron.isa import Record, aligned, record
 from openneutron.isa.kernels.row import Packing
-from openneutron.isa.rows import LANES
+from openneutron.isa.rows import LANES, NO_SOURCE, STATE
+
+
+@dataclass(slots=True)
+class Weights:
+    """Constants one behind the other, equal ones once."""
+
+    blob: bytearray = field(default_factory=bytearray)
+    known: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, content: bytes) -> int:
+        if content not in self.known:
+            self.known[content] = len(self.blob)
+            self.blob += content
+            self.blob += bytes(aligned(len(content)) - len(content))
+        return self.known[content]
+
+
+def state_record(state: State, storages: Storages, weights: Weights) -> Record:
+    """Return the place of a state and its first value: one byte, or bytes among the constants."""
+    storage = storages.storages[state.tensor]
+    first = bytes(storage.size_bytes) if state.initial is None else state.initial.tobytes()
+    fill = first[0] if first else 0
+    is_filled = first.count(fill) == len(first)
+    source = NO_SOURCE if is_filled else weights.add(first)
+    return record(
+        STATE, offset=storage.state or 0, size=storage.size_bytes, source=source, fill=fill if is_filled else 0
+    )
 
 
 def _little_endian(array: Array) -> bytes:

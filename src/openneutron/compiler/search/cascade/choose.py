@@ -10,10 +10,9 @@ from itertools import accumulate, chain
 from openneutron.compiler.place.layout import Layout, laid_out_at, lay_out
 from openneutron.compiler.place.place import Candidate, Item, Parts, Placement, exceed, place_near_bound, place_smallest
 from openneutron.compiler.schedule.schedule import Rows, Schedule, Step, Whole, calls_in
-from openneutron.compiler.search.cascade.loops import Round, compressed
 from openneutron.compiler.search.cascade.network import Network, mirrored, network
 from openneutron.compiler.search.cascade.patches import held_rows, offsets, stripe
-from openneutron.compiler.search.cascade.progress import rounds
+from openneutron.compiler.search.cascade.progress import Round, compressed, rounds
 from openneutron.compiler.search.cascade.search import Plan, PlanSearch
 from openneutron.compiler.search.cascade.stripes import Stripes, turned
 from openneutron.compiler.search.effort import DEFAULT, Effort
