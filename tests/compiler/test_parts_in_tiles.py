@@ -12,7 +12,7 @@ from openneutron.compiler.driver import prepared
 from openneutron.compiler.search.tiles.fit import TileFit
 from openneutron.compiler.search.tiles.groups import gathered, in_groups
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
-from openneutron.compiler.search.tiles.searches import FEW_CALLS
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import DType, Node, Tensor, constant
 from scripts.published_networks import Chain
@@ -86,7 +86,7 @@ def test_sizes_of_memory_that_make_many_calls_of_few_are_not_searched(monkeypatc
 
     monkeypatch.setattr(TileSearch, "plan", counted)
     compile_graph(graph, TARGET)
-    assert 1 < max(searched) <= 1 + FEW_CALLS
+    assert 1 < max(searched) <= 1 + TUNING.few_calls
 
 
 def test_a_part_of_an_output_is_not_copied_with_bytes_that_are_not_written_yet(monkeypatch: pytest.MonkeyPatch) -> None:

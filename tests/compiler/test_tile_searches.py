@@ -18,6 +18,7 @@ from openneutron.compiler.search.tiles import TiledTask, placed, searches
 from openneutron.compiler.search.tiles.search import TileSearch
 from openneutron.compiler.search.tiles.segments import Segments, Structure
 from openneutron.compiler.search.tiles.streams import Streams
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.compiler.select.calls import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, constant
@@ -145,7 +146,7 @@ def test_the_exact_search_for_addresses_is_for_the_fastest_schedules(monkeypatch
     graph = mobilenet_v1(0.25, 128)
     first = compile_graph(graph, targets.get("imx95").with_sram(48), OPTIONS).report
     exact = sum(work > 0 for work in works)
-    assert 0 < exact <= placed.REFINED < len(works) - exact
+    assert 0 < exact <= TUNING.refined < len(works) - exact
     # Where first fit places no schedule, the exact search places all of them.
     works[:] = [-1]
     again = compile_graph(graph, targets.get("imx95").with_sram(48), OPTIONS).report
@@ -163,7 +164,7 @@ def test_a_search_of_calls_divided_again_ends_with_a_plan_that_is_slower_than_a_
     monkeypatch.setattr(TileSearch, "plan", lambda search, budget: plans.append(plan(search, budget)) or plans[-1])
     best, estimate = placed.fastest_plan(search, targets.get("imx95"), 48 << 10, 1 << 40, True)
     assert best is not None and len(plans) > 1
-    count, limit = len(plans), int(estimate * placed.HIDES)
+    count, limit = len(plans), int(estimate * TUNING.hidden_constants_ratio)
     assert placed.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True, is_again=True) == (None, estimate)
     assert len(plans) == count + 1
     placed.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True)
@@ -176,8 +177,8 @@ def test_searches_of_earlier_budgets_are_forgotten_where_they_have_many_segments
     made: list[Structure] = []
     monkeypatch.setattr(f"{Structure.__module__}.Structure", lambda forms: made.append(Structure(forms)) or made[-1])
     counts = []
-    for most in (searches.MOST_SEGMENTS, 0):
-        monkeypatch.setattr(searches, "MOST_SEGMENTS", most)
+    for most in (TUNING.kept_segments, 0):
+        monkeypatch.setattr(searches, "TUNING", dataclasses.replace(TUNING, kept_segments=most))
         task = TiledTask.of(prepared(mobilenet_v1(0.25, 128)).tasks.selected, targets.get("imx95"))
         for _ in range(2):
             before = len(made)

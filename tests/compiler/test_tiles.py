@@ -23,6 +23,7 @@ from openneutron.compiler.search.tiles import TiledTask, fit, placed
 from openneutron.compiler.search.tiles.placed import overlapped
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.streams import compact
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.compiler.select.calls import Storages, View
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
@@ -207,7 +208,7 @@ def test_all_plans_of_a_graph_are_compared_unless_it_has_many_calls(monkeypatch:
 
     monkeypatch.setattr(placed, "_schedules", spied)
     all_plans, count = compiled(mobilenet_v1(), 640), len(plans)
-    monkeypatch.setattr(fit, "MANY_CALLS", 0)
+    monkeypatch.setattr(fit, "TUNING", dataclasses.replace(TUNING, many_calls=0))
     first_enough = compiled(mobilenet_v1(), 640)
     assert count > len(plans) - count > 0
     assert all_plans.report.cycles <= first_enough.report.cycles

@@ -20,7 +20,7 @@ from openneutron.compiler import CompileOptions
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
 from openneutron.compiler.search.fit import within_budget
 from openneutron.compiler.search.fitted import Fitted
-from openneutron.compiler.search.tiles.searches import FEW_CALLS
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
 from openneutron.isa.rows import ALIGNMENT
@@ -101,7 +101,7 @@ def _moved_bytes(fitted: Fitted) -> int:
 
 def _is_promised(fitted: Fitted, target: targets.Target) -> bool:
     """Return whether the compiler searches each smaller memory too; the calls of a program are never fewer than those that it counts."""
-    return not target.moves_tiles or sum(not call.is_transfer for call in fitted.schedule.calls) <= FEW_CALLS
+    return not target.moves_tiles or sum(not call.is_transfer for call in fitted.schedule.calls) <= TUNING.few_calls
 
 
 def main(first: int, end: int, chip: str = "imx95") -> int:

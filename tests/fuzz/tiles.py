@@ -16,7 +16,7 @@ from bench.live_traffic import least_reloaded_bytes
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
-from openneutron.compiler.search.tiles.searches import FEW_CALLS
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
 from tests.fuzz import budgets
@@ -77,7 +77,7 @@ def check(seed: int) -> int:
 
 def _is_promised(made: Compiled) -> bool:
     """Return whether the compiler searches each smaller memory too; the calls of a program are never fewer than those that it counts."""
-    return sum(not call.is_transfer for call in made.schedule.calls) <= FEW_CALLS
+    return sum(not call.is_transfer for call in made.schedule.calls) <= TUNING.few_calls
 
 
 def main(first: int, end: int) -> int:

@@ -14,7 +14,7 @@ from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.search.tiles.searches import FEW_CALLS
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor
@@ -207,7 +207,7 @@ def infeasible_budget(least: int) -> int:
 
 def is_never_slower_with_more(compiled: Compiled) -> bool:
     """Return whether the compiler promises that this program's graph is not slower with more memory: in tiles, a graph of few calls."""
-    return not TARGET.moves_tiles or len(kernels_of(compiled)) <= FEW_CALLS
+    return not TARGET.moves_tiles or len(kernels_of(compiled)) <= TUNING.few_calls
 
 
 def kernels_of(compiled: Compiled) -> list[str]:

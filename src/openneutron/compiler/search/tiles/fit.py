@@ -15,7 +15,8 @@ from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.fitted import Fitted, Infeasible
 from openneutron.compiler.search.tiles.groups import gathered
 from openneutron.compiler.search.tiles.placed import TiledSchedule, fastest_plan
-from openneutron.compiler.search.tiles.searches import FEW_CALLS, Searches, divided_for
+from openneutron.compiler.search.tiles.searches import Searches, divided_for
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
 from openneutron.isa import aligned
@@ -63,16 +64,6 @@ def _in_two_passes(storages: Storages, calls: Sequence[KernelCall], passes: Pass
     pass, since external memory holds its result."""
     made = passes.follow(("sequences", "two-passes"), CallList(tuple(calls), storages), {})
     return [] if made is None else [(made.storages, list(made.calls))]
-
-
-FAR = 1.15
-"""Calls are divided again where the best schedule takes more than this ratio of a plan's estimate: its kernels wait for constants."""
-
-MANY_CALLS = 100
-"""In a graph of more calls than these, a search is long; it ends with the first schedule that is ``placed.ENOUGH``."""
-
-STEPS = 4
-"""The sizes of memory in an octave that a graph of few calls is searched for: 4, 5, 6, 7, 8, 10, 12 KiB and so on."""
 
 
 @dataclass(slots=True, eq=False)
@@ -224,7 +215,7 @@ class TileFit:
         ``is_any``: the first schedule that is found is returned.
         """
         best: TiledSchedule | None = None
-        is_medium = FEW_CALLS < len(given.calls) <= MANY_CALLS
+        is_medium = TUNING.few_calls < len(given.calls) <= TUNING.many_calls
         for number, size in enumerate(divided_for(given, budget)):
             search = self.searches.search(given, size)
             below = limit if best is None else best.cycles
@@ -233,7 +224,7 @@ class TileFit:
             )
             best = found or best
             known = limit if best is None else best.cycles
-            if known <= FAR * estimate or (is_any and best is not None):
+            if known <= TUNING.divided_again_ratio * estimate or (is_any and best is not None):
                 break
         return best
 
@@ -241,7 +232,11 @@ class TileFit:
 def sizes_up_to(budget: int) -> list[int]:
     """Return the sizes of memory up to ``budget`` that a graph of few calls is searched for, the largest first."""
     octaves = range(ALIGNMENT.bit_length() - 1, budget.bit_length())
-    sizes = {aligned((1 << octave) * (STEPS + step) // STEPS) for octave in octaves for step in range(STEPS)}
+    sizes = {
+        aligned((1 << octave) * (TUNING.sizes_in_octave + step) // TUNING.sizes_in_octave)
+        for octave in octaves
+        for step in range(TUNING.sizes_in_octave)
+    }
     return sorted((size for size in sizes if size <= budget), reverse=True)
 
 

@@ -15,6 +15,7 @@ from openneutron.compiler.rewrite.batches import batches_apart
 from openneutron.compiler.rewrite.rows import turned
 from openneutron.compiler.schedule.schedule import Cuttable, edges, fetched_bytes
 from openneutron.compiler.search.tiles.streams import compact
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, copied_whole, four
 from openneutron.isa.kernels.row import SameElement
 from openneutron.isa.rows import LANES
@@ -58,23 +59,6 @@ def _renamed(call: KernelCall, names: dict[str, str]) -> KernelCall:
     return replace(call, views=views)
 
 
-MOST_CONSTANTS = 0.25
-"""The constants of a group may take this fraction of the memory of the NPU. The rest is for stripes of the group's tensors, and for the
-constants of the next group."""
-
-MOST_OF_FULL = 0.3
-"""The constants of a group that has channels for all pipelines may take this fraction."""
-
-MOST_OF_A_ROW = 1 / 8
-"""A row of a tensor may take this fraction of the memory of the NPU, which then holds several rows of several tensors."""
-
-MOST_OF_A_PART = 1 / 4
-"""The tensors of a part of an elementwise call may take this fraction, and those of a part of the batches of a call."""
-
-MOST_PARTS = 64
-"""A call of several batches is divided into at most so many parts. A search of more calls takes long."""
-
-
 Divisions = dict[tuple[object, ...], tuple[KernelCall, ...]]
 """The parts of each call that was divided, by the call's identity and the ranges of the parts; the call itself is last."""
 
@@ -105,8 +89,9 @@ def _once(
 def _by_short_rows(call: KernelCall, budget: int, made: Divisions) -> KernelCall:
     """Return the call with rows and columns exchanged where its rows are few and long, and its kernel permits the exchange."""
     _, rows, cols, channels = call.views["output"].extents
-    long = cols * channels > MOST_OF_A_ROW * budget or any(
-        view.extents[2] * view.extents[3] * view.element_bytes > MOST_OF_A_ROW * budget for view in call.views.values()
+    long = cols * channels > TUNING.row_share * budget or any(
+        view.extents[2] * view.extents[3] * view.element_bytes > TUNING.row_share * budget
+        for view in call.views.values()
     )
     if not long or cols <= rows or call.traits.exchanged is None:
         return call
@@ -117,7 +102,7 @@ def _parts(
     call: KernelCall, storages: Storages, target: Target, budget: int, made: Divisions
 ) -> tuple[KernelCall, ...]:
     tensors = sum(view.distinct_bytes for view in call.views.values())
-    count = -(-tensors // max(1, int(MOST_OF_A_PART * budget)))
+    count = -(-tensors // max(1, int(TUNING.part_share * budget)))
     if (
         tensors > budget
         and not all(compact(view, "").by_rows for view in call.views.values())
@@ -125,7 +110,7 @@ def _parts(
     ):
         return _along(call, _longest(call), count, made)
     batches = batches_apart(call)
-    if tensors > budget and 1 < min(batches, count) <= MOST_PARTS and not call.has_states:
+    if tensors > budget and 1 < min(batches, count) <= TUNING.most_parts and not call.has_states:
         # No cascade has calls of several batches, so that all of their tensors would be in memory.
         of_batches = _along(call, 0, count, made)
         return tuple(part for each in of_batches for part in _parts(each, storages, target, budget, made))
@@ -177,13 +162,13 @@ def _groups(
     """Return the blocks of output channels of each group; empty where the call stays whole."""
     constants = fetched_bytes(call, storages)
     cuttable = Cuttable(call, storages)
-    if constants <= MOST_CONSTANTS * budget or cuttable.blocks == 1:
+    if constants <= TUNING.group_constants_share * budget or cuttable.blocks == 1:
         return ()
     if tensors + 2 * cuttable.piece_bytes(1) <= budget:
         return ()
-    count = min(cuttable.blocks, -(-constants // max(1, int(MOST_CONSTANTS * budget))))
+    count = min(cuttable.blocks, -(-constants // max(1, int(TUNING.group_constants_share * budget))))
     full = -(-target.all_pipelines // LANES)
-    if cuttable.piece_bytes(full) <= MOST_OF_FULL * budget:
+    if cuttable.piece_bytes(full) <= TUNING.full_group_constants_share * budget:
         # Each group has channels for all pipelines, but for the last one.
         width = full * max(1, cuttable.blocks // count // full)
         return tuple((first, min(first + width, cuttable.blocks)) for first in range(0, cuttable.blocks, width))

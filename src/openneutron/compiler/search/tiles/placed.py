@@ -12,16 +12,14 @@ from openneutron.compiler.place.prefetch import ENDLESS, ConstantUse, PrefetchPl
 from openneutron.compiler.schedule.schedule import Cuttable, Loop, Schedule, Step, Wait, calls_in
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.streams import LOADS, STORES, Tiled, steps_of
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.options import CALLER
 from openneutron.targets import Target
 
-FURTHEST = 6
-"""A load moves in front of at most so many steps, and a wait behind as many: kernels of one or two stripes hide it."""
-
 
 def overlapped(schedule: Schedule, storages: Storages) -> Schedule:
-    """Return the schedule with loads earlier and waits for stores later, across at most ``FURTHEST`` steps.
+    """Return the schedule with loads earlier and waits for stores later, across at most ``furthest_steps`` steps.
 
     A segment ends with stores that nothing hides, and the next segment begins with loads that its first kernel waits for. The first loads
     move in front of the last kernels before them, and the wait for the last stores moves behind the kernels after it. Example, where k is the
@@ -61,7 +59,7 @@ class _Border:
         """Return the first place for the load at ``index``: behind kernels of earlier loops, waits for loads and stores of its tensor."""
         (load,) = calls_in(steps[index])
         tensor, place = self._of[self._calls[load].views["input"].tensor], index
-        for at in range(index - 1, max(-1, index - 1 - FURTHEST), -1):
+        for at in range(index - 1, max(-1, index - 1 - TUNING.furthest_steps), -1):
             step = steps[at]
             if isinstance(step, Loop) or step == Wait(LOADS) or self._writes(step, tensor) or self._moves(step, LOADS):
                 break
@@ -73,7 +71,7 @@ class _Border:
     def latest(self, steps: Sequence[Step], index: int) -> int:
         """Return the place of the first step that the wait for stores at ``index`` must come before."""
         stored = self._stored(steps, index)
-        for at in range(index + 1, min(len(steps), index + 1 + FURTHEST)):
+        for at in range(index + 1, min(len(steps), index + 1 + TUNING.furthest_steps)):
             step = steps[at]
             reads = {
                 self._of[self._calls[call].views["input"].tensor]
@@ -82,7 +80,7 @@ class _Border:
             }
             if isinstance(step, Loop) or step == Wait(STORES) or self._moves(step, STORES) or reads & stored:
                 return at
-        return min(len(steps), index + 1 + FURTHEST)
+        return min(len(steps), index + 1 + TUNING.furthest_steps)
 
     def _moves(self, step: Step, channel: int) -> bool:
         return any(
@@ -107,32 +105,6 @@ class _Border:
 
     def _is_stored(self, steps: Sequence[Step], wait: int, tensor: str) -> bool:
         return tensor in self._stored(steps, wait)
-
-
-ENOUGH = 1.01
-"""A schedule whose cycles are within this ratio of the first plan's estimate ends the search of a list of calls, also where an earlier list
-has a faster schedule: later plans have less memory.
-
-Graphs of more than ``FEW_CALLS`` and at most ``MANY_CALLS`` calls have all of their plans compared. With more memory, the first plan is
-larger, but its constants have less space. A smaller plan is then faster, such as the one that a smaller memory has.
-"""
-
-HIDES = 0.96
-"""A search of calls that are divided again ends with a plan whose estimate times this ratio is no less than the cycles of a known schedule:
-later plans have less memory.
-
-A schedule takes less than the estimate of its plan where constants arrive during an earlier segment: at least 0.966 times in the networks
-of ``python -m bench neutron_s``.
-"""
-
-NEAR = 1.03
-"""First fit gives a schedule no addresses where it takes more than this ratio of the cycles of the fastest one."""
-
-REFINED = 3
-"""So many schedules are placed anew by the exact search."""
-
-SHARES = (1.0, 0.92, 0.84, 0.77, 0.7, 0.6, 0.5)
-"""A segment may take these fractions of the memory of the NPU with its constants. The rest is for constants of later segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,26 +142,26 @@ def fastest_plan(
     """Return the fastest schedule of one search, and the estimated cycles of its first plan. Without a plan these are 0.
 
     ``is_medium``: all plans are compared. ``is_any``: the first schedule is returned. ``is_again``: the calls are divided again, so that
-    the search ends as ``HIDES`` states. First fit gives each schedule its addresses; the exact search, which takes longer, places the
-    fastest ``REFINED`` of them anew, or all where first fit places none and no ``limit`` is known.
+    the search ends as ``hidden_constants_ratio`` states. First fit gives each schedule its addresses; the exact search, which takes longer, places the
+    fastest ``refined`` of them anew, or all where first fit places none and no ``limit`` is known.
     """
     best: TiledSchedule | None = None
     tried: list[tuple[_Unplaced, TiledSchedule | None]] = []
     before = None
     estimate, enough, is_enough = 0, 0.0, False
-    for share in SHARES:
+    for share in TUNING.segment_shares:
         if (is_any and best is not None) or (is_enough and not is_medium):
             break
         plan = search.plan(int(budget * share))
         if plan is None or plan == before:
             continue
         before, estimate = plan, estimate or plan.cycles
-        if is_again and plan.cycles * HIDES >= (limit if best is None else best.cycles):
+        if is_again and plan.cycles * TUNING.hidden_constants_ratio >= (limit if best is None else best.cycles):
             break
-        enough = max(enough, plan.cycles * ENOUGH) if share == SHARES[0] else enough
+        enough = max(enough, plan.cycles * TUNING.enough_ratio) if share == TUNING.segment_shares[0] else enough
         for unplaced in _schedules(plan, search.streams.storages):
             below = min(limit, limit if best is None else best.cycles)
-            found = unplaced.placed(target, budget, int(below * NEAR), 0)
+            found = unplaced.placed(target, budget, int(below * TUNING.near_ratio), 0)
             tried.append((unplaced, found))
             is_enough |= found is not None and found.cycles <= enough
             best = found if found is not None and found.cycles < below else best
@@ -205,7 +177,7 @@ def fastest_plan(
 def _refined(tried: Sequence[tuple[_Unplaced, TiledSchedule | None]]) -> list[_Unplaced]:
     """Return the schedules that the exact search for addresses may make the fastest."""
     found = sorted((one.cycles, number) for number, (_, one) in enumerate(tried) if one is not None)
-    return [tried[number][0] for _, number in found[:REFINED]]
+    return [tried[number][0] for _, number in found[: TUNING.refined]]
 
 
 def _schedules(plan: TilePlan, storages: Storages) -> list[_Unplaced]:

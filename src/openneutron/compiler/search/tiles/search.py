@@ -3,7 +3,7 @@
 
 A tensor that is live between two segments is in the memory of the NPU whole, or in external memory. The segment that defines an external
 tensor stores it, and each segment that reads it loads it. As in the search for cascades, the best plan is a shortest path over cuts of
-the calls. A state of the path is a cut and the set of tensors that stay; the best ``KEPT`` states of each cut are kept, so that the search
+the calls. A state of the path is a cut and the set of tensors that stay; the best ``kept_states`` states of each cut are kept, so that the search
 is a heuristic. The cycles of a segment are the larger of two sums: its iterations with transfers in parallel to kernels, and all of its
 copies, constants included.
 """
@@ -20,18 +20,9 @@ from openneutron.compiler.schedule.schedule import fetched_bytes
 from openneutron.compiler.search.cascade.network import rows_computed
 from openneutron.compiler.search.tiles.segments import Choices, Evaluated, Forms, Segments
 from openneutron.compiler.search.tiles.streams import Streams
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.needs import row_needs
-
-KEPT = 4
-"""The number of states of a cut that are kept."""
-
-LONGEST = 16
-"""The most calls of a cascade."""
-
-HIDDEN = 8
-"""A cycle of a copy that kernels hide counts as the reciprocal of this in a cycle of the search: of two plans that are nearly as fast, the one
-with fewer bytes is taken, since other cores share the bandwidth of external memory."""
 
 ENDLESS = 1 << 60
 
@@ -150,8 +141,10 @@ class TileSearch:
                         if known is None or cycles < known.cycles:
                             found[stays] = _Path(cycles, stays, part, path)
             ranked = sorted(found.values(), key=lambda each: (each.cycles, sorted(each.stays)))
-            rest = sorted(ranked[KEPT:] if keeps_smallest else (), key=lambda each: self._staying_bytes(each.stays))
-            best[end] = [*ranked[:KEPT], *rest[:1]]
+            rest = sorted(
+                ranked[TUNING.kept_states :] if keeps_smallest else (), key=lambda each: self._staying_bytes(each.stays)
+            )
+            best[end] = [*ranked[: TUNING.kept_states], *rest[:1]]
         return best[count][0] if best[count] else None
 
     def _staying_bytes(self, stays: frozenset[str]) -> int:
@@ -176,7 +169,7 @@ class TileSearch:
         if around > dispatch:
             around = 2 * math.isqrt(around * dispatch) - dispatch
         copied = fetch_cycles(moved + self._constants[end] - self._constants[first], target)
-        hidden = fetch_cycles(moved, target) // HIDDEN
+        hidden = fetch_cycles(moved, target) // TUNING.hidden_cycles
         return max(self._least[end] - self._least[first] + around, copied) + hidden
 
     def _made(self, last: _Path) -> TilePlan:
@@ -192,7 +185,7 @@ class TileSearch:
     def firsts(self, end: int, budget: int) -> Iterator[int]:
         """Yield the first calls of the segments that may end at ``end``, the shortest first."""
         yield end - 1
-        for first in range(end - 1, max(-1, end - LONGEST - 1), -1):
+        for first in range(end - 1, max(-1, end - TUNING.longest_cascade - 1), -1):
             if not self._in_cascades[first] or self._constants[end] - self._constants[first] > budget:
                 return
             if first < end - 1:
@@ -203,7 +196,7 @@ class TileSearch:
     def _cycles(self, first: int, end: int, part: Evaluated) -> int:
         fetched = self._constants[end] - self._constants[first]
         cycles = max(part.cycles, part.moving_cycles + fetch_cycles(fetched, self.streams.target))
-        return cycles + part.moving_cycles // HIDDEN
+        return cycles + part.moving_cycles // TUNING.hidden_cycles
 
     def _parts(
         self,
@@ -225,7 +218,7 @@ class TileSearch:
         defined, external = self._kinds(touched, first, end, stays)
         left = frozenset(name for name in stays if pieces[name].last >= end)
         known = sorted(each.cycles for each in found.values())
-        most = known[KEPT - 1] if len(found) >= KEPT else ENDLESS
+        most = known[TUNING.kept_states - 1] if len(found) >= TUNING.kept_states else ENDLESS
         most = min(most, known[0] + self._saving[end]) if known else most
         fewest = min(map(self._staying_bytes, found), default=ENDLESS) if keeps_smallest else 0
         for count in range(len(defined) + 1):

@@ -18,20 +18,11 @@ from openneutron.compiler.search.tiles.groups import Divisions, in_groups
 from openneutron.compiler.search.tiles.search import TileSearch
 from openneutron.compiler.search.tiles.segments import Segments
 from openneutron.compiler.search.tiles.streams import Streams
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.select import Selection
 from openneutron.options import CALLER
 from openneutron.targets import Target
-
-GROUPED = (0.84, 0.6)
-"""Calls are divided so that a plan exists for this fraction of the memory of the NPU. The second one leaves more to constants."""
-
-FEW_CALLS = 16
-"""A graph of at most so many calls is searched for every size of memory up to the budget."""
-
-
-MOST_SEGMENTS = 30_000
-"""The searches of earlier budgets are forgotten where they have more segments than these: a segment takes about 10 KB."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,11 +56,11 @@ class Searches:
     @property
     def are_few(self) -> bool:
         """Return whether a selection has few calls. The others have some more, since they have copies and parts of joined calls."""
-        return any(all(len(each.calls) <= FEW_CALLS for each in given) for given in self.lists)
+        return any(all(len(each.calls) <= TUNING.few_calls for each in given) for given in self.lists)
 
     def forget_many(self) -> None:
-        """Forget the searches so far where they have more than ``MOST_SEGMENTS`` segments. Searches of other budgets then start anew."""
-        if len(self._segments) > MOST_SEGMENTS:
+        """Forget the searches so far where they have more than ``kept_segments`` segments. Searches of other budgets then start anew."""
+        if len(self._segments) > TUNING.kept_segments:
             self._made, self._segments = [], Segments()
 
     def is_divided(self, size: int) -> bool:
@@ -79,7 +70,8 @@ class Searches:
         reads again what its neighbours read.
         """
         flat = chain.from_iterable(self.lists)
-        return max(len(self._divided(each, int(size * GROUPED[0]))) - len(each.calls) for each in flat) > FEW_CALLS
+        divided = int(size * TUNING.divided_for_shares[0])
+        return max(len(self._divided(each, divided)) - len(each.calls) for each in flat) > TUNING.few_calls
 
     def search(self, given: CallList, size: int) -> TileSearch:
         """Return the search of the calls as a memory of ``size`` bytes divides them."""
@@ -97,4 +89,5 @@ class Searches:
 
 def divided_for(given: CallList, budget: int) -> list[int]:
     """Return the sizes of memory that the calls are divided for. Graphs of few calls are searched for smaller memories anyway."""
-    return [int(budget * share) for share in (GROUPED if len(given.calls) > FEW_CALLS else GROUPED[:1])]
+    shares = TUNING.divided_for_shares
+    return [int(budget * share) for share in (shares if len(given.calls) > TUNING.few_calls else shares[:1])]

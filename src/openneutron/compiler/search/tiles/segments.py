@@ -13,16 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.search.tiles.streams import Streamed, Streams, Tiled, tiled
+from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.compiler.select.calls import Maps
-
-MOST_STRIPES = 4096
-"""The most iterations of a segment."""
-
-STRIPES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-"""These numbers of stripes are tried, and one stripe for each row."""
-
-FINER = 3
-"""After the smallest number of stripes that fits, so many of the next larger numbers are tried."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +81,7 @@ class Structure:
         if least > budget:
             return None
         rows = form.calls[form.pace].rows
-        numbers = (1,) if len(form.calls) == 1 else (*STRIPES, min(rows, MOST_STRIPES))
+        numbers = (1,) if len(form.calls) == 1 else (*TUNING.stripes, min(rows, TUNING.most_stripes))
         heights = [*dict.fromkeys(-(-rows // n) for n in numbers if n <= min(rows, most))]
         # Few stripes are evaluated quickly, so that the search for the smallest number that fits begins with them.
         low, high, step = 0, len(heights), 1
@@ -101,7 +93,7 @@ class Structure:
                 low, step = middle + 1, 2 * step if high == len(heights) else (high - middle) // 2
             step = max(1, step)
         best = None
-        for index in range(low, min(low + 1 + FINER, len(heights))):
+        for index in range(low, min(low + 1 + TUNING.finer_stripes, len(heights))):
             each = self._within(number, heights[index], budget)
             if each is not None and (best is None or each.cycles < best.cycles):
                 best = each

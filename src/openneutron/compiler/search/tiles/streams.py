@@ -42,10 +42,7 @@ from openneutron.isa.kernels import KERNELS
 from openneutron.targets import Target
 
 LOADS, STORES = 15, 14
-"""Copies to the memory of the NPU have the first channel, copies from it the second."""
-
-CONSTANT_CHANNELS = 14
-"""Constants have channels 0 to 13."""
+"""Copies to the memory of the NPU have the first channel, copies from it the second. Constants have the channels below these."""
 
 _MOVE = next(row.name for row in KERNELS if row.is_transfer)
 
