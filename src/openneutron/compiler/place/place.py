@@ -233,12 +233,6 @@ EXACT_ITEMS = 1000
 EXACT_WORK = 2.0
 """CP-SAT's deterministic time limit: work units, not seconds, so that every machine stops at the same place."""
 
-MANY_ITEMS = 200
-"""Above so many buffers the order of first fit is improved step by step before the exact search."""
-
-CLIMBS = 100
-"""Orders that are tried so."""
-
 
 _ORDERS: tuple[tuple[str, Callable[[Item], tuple[int, ...]]], ...] = (
     ("first fit by size", lambda item: (-item.size, item.first)),
@@ -277,13 +271,7 @@ def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work
     assert best is not None
     if not work:
         return best
-    parts = _steps(items, overlaps)
-    many = len(items) > MANY_ITEMS
-    best = place_parts(parts, best, 0 if many else work)[0]
-    if not many or best.is_optimal:
-        return best
-    best = _climbed(items, overlaps, best)
-    return best if best.is_optimal else place_smallest(parts, best, work)[0]
+    return place_parts(_steps(items, overlaps), best, work)[0]
 
 
 def _steps(items: Sequence[Item], overlaps: Overlaps) -> Parts:
@@ -356,48 +344,6 @@ def place_smallest(parts: Parts, best: Placement, work: float) -> tuple[Placemen
     from openneutron.compiler.place.place_exact import place_exactly
 
     return place_exactly(parts, best, work)
-
-
-def _climbed(items: Sequence[Item], overlaps: Overlaps, best: Placement) -> Placement:
-    """Improve the order of first fit by hill climbing, as Arm's Vela and TVM's memory planner do.
-
-    The highest buffer and the buffers below it, each resting on the next one, decide the arena's size (``_pile``). Each step moves
-    one buffer of the pile in front of another buffer that it is live with, so that first fit places it lower. An order that is no
-    worse is kept.
-    """
-    kept = sorted(items, key=lambda item: (best.offsets[item.name], item.first, item.name))
-    offsets = _first_fit(kept, None, overlaps)
-    least = max(offsets[item.name] + item.size for item in items)
-    choice = 1
-    for _ in range(CLIMBS):
-        pile = _pile(kept, offsets)
-        # A linear congruential generator: the same choices on every machine.
-        choice = (choice * 1103515245 + 12345) % (1 << 31)
-        moved = pile[(choice >> 8) % len(pile)]
-        blocking = [other for other in kept[: kept.index(moved)] if other.overlaps(moved)]
-        if not blocking:
-            continue
-        order = [item for item in kept if item is not moved]
-        order.insert(order.index(blocking[(choice >> 16) % len(blocking)]), moved)
-        tried = _first_fit(order, None, overlaps)
-        size = max(tried[item.name] + item.size for item in items)
-        if size <= least:
-            kept, offsets, least = order, tried, size
-        if least == best.bound:
-            break
-    return best if best.size <= least else Placement(offsets, least, best.bound, "first fit, improved")
-
-
-def _pile(ordered: Sequence[Item], offsets: Mapping[str, int]) -> list[Item]:
-    """Return the item that ends highest, an item that it rests on, and so on, down to an item that rests on no other."""
-    pile = [max(ordered, key=lambda item: (offsets[item.name] + item.size, item.name))]
-    while True:
-        start = offsets[pile[-1].name]
-        below = (it for it in ordered if offsets[it.name] + it.size == start and it.overlaps(pile[-1]))
-        found = next(below, None)
-        if found is None:
-            return pile
-        pile.append(found)
 
 
 def _blocked(item: Item, start: int, other: Item, overlaps: Overlaps) -> tuple[int, int]:
