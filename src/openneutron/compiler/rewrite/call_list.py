@@ -14,6 +14,8 @@ from typing import Concatenate, ParamSpec
 
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
 from openneutron.compiler.select.states import in_order
+from openneutron.options import ARENA
+from openneutron.targets import Target
 
 Use = tuple[int, str]
 """The place of a call, and the name of its operand."""
@@ -60,10 +62,12 @@ class Skipped:
 class Edit:
     """Calls that a pass changes. A place is an index of the given list: a pass may leave no call there, one, or several.
 
-    ``skipped``: the calls that the pass could have changed, with the cause that kept it from that.
+    ``target`` and ``io`` are the chip and the place of inputs and outputs. ``skipped``: the calls that the pass could have changed, with the cause that kept it from that.
     """
 
     given: CallList
+    target: Target | None = None
+    io: str = ARENA
     storages: Storages = field(init=False)
     skipped: list[Skipped] = field(init=False, default_factory=list)
     _pieces: dict[str, Storage] = field(init=False)
@@ -108,6 +112,12 @@ class Edit:
         """Return the only call at a place, where there is one."""
         (call,) = self.at(place)
         return call
+
+    @property
+    def chip(self) -> Target:
+        """Return the target, which a pass that compares cycles needs."""
+        assert self.target is not None
+        return self.target
 
     @property
     def is_changed(self) -> bool:

@@ -10,10 +10,10 @@ together.
 from __future__ import annotations
 
 import collections
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -72,7 +72,7 @@ class Pass:
     group: Group
     calls: str
     needs: Callable[[KernelCall], bool]
-    edit: Callable[[Edit, Passes], None]
+    edit: Callable[[Edit], None]
     routes: tuple[Route, ...] = ()
     restates: bool = False
 
@@ -111,8 +111,8 @@ class Passes:
         if not any(map(row.needs, given.calls)):
             self._skip(name, Cause.NO_CALLS)
             return None
-        edit = Edit(given)
-        row.edit(edit, self)
+        edit = Edit(given, self.target, self.io)
+        row.edit(edit)
         made = edit.finished() if edit.is_changed else None
         if self.outcomes is not None:
             known = set(map(id, given.calls))
@@ -120,12 +120,6 @@ class Passes:
             skipped = tuple(edit.skipped) or ((Skipped(Cause.UNCHANGED),) if made is None else ())
             self.outcomes.append(Outcome(name, fired, skipped))
         return made
-
-    @property
-    def chip(self) -> Target:
-        """Return the target, which a pass that compares cycles needs."""
-        assert self.target is not None
-        return self.target
 
     def follow(self, route: Route, given: CallList, made: dict[Route, CallList | None]) -> CallList | None:
         """Return the list at the end of a route; None where a pass of it does not apply. ``made``: lists of routes that are known."""
@@ -179,10 +173,30 @@ def _has_passes(call: KernelCall) -> bool:
     return call.traits.passes is not None
 
 
-def _two_passes(edit: Edit, _passes: Passes, share: int | None) -> None:
-    """``share``: the part of the largest norm from which on the call in front of a norm is computed again; None: no such call."""
+def _two_passes(edit: Edit, share: int) -> None:
+    """``share``: the part of the largest norm from which on the call in front of a norm is computed again; 0: every such call."""
     sizes = recompute.norm_bytes(edit.given.calls, edit.storages)
-    recompute.in_two_passes(edit, None if share is None else max(sizes, default=0) // share if share else 0)
+    recompute.in_two_passes(edit, max(sizes, default=0) // share if share else 0)
+
+
+def _in_head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
+    """Divide attention into groups of heads, unless calls are left to be joined: another variant has them joined, and its groups."""
+    if edited(edit.given, join.join) is None:
+        heads.head_groups(edit, parts, batches)
+    else:
+        edit.skip(Cause.LEFT_TO_OTHERS)
+
+
+def _in_order(edit: Edit) -> None:
+    order.in_order_of_least_peak(edit, edit.io)
+
+
+def _columns(edit: Edit) -> None:
+    columns.merge_columns(edit, edit.chip)
+
+
+def _patches(edit: Edit, sequences: bool) -> None:
+    columns.merge_without_edges(edit, edit.chip, sequences)
 
 
 _HEADS: tuple[Route, ...] = tuple(
@@ -190,226 +204,86 @@ _HEADS: tuple[Route, ...] = tuple(
     for name in ("queries-last", "head-by-head")
     for route in (("positions", name, "sequences"), ("positions", name, "sequences", "again"))
 )
+_FROM_PLACE = tuple((IN_PLACE, *route) for route in _HEADS)
 _STATED = (IN_PLACE, "positions", "sequences")
 _GROUPS = ("queries-apart", "two-head-groups", "single-head-groups")
 _OF_BATCHES = tuple(f"{name}-of-batches" for name in _GROUPS)
 _BY_BATCH: tuple[Route, ...] = tuple(
     (name, "chain-to-next", *_STATED, "layers-by-batch", *groups, "one-batch")
     for name in _OF_BATCHES
+    # Without groups, one joined call for all heads and batches takes fewer dispatches than the calls without a budget.
     for groups in ((("two-batch-groups",), ()) if name != _OF_BATCHES[0] else (("two-batch-groups",),))
 )
+_WINDOWS = tuple(("windows", *route) for route in (_STATED, *_FROM_PLACE))
+_OF = "attention of several batches"
+_GROUP_ROUTES = tuple((name, "chain-to-next", *_STATED) for name in _GROUPS)
+_chain_to_next = partial(chain.chain, last_first=False)
+_TWICE = (IN_PLACE_CHAINED, "positions", "sequences")
+_CHAINED = _of_kernels(*(second for _, second in chain.CHAINED))
+_IS_FIRST = _of_kernels(*(first for first, _ in join.JOINED))
+_PAIRS = "calls of a pair that a kernel"
 
-
-def _in_head_groups(edit: Edit, parts: int | None, of_batches: bool) -> None:
-    """Divide attention into groups of heads, unless calls are left to be joined: another variant has them joined, and its groups."""
-    if edited(edit.given, join.join) is None:
-        heads.head_groups(edit, parts, of_batches)
-    else:
-        edit.skip(Cause.LEFT_TO_OTHERS)
-
-
-def _head_groups(name: str, parts: int | None, of_batches: bool) -> Pass:
-    return Pass(
-        name,
-        Family.SPLIT,
-        Group.CASCADES,
-        f"attention{' of several batches' if of_batches else ''}",
-        _is_attention_of_batches if of_batches else _is_attention,
-        lambda edit, _: _in_head_groups(edit, parts, of_batches),
-    )
-
-
-_ALWAYS = (
-    Pass("fold", Family.JOIN, Group.ALWAYS, "copies and tables", _moves, lambda edit, _: fold.fold(edit)),
-    Pass(
-        "attention",
-        Family.JOIN,
-        Group.ALWAYS,
-        "products of matrices",
-        _of_kernels("batch_matmul_s8"),
-        lambda edit, _: fuse_attention(edit),
-    ),
-)
+JOIN, CHAIN, MERGE, SPLIT, ORDER = Family
+ALWAYS, VIEWS, JOINED, PRODUCTS, FEWEST, WHOLE, CASCADES = Group
 
 PASSES: tuple[Pass, ...] = (
-    *_ALWAYS,
+    Pass("fold", JOIN, ALWAYS, "copies and tables", _moves, fold.fold),
+    Pass("attention", JOIN, ALWAYS, "products of matrices", _of_kernels("batch_matmul_s8"), fuse_attention),
     # Attention without copies around it leaves others that can be folded.
-    _ALWAYS[0],
-    Pass("views", Family.JOIN, Group.VIEWS, "copies", _is_copy, lambda edit, _: fold.copies_as_views(edit)),
+    Pass("fold", JOIN, ALWAYS, "copies and tables", _moves, fold.fold),
+    Pass("views", JOIN, VIEWS, "copies", _is_copy, fold.copies_as_views),
+    Pass("excitation", JOIN, JOINED, "means of images", _of_kernels("mean_s8"), join.join_excitations),
+    Pass("join", JOIN, JOINED, f"first {_PAIRS} joins", _IS_FIRST, join.join),
+    Pass("product", JOIN, PRODUCTS, "joined excitations", _of_kernels(join.KERNEL), join.join_products),
+    Pass("merge", MERGE, FEWEST, "linear layers", _of_kernels("conv_2d_1x1_s8"), chain.merge),
+    Pass("chain", CHAIN, FEWEST, f"second {_PAIRS} chains", _CHAINED, chain.chain),
+    Pass("order", ORDER, WHOLE, "calls", _any, _in_order, restates=True),
+    Pass("columns", SPLIT, WHOLE, "convolutions", columns.has_window, _columns),
+    Pass("planes", SPLIT, CASCADES, "copies", _is_copy, columns.patches_of_planes),
+    Pass("patches", MERGE, CASCADES, "convolutions", columns.has_window, partial(_patches, sequences=False)),
     Pass(
-        "excitation",
-        Family.JOIN,
-        Group.JOINED,
-        "means of images",
-        _of_kernels("mean_s8"),
-        lambda edit, _: join.join_excitations(edit),
+        "patches-of-sequences", MERGE, CASCADES, "convolutions", columns.has_window, partial(_patches, sequences=True)
     ),
-    Pass(
-        "join",
-        Family.JOIN,
-        Group.JOINED,
-        "first calls of a pair that a kernel joins",
-        _of_kernels(*(first for first, _ in join.JOINED)),
-        lambda edit, _: join.join(edit),
-    ),
-    Pass(
-        "product",
-        Family.JOIN,
-        Group.PRODUCTS,
-        "joined excitations",
-        _of_kernels(join.KERNEL),
-        lambda edit, _: join.join_products(edit),
-    ),
-    Pass(
-        "merge",
-        Family.MERGE,
-        Group.FEWEST,
-        "linear layers",
-        _of_kernels("conv_2d_1x1_s8"),
-        lambda edit, _: chain.merge(edit),
-    ),
-    Pass(
-        "chain",
-        Family.CHAIN,
-        Group.FEWEST,
-        "second calls of a pair that a kernel chains",
-        _of_kernels(*(second for _, second in chain.CHAINED)),
-        lambda edit, _: chain.chain(edit),
-    ),
-    Pass(
-        "order",
-        Family.ORDER,
-        Group.WHOLE,
-        "calls",
-        _any,
-        lambda edit, passes: order.in_order_of_least_peak(edit, passes.io),
-        restates=True,
-    ),
-    Pass(
-        "columns",
-        Family.SPLIT,
-        Group.WHOLE,
-        "convolutions",
-        columns.has_window,
-        lambda edit, passes: columns.merge_columns(edit, passes.chip),
-    ),
-    Pass(
-        "planes",
-        Family.SPLIT,
-        Group.CASCADES,
-        "copies",
-        _is_copy,
-        lambda edit, _: columns.patches_of_planes(edit),
-    ),
+    Pass("positions", ORDER, CASCADES, "calls", _any, rows.with_rows_of_neighbours, restates=True),
+    Pass("sequences", ORDER, CASCADES, "sequences", rows.is_sequence, rows.by_rows, restates=True),
+    Pass("one-batch", ORDER, CASCADES, "calls", _any, rows.in_one_batch, restates=True),
+    Pass("batches", SPLIT, CASCADES, "calls of several batches", _has_batches, batches.batch_by_batch),
     *(
         Pass(
-            name,
-            Family.MERGE,
-            Group.CASCADES,
-            "convolutions",
-            columns.has_window,
-            lambda edit, passes, sequences=sequences: columns.merge_without_edges(edit, passes.chip, sequences),  # type: ignore[misc]
-            restates=True,
+            name, family, CASCADES, "attention", _is_attention, partial(heads.heads_apart, all_heads=one_by_one), routes
         )
-        for name, sequences in (("patches", False), ("patches-of-sequences", True))
+        for name, family, one_by_one, routes in (
+            ("queries-last", ORDER, False, _FROM_PLACE[:2]),
+            ("head-by-head", SPLIT, True, _FROM_PLACE[2:]),
+        )
     ),
-    Pass(
-        "positions",
-        Family.ORDER,
-        Group.CASCADES,
-        "calls",
-        _any,
-        lambda edit, _: rows.with_rows_of_neighbours(edit),
-        restates=True,
+    Pass("again", SPLIT, CASCADES, "calls", _any, recompute.computed_again),
+    *(
+        Pass(name, SPLIT, CASCADES, "attention", _is_attention, partial(_in_head_groups, parts=parts))
+        for name, parts in zip(_GROUPS, (1, 2, None), strict=True)
     ),
-    Pass(
-        "sequences",
-        Family.ORDER,
-        Group.CASCADES,
-        "sequences",
-        rows.is_sequence,
-        lambda edit, _: rows.by_rows(edit),
-        restates=True,
+    *(
+        Pass(name, SPLIT, CASCADES, _OF, _is_attention_of_batches, partial(_in_head_groups, parts=parts, batches=True))
+        for name, parts in zip(_OF_BATCHES, (1, 2, None), strict=True)
     ),
-    Pass(
-        "one-batch", Family.ORDER, Group.CASCADES, "calls", _any, lambda edit, _: rows.in_one_batch(edit), restates=True
-    ),
-    Pass(
-        "batches",
-        Family.SPLIT,
-        Group.CASCADES,
-        "calls of several batches",
-        _has_batches,
-        lambda edit, _: batches.batch_by_batch(edit),
-    ),
-    Pass(
-        "queries-last",
-        Family.ORDER,
-        Group.CASCADES,
-        "attention",
-        _is_attention,
-        lambda edit, _: heads.heads_apart(edit, all_heads=False),
-        tuple((IN_PLACE, *route) for route in _HEADS[:2]),
-    ),
-    Pass(
-        "head-by-head",
-        Family.SPLIT,
-        Group.CASCADES,
-        "attention",
-        _is_attention,
-        lambda edit, _: heads.heads_apart(edit, all_heads=True),
-        tuple((IN_PLACE, *route) for route in _HEADS[2:]),
-    ),
-    Pass("again", Family.SPLIT, Group.CASCADES, "calls", _any, lambda edit, _: recompute.computed_again(edit)),
-    *(_head_groups(name, parts, False) for name, parts in zip(_GROUPS, (1, 2, None), strict=True)),
-    *(_head_groups(name, parts, True) for name, parts in zip(_OF_BATCHES, (1, 2, None), strict=True)),
-    Pass(
-        "chain-to-next",
-        Family.CHAIN,
-        Group.CASCADES,
-        "second calls of a pair that a kernel chains",
-        _of_kernels(*(second for _, second in chain.CHAINED)),
-        lambda edit, _: chain.chain(edit, last_first=False),
-        tuple((name, "chain-to-next", *_STATED) for name in _GROUPS),
-        restates=True,
-    ),
-    Pass(
-        "layers-by-batch",
-        Family.JOIN,
-        Group.CASCADES,
-        "attention of several batches",
-        _is_attention_of_batches,
-        lambda edit, _: heads.attention_of_layers(edit),
-        _BY_BATCH,
-    ),
+    Pass("chain-to-next", CHAIN, CASCADES, f"second {_PAIRS} chains", _CHAINED, _chain_to_next, _GROUP_ROUTES, True),
+    Pass("layers-by-batch", JOIN, CASCADES, _OF, _is_attention_of_batches, heads.attention_of_layers, _BY_BATCH),
     Pass(
         "two-batch-groups",
-        Family.SPLIT,
-        Group.CASCADES,
+        SPLIT,
+        CASCADES,
         "calls of several batches",
         _has_batches,
-        lambda edit, _: batches.batch_by_batch(edit, 2),
+        partial(batches.batch_by_batch, groups=2),
     ),
-    Pass(
-        "windows",
-        Family.SPLIT,
-        Group.CASCADES,
-        "attention of several batches",
-        _is_attention_of_batches,
-        lambda edit, _: batches.windows_apart(edit),
-        (("windows", *_STATED), *(("windows", IN_PLACE, *route) for route in _HEADS)),
-    ),
+    Pass("windows", SPLIT, CASCADES, _OF, _is_attention_of_batches, batches.windows_apart, _WINDOWS),
     *(
-        Pass(
-            name,
-            Family.SPLIT,
-            Group.CASCADES,
-            "norms over all rows",
-            _has_passes,
-            functools.partial(_two_passes, share=share),
-            (("sequences", name, IN_PLACE_CHAINED, "positions", "sequences"),),
+        Pass(name, SPLIT, CASCADES, "norms over all rows", _has_passes, edit, (("sequences", name, *_TWICE),))
+        for name, edit in (
+            ("two-passes", recompute.in_two_passes),
+            ("two-passes-largest-again", partial(_two_passes, share=2)),
+            ("two-passes-again", partial(_two_passes, share=0)),
         )
-        for name, share in (("two-passes", None), ("two-passes-largest-again", 2), ("two-passes-again", 0))
     ),
 )
 """All passes in the order they run."""
@@ -417,12 +291,12 @@ PASSES: tuple[Pass, ...] = (
 BY_NAME: Mapping[str, Pass] = MappingProxyType({row.name: row for row in PASSES})
 
 VARIANTS: tuple[tuple[Group, ...], ...] = (
-    (Group.VIEWS, Group.JOINED, Group.FEWEST),
-    (Group.VIEWS, Group.JOINED, Group.PRODUCTS, Group.FEWEST),
-    (Group.JOINED, Group.FEWEST),
-    (Group.VIEWS, Group.JOINED),
-    (Group.VIEWS, Group.JOINED, Group.PRODUCTS),
-    (Group.JOINED,),
+    (VIEWS, JOINED, FEWEST),
+    (VIEWS, JOINED, PRODUCTS, FEWEST),
+    (JOINED, FEWEST),
+    (VIEWS, JOINED),
+    (VIEWS, JOINED, PRODUCTS),
+    (JOINED,),
     (),
 )
 """The groups of passes of each list for whole tensors, beside ``ALWAYS``."""
