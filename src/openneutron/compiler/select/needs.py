@@ -208,7 +208,7 @@ def in_place(storages: Storages, calls: Sequence[KernelCall], chained: bool = Fa
     """Return the storages with each such output and its input as one.
 
     The input is scratch that the call alone reads; the output is written by the call alone and has as many bytes. A graph
-    output that is computed so lies where the graph's outputs do, and so does the input then. ``chained``: also the output of a call
+    output that is computed so is in the memory of the graph's outputs, and the input is in the same memory. ``chained``: also the output of a call
     whose input is itself written in place.
     """
     of, pieces = dict(storages.of), dict(storages.storages)
