@@ -39,7 +39,7 @@ def of_report(report: Report) -> dict[str, Any]:
         "milliseconds": report.milliseconds,
         "utilisation": report.utilisation,
         "cycles_bound_by": dict(spent),
-        "layers": [asdict(call) for call in report.operators],
+        "layers": [asdict(call) | {"idle": call.idle} for call in report.operators],
     }
 
 
