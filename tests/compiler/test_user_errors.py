@@ -43,6 +43,7 @@ ABOUT = {
         ("compiler/search/fit.py", "within_budget", "InvalidModelError"): 1,
     },
     "a damaged file, while it is read": {("litert/write.py", "_within", "InvalidModelError"): 1},
+    "a pass that no row has": {("compiler/rewrite/passes.py", "__post_init__", "InvalidOptionError"): 1},
     "a mistake in the compiler": {("compiler/driver.py", "checked", "CompilerFaultError"): 1},
 }
 """The subject of each error: (file, function, class) and its count. A budget that is too small belongs to

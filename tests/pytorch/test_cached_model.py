@@ -128,7 +128,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     inner = api._made
 
     def counted(asked: Any, *others: Any) -> Any:
-        names.append(asked.name)
+        names.append(asked.request.name)
         return inner(asked, *others)
 
     monkeypatch.setattr(api, "_made", counted)

@@ -16,7 +16,7 @@ from openneutron import QuantizationOptions
 from openneutron.api.pytorch import compile_module
 from openneutron.errors import InvalidOptionError
 from openneutron.features.accuracy import session
-from openneutron.options import CompileOptions, DataOptions, DelegationOptions
+from openneutron.options import Request
 from openneutron.pytorch.quantizer.improvements import below
 
 EXAMPLE = (torch.zeros(1, 3, 12, 12),)
@@ -56,18 +56,9 @@ def uneven() -> nn.Module:
 
 def asked(model: nn.Module, **options: object) -> session.Session:
     """Return the model with the samples and these options of its quantization."""
-    return session.Session(
-        model,
-        EXAMPLE,
-        None,
-        samples(),
-        DataOptions(),
-        CompileOptions(),
-        QuantizationOptions(**options),  # type: ignore[arg-type]
-        DelegationOptions(),
-        "net",
-        compile_module,
-    )
+    quantization = QuantizationOptions(**options)  # type: ignore[arg-type]
+    request = Request(model=model, example_inputs=EXAMPLE, calibration=samples(), quantization=quantization, name="net")
+    return session.Session(request, compile_module)
 
 
 def decibels(model: nn.Module | None = None, **options: object) -> float:

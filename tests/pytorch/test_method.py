@@ -11,7 +11,7 @@ from executorch.exir import to_edge
 from torch import nn
 
 from openneutron.device import pte
-from openneutron.pytorch.run import runner as runner_module
+from openneutron.pytorch.run import method as method_module
 from openneutron.pytorch.run.runner import Runner
 from tests.support import programs
 from tests.support.delegate_calls import SHAPE, plain, random_bytes
@@ -40,7 +40,7 @@ def test_outputs_are_those_of_the_bindings() -> None:
     image, places = torch.randn(1, 3, 6, 5), torch.tensor([[1, 6, 0]])
     for given in (image, image.contiguous(memory_format=torch.channels_last)):
         data = on_cpu(TwoOutputs(), given, places)
-        loaded = runner_module.opened(data, "two.pte")
+        loaded = method_module.opened(data, "two.pte")
         assert loaded is not None
         assert [(item.dtype, item.shape) for item in loaded.tensors] == [("float32", (1, 3, 6, 5)), ("int64", (1, 3))]
         assert loaded.table_sizes == [None, 7]
@@ -55,7 +55,7 @@ def test_outputs_are_those_of_the_bindings() -> None:
 
 def test_delegates_run_on_the_simulated_npu() -> None:
     x = random_bytes(SHAPE, 5)
-    loaded = runner_module.opened(
+    loaded = method_module.opened(
         delegated(plain(programs.through_scratch()).compose(), (random_bytes(SHAPE),)).pte, "x.pte"
     )
     assert loaded is not None
@@ -67,7 +67,7 @@ def test_delegates_run_on_the_simulated_npu() -> None:
 def test_free_shapes_other_methods_and_other_backends_are_left_to_the_bindings() -> None:
     rows = torch.export.Dim("rows", max=8)
     free = on_cpu(nn.ReLU(), torch.randn(4, 2), dynamic_shapes={"input": {0: rows}})
-    assert runner_module.opened(free, "free.pte") is None
+    assert method_module.opened(free, "free.pte") is None
     data = delegated(plain(programs.through_scratch()).compose(), (random_bytes(SHAPE),)).pte
-    assert runner_module.opened(data.replace(b"forward", b"outward"), "other.pte") is None
-    assert runner_module.opened(data.replace(pte.BACKEND_ID.encode(), b"NeutrinoBacken"), "foreign.pte") is None
+    assert method_module.opened(data.replace(b"forward", b"outward"), "other.pte") is None
+    assert method_module.opened(data.replace(pte.BACKEND_ID.encode(), b"NeutrinoBacken"), "foreign.pte") is None

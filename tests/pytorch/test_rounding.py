@@ -14,7 +14,7 @@ from openneutron import QuantizationOptions
 from openneutron.api.pytorch import compile_module
 from openneutron.features.accuracy import session
 from openneutron.features.accuracy.npu_tensors import Twins, tensor_of
-from openneutron.options import CompileOptions, DataOptions, DelegationOptions
+from openneutron.options import Request
 from openneutron.pytorch.quantizer.improvements import DAMPING, nearest
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -33,18 +33,11 @@ def quantized(case: str, rounding: bool) -> tuple[Twins, list[torch.Tensor]]:
     model = make().eval()
     samples = [torch.randn(shape).abs() for _ in range(4)]
     options = QuantizationOptions(adaptive_rounding=rounding)
-    asked = session.Session(
-        model,
-        (samples[0],),
-        None,
-        [(sample,) for sample in samples],
-        DataOptions(),
-        CompileOptions(),
-        options,
-        DelegationOptions(),
-        "net",
-        compile_module,
+    calibration = [(sample,) for sample in samples]
+    request = Request(
+        model=model, example_inputs=calibration[0], calibration=calibration, quantization=options, name="net"
     )
+    asked = session.Session(request, compile_module)
     return asked.twins(), samples
 
 
