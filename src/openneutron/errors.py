@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The errors a user can cause. Each message names the subject, the fact, the bound and a remedy."""
+"""The errors that a user can cause. Each message names the subject, the fact, the bound and a remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 Suggestions = Mapping[str, int]
-"""Other options under which a model fits its budget, in words, with the bytes of SRAM of each."""
+"""Suggestions under which a model fits its budget: other options in words, each with the bytes of SRAM that they need."""
 
 
 class OpenNeutronError(Exception):
@@ -80,7 +80,7 @@ class ConverterError(OpenNeutronError, RuntimeError):
 
 
 def warn(message: str) -> None:
-    """Issue an OpenNeutronWarning at the line that called into this package."""
+    """Issue an OpenNeutronWarning that points at the line outside of this package that called into it."""
     package, frame, level = __name__.partition(".")[0], sys._getframe(), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
@@ -88,7 +88,8 @@ def warn(message: str) -> None:
 
 
 def said(error: BaseException) -> str:
-    """Return an exception's type and the first line of its message, followed by those of its cause."""
+    """Return an exception's type and the first line of its message. The cause follows in brackets where its text
+    differs."""
     text = _head(error)
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return f"{text} (caused by {_head(cause)})" if cause is not None and _head(cause) != text else text
@@ -97,7 +98,7 @@ def said(error: BaseException) -> str:
 def _head(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception as odd:  # a class of the user's
+    except Exception as odd:  # a user's class whose __str__ raises
         text = f"its text can't be had ({type(odd).__name__})"
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -107,7 +107,10 @@ def accuracy(
 
 
 def measured_accuracy(request: Request, data: Any, metric: str | None) -> AccuracyReport:
-    """Return the accuracy by layer of a request's model on ``data``. Raises as ``accuracy`` does."""
+    """Return the accuracy of each layer of a request's model on ``data`` (None: the calibration inputs).
+
+    Raises as ``accuracy`` does.
+    """
     with measured(request.progress):
         asked, session = _session(request)
         report: AccuracyReport = session.report(asked, data, None if metric is None else metric_of(metric))
@@ -184,7 +187,10 @@ def repair(
 
 
 def found_repair(request: Request, data: Any, target_db: float, path: Path | None) -> RepairReport:
-    """Return the measures for a request's model on ``data``. Raises as ``repair`` does."""
+    """Return the measures with which a request's model reaches ``target_db`` on ``data`` (None: the calibration inputs).
+
+    ``path`` is the file of the journal, if there is one. Raises as ``repair`` does.
+    """
     if not 0 < target_db <= MOST_DB:
         raise InvalidOptionError(
             f"target_db: it is {target_db:g}; a ratio to reach is above 0 and at most {MOST_DB:g} dB."
@@ -198,11 +204,14 @@ def found_repair(request: Request, data: Any, target_db: float, path: Path | Non
 
 
 MOST_DB = 150.0
-"""The largest ratio that may be asked for: that of float32 itself."""
+"""The largest ratio in dB that ``repair`` accepts, which is that of float32 itself."""
 
 
 def _session(request: Request) -> tuple[Session, ModuleType]:
-    """Return the model with its samples and options, and the module that works on it."""
+    """Return the session of a request, and the module whose functions work on it.
+
+    Raises InvalidOptionError for options that a comparison of layers can't use, and InvalidModelError for a ``.tflite``.
+    """
     if request.options.converter != OPEN:
         raise InvalidOptionError(
             "converter: the tensors inside NXP's programs can't be read. Leave it out: the layers lose the same to int8."

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from openneutron.api.pytorch import CompiledModel
 
 LOADING = "Loading PyTorch"
-"""The step of the imports, which take seconds in a new process and nothing later."""
+"""The name of the step that imports PyTorch, which takes seconds at the first compile of a process."""
 
 
 class Others(TypedDict, total=False):
-    """The keywords of ``compile`` that few compiles need."""
+    """The keywords of ``compile`` that only a few compiles need."""
 
     example_kwargs: Mapping[str, Any] | None
     data: DataOptions
@@ -192,7 +192,7 @@ def compiled(request: Request) -> CompiledModel | CompiledLiteRTModel:
 
 
 def output_files(model: CompiledModel | CompiledLiteRTModel, outputs: OutputOptions) -> dict[Path, bytes]:
-    """Return the files to write beside the compiled model."""
+    """Return the contents of the files to write beside the compiled model, by path."""
     made: dict[Path, bytes] = {}
     if outputs.intermediates_dir is not None:
         made |= model.intermediates(Path(outputs.intermediates_dir))
@@ -208,20 +208,21 @@ def model_form(path: Path) -> forms.Form:
 
 
 def loaded(request: Request, form: forms.Form) -> Request:
-    """Return the request with the model that its file holds."""
+    """Return the request with its model read from its file."""
     assert request.file is not None
     with step("Reading"):
         return dataclasses.replace(request, model=form.read(request.file, request.loading))
 
 
 OF_FILES = ("operators_not_to_delegate", "must_delegate")
-"""The delegation options that a ``.tflite`` file has too."""
+"""The delegation options that apply to a ``.tflite`` file too."""
 
 
 def check_for_tflite(request: Request, arguments: Mapping[str, object], spelled: Callable[[str], str] = str) -> None:
     """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file.
 
-    ``arguments`` are further options by name; None is not given. ``spelled`` returns an option's name in the message.
+    ``arguments`` are further options by name; an option with the value None is not given. ``spelled`` returns the name of an option
+    for the message.
     """
     given = [argument for argument, value in arguments.items() if value is not None]
     given += [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron.evaluate``: the accuracy of a compiled model on a data set, beside that of the model it was made from."""
+"""``openneutron.evaluate``: measure the accuracy of a compiled model on a data set, and of the model that it was made from."""
 
 from __future__ import annotations
 
@@ -112,11 +112,13 @@ def evaluated(
     progress: Progress,
     keep_interrupted: bool = False,
 ) -> Evaluation:
-    """Return the evaluation on the samples of a data set, which other processes open too, or of a source, whose samples are
-    sent to them. With ``keep_interrupted`` an interrupt ends the evaluation with the samples that are finished; it is raised
-    before the first of them. Raises as ``evaluate`` does."""
+    """Return the evaluation of a program on ``data``. Raises as ``evaluate`` does.
+
+    Other processes open a data set themselves; the samples of a source are sent to them. With ``keep_interrupted``, an interrupt ends
+    the evaluation with the finished samples. Without it, or before the first sample is finished, KeyboardInterrupt is raised.
+    """
     source = data if isinstance(data, Source) else data.open()
-    # A loader of unknown length is read once, and not in each process.
+    # A loader of unknown length is read once here, and not again in each process.
     items = tuple(source) if isinstance(data, Source) or source.count is None else None
     count = len(source) if items is None else len(items)
     if not count:
@@ -156,7 +158,7 @@ def _target(program: CompiledModel | CompiledLiteRTModel | LoadedFile) -> str:
 
 
 def inputs(program: CompiledModel | CompiledLiteRTModel | LoadedFile) -> tuple[ModelInput, ...]:
-    """Return a program's inputs."""
+    """Return the shapes and types of a program's inputs."""
     if isinstance(program, CompiledLiteRTModel):
         return _of_tensors(program.compiled.graph)
     if isinstance(program, LoadedFile):
@@ -173,7 +175,7 @@ def inputs(program: CompiledModel | CompiledLiteRTModel | LoadedFile) -> tuple[M
 
 
 def _of_tensors(graph: Graph) -> tuple[ModelInput, ...]:
-    """Return the inputs of a LiteRT file."""
+    """Return the shapes, types and quantization parameters of the inputs of a LiteRT file."""
     return tuple(
         ModelInput(
             tensor.shape,
@@ -188,7 +190,10 @@ def _of_tensors(graph: Graph) -> tuple[ModelInput, ...]:
 def _sides(
     program: CompiledModel | CompiledLiteRTModel | LoadedFile, model: nn.Module | ExportedProgram | None
 ) -> tuple[tuple[Side, ...], tuple[str, ...]]:
-    """Return the sides of a program, and notes on those that are left out."""
+    """Return the sides of a program, and notes on the sides that are left out.
+
+    Raises InvalidOptionError where ``model`` is given for a program that can't have a float side.
+    """
     if isinstance(program, LoadedFile):
         if model is not None:
             raise InvalidOptionError(
@@ -226,8 +231,10 @@ def _records(
     progress: Progress,
     keep_interrupted: bool,
 ) -> list[Record]:
-    """Return the facts of all samples in their order, or of those that were finished before an interrupt. Raises
-    InvalidOptionError for the first sample found that can't be evaluated."""
+    """Return the records of all samples in their order, or of the samples that were finished before an interrupt.
+
+    Raises InvalidOptionError for the first failure that a process reports.
+    """
     if scheduler is not None:
         found = processes.answers_of_cluster(_for_another_folder(job).to_bytes(), parts, scheduler)
     else:
@@ -256,11 +263,14 @@ def _for_another_folder(job: Job) -> Job:
 
 
 PROBES = 4
-"""The samples whose outputs tell programs apart that need evaluations of their own."""
+"""The number of samples whose outputs ``outputs_digest`` hashes."""
 
 
 def outputs_digest(program: CompiledModel | CompiledLiteRTModel, data: DataSet) -> str:
-    """Return a hash of the simulated NPU's outputs for a few samples: equal for programs that compute the same."""
+    """Return a hash of the simulated NPU's outputs for the first ``PROBES`` samples.
+
+    Programs that compute the same have equal hashes, so that one evaluation suffices for all of them.
+    """
     suffix = TFLITE if isinstance(program, CompiledLiteRTModel) else PTE
     run = Side(NPU, suffix, program.buffer).opened(program.name)
     digest = Digest(program.name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program after ExecuTorch's passes, without the payloads of its delegate calls.
+"""Keep a program after ExecuTorch's passes without the payloads of its delegate calls, and write it with other payloads.
 
-ExecuTorch's passes read the nodes of a delegate call and never its payload. So a ``.pte`` with other payloads needs no pass
-again: the payloads go into the program that ExecuTorch has emitted, and ExecuTorch writes the file.
+ExecuTorch's passes read the nodes of a delegate call and never its payload. So a ``.pte`` with other payloads needs no pass again: the
+payloads are inserted into the program that ExecuTorch emitted, and ExecuTorch writes the file.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from openneutron.pytorch.partition.compiled import CompiledPartition
 from openneutron.pytorch.source.exporting import first_line
 
 INFO = "_delegate_info_meta"
-"""The key under which ExecuTorch keeps what a backend returns beside its payload."""
+"""The metadata key under which ExecuTorch keeps the object that a backend returns beside its payload."""
 
 
 def backend_config(is_analysis: bool = False) -> ExecutorchBackendConfig:
     """Return the settings of ``to_executorch``: payloads stay inside the program, aligned for the driver.
 
-    ``is_analysis``: operators that write to no given tensor, as custom ones without an out variant, are in the program as they are.
-    Nothing runs such a program.
+    With ``is_analysis``, operators without an out variant, such as a user's own, stay in the program instead of raising an error. No
+    runtime can run such a program.
     """
     return ExecutorchBackendConfig(
         extract_delegate_segments=False,
@@ -58,7 +58,10 @@ def backend_config(is_analysis: bool = False) -> ExecutorchBackendConfig:
 
 
 def delegate_calls(module: nn.Module) -> Iterator[tuple[LoweredBackendModule, CompiledPartition]]:
-    """Yield the delegate calls of a program that this backend compiled, those in branches of control flow too."""
+    """Yield each lowered module of a program that this backend compiled, with its partition.
+
+    Delegate calls in branches of control flow are included.
+    """
     for child in module.modules():
         part = _partition_of(child)
         if part is not None:
@@ -72,7 +75,7 @@ def _partition_of(child: object) -> CompiledPartition | None:
 
 
 def _in_order(module: GraphModule) -> Iterator[CompiledPartition | None]:
-    """Yield the partition of each delegate call in the order in which ExecuTorch emits them; None for other backends."""
+    """Yield the partition of each delegate call, in the order in which ExecuTorch emits the calls; None for other backends."""
     for node in module.graph.nodes:
         if node.op != "call_function":
             continue
@@ -90,8 +93,8 @@ def _in_order(module: GraphModule) -> Iterator[CompiledPartition | None]:
 class Frame:
     """A ``.pte`` whose delegate calls have no payloads.
 
-    ``places``: the number of the partition of each delegate call, in the order of the file; None where another backend has
-    made the payload, which stays.
+    ``places`` has the number of its partition for each delegate call, in the order of the file. It has None for a delegate call of
+    another backend, whose payload stays in the file.
     """
 
     file: PTEFile
@@ -99,7 +102,7 @@ class Frame:
 
     @classmethod
     def of(cls, manager: ExecutorchProgramManager) -> tuple[Frame, tuple[CompiledPartition, ...]]:
-        """Return the frame of a program that was emitted, and its partitions."""
+        """Return the frame and the partitions of a program that ExecuTorch has emitted."""
         module = manager.exported_program().graph_module
         parts = tuple(part for _, part in delegate_calls(module))
         numbers = {id(part): number for number, part in enumerate(parts)}
@@ -113,13 +116,13 @@ class Frame:
 
     @classmethod
     def from_bytes(cls, data: bytes, places: Sequence[int | None]) -> Frame:
-        """Return the frame that was written without payloads."""
+        """Return the frame in the bytes of a ``.pte`` without payloads."""
         file = deserialize_pte_binary(data)
-        # ExecuTorch emits no table of named data, and reads an empty one; it writes its own where there are such data.
+        # The reader adds an empty table of named data, which an emitted program does not have. The writer adds it where needed.
         return cls(replace(file, program=replace(file.program, named_data=None)), tuple(places))
 
     def to_bytes(self, payloads: Sequence[bytes], specs: Sequence[CompileSpec]) -> bytes:
-        """Return the ``.pte`` with these payloads of the partitions."""
+        """Return the bytes of the ``.pte`` with the payloads of the partitions, in their order, and the compile spec of each."""
         config = backend_config()
         file = replace(self.file, program=_with_payloads(self.file.program, self.places, payloads, specs))
         written = serialize_pte_binary(
@@ -135,7 +138,7 @@ class Frame:
 def _with_payloads(
     program: Program, places: Sequence[int | None], payloads: Sequence[bytes], specs: Sequence[CompileSpec]
 ) -> Program:
-    """Return the program with other payloads. Equal payloads are one, as ExecuTorch emits them."""
+    """Return the program with other payloads and compile specs. Equal payloads are stored once, as ExecuTorch does."""
     rest, numbers = iter(places), dict[bytes, int]()
     plans = []
     for plan in program.execution_plan:
@@ -161,8 +164,11 @@ def _with_payloads(
 def lowered(
     program: ExportedProgram, partitioner: NeutronPartitioner, facts: Mapping[str, str]
 ) -> tuple[EdgeProgramManager, NeutronPartitioner]:
-    """Return the program with its delegate calls, with methods that return the facts, and the partitioner of the last attempt: an operator that was kept whole,
-    but is not delegated, is decomposed in another attempt where the CPU can't run it whole."""
+    """Return the program with its delegate calls and with a constant method for each fact, and the partitioner that was used last.
+
+    An operator may be kept whole for the NPU and not be delegated. If the CPU can't run it whole, the program is lowered again with
+    another partitioner that decomposes the operator.
+    """
     while True:
         with OPERATORS_LISTED_ONCE:
             edge = to_edge_transform_and_lower(
@@ -182,8 +188,11 @@ def lowered(
 
 @contextmanager
 def in_words(name: str, doing: str, graph: Graph | None = None) -> Iterator[None]:
-    """Raise an exception of ExecuTorch as an InvalidModelError with its first line, or with the operator of the graph whose result has a
-    size that depends on values. Exceptions from this project's code are bugs and stay as they are."""
+    """Raise an exception of ExecuTorch inside the block as an InvalidModelError.
+
+    The message has the first operator of ``graph`` whose result has a size that only a run knows; without one, the first line of the
+    exception. ``doing`` is the failed step as a verb. Exceptions that this project's code raises are bugs, and are not changed.
+    """
     try:
         yield
     except OpenNeutronError:
@@ -195,7 +204,7 @@ def in_words(name: str, doing: str, graph: Graph | None = None) -> Iterator[None
             # ExecuTorch's pass manager raises an exception of its own for every exception of a pass.
             raise error.__cause__ from None
         *_, (last, _) = traceback.walk_tb(error.__traceback__)
-        if Path(last.f_code.co_filename).is_relative_to(PACKAGE):  # a mistake of this package, no message
+        if Path(last.f_code.co_filename).is_relative_to(PACKAGE):  # a bug of this package
             raise
         node = next((node for node in graph.nodes if depends_on_data(node)), None) if graph is not None else None
         if node is not None:
@@ -218,11 +227,14 @@ _PLAIN = (
         "the size of a tensor is known only when the model runs. Give it a fixed shape",
     ),
 )
-"""ExecuTorch's messages that name neither cause nor remedy, and their replacements."""
+"""Patterns of ExecuTorch's messages that name neither cause nor remedy, with the texts that replace them."""
 
 
 def keep_state(program: ExportedProgram) -> None:
-    """Mark the program's initial state, so that ExecuTorch writes it to the file. Unmarked state is undefined at the start."""
+    """Mark the buffers that a run changes, so that ExecuTorch writes their initial values to the file.
+
+    The initial value of an unmarked buffer is undefined.
+    """
     signature = program.graph_signature
     changed = set(signature.buffers_to_mutate.values())
     for node in program.graph.nodes:

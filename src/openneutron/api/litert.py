@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A LiteRT file compiled with one call, without torch."""
+"""Compile a LiteRT file with one call, without importing torch."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ class CompiledLiteRTModel(CompiledResult):
     def recompile(self, **changes: Any) -> CompiledLiteRTModel:
         """Return the same file compiled with other options of the compiler, without reading, folding and partitioning it again.
 
-        The search for a schedule goes on with what the calls before have found, which takes memory as long as a model of
-        this file is there.
-
+        The search for a schedule reuses the results of earlier calls, which stay in memory as long as a model of this file exists.
         Args:
             changes: Fields of CompileOptions, with their new values.
 
@@ -115,7 +113,7 @@ class CompiledLiteRTModel(CompiledResult):
         return tuple(self._simulator.run([np.asarray(item) for item in inputs]))
 
     def reset(self) -> None:
-        """Set the model's state to its value before the first run: of delegates and of operators on the CPU."""
+        """Set the model's state, on the NPU and on the CPU, to its value before the first run."""
         self._simulator.reset()
 
     @cached_property
@@ -151,7 +149,7 @@ class CompiledLiteRTModel(CompiledResult):
 
 
 def compile_litert(request: Request) -> CompiledLiteRTModel:
-    """Return the compiled file of a request, whose model is a LiteRTModel. Raises the same errors as ``openneutron.compile``."""
+    """Return the compiled model of a request, whose model is a LiteRTModel. Raises as ``openneutron.compile`` does."""
     delegation = request.delegation
     compiled = compile_file(
         request.model, request.name, request.options, delegation.operators_not_to_delegate, delegation.must_delegate

@@ -36,10 +36,11 @@ from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 class LoadedFile(Copied):
     """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
-    ``buffer`` is the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
-    the operators that run on the CPU, ``host`` has the values of each. ``preprocessing`` states the steps from a picture or sound to the inputs that the model was
-    calibrated with; empty where the file has none. The file does not store the reasons for CPU fallbacks. It stores the operator
-    of the model behind each kernel call where it was compiled with ``profile``: ``openneutron profile`` shows these operators.
+    ``buffer`` has the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
+    the operators that run on the CPU, and ``host`` has the kind and the number of values of each. ``preprocessing`` states the
+    steps from a picture or sound to the inputs that the model was calibrated with; empty where the file has none. The file does
+    not store the reasons of CPU fallbacks. A file that was compiled with ``profile`` stores the model's operator for each kernel
+    call, which ``openneutron profile`` shows.
 
     >>> import openneutron
     >>> for call in openneutron.load("net.pte").profile():  # doctest: +SKIP
@@ -60,7 +61,7 @@ class LoadedFile(Copied):
 
     @property
     def has_state(self) -> bool:
-        """Return whether the model keeps state from run to run: in a program, or in buffers that operators on the CPU write."""
+        """Return whether the model keeps state from run to run, in a delegate's program or in buffers that the CPU writes."""
         kept = any(program.state_size for _, program in self.programs)
         return kept or any(operator.startswith("aten::copy_") for operator in self.on_cpu)
 
@@ -91,8 +92,7 @@ class LoadedFile(Copied):
         return loaded_html(self.report)
 
     def profile(self) -> tuple[CallProfile, ...]:
-        """Return every operator of the NPU with its kernel, its kernel calls and its modelled cycles, in program
-        order."""
+        """Return each operator on the NPU with its kernel, its kernel calls and its modelled cycles, in program order."""
         return tuple(
             CallProfile(**asdict(cost), program=title) for title, program in self.programs for cost in profile(program)
         )
@@ -134,8 +134,8 @@ class LoadedFile(Copied):
         return outputs
 
     def reset(self) -> None:
-        """Set the model's state to its value before the first run: of delegates and of operators on the CPU."""
-        self.__dict__.pop("_runnable", None)  # a file that is loaded anew has its first state
+        """Set the model's state, on the NPU and on the CPU, to its value before the first run."""
+        self.__dict__.pop("_runnable", None)  # loading the file again restores the initial state
 
     @cached_property
     def _runnable(self) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A PyTorch model compiled with one call, and its entry in a cache, which has all that no option of the compiler changes."""
+"""Compile a PyTorch model with one call. A cache keeps the results of the steps that no option of the compiler changes."""
 
 from __future__ import annotations
 
@@ -76,14 +76,17 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
-    """A quantized module. ``real`` is its float twin, None without one, and ``samples`` are the first calibration samples."""
+    """A quantized module. ``samples`` are the first calibration samples.
+
+    ``real`` is the float module that the quantized one was made from; None where the accuracy is not measured.
+    """
 
     module: GraphModule
     real: GraphModule | None = None
     samples: Sequence[ModelInputs] = ()
 
     def accuracy(self) -> tuple[OutputAccuracy, ...]:
-        """Return the accuracy of the results on the samples; empty without a float twin."""
+        """Return the accuracy of the results on the samples; empty without a float module or samples."""
         if self.real is None or not self.samples:
             return ()
         from openneutron.features.accuracy.outputs import measured
@@ -95,7 +98,7 @@ class Quantized:
 class Unquantized:
     """An exported model, and all that its quantization depends on.
 
-    ``samples`` are those of ``calibration``, ``total`` is their number; 0 where it is not known.
+    ``samples`` are the calibration samples; None without calibration data. ``total`` is their number; 0 where it is not known.
     """
 
     source: AtenGraph
@@ -107,29 +110,32 @@ class Unquantized:
 
     @classmethod
     def of(cls, source: AtenGraph, request: Request, target: NeutronTargetSpec) -> Unquantized:
-        """Return the model. The calibration samples are read when they are needed. Raises as ``Calibration.of`` does."""
+        """Return the model of a request. Calibration samples are read when they are needed. Raises as ``Calibration.of`` does."""
         found = Calibration.of(request.calibration, source.inputs, request.data)
         return cls(source, request, target, found, 0 if found is None else length_hint(found), found)
 
     @property
     def calibrated(self) -> Calibrated:
-        """Return the facts of the calibration; its first sample is known once it was read."""
+        """Return the facts of the calibration. They include the first sample after it was read."""
         return Calibrated() if self.calibration is None else self.calibration.calibrated
 
     @property
     def is_quantized(self) -> bool:
-        """Return whether the model came with its quantization."""
+        """Return whether the exported model is quantized already."""
         return any(is_quantize(node) for node in self.source.module.graph.nodes)
 
     def with_all_samples(self) -> Unquantized:
-        """Return the same with the samples of its calibration in memory. Raises InvalidOptionError for an unusable one."""
+        """Return the model with all calibration samples in memory; itself where it has none or is quantized already.
+
+        Raises InvalidOptionError for an unusable sample.
+        """
         return self if self.samples is None or self.is_quantized else replace(self, samples=list(self.samples))
 
     def quantized(self) -> Quantized:
-        """Return the quantized module: the exported module itself where it is not trained, unchanged where it is quantized
-        already. It can be called once. There is a float twin where the model is calibrated.
+        """Return the quantized module. This method can be called once, because calibration changes the exported module in place.
 
-        Raises InvalidOptionError where an option or the calibration data is unusable.
+        A module that is quantized already is returned unchanged. For quantization-aware training a copy is trained. The result has a
+        float module where the model is calibrated. Raises InvalidOptionError where an option or the calibration data is unusable.
         """
         options = self.request.quantization
         module, train_fn = self.source.module, options.train_fn
@@ -142,7 +148,7 @@ class Unquantized:
             for option in [name for name in given if name in changed(options)]:
                 raise InvalidOptionError(f"{option}: '{self.request.name}' is quantized already. Pass the float model.")
         elif train_fn is not None:
-            # A copy: an exported module's parameters are the model's own.
+            # Train a copy: an exported module shares its parameters with the model.
             module = calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
         elif self.samples is None:
             raise InvalidOptionError(
@@ -174,15 +180,15 @@ KIND = "model"
 LIBRARIES = ("torch", "torchao", "executorch", "flatbuffers", "numpy", "ortools")
 
 READ_AT_THE_END = ("must_delegate", "any_runtime")
-"""The delegation options that only the finished program is compared with."""
+"""The delegation options that are only checked against the finished program, and so are no part of a cache key."""
 
 FROM_WHERE = ("stack_trace", "torch_fn", "custom")
-"""The notes of torch.export on a node that quantization and delegation read, beside its modules, and the user's own."""
+"""The metadata of nodes that quantization and delegation read beside the module stack. A user's notes are in ``custom`` too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedModel:
-    """A model before its compile."""
+    """A cached model: its partitions before the compile, and all that the compile does not change."""
 
     partitions: tuple[LoweredPartition, ...]
     delegation: Delegation
@@ -191,10 +197,11 @@ class CachedModel:
 
 
 def has_key(model: Unquantized) -> bool:
-    """Return whether all that the entry of a model depends on is known.
+    """Return whether ``key_of`` can hash all that the cache entry of a model depends on.
 
-    It is not known of operators of users, random operators, control flow and extents that are no numbers, of training, of
-    what NXP's converter compiles, and with a profile, which names the nodes of the exported program.
+    The result is False for training, for NXP's converter, and for a ``profile``, which names the nodes of the exported program. It is
+    also False for models without calibration samples, and for graphs with a user's operators, random operators, control flow or
+    extents that are no numbers.
     """
     source, quantization, options = model.source, model.request.quantization, model.request.options
     if options.converter != OPEN or options.profile or quantization.train_fn is not None:
@@ -209,7 +216,10 @@ def has_key(model: Unquantized) -> bool:
 
 
 def key_of(model: Unquantized) -> str:
-    """Return the hash of all that the entry of a model depends on. The calibration samples must be in memory."""
+    """Return the key of a model's cache entry: a hash of all that the entry depends on.
+
+    The calibration samples must be in memory, since they are read here and again for the quantization.
+    """
     source, quantization, delegation = model.source, model.request.quantization, model.request.delegation
     asked = {
         **{item.name: _plain(getattr(quantization, item.name)) for item in fields(quantization)},
@@ -220,7 +230,7 @@ def key_of(model: Unquantized) -> str:
     digest = Digest(KIND, code(*LIBRARIES), machine(), json.dumps(asked), repr(sorted(registered())))
     for node in source.module.graph.nodes:
         add_node(digest, node, source.module)
-        # By values: the keys of module stacks may be addresses.
+        # Only the values of module stacks are hashed: the keys may be addresses.
         modules = list((node.meta.get("nn_module_stack") or {}).values())
         noted = [repr(node.meta.get(name)) for name in FROM_WHERE]
         digest.add(repr((_outline(node.meta.get("val")), modules, noted)).encode())
@@ -257,7 +267,7 @@ def _outline(value: Any) -> Any:
 
 
 def load(store: Store, key: str) -> CachedModel | None:
-    """Return the model of an entry; None where the cache has none that can be read."""
+    """Return the model of a cache entry; None where there is no entry with this key, or none that can be read."""
     data = store.get(KIND, key)
     return None if data is None else read(data)
 
@@ -272,11 +282,11 @@ def save(
     buffer: bytes,
     outputs: Sequence[OutputAccuracy] = (),
 ) -> None:
-    """Write the entry of a model, where it gives the compiled file ``buffer`` again, byte for byte."""
+    """Write the cache entry of a model. Nothing is written unless the entry reproduces the compiled file ``buffer``."""
     lowered = [LoweredPartition(part.name, part.graph, part.interface, part.layers) for part in parts]
     try:
         data = written(CachedModel(tuple(lowered), delegation, frame, tuple(outputs)))
-    except TypeError:  # a graph that has no form as data
+    except TypeError:  # a graph can't be written as data
         return
     found = read(data)
     if found is not None and found.frame.to_bytes([part.payload for part in parts], specs) == buffer:
@@ -284,7 +294,7 @@ def save(
 
 
 def written(model: CachedModel) -> bytes:
-    """Return the entry of a model. Raises TypeError where a graph has no form as data."""
+    """Return the bytes of a model's cache entry. Raises TypeError where a graph can't be written as data."""
     partitions = []
     blobs = [model.frame.to_bytes([b""] * len(model.partitions), [])]
     for part in model.partitions:
@@ -309,7 +319,7 @@ def written(model: CachedModel) -> bytes:
 
 
 def read(data: bytes) -> CachedModel | None:
-    """Return the model of an entry; None where the entry cannot be read by this version."""
+    """Return the model in the bytes of a cache entry; None where this version can't read them."""
     try:
         facts, blobs = unpacked(data)
         frame = Frame.from_bytes(blobs.pop(0), facts["places"])
@@ -334,9 +344,9 @@ def _interface(facts: dict[str, Any]) -> Interface:
 
 
 def quantized_later(store: Store, key: str, model: Unquantized) -> GraphModule:
-    """Return the quantized module of a model that was compiled from the cache.
+    """Quantize a model whose compile used the cache entry ``key``, and return the quantized module.
 
-    Raises InvalidModelError where the weights or the samples have changed since.
+    Raises InvalidModelError where the weights or the calibration samples have changed since the compile.
     """
     if key_of(model) != key:
         raise InvalidModelError(
@@ -351,11 +361,12 @@ def quantized_later(store: Store, key: str, model: Unquantized) -> GraphModule:
 class CompiledModel(CompiledResult):
     """The result of ``openneutron.compile`` for a PyTorch model.
 
-    ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
-    ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those of NXP's converter.
-    ``frame`` is the program after ExecuTorch's passes, without payloads; ``quantizing`` returns ``quantized``. ``calibrated`` has
-    the preprocessing of the calibration data and their first sample, ``timings`` the times of the compile's steps. ``outputs`` is the
-    accuracy of the float results, measured on a few calibration samples; empty without a float model.
+    ``buffer`` has the bytes of the ``.pte``. ``delegation`` states whether each operator runs on the NPU or on the CPU, with the reasons
+    of the CPU fallbacks. ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those with
+    programs of NXP's converter. ``frame`` is the program after ExecuTorch's passes, without payloads. ``quantizing`` is the function
+    that returns ``quantized``. ``calibrated`` has the preprocessing of the calibration data and the first sample. ``timings`` has the
+    times of the compile's steps. ``outputs`` is the accuracy of the float results, measured on a few calibration samples; empty without
+    a float model.
 
     >>> import openneutron
     >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
@@ -380,9 +391,10 @@ class CompiledModel(CompiledResult):
 
     @property
     def quantized(self) -> GraphModule:
-        """Return the quantized module in PyTorch's own arithmetic. It is made here where the model came from a cache.
+        """Return the quantized module, which computes in PyTorch's own arithmetic.
 
-        Raises InvalidModelError where the weights or the calibration samples have changed since such a compile.
+        Where the model came from a cache, the module is quantized at the first read. Raises InvalidModelError where the weights or the
+        calibration samples have changed since such a compile.
         """
         return self.quantizing()
 
@@ -392,7 +404,7 @@ class CompiledModel(CompiledResult):
         return (*self.partitions, *self.converted)
 
     def as_fields(self) -> dict[str, Any]:
-        """Return the fields for a pickle, which has neither the quantized module nor the nodes of the exported program."""
+        """Return the fields for a pickle by name, without the quantized module and the nodes of the exported program."""
         parts = {
             name: tuple(replace(part, origins=dict, lowered=None) for part in getattr(self, name))
             for name in ("partitions", "converted")
@@ -400,12 +412,10 @@ class CompiledModel(CompiledResult):
         return {**super().as_fields(), **parts, "quantizing": partial(_not_in_pickles, self.name)}
 
     def recompile(self, **changes: Any) -> CompiledModel:
-        """Return the same quantized program compiled with other options of the compiler.
+        """Return the same compiled quantized program with other options of the compiler.
 
-        Only the compiler runs, and the writing of the file: no export, no calibration, none of ExecuTorch's passes. The
-        search for a schedule goes on with what the calls before have found, which takes memory as long as a model of this
-        quantized program is there.
-
+        The compiler runs and the file is written again. Export, calibration and ExecuTorch's passes are not repeated. The search for a
+        schedule reuses the results of earlier calls, which stay in memory as long as a model of this quantized program exists.
         Args:
             changes: Fields of CompileOptions, with their new values.
 
@@ -431,10 +441,13 @@ class CompiledModel(CompiledResult):
     def _figures(self, changes: Mapping[str, Any]) -> Summary:
         with suppressed(), older_objects_kept():
             made, _ = self._recompiled(with_changes(self.options, changes, "figures"))
-        return replace(made.report, file_bytes=None)  # options of the compiler change nothing on the CPU
+        return replace(made.report, file_bytes=None)  # the figures of the CPU do not depend on options of the compiler
 
     def _recompiled(self, options: CompileOptions) -> tuple[CompiledModel, list[CompileSpec]]:
-        """Return the model with the programs of other options, but the bytes of the file of these ones, and its compile specs."""
+        """Return the model with its programs compiled with other options, and the compile spec of these options.
+
+        ``buffer`` of the returned model is still the file of this model.
+        """
         spec = NeutronTargetSpec(options.target)
         specs = _compile_spec(options, self.delegation_options, self.name)
         made = replace(
@@ -528,8 +541,8 @@ class CompiledModel(CompiledResult):
         return self._runner.run(pytree.tree_leaves((args, [kwargs[key] for key in self.keywords])))
 
     def reset(self) -> None:
-        """Set the model's state to its value before the first run: of delegates and of operators on the CPU."""
-        self.__dict__.pop("_runner", None)  # a method that is loaded anew has its first state
+        """Set the model's state, on the NPU and on the CPU, to its value before the first run."""
+        self.__dict__.pop("_runner", None)  # loading the method again restores the initial state
 
     @cached_property
     def _runner(self) -> Runner:
@@ -543,8 +556,10 @@ def _not_in_pickles(name: str) -> GraphModule:
 
 
 def compile_module(request: Request) -> CompiledModel:
-    """Return the model of a request, a module or an ExportedProgram, quantized to int8 and compiled. Raises as ``openneutron.compile``
-    does."""
+    """Return the compiled model of a request. The request has a module or an ExportedProgram, which is quantized if it is float.
+
+    Raises as ``openneutron.compile`` does.
+    """
     options, quantization, delegation, name = request.options, request.quantization, request.delegation, request.name
     spec = NeutronTargetSpec(options.target)
     specs = _compile_spec(options, delegation, name)
@@ -587,7 +602,7 @@ def compile_module(request: Request) -> CompiledModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Made:
-    """The compiled file and its parts; see ``CompiledModel``."""
+    """The compiled file and its parts. The fields are those of ``CompiledModel``; ``parts`` are ``partitions`` and ``converted``."""
 
     buffer: bytes
     delegation: Delegation
@@ -598,7 +613,7 @@ class _Made:
 
 
 def _made_with_cache(store: Store, asked: Unquantized, specs: list[CompileSpec]) -> _Made:
-    """Return the compiled model, with the work that the cache has."""
+    """Return the compiled file and its parts. Use the model's cache entry if there is one, or else write it."""
     with step("Looking up the model"):
         asked = asked.with_all_samples()
         key = key_of(asked)
@@ -616,7 +631,7 @@ def _made_with_cache(store: Store, asked: Unquantized, specs: list[CompileSpec])
 
 
 def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
-    """Return the compiled model: quantized, partitioned, compiled and written."""
+    """Quantize, partition and compile a model without its cache entry. Return the compiled file and its parts."""
     name, inputs, delegation = asked.request.name, asked.source.inputs, asked.request.delegation
     partitioner = NeutronPartitioner(
         specs,
@@ -665,7 +680,7 @@ def _compile_spec(options: CompileOptions, delegation: DelegationOptions, name: 
 
 
 def _parts(parts: Iterable[CompiledPartition]) -> dict[str, Any]:
-    """Return the partitions of a program by the fields of ``CompiledModel``."""
+    """Return the fields ``partitions`` and ``converted`` of ``CompiledModel`` for the partitions of a program."""
     parts = tuple(parts)
     return {
         "partitions": tuple(part for part in parts if part.conversion.compiled is not None),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reports of compiled models: pages that open offline. A compile imports nothing of this."""
+"""Write the reports of compiled models as pages that open offline. A compile does not import this module."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ SUFFIXES = (".html", ".htm")
 
 
 def check_report(path: Path) -> Path:
-    """Return the path of a page. Raises InvalidOptionError early where it can't be one, MissingToolError without
-    vl-convert-python."""
+    """Return ``path`` if a report can be written there, before the work for the report begins.
+
+    Raises InvalidOptionError where the path can't be that of a report, and MissingToolError without vl-convert-python.
+    """
     if path.is_dir():
         raise InvalidOptionError(
             f"'{path}' is a folder; a report is one file. Name it, such as {path / 'report.html'}."
@@ -42,8 +44,10 @@ def check_report(path: Path) -> Path:
 
 
 def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[Measured] = ()) -> ReportData:
-    """Return the data of a model's report; ``with_pareto``: with memory against latency, which takes a search of its own, and with
-    advice about memory."""
+    """Return the data of a model's report.
+
+    With ``with_pareto``, the data include memory against latency, which takes a search of its own, and the advice about memory.
+    """
     points = points_of(model) if with_pareto else ()
     with step("Trying advice"):
         found = advice(model, points) if with_pareto else quick_advice(model)
@@ -51,10 +55,10 @@ def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[
 
 
 def points_of(model: CompiledResult) -> tuple[BudgetPoint, ...]:
-    """Return compiles of the model from the least memory to whole tensors, each faster than all with less memory.
+    """Return the figures of compiles with increasing SRAM budgets. Each compile is faster than all with less memory.
 
-    A search gives the budgets, and a compile with each of them the figures. No budget is larger than the chip's SRAM, which whole tensors
-    may exceed.
+    The budgets come from a search between the least memory and that of a schedule with whole tensors. No budget is larger than the
+    chip's SRAM, even where whole tensors need more. Each budget has a compile of its own. The result is empty without partitions.
     """
     graphs, target, options = model.graphs, model.report.target, model.compile_options
     if not graphs:
@@ -75,18 +79,18 @@ def points_of(model: CompiledResult) -> tuple[BudgetPoint, ...]:
 
 
 def _feasible(model: CompiledResult, kib: int) -> Iterator[Summary]:
-    """Yield the figures of a compile with this budget where it has a schedule."""
+    """Yield the figures of a compile with a budget of ``kib`` KiB; nothing where the budget is too small."""
     with contextlib.suppress(BudgetError):
         yield model.figures(sram_budget=kib * 1024)
 
 
 def file_with_facts(model: CompiledResult) -> bytes:
-    """Return the compiled file with the data of its report, without memory against latency."""
+    """Return the compiled file with the data of its report appended. The data do not include memory against latency."""
     return with_facts(model.buffer, data_of(model, with_pareto=False))
 
 
 def measured_accuracy(path: Path) -> tuple[LayerAccuracy, ...]:
-    """Return the layers of a file that ``openneutron accuracy --json`` has printed. Raises InvalidModelError for any other file."""
+    """Return the layers in a file with the output of ``openneutron accuracy --json``. Raises InvalidModelError for any other file."""
     try:
         layers = json.loads(path.read_bytes())["layers"]
         return tuple(LayerAccuracy(*(layer[item.name] for item in fields(LayerAccuracy))) for layer in layers)
@@ -99,13 +103,13 @@ def measured_accuracy(path: Path) -> tuple[LayerAccuracy, ...]:
 
 
 def write_report(data: ReportData | Comparison, path: Path) -> None:
-    """Write the page of a report, or of two side by side."""
+    """Write the page of a report, or of a comparison of two models. Raises InvalidOptionError where it can't be written."""
     text = page(data) if isinstance(data, ReportData) else comparison_page(data)
-    files.write({path: text.encode(errors="replace")})  # a file's name may be no text
+    files.write({path: text.encode(errors="replace")})  # a file's name in the text may not be valid Unicode
 
 
 def stored_data(path: Path) -> ReportData:
-    """Return the data inside a compiled file or a report. Raises InvalidModelError where it has none."""
+    """Return the report's data that a compiled file or a report holds. Raises InvalidModelError for a file without such data."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The common part of compiled models: the file, the summary and the report."""
+"""The base classes of compiled models: the file, the summary, the report, and copies and pickles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Copied:
-    """A frozen dataclass that can be copied and pickled. A copy has a state of its own, as before the first run."""
+    """The base of frozen dataclasses that can be copied and pickled. The model's state in a copy is that before the first run."""
 
     def as_fields(self) -> dict[str, Any]:
         """Return the fields for a pickle, by name."""
@@ -38,7 +38,7 @@ class Copied:
         return dataclasses.replace(self)
 
     def __deepcopy__(self, _memo: object) -> Self:
-        return self.__copy__()  # nothing in it changes
+        return self.__copy__()  # nothing changes the fields, so that copies can share them
 
     def __reduce__(self) -> tuple[Any, ...]:
         data = io.BytesIO()
@@ -51,14 +51,14 @@ def _unpickled(kind: type[Any], data: bytes) -> Any:
 
 
 def _read_only(found: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    return MappingProxyType(found)  # its class has no name that a pickle can hold
+    return MappingProxyType(found)  # a pickle can't name this class itself
 
 
 class _Pickler(pickle.Pickler):
     """A pickler that accepts the read-only mappings of graphs and programs."""
 
     def reducer_override(self, item: object) -> Any:
-        """Return what a read-only mapping is made of again."""
+        """Return the function and the arguments that recreate a read-only mapping; NotImplemented for any other object."""
         return (_read_only, (dict(item),)) if isinstance(item, MappingProxyType) else NotImplemented
 
 
@@ -68,7 +68,7 @@ class CompiledResult(Copied, ShownModel):
     buffer: bytes
 
     def __str__(self) -> str:
-        """Return one line; ``summary()`` has all figures."""
+        """Return the main figures in one line. ``summary()`` returns all figures."""
         return one_line(self.report)
 
     @property
@@ -102,7 +102,7 @@ class CompiledResult(Copied, ShownModel):
 
     @cached_property
     def quick_advice(self) -> tuple[Advice, ...]:
-        """Return the advice that takes no search: against the host's conversions, and against weights that do not fit the SRAM."""
+        """Return the advice that needs no search: on conversions on the host, and on weights that do not fit the SRAM."""
         from openneutron.features.report.advice import quick_advice
 
         return quick_advice(self)
@@ -121,7 +121,7 @@ class CompiledResult(Copied, ShownModel):
         files.write({Path(path): self.with_facts() if facts else self.buffer})
 
     def with_facts(self) -> bytes:
-        """Return the compiled file with the figures of the compile behind the program."""
+        """Return the compiled file with the figures of the compile appended to the program."""
         from openneutron.api.reporting import file_with_facts
 
         return file_with_facts(self)

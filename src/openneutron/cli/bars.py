@@ -14,9 +14,9 @@ MINUTE = 60
 
 
 def bars(console: Console, seconds: Callable[[str], float]) -> Progress:
-    """Return the bars, each with the seconds of its step, the seconds that are left, and its field ``remark``.
+    """Return progress bars that show each step's seconds, the time that is left, and the field ``remark``.
 
-    ``seconds`` returns the seconds of a step until now for the step's name.
+    ``seconds`` returns the seconds that the step of a name has taken until now.
     """
     return Progress(
         SpinnerColumn(finished_text="[green]ok[/]"),

@@ -242,11 +242,13 @@ def compiled(
 def compiled_with_model(
     asked: GivenModel, steps: output.Steps, for_figures: bool = False
 ) -> tuple[CompiledModel | CompiledLiteRTModel, nn.Module | ExportedProgram | None, Timings]:
-    """Return the compiled model, the float model (None for a ``.tflite``), and the times of the steps before the compile.
+    """Return the compiled model, the float model, and the times of the steps before the compile. The float model is
+    None for a ``.tflite``.
 
-    ``for_figures``: nothing of the model need run on the NPU, nor in ExecuTorch's runtime here, and without calibration
-    data the example inputs calibrate it, since scales have no cost. Raises the errors of ``openneutron.compile``, and
-    MissingToolError where a package of the PyTorch extra is not installed.
+    ``for_figures`` means that only modelled figures are wanted. The compile then does not fail where no operator runs
+    on the NPU, or where this machine's ExecuTorch runtime lacks a kernel. A PyTorch model without calibration data is
+    then calibrated with its example inputs, since the scales do not change the cost. Raises the errors of
+    ``openneutron.compile``, and MissingToolError where a package of the PyTorch extra is not installed.
     """
     ready = prepared(asked, steps, for_figures)
     return ready.compiled(ready.request), ready.model, ready.timings
@@ -254,21 +256,22 @@ def compiled_with_model(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ready:
-    """A model on the command line as a request: loaded, with its calibration samples; a ``.tflite`` is only named. ``model`` is the
-    float model, None of a ``.tflite``. ``timings`` are those of the steps until now."""
+    """A model of the command line, ready to be compiled. ``request`` has the loaded model with its calibration samples,
+    or the path of a ``.tflite``. ``model`` is the float model; None for a ``.tflite``. ``timings`` are the times of the
+    steps so far."""
 
     request: Request
     model: nn.Module | ExportedProgram | None = None
     timings: Timings = field(default_factory=Timings)
 
     def compiled(self, request: Request) -> CompiledModel | CompiledLiteRTModel:
-        """Return the model compiled as a request asks. Raises the errors of ``openneutron.compile``."""
+        """Return the model compiled as ``request`` asks. Raises the errors of ``openneutron.compile``."""
         with suppressed():
             return compiling.compiled(request)
 
 
 def prepared(asked: GivenModel, steps: output.Steps, for_figures: bool = False) -> Ready:
-    """Return the model, loaded. Raises as ``compiled_with_model`` does."""
+    """Return the model, loaded and ready to be compiled. Raises as ``compiled_with_model`` does."""
     source = asked.source
     request = dataclasses.replace(asked.request, progress=steps)
     if is_litert(source):

@@ -59,8 +59,8 @@ def of_fields(parameters: type) -> dict[str, Parameter]:
 
 
 def of_flags(options: type, varies: bool = False) -> dict[str, Parameter]:
-    """Return a typer parameter for each flag of an options class; the value of a flag that is not given is None, where
-    the flag is read from a text. With ``varies`` each takes a text with several values."""
+    """Return a typer parameter for each flag of an options class. Where a flag's value is read from text, the parameter
+    is None if the flag is not given. With ``varies`` each parameter is a text with several values."""
     return {name: _varied(flag) if varies else _parameter(flag) for name, flag in flags_of(options).items()}
 
 
@@ -94,7 +94,7 @@ OF_PYTORCH = (
     "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "keep_float", "io_dtype", "activations",
     "observer", "channels_last", "any_runtime", "converter", "converter_flags",
 )  # fmt: skip
-"""The options that a ``.tflite`` does not have."""
+"""The options that apply to PyTorch models only, not to a ``.tflite``."""
 
 
 FORMS_OF_MODEL = (
@@ -228,8 +228,9 @@ class EvaluationParameters:
 
 @dataclass(frozen=True, slots=True)
 class GivenModel:
-    """A model as a command gets it. ``request`` has its options; the model, its inputs and the calibration samples join them once
-    the model is loaded. ``data`` and ``weights`` apply to PyTorch models only. ``evaluated`` is the data of an evaluation."""
+    """A model and its options as a command gets them. ``request`` has the options. The loaded model, its inputs and the
+    calibration samples are added to it later. ``data`` and ``weights`` apply to PyTorch models only. ``evaluated`` is
+    the data of an evaluation."""
 
     source: ModelSource
     request: Request
@@ -334,7 +335,7 @@ OPTIONS = (CompileOptions, QuantizationOptions)
 
 @dataclass(frozen=True, slots=True)
 class AskedModel:
-    """One of several MODELs; ``given`` returns it with its options, and raises as ``given_model`` does."""
+    """One of several MODELs. ``given`` returns the model with its options, and raises as ``given_model`` does."""
 
     name: str
     given: Callable[[], GivenModel] = field(repr=False)
@@ -343,12 +344,13 @@ class AskedModel:
 def takes_a_model(
     *, without: Collection[str] = (), evaluates: bool = False, varies: bool = False, several: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator for a command with a parameter ``asked``, which gets the GivenModel; with ``several`` a list of
+    """Return a decorator for a command with a parameter ``asked``: a GivenModel, or with ``several`` a list of
     AskedModel.
 
-    On the command line the ModelParameters and the flags of CompileOptions and QuantizationOptions replace ``asked``; those in
-    ``without`` are left out and keep their defaults. With ``evaluates`` the EvaluationParameters join them. With ``varies``
-    each flag takes a text with several values; the command gets the texts by the names of the fields as ``texts``.
+    On the command line the ModelParameters and the flags of CompileOptions and QuantizationOptions replace ``asked``.
+    Those in ``without`` are left out and keep their defaults. With ``evaluates`` the EvaluationParameters are added.
+    With ``varies`` each flag is a text with several values; the command gets the texts as ``texts``, by the names of
+    the fields.
     """
     model = of_fields(ModelParameters)
     compiler, quantizer = (of_flags(options, varies) for options in OPTIONS)
@@ -400,7 +402,7 @@ def takes_a_model(
 
 
 def _plain(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Take the flags of these names out of the values, and return those that are given, in plain types."""
+    """Remove the flags of these names from ``values``, and return those that are not None, as plain types."""
     taken = {name: values.pop(name) for name in names if name in values}
     plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in taken.items()}
     return {name: value for name, value in plain.items() if value is not None}
@@ -413,8 +415,8 @@ FROM_FILE = "DEFAULT_MAP"
 def _without_those_of_pytorch(
     context: typer.Context, model: str, parameters: Mapping[str, Parameter]
 ) -> dict[str, Any]:
-    """Return the defaults of options for PyTorch models that the configuration file sets, where MODEL is a ``.tflite``. On the
-    command line such an option is an error."""
+    """Return the default of each PyTorch option that the configuration file sets, if MODEL is a ``.tflite``; otherwise
+    an empty dict. Such an option on the command line is an error."""
     if model != DASH and kind_of(Path(model)) is not Kind.LITERT:
         return {}
     sources = {name: context.get_parameter_source(name) for name in OF_PYTORCH if name in parameters}

@@ -161,7 +161,7 @@ class Steps:
             self._finish(step)
 
     def watch(self) -> None:
-        """Print a step that has taken STILL_SECONDS each time so many seconds have passed, until the end."""
+        """Print each step that takes longer than STILL_SECONDS: one line every STILL_SECONDS until the end."""
         while not self._ended.wait(STILL_SECONDS):
             step = self._step
             if step is not None and self.seconds(step) >= STILL_SECONDS:
@@ -177,7 +177,7 @@ class Steps:
         return self._spent.get(step, 0.0) + (time.monotonic() - self._since if step == self._step else 0.0)
 
     def _charge(self, step: str | None) -> None:
-        """Count the time since the last call for its step, and the time from now on for ``step``."""
+        """Add the time since the last call to the step that ran since then. From now on the time counts for ``step``."""
         now = time.monotonic()
         if self._step is not None:
             self._spent[self._step] += now - self._since

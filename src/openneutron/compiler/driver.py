@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A graph to a program, all stages in order."""
+"""Compile a graph to a program: run the stages of the compiler in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A graph after the stages that no option changes: legalized, with the kernel calls to schedule."""
+    """A graph after the stages that do not depend on options. ``legal`` is the legalized graph; ``tasks`` search for its schedules."""
 
     graph: Graph
     legal: Graph = field(repr=False)
@@ -42,10 +42,10 @@ class Prepared:
 
 
 def prepared(graph: Graph, trial: Trial | None = None, kept: bool = False) -> Prepared:
-    """Return the graph for ``compile_prepared``; ``kept``: each search goes on with what those before it have found.
+    """Return the graph after the stages that ``compile_prepared`` needs.
 
-    ``trial`` is the result of ``try_compile`` for this graph, under any name. Raises InvalidModelError where a node has no
-    kernel (partition the graph first).
+    ``trial`` is the result of ``try_compile`` for this graph, which may have had another name. With ``kept``, later compiles with
+    other budgets reuse the results of earlier searches. Raises InvalidModelError if a node has no kernel (partition the graph first).
     """
     assert trial is None or trial.graph.nodes == graph.nodes, "the trial is one of another graph"
     legal = _legalized(graph) if trial is None else replace(trial.legal, name=graph.name)
@@ -55,18 +55,18 @@ def prepared(graph: Graph, trial: Trial | None = None, kept: bool = False) -> Pr
 def compile_graph(
     graph: Graph, target: Target, options: CompileOptions = CompileOptions(), trial: Trial | None = None
 ) -> Compiled:
-    """Return the program of a graph whose every node the operator table accepts; see ``prepared`` and ``compile_prepared``."""
+    """Return the compiled program of a graph. The operator table must accept every node; see ``prepared`` and ``compile_prepared``."""
     return compile_prepared(prepared(graph, trial), target, options)
 
 
 def compile_prepared(graph: Prepared, target: Target, options: CompileOptions = CompileOptions()) -> Compiled:
-    """Return the program of a graph.
+    """Return the compiled program of a graph.
 
-    At another effort than the default one the program is the faster of two: the default effort's and that effort's. The report
-    then holds the cycles gained. Raises BudgetError where no schedule is found within the SRAM budget.
+    If ``options.effort`` is not the default effort, the graph is compiled at both efforts, and the faster program is returned. The
+    report then has the cycles gained over the default effort. Raises BudgetError if no schedule is found within the SRAM budget.
 
-    With ``check`` each program is audited. Where the audit finds a fault, the next best schedule is compiled, and the report holds the
-    fault. Raises CompilerFaultError where the programs of all schedules have faults.
+    With ``options.check`` each program is audited. If the audit finds a fault, the next schedule is compiled instead, and the report
+    has the fault. Raises CompilerFaultError if the programs of all schedules have faults.
     """
     if options.effort == DEFAULT.name:
         return _compiled(graph, target, options)
@@ -102,7 +102,7 @@ def _overlapped_cycles(compiled: Compiled) -> int:
 
 
 def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compiled:
-    """Return the program at one effort: every stage that depends on options, in order."""
+    """Return the compiled program at the effort of ``options``; see ``compile_prepared`` for the audit and the errors."""
     for node in given.graph.nodes:
         reason = type_reason(given.graph, node, target)
         if reason is not None:
@@ -126,7 +126,7 @@ def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compi
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Collect no garbage while the block searches: nearly none of the search's values, a million for a large network, are in cycles."""
+    """Turn off the garbage collector for the block. A search makes up to a million values, and hardly any are in reference cycles."""
     if not gc.isenabled():
         yield
         return
@@ -159,9 +159,10 @@ def finish(
     layout: Layout | None = None,
     known: Packed | None = None,
 ) -> Compiled:
-    """Return the program and the report of a schedule; a schedule without ``layout`` is laid out here. ``known``: see ``packed``.
+    """Return the compiled program of a schedule, with its report.
 
-    Raises BudgetError where the schedule takes more than the SRAM budget.
+    Without ``layout`` the addresses are computed here. ``known`` caches packed constants (see ``packed``). Raises BudgetError if the
+    schedule needs more than the SRAM budget.
     """
     schedule.verify()
     layout = lay_out(schedule, storages, options.place) if layout is None else layout
@@ -176,7 +177,10 @@ def finish(
 
 
 def checked(compiled: Compiled, known: Packed | None = None) -> Compiled:
-    """Return the same with ``used_bytes`` in its report. Raises CompilerFaultError where the audit finds a fault. ``known``: see ``packed``."""
+    """Return the compiled program with ``used_bytes`` in its report. Raises CompilerFaultError if the audit of the program finds a fault.
+
+    ``known`` caches packed constants (see ``packed``).
+    """
     found = audit(compiled.program, compiled.schedule, compiled.storages, known)
     if found.findings:
         raise CompilerFaultError(

@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What runs programs, and their files on the machine: simulator, converters, `.pte`, cache, samples."""
+"""The surroundings of the compiler on this machine: simulator, converters, ``.pte`` files, cache, samples for a model's
+inputs."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files: those that a user names, with the reason why one can't be opened, and files written completely or not at all."""
+"""Open the files that a user names, with a reason where that fails, and write results completely or not at all."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def obstacle(path: Path) -> str | None:
 
 
 def existing(name: str) -> Path:
-    """Return the file of this name. Raises InvalidModelError, with the nearest existing name, where it can't be
-    opened."""
+    """Return the path of the file with this name. Raises InvalidModelError, with the nearest existing name, where the
+    file can't be opened."""
     path = Path(name)
     problem = obstacle(path)
     if problem is None:
@@ -77,10 +77,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def write(files: Mapping[Path, bytes], folder: Path | None = None) -> None:
-    """Write files; ``folder``, and the folders below it, are made where they are absent.
+    """Write files with these contents. ``folder``, and the folders below it, are made where they are absent.
 
-    All are written beside their places before the first is moved there, in the order given. After an error neither
-    temporary files nor folders made for them are left. Raises InvalidOptionError where something can't be written.
+    All contents are first written to temporary files beside their places. Then they are moved to their places in the
+    order given. After an error neither temporary files nor folders made for them are left. Raises InvalidOptionError
+    where something can't be written.
     """
     below = set() if folder is None else {folder, *(path.parent for path in files if path.is_relative_to(folder))}
     absent = {parent for place in below for parent in (place, *place.parents) if not parent.exists()}
@@ -103,8 +104,7 @@ def write(files: Mapping[Path, bytes], folder: Path | None = None) -> None:
 
 
 def check(path: Path) -> None:
-    """Raise InvalidOptionError early for a file that will be written later, where it is already known that writing
-    fails."""
+    """Raise InvalidOptionError for a file that is to be written later, if it is known already that writing will fail."""
     with _told(path):
         if stat.S_ISDIR(_mode(path)):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -131,19 +131,19 @@ def _mode(path: Path) -> int:
 
 
 SHORT = 40
-"""The number of characters of a file's name that its temporary file's name repeats. A name has at most 255 bytes, and a
-character takes up to 4."""
+"""The number of characters of a file's name that the name of its temporary file repeats. A name has at most 255 bytes,
+and a character takes up to 4."""
 
 
 def _staged(path: Path, content: bytes) -> Path:
-    """Return a temporary file with the content, in the folder where ``path`` will be."""
+    """Return the path of a temporary file with the content, in the folder of ``path``."""
     with _told(path):
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:SHORT]}.")
         temporary = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
-            # A temporary file is its owner's alone; a result has the permissions any new file has.
+            # Only its owner can read a temporary file. A result gets the permissions of any new file.
             mask = os.umask(0)
             os.umask(mask)
             temporary.chmod(0o666 & ~mask)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The forms of files that hold a model, one row for each. A new form is a row and its reader (docs/how-to/add-an-input-form.md)."""
+"""The forms of files that hold a model, one row for each form. A new form is a row and its reader
+(docs/how-to/add-an-input-form.md)."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ class Kind(Enum):
     """The kind of a form's content, which decides how a file of the form is used."""
 
     LITERT = ".tflite"
-    """A graph of LiteRT's operators: the reader returns a LiteRTModel, which is compiled without torch to a ``.tflite``."""
+    """A graph of LiteRT's operators. The reader returns a LiteRTModel, which is compiled to a ``.tflite`` without
+    torch."""
 
     PYTORCH = ".pte"
-    """A program of PyTorch: the reader returns a module or an ExportedProgram, which is compiled to a ``.pte``."""
+    """A program of PyTorch. The reader returns a module or an ExportedProgram, which is compiled to a ``.pte``."""
 
     COMPILED = ""
     """A program that is compiled already."""
@@ -35,7 +37,7 @@ class Kind(Enum):
 
     @property
     def result(self) -> str:
-        """Return the suffix of the compiled file."""
+        """Return the suffix of the compiled file; empty for COMPILED."""
         return str(self.value)
 
 
@@ -72,7 +74,8 @@ class Form:
         return (self.suffix, *self.others)
 
     def holds(self, path: Path) -> bool:
-        """Return whether the content of a file is of this form; False where the content does not tell."""
+        """Return whether the file's content is of this form. Return False where the form has no magic bytes, or the
+        file can't be read."""
         if self.magic is None:
             return False
         place, wanted = self.magic
@@ -88,8 +91,8 @@ class Form:
             return False
 
     def read(self, path: Path, loading: LoadingOptions = LoadingOptions()) -> Any:
-        """Return the model in a file. Raises InvalidModelError for an unusable file, MissingToolError where a package is not
-        installed."""
+        """Return the model in a file. Raises InvalidModelError for an unusable file, and MissingToolError where a
+        package is not installed."""
         with self._needing():
             module, _, name = self.reader.partition(":")
             function = getattr(import_module(module), name)
@@ -157,26 +160,28 @@ FORMS = (
         ),
     ),
 )
-"""The forms. Suffixes of models are listed in this order in messages."""
+"""All forms. Messages list the suffixes of models in this order."""
 
 
 def of_content(path: Path) -> Form | None:
-    """Return the form that a file's content tells; None for a file that can't be read, or tells nothing."""
+    """Return the form that a file's content identifies; None where the file can't be read, or its content identifies no
+    form."""
     if obstacle(path) is not None:
         return None
     return next((form for form in FORMS if form.holds(path)), None)
 
 
 def form_of(path: Path) -> Form | None:
-    """Return the form of a file by its content, or by its name where the content tells nothing."""
+    """Return the form of a file: the one that its content identifies, otherwise the one of its suffix. None where
+    neither is known."""
     return of_content(path) or next((form for form in FORMS if path.suffix in form.suffixes), None)
 
 
 def model_form(path: Path, what: str, words: str, on_command_line: bool = False) -> Form:
     """Return the form of a model's file.
 
-    ``what`` names a model in messages, ``words`` lists its forms. Raises InvalidModelError where the file does not exist or has no form
-    that can be compiled.
+    In messages, ``what`` names a model and ``words`` lists the accepted forms. Raises InvalidModelError where the file
+    does not exist, or has no form that can be compiled.
     """
     form = form_of(path)
     if form is None:
@@ -209,4 +214,4 @@ MODELS = tuple(form for form in FORMS if form.reader)
 """The forms that can be compiled."""
 
 WITH_LOADING = listed(form for form in FORMS if form.takes_loading)
-"""The suffixes of the forms that LoadingOptions are for, in words."""
+"""The suffixes of the forms that use LoadingOptions, in words."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The delegate payloads inside a ``.pte`` file, found without ExecuTorch.
 
-A ``.pte`` is a flatbuffer (ExecuTorch's schema/program.fbs) with payloads inside it or in segments behind it; the extended
-header at byte 8 has its end and the start of the segments. This module reads only the parts that lead to the payloads.
+A ``.pte`` is a flatbuffer (ExecuTorch's schema/program.fbs). Payloads are inside the flatbuffer, or in segments after
+it. The extended header at byte 8 has the flatbuffer's end and the start of the segments. This module reads only the
+parts that lead to the payloads.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def payloads(data: bytes, name: str = "model.pte") -> list[tuple[str, Payload]]:
 
 
 def own_payloads(data: bytes, name: str) -> list[tuple[str, Payload]]:
-    """Return ``payloads``. Raises InvalidProgramError where the file has no NeutronBackend delegate."""
+    """Return the payloads of a file as ``payloads`` does. Raises InvalidProgramError also where the file has no
+    NeutronBackend delegate."""
     found = payloads(data, name)
     if not found:
         others = ", ".join(sorted({delegate.backend for delegate in delegates(data, name)})) or "none"
@@ -82,9 +84,9 @@ CHAIN_INSTRUCTIONS = 2
 UNION_TYPE = 0
 UNION_VALUE = 1
 KERNEL_CALL, DELEGATE_CALL = 1, 2
-"""Members of the union InstructionArguments; those behind them are moves, jumps and frees."""
+"""Members of the union InstructionArguments. The members after them are moves, jumps and frees."""
 INT, BOOL, DOUBLE, TENSOR, STRING = 2, 3, 4, 5, 6
-"""Members of the union KernelTypes that are read."""
+"""The members of the union KernelTypes that this module reads."""
 CALL_INDEX = 0
 CALL_ARGUMENTS = 1
 TENSOR_TYPE = 0
@@ -93,13 +95,15 @@ TENSOR_DIM_ORDER = 3
 TENSOR_SHAPE_DYNAMISM = 8
 
 SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 6: "float32", 7: "float64", 11: "bool"}
-"""The types of scalar_type.fbs that inputs and outputs of our delegates can have; others keep their number."""
+"""The types of scalar_type.fbs that inputs and outputs of our delegates can have. Other types are shown as their
+number."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor. ``order`` has its axes in memory order, the innermost last. ``free`` is True where the shape is an upper
-    bound. Inputs and outputs of a delegate have their order in memory in its payload, too (``payload.Format``)."""
+    """A tensor of a method. ``order`` has the tensor's axes in memory order, the innermost last. ``free`` is True where
+    ``shape`` is an upper bound. For inputs and outputs of a delegate, the payload has the memory order too
+    (``payload.Format``)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -112,7 +116,7 @@ Value = TensorValue | int | float | str | None
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A call of an operator on the CPU, such as ``aten::add.out``; arguments are values' indices."""
+    """A call of an operator on the CPU, such as ``aten::add.out``. ``arguments`` are indices of the method's values."""
 
     operator: str
     arguments: tuple[int, ...]
@@ -120,7 +124,8 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """A call of one of the method's delegates; arguments are values' indices, inputs first."""
+    """A call of a delegate. ``delegate`` is an index of the method's delegates. ``arguments`` are indices of the
+    method's values, inputs first."""
 
     delegate: int
     arguments: tuple[int, ...]
@@ -133,7 +138,7 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method of the program. Values that are neither tensors, numbers nor texts are None."""
+    """One method of the program. A value that is neither a tensor, a number nor a text is None."""
 
     name: str
     values: tuple[Value, ...]
@@ -282,7 +287,8 @@ def _instruction(table: Table, operators: list[str]) -> KernelCall | DelegateCal
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. Reading past the buffer raises struct.error or IndexError, never more."""
+    """A flatbuffer table at position ``at``. Reading past the buffer raises struct.error or IndexError, and no other
+    exception."""
 
     data: bytes = field(repr=False)
     at: int
@@ -292,7 +298,7 @@ class Table:
         return cls(data, struct.unpack_from("<I", data, 0)[0])
 
     def _field(self, index: int) -> int | None:
-        """Return the position of a field's value; None where the table leaves it out."""
+        """Return the position of a field's value; None where the table does not have the field."""
         vtable = self.at - self._read("<i", self.at)
         if 4 + 2 * index >= self._read("<H", vtable):
             return None
@@ -318,7 +324,8 @@ class Table:
         return Table(self.data, self._target(place))
 
     def _vector(self, index: int) -> tuple[int, int]:
-        """Return the position of a vector's first element and the number of elements; 0 where the table leaves it out."""
+        """Return the position of a vector's first element, and the number of elements; two zeros where the field is
+        absent."""
         place = self._field(index)
         if place is None:
             return 0, 0
@@ -332,7 +339,7 @@ class Table:
         return [Table(self.data, self._target(start + 4 * i)) for i in range(count)]
 
     def content(self, index: int) -> bytes:
-        """Return a string's or byte vector's bytes; none where it is left out."""
+        """Return the bytes of a string or byte vector; no bytes where the field is absent."""
         return self.slice(*self._vector(index))
 
     def slice(self, start: int, size: int) -> bytes:
@@ -341,12 +348,12 @@ class Table:
         return self.data[start : start + size]
 
     def numbers(self, index: int, kind: str) -> tuple[int, ...]:
-        """Return a vector of numbers; none where it is left out."""
+        """Return a vector of numbers; an empty tuple where the field is absent."""
         start, count = self._vector(index)
         data = self.slice(start, count * struct.calcsize(kind))
         return tuple(int(value) for (value,) in struct.iter_unpack(kind, data))
 
     def real(self, index: int) -> float:
-        """Return a double."""
+        """Return a double; 0 where the field is absent."""
         place = self._field(index)
         return 0.0 if place is None else float(struct.unpack_from("<d", self.data, place)[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The runtime's own files that a set of kernels needs: driver, headers, those kernels and no others."""
+"""Select the runtime's source files that a set of kernels needs: the driver, headers, and these kernels alone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from openneutron.errors import MissingToolError
 from openneutron.isa import rows
 
 OTHER_MACHINES = re.compile(r"_avx[0-9a-z]*\.c$")
-"""Variants of kernels for the host."""
+"""The files of kernel variants for the host."""
 
 PATTERNS = ("include/*.h", "driver/*.[ch]", "delegate/*", "ports/cortex_m33/*.[ch]")
 ALWAYS = ("kernels/check.c", "kernels/selection.h")
 TABLE = "table.c"
-"""All kernels: a selection takes its place."""
+"""The file that registers all kernels; a kernel selection replaces it."""
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
@@ -36,11 +36,12 @@ def runtime_folder() -> Path:
 
 
 def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
-    """Return the files that a build with these kernels and variants needs, the ExecuTorch delegate and the port for
-    Cortex-M33, by their path from ``runtime/``.
+    """Return the source files for a build with these kernels, the ExecuTorch delegate and the port for Cortex-M33: the
+    contents by the path from ``runtime/``.
 
-    ``kernels``: names such as ``softmax_s8`` and ``compare_s8:less``. Of the kernels' folders, sources of other kernels and of
-    other machines are left out, and headers are those that are included.
+    ``kernels`` are names of kernels and variants, such as ``softmax_s8`` and ``compare_s8:less``. From the kernels'
+    folders, only sources of these kernels that are not for the host are returned. Headers are returned if a source
+    includes them.
     """
     folder = runtime_folder()
     wanted = {kernel.partition(":")[0] for kernel in kernels}
@@ -65,7 +66,8 @@ def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
 
 
 def _kernel_of(stem: str) -> str | None:
-    """Return the kernel that a source belongs to: its own name, or that of the kernel whose variant it is."""
+    """Return the kernel that a source file belongs to, as its main source or as a variant; None where it belongs to no
+    kernel."""
     names = [row.name for row in rows.KERNELS if stem == row.name or stem.startswith(f"{row.name}_")]
     return max(names, key=len, default=None)
 
@@ -75,7 +77,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _header(folder: Path, source: Path, name: str) -> Path | None:
-    """Return the file that a source includes, searched as the build does; None where it is no file of the runtime."""
+    """Return the path of an included header, searched in the build's order; None where the runtime has no such file."""
     for place in (source.parent, folder / "include", folder / "kernels", folder / "driver"):
         path = place / PurePosixPath(name)
         if path.is_file():
@@ -84,9 +86,10 @@ def _header(folder: Path, source: Path, name: str) -> Path | None:
 
 
 def _implementations(header: Path) -> list[Path]:
-    """Return the sources beside a header that belong to no kernel: those with its functions.
+    """Return the sources beside a header that implement its functions and belong to no kernel.
 
-    In a kernel's folder all of them, in the folder of all kernels those that are named after the header.
+    In a kernel's folder these are all such sources, in the folder of all kernels only those that are named after the
+    header.
     """
     if header.parent.name in ("include", "driver"):
         return []

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packages of third parties: their warnings, their absence, the many objects that they make, and what they ask again and again."""
+"""Handle third-party packages: suppress warnings, report absent packages, and avoid needless garbage collections and
+repeated listings."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "cluster": (("distributed",), "`openneutron evaluate --scheduler`: evaluations on a Dask cluster"),
     "model-explorer": (("ai-edge-model-explorer",), "Google's Model Explorer with this project's graphs"),
 }
-"""For each extra that users install: its packages, and what it gives. ``openneutron doctor`` and the page on the installation
-show them."""
+"""The packages of each extra that users install, and the purpose of the extra. ``openneutron doctor`` and the page on
+the installation show them."""
 
 
 @contextmanager
 def suppressed() -> Iterator[None]:
-    """Suppress warnings, and logs below an error, of torch, torchao and ExecuTorch: a user can't act on them.
-    Warnings of this project are shown."""
+    """Suppress warnings, and logs below an error, of torch, torchao and ExecuTorch: a user can't act on them. Warnings
+    of this project are shown."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -48,10 +49,10 @@ def suppressed() -> Iterator[None]:
 
 @contextmanager
 def older_objects_kept() -> Iterator[None]:
-    """Exempt the objects that exist already from garbage collection while the block runs.
+    """Exempt existing objects from garbage collection while the block runs.
 
-    An imported torch is a million objects. A full collection goes through all of them, and finds nothing. Nothing changes
-    where the process has exempted objects itself.
+    After the import of torch there are about a million objects. A full collection goes through all of them, and finds
+    nothing. If the process has exempted objects itself, this function changes nothing.
     """
     if gc.get_freeze_count():
         yield
@@ -65,10 +66,11 @@ def older_objects_kept() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _ListedOnce:
-    """Have torch list its composite operators once while a block with it runs, in any thread.
+    """A context manager that lets torch list its composite operators only once while blocks with it run, in any thread.
 
-    Each decomposition of a program lists all of them again for each of torch's namespaces, some 70 times in a compile: a quarter of the CPU
-    time of a small model (torch 2.13, torch/_export/utils.py). An operator that is registered meanwhile is in no program.
+    Without it, each decomposition of a program lists all composite operators again for each of torch's namespaces. That
+    is some 70 times in a compile, and a quarter of the CPU time of a small model (torch 2.13, torch/_export/utils.py).
+    An operator that is registered inside a block is missing from the list, and no program has it.
     """
 
     name: str = "_materialize_cpp_cia_ops"
@@ -115,10 +117,11 @@ def needs_demo(what: str) -> Iterator[None]:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Collect no garbage while the block imports: modules make many objects and nearly no garbage.
+    """Suspend garbage collection while the block imports: modules make many objects and nearly no garbage.
 
-    Where the process has exempted its objects from collections, those of a block that imports a module are exempted too.
-    Most blocks find their modules imported, and Python counts a million exempted objects one by one, in 50 ms.
+    If the process has exempted its objects from collections, those of a block that imports a module are exempted too. A
+    block whose modules are all imported already skips this: Python counts a million exempted objects one by one, in 50
+    ms.
     """
     if not gc.isenabled():
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The time that each step of a compile takes."""
+"""Measure the time of each step of a compile."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from openneutron.options import Progress, silent
 
 @runtime_checkable
 class Remarking(Protocol):
-    """A progress that shows a remark beside a step, such as the best result of a search so far."""
+    """A progress function that can also show a remark beside a step, such as the best result of a search so far."""
 
     def remark(self, step: str, text: str) -> None: ...
 
 
 def remark_on(progress: Progress, step: str, text: str) -> None:
-    """Show a remark beside a step where the progress can."""
+    """Show a remark beside a step, if ``progress`` can show remarks."""
     if isinstance(progress, Remarking):
         progress.remark(step, text)
 
 
 OTHER = "Other"
-"""The name of the time outside of all steps."""
+"""The name of the entry for time outside of all steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """The seconds of a step, without those of the steps inside it.
 
-    ``cpu_seconds`` are those of this process, all its threads together.
+    ``cpu_seconds`` is the CPU time of all threads of this process.
     """
 
     step: str
@@ -44,7 +44,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The times of all steps, in the order in which the steps began. Their sum is the time of the whole.
+    """The times of all steps, in the order in which the steps began. Their sum is the total time.
 
     >>> Timings((StepTime("Exporting", 1.5, 1.25), StepTime("Writing", 0.5, 0.25))).cpu_seconds
     1.5
@@ -61,7 +61,7 @@ class Timings:
         return sum(item.cpu_seconds for item in self.steps)
 
     def __add__(self, other: Timings) -> Timings:
-        """Return the times of both, with one entry for each name."""
+        """Return the times of both, with one entry for each name of a step."""
         spent: dict[str, tuple[float, float]] = {}
         for item in (*self.steps, *other.steps):
             wall, cpu = spent.get(item.step, (0.0, 0.0))
@@ -69,8 +69,8 @@ class Timings:
         return _of(spent)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the times as data: ``wall_seconds`` and ``cpu_seconds`` of the whole, and ``steps``, a list with
-        ``step``, ``wall_seconds`` and ``cpu_seconds`` of each."""
+        """Return the times for JSON: the total ``wall_seconds`` and ``cpu_seconds``, and in ``steps`` a list with
+        ``step``, ``wall_seconds`` and ``cpu_seconds`` of each step."""
         steps = [
             {"step": item.step, "wall_seconds": item.wall_seconds, "cpu_seconds": item.cpu_seconds}
             for item in self.steps
@@ -79,14 +79,15 @@ class Timings:
 
 
 def _of(spent: Mapping[str, tuple[float, float]]) -> Timings:
-    """Return the times of the steps by name, those outside of all steps last."""
+    """Return the times of the steps in ``spent``. The time outside of all steps is the last entry."""
     ordered = sorted(spent.items(), key=lambda item: item[0] == OTHER)
     return Timings(tuple(StepTime(name, *seconds) for name, seconds in ordered))
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A step that has begun and not ended, with its parts as they were last reported."""
+    """A step that has begun and has not ended, with the numbers of finished parts and of all parts that were last
+    reported."""
 
     name: str
     done: int
@@ -95,10 +96,10 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class Clock:
-    """Measures steps, which may be inside one another, and reports them to ``progress``.
+    """Measure steps, which may be nested, and report them to ``progress``.
 
-    ``progress`` is called where a step begins, with each of its parts, where a step inside it has ended, and at its end,
-    when all its parts are finished. All time is charged to the innermost step.
+    ``progress`` is called when a step begins, when a part of the step is finished, when a step inside it has ended, and
+    when the step ends, with all parts finished. All time counts for the innermost step.
     """
 
     progress: Progress = silent
@@ -108,12 +109,12 @@ class Clock:
 
     @property
     def timings(self) -> Timings:
-        """Return the times until the last step began or ended, or until ``measured`` ended."""
+        """Return the times up to the last start or end of a step, or up to the end of ``measured``."""
         return _of(self._spent)
 
     @contextmanager
     def step(self, name: str, total: int = 1) -> Iterator[None]:
-        """Measure what runs inside, under this name."""
+        """Measure what runs inside the block as a step of this name with ``total`` parts."""
         self.charge()
         entry = _Entry(name, 0, total)
         self._open.append(entry)
@@ -131,7 +132,7 @@ class Clock:
             self.progress(outer.name, outer.done, outer.total)
 
     def advance(self, done: int, total: int) -> None:
-        """Report the finished parts of the innermost step."""
+        """Report the number of finished parts of the innermost step."""
         if self._open:
             entry = self._open[-1]
             entry.done, entry.total = done, total
@@ -143,7 +144,7 @@ class Clock:
             remark_on(self.progress, self._open[-1].name, text)
 
     def charge(self) -> None:
-        """Count the time since the last call for the innermost step."""
+        """Add the time since the last call to the innermost step."""
         now = _now()
         name = self._open[-1].name if self._open else OTHER
         wall, cpu = self._spent.get(name, (0.0, 0.0))
@@ -156,12 +157,13 @@ def _now() -> tuple[float, float]:
 
 
 _CLOCK: ContextVar[Clock | None] = ContextVar("openneutron_clock", default=None)
-"""The clock of the compile that runs. ExecuTorch calls the partitioner and the backend, and passes nothing on to them."""
+"""The clock of the running compile. It is a context variable, since ExecuTorch calls the partitioner and the backend
+without a way to pass the clock."""
 
 
 @contextmanager
 def measured(progress: Progress = silent) -> Iterator[Clock]:
-    """Measure what runs inside, with the returned clock."""
+    """Measure what runs inside the block, and give the clock to the block."""
     clock = Clock(progress)
     token = _CLOCK.set(clock)
     try:
@@ -173,7 +175,8 @@ def measured(progress: Progress = silent) -> Iterator[Clock]:
 
 @contextmanager
 def step(name: str, total: int = 1) -> Iterator[None]:
-    """Measure what runs inside as a step of the compile that runs; outside of a compile, only run it."""
+    """Measure what runs inside the block as a step of the running compile. Without a running compile nothing is
+    measured."""
     clock = _CLOCK.get()
     if clock is None:
         yield
@@ -183,14 +186,14 @@ def step(name: str, total: int = 1) -> Iterator[None]:
 
 
 def advance(done: int, total: int) -> None:
-    """Report the finished parts of the innermost step of the compile that runs."""
+    """Report the number of finished parts of the innermost step of the running compile."""
     clock = _CLOCK.get()
     if clock is not None:
         clock.advance(done, total)
 
 
 def remark(text: str) -> None:
-    """Show a remark, such as the best result so far, beside the innermost step of the compile that runs."""
+    """Show a remark, such as the best result so far, beside the innermost step of the running compile."""
     clock = _CLOCK.get()
     if clock is not None:
         clock.remark(text)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Features beside compiling: one folder for each, with its command."""
+"""The features of OpenNeutron besides compiling. Each has a folder with its command."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs of nodes and tensors, the input of every stage before kernel selection, with LiteRT's meaning."""
+"""Graphs of nodes and tensors, with the meaning of LiteRT's operators: the input of every stage before kernel
+selection."""
 
 from __future__ import annotations
 
@@ -94,9 +95,10 @@ def per_channel(scales: npt.ArrayLike, axis: int) -> QuantParams:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """A value of the graph: int8 activations in NHWC, constants with ``data``.
+    """A value of the graph, such as an int8 activation in NHWC, or a constant.
 
-    ``data`` has exactly ``shape`` and the NumPy type of ``dtype``; None for what is computed at run time.
+    ``data`` is an array of shape ``shape`` and of the NumPy type of ``dtype`` for a constant. It is None for a value
+    that is computed at run time.
     """
 
     name: str
@@ -133,7 +135,7 @@ class Tensor:
 
 
 def constant(name: str, data: npt.ArrayLike, quant: QuantParams | None = None) -> Tensor:
-    """Return a constant tensor that holds ``data`` as it is (its NumPy type decides the element type)."""
+    """Return a constant tensor with the values of ``data``. The NumPy type of ``data`` decides the element type."""
     array = np.ascontiguousarray(data)
     array = array.reshape(np.shape(data))
     return Tensor(name, tuple(array.shape), DType(array.dtype.name), quant, array)
@@ -145,10 +147,10 @@ AttrValue = Any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One operator: ``op`` is a row's name in the operator table (or a LiteRT name it does not have).
+    """One operator. ``op`` is the name of a row in the operator table, or LiteRT's name of an operator without a row.
 
-    ``inputs`` and ``outputs`` are tensor names; an absent optional operand is None. ``source`` says where the node
-    came from (a PyTorch module path, or the operator's index in a file), for messages only.
+    ``inputs`` and ``outputs`` are tensor names. An absent optional operand is None. ``source`` is the node's origin for
+    messages: a PyTorch module path, or the operator's index in a file.
     """
 
     op: str
@@ -187,15 +189,15 @@ def _attr_text(value: AttrValue) -> str:
 class State:
     """A value that lasts from one run to the next, such as a recurrent layer's hidden state or a ring buffer.
 
-    Nodes read ``tensor``, which is neither an input nor computed: it has the value that ``update`` had at the end of the run
-    before. ``update`` is any tensor of the graph with the same shape, type and quantization; the state is kept as it is where the
-    two are one. Before the first run, and after a reset, the value is ``initial``: an array of the tensor's shape and type, as
-    stored; None: zero in every byte.
+    Nodes read ``tensor``, which is neither an input nor computed. It has the value that ``update`` had at the end of
+    the run before. ``update`` is any tensor of the graph with the same shape, type and quantization. If ``tensor`` and
+    ``update`` are the same tensor, the state never changes. ``initial`` is the value before the first run and after a
+    reset: an array of the tensor's shape and type, as stored, or None for zero in every byte.
 
-    Two states may have one ``update``, and one may be the ``tensor`` of another state (a delay line). An operator that computes a
-    state in place in LiteRT (an LSTM's cell state, which is a variable tensor) is a node here with one more output: the new
-    value. The compiler writes ``update`` to the memory of ``tensor`` where nobody reads the old value any more, and copies it there
-    at the end of the run otherwise.
+    Two states may have the same ``update``. The ``update`` of a state may be the ``tensor`` of another state (a delay
+    line). Some LiteRT operators compute a state in place, such as an LSTM its cell state in a variable tensor. Their
+    nodes here have one more output: the new value. The compiler writes ``update`` to the memory of ``tensor`` if no
+    node reads the old value any more; otherwise it copies ``update`` there at the end of the run.
 
     Example, a sum over all runs::
 
@@ -209,10 +211,10 @@ class State:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Nodes in execution order, over tensors by name.
+    """Nodes in execution order, and the tensors by name.
 
-    ``tensors`` holds every tensor that a node, an input, an output or a state names; insertion order carries no meaning.
-    ``states`` are the values that last between runs.
+    ``tensors`` has every tensor that a node, an input, an output or a state names, in any order. ``states`` are the
+    values that last between runs.
     """
 
     name: str
@@ -227,26 +229,26 @@ class Graph:
 
     @property
     def given_tensors(self) -> tuple[str, ...]:
-        """Return the names of the tensors whose values a run begins with: the inputs and the states."""
+        """Return the names of the tensors that have values at the start of a run: the inputs and the states."""
         return (*self.inputs, *(state.tensor for state in self.states))
 
     @property
     def kept_tensors(self) -> tuple[str, ...]:
-        """Return the names of the tensors whose values a run ends with: the outputs and the states' new values."""
+        """Return the names of the tensors whose values are used after a run: the outputs and the states' new values."""
         return (*self.outputs, *(state.update for state in self.states))
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
 
     def operand(self, node: Node, index: int) -> Tensor | None:
-        """Return the node's operand at ``index``; None where it is absent or past the end."""
+        """Return the node's operand at ``index``; None where the operand is absent or the node has fewer operands."""
         if index >= len(node.inputs):
             return None
         name = node.inputs[index]
         return None if name is None else self.tensors[name]
 
     def given(self, node: Node, index: int) -> Tensor:
-        """Return the node's operand at ``index``; asserts that it is there."""
+        """Return the node's operand at ``index``. Asserts that the operand is present."""
         tensor = self.operand(node, index)
         assert tensor is not None
         return tensor
@@ -256,7 +258,8 @@ class Graph:
         return {name: node for node in self.nodes for name in node.outputs}
 
     def consumers(self) -> dict[str, list[Node]]:
-        """Return the nodes that read each tensor, by its name, in order; tensors without readers are absent."""
+        """Return the nodes that read each tensor, in order, by the tensor's name. Tensors without readers have no
+        entry."""
         users: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(name for name in node.inputs if name is not None):
@@ -264,13 +267,14 @@ class Graph:
         return users
 
     def free_name(self, name: str) -> str:
-        """Return the name, with underscores behind it until no tensor has it."""
+        """Return the name, followed by as many underscores as make it unused in the graph."""
         while name in self.tensors:
             name += "_"
         return name
 
     def rebuilt(self, nodes: Iterable[Node], new_tensors: Iterable[Tensor] = ()) -> Graph:
-        """Return the graph with these nodes, with ``new_tensors`` added or replaced and unnamed tensors dropped."""
+        """Return the graph with these nodes. ``new_tensors`` are added, and replace tensors of the same names. Tensors
+        that nothing names are dropped."""
         nodes = tuple(nodes)
         table = {**self.tensors, **{tensor.name: tensor for tensor in new_tensors}}
         used = {*self.given_tensors, *self.kept_tensors}
@@ -329,8 +333,9 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """The cost of connected operators on the CPU: the model's delegate calls, their number with these operators on the NPU,
-    and the bytes that an inference transfers between these operators and the NPU."""
+    """The cost of connected operators that stay on the CPU. ``calls`` is the number of the model's delegate calls, and
+    ``calls_without`` their number if these operators ran on the NPU. ``border_bytes`` are the bytes that an inference
+    transfers between these operators and the NPU."""
 
     calls: int
     calls_without: int
@@ -339,15 +344,15 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class OnCpu:
-    """An operator that stays on the CPU, and why.
+    """An operator that stays on the CPU, with the reason.
 
-    ``operator`` is its kind in the words of where it came from (``RESIZE_BILINEAR``, ``aten.convolution.default``), ``name`` the one in
-    question. ``reason`` states fact and bound, ``suggestion`` what the user can do, if anything.
-    ``line`` is the line of the model's source, where that is known, ``fallback`` what it costs. ``written`` is what the
-    user's call that the operator is a part of, ``call`` the name of that call. ``converts``: the operator does not
-    compute, but converts the model's inputs to what the NPU takes, or its results back. ``macs`` are the operator's
-    multiply-accumulates. ``computes`` is false for an operator that changes no value: a view, an identity, a dropout in
-    eval mode.
+    ``operator`` is the kind of operator in the words of its source (``RESIZE_BILINEAR``, ``aten.convolution.default``),
+    and ``name`` the name of this one. ``reason`` states the fact and the bound, and ``suggestion`` a remedy, if there
+    is one. ``line`` is the line of the model's source, where it is known, and ``fallback`` the cost. ``call`` is the
+    name of the user's call that the operator is a part of, and ``written`` what the user wrote there. ``converts`` is
+    True where the operator only converts the model's inputs for the NPU, or its results back. ``macs`` are the
+    operator's multiply-accumulates. ``computes`` is False for an operator that changes no value: a view, an identity, a
+    dropout in eval mode.
     """
 
     operator: str
@@ -368,7 +373,8 @@ class OnCpu:
 
 
 def written(graph: Graph) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the graph as a value for JSON, and the bytes of its constants in the order of their tensors.
+    """Return the graph as a value for JSON, and the bytes of its constants in the order of their tensors. ``read`` is
+    the inverse.
 
     Raises TypeError for an attribute that JSON would return as something else.
     """
@@ -409,7 +415,8 @@ def _plain(value: AttrValue) -> Any:
 
 
 def read(facts: dict[str, Any], constants: Iterable[bytes]) -> Graph:
-    """Return the graph of ``written``. Its constants can't be written to.
+    """Return the graph that ``written`` has turned into ``facts`` and ``constants``. The arrays of its constants are
+    read-only.
 
     Raises ValueError, TypeError, KeyError or StopIteration for data of another form.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LiteRT flatbuffers to and from graphs, through ai-edge-litert's schema."""
+"""Read LiteRT flatbuffers as graphs and write graphs as flatbuffers, through ai-edge-litert's schema."""
 
 from openneutron.litert.read import LiteRTModel, read
 from openneutron.litert.write import write

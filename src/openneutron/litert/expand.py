@@ -14,7 +14,7 @@ from openneutron.ops.reductions import WIDE
 
 
 def expanded(graph: Graph) -> Graph:
-    """Return the graph in LiteRT's operators alone; a graph without other operators stays the same object."""
+    """Return the graph with LiteRT's operators alone. A graph that has no other operators is returned as it is."""
     if all(BY_NAME[node.op].litert and not node.attrs.get("backwards") for node in graph.nodes):
         return graph
     tensors, nodes = dict(graph.tensors), []
@@ -30,13 +30,17 @@ def expanded(graph: Graph) -> Graph:
 
 
 def unstated(graph: Graph) -> Node | None:
-    """Return the first node that no file can state: LiteRT has neither its operator nor an equal composition."""
+    """Return the first node that no file can hold: LiteRT has neither the operator nor operators that compute the same.
+    Return None where there is no such node."""
     return next((node for node in graph.nodes if not BY_NAME[node.op].litert and node.op not in _EXPANSIONS), None)
 
 
 def _lookup(tensors: dict[str, Tensor], node: Node) -> list[Node]:
-    """Lower a table to a GATHER whose index counts from the lowest stored value, by a CAST and an ADD of integers. A table of int16
-    becomes one of the results of all 65536 values."""
+    """Lower a table lookup to CAST, ADD and GATHER: the index is the stored value minus the lowest one of its type.
+
+    An int16 table has 513 entries, with interpolation between them. It is first expanded to a table of the results of
+    all 65536 stored values.
+    """
     data, table = node.inputs
     assert data is not None and table is not None
     name = node.outputs[0]
@@ -62,7 +66,8 @@ def _lookup(tensors: dict[str, Tensor], node: Node) -> list[Node]:
 
 
 def interpolated(entries: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
-    """Return the results of a table of 513 entries for all int16 values, as LUTLookup of LiteRT's internal/common.h computes them."""
+    """Return the results of an int16 table of 513 entries for all stored values, as LUTLookup of LiteRT's
+    internal/common.h computes them."""
     stored = np.arange(-(2**15), 2**15)
     place, offset = (stored >> 7) + 256, stored & 127
     first, next_one = (entries[place + more].astype(np.int64) for more in (0, 1))
@@ -70,7 +75,7 @@ def interpolated(entries: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
 
 
 def _softmax(tensors: dict[str, Tensor], node: Node) -> list[Node]:
-    """Lower a softmax with an output scale of its own to SOFTMAX to int16 and QUANTIZE to int8."""
+    """Lower a softmax whose output scale is not LiteRT's fixed one to a SOFTMAX to int16 and a QUANTIZE to int8."""
     (data,), (name,) = node.inputs, node.outputs
     assert data is not None
     wide = Tensor(f"{name}/wide", tensors[name].shape, DType.INT16, per_tensor(*WIDE))
@@ -101,4 +106,4 @@ def _backwards(tensors: dict[str, Tensor], node: Node) -> list[Node]:
 
 
 _EXPANSIONS = {"lookup": _lookup, "softmax_rescaled": _softmax}
-"""A file states each of these operators by several of LiteRT's with the same results."""
+"""The functions that replace an operator by several of LiteRT's operators with the same result."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run stock models in LiteRT's interpreter with its reference kernels, in this process or in a child process."""
+"""Run models without NeutronGraphs in LiteRT's interpreter, in this process or in a child process."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from openneutron.litert.read import operator_name, unpack
 CHILD = Path(interpreter_child.__file__)
 
 PATIENCE_SECONDS = 5
-"""Seconds that the child has to exit after its stdin is closed; then it is killed."""
+"""The time in seconds for the child to exit after its stdin is closed. A child that takes longer is killed."""
 
 
 def interpret(model: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the outputs of a model, in model order, on one thread. An input with another shape resizes the model's
-    input.
+    """Return the outputs of a model, in the model's order, computed on one thread. If an input has another shape than
+    the model states, the model's input is resized.
 
-    LiteRT runs in this process and may abort it, unless the model is known to be safe. Raises InvalidModelError, with
-    LiteRT's message, where the interpreter can't run the model.
+    LiteRT runs in this process and may abort it: call this only for models that are known to be safe. Raises
+    InvalidModelError, with LiteRT's message, where the interpreter can't run the model.
     """
     try:
         return interpreter_child.run(model, inputs, beyond_reference(unpack(model, "model")))
@@ -52,7 +52,7 @@ class InterpreterProcess:
     """
 
     def __init__(self, models: Sequence[tuple[bytes, str]]) -> None:
-        """Set the models: flatbuffers, each with a description of its contents for messages."""
+        """Set the models: flatbuffers, each with a description of its operators for messages."""
         self._models = tuple(models)
         self._lock = threading.Lock()
         self._sent: set[int] = set()
@@ -61,7 +61,7 @@ class InterpreterProcess:
         self._end: Any = None
 
     def run(self, index: int, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs of the model at this index, as ``interpret`` does; each run starts from a fresh state.
+        """Return the outputs of the model at ``index``, as ``interpret`` does. Each run starts from a fresh state.
 
         Raises InvalidModelError where LiteRT can't run the model or crashes.
         """
@@ -70,7 +70,7 @@ class InterpreterProcess:
                 message, outputs = self._ask(index, inputs)
             except (EOFError, OSError) as error:
                 raise InvalidModelError(self._crash(self._models[index][1])) from error
-            except BaseException:  # an interrupt: what is in the pipes now belongs to no request
+            except BaseException:  # after an interrupt, the bytes in the pipes belong to no request
                 self.close()
                 raise
         if message["error"] is not None:
@@ -78,7 +78,7 @@ class InterpreterProcess:
         return outputs
 
     def close(self) -> None:
-        """End the process if it runs; the next run starts another."""
+        """End the process if one is running. The next run starts another."""
         if self._end is not None:
             self._end()
         self._child, self._log, self._end = None, None, None
@@ -136,7 +136,7 @@ LONGEST_WORDS = 200
 
 
 def ended(code: int) -> str:
-    """Return the end of a child process in words."""
+    """Return words for the end of a child process with this exit code."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -148,7 +148,7 @@ def ended(code: int) -> str:
 def _stop(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:
     for stream in (child.stdin, child.stdout):
         if stream is not None:
-            with suppress(OSError):  # what was still to be written to a process that is gone
+            with suppress(OSError):  # bytes were still to be written to a process that has ended
                 stream.close()
     try:
         child.wait(PATIENCE_SECONDS)
@@ -167,13 +167,14 @@ WITHOUT_REFERENCE = frozenset(
         *("STABLEHLO_AND", "STABLEHLO_CASE", "STABLEHLO_SHIFT_LEFT"),
     )
 )
-"""Operators that LiteRT 2.3.0's reference resolver (BUILTIN_REF) leaves out, and BUILTIN_WITHOUT_DEFAULT_DELEGATES has."""
+"""Operators that LiteRT 2.3.0's reference resolver (BUILTIN_REF) lacks and BUILTIN_WITHOUT_DEFAULT_DELEGATES has."""
 
 
 def beyond_reference(model: Any) -> bool:
-    """Return whether a file's flatbuffer objects need LiteRT's optimized kernels (BUILTIN_WITHOUT_DEFAULT_DELEGATES).
+    """Return whether the model ``model`` needs LiteRT's optimized kernels (BUILTIN_WITHOUT_DEFAULT_DELEGATES).
 
-    That is where the reference kernels lack an operator, or compute it wrongly: a SUM of int8 or int16 as if it was uint8.
+    It does where the reference kernels lack one of its operators, or compute an operator wrongly: a SUM of int8 or
+    int16 is computed as if the values were uint8.
     """
     return any(
         operator_name(model, operator) in WITHOUT_REFERENCE or _sums_signed(model, subgraph, operator)

@@ -3,10 +3,10 @@
 
     python -P interpreter_child.py
 
-Messages have the same form on stdin and stdout: 8 bytes with the length of a JSON text, little-endian, the text, then
-the bytes of its arrays, concatenated. A request is ``{"model": index, "new": boolean, "optimized": boolean,
-"arrays": [...]}``, where a new model is the first array and ``optimized`` selects its kernels. An answer is ``{"error": words or null, "arrays": [...]}``. The program imports nothing of
-this project, so that it starts in 0.2 s.
+Messages have the same form on stdin and stdout: 8 bytes with the length of a JSON text, little-endian, the text, and
+the bytes of the arrays, concatenated. A request is ``{"model": index, "new": boolean, "optimized": boolean, "arrays":
+[...]}``. If ``new`` is true, the first array is the model, and ``optimized`` selects its kernels. An answer is
+``{"error": words or null, "arrays": [...]}``. The program imports nothing of this project, so that it starts in 0.2 s.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ LENGTH = struct.Struct("<Q")
 
 
 def run(model: bytes, inputs: Sequence[np.ndarray], optimized: bool = False) -> list[np.ndarray]:
-    """Return the outputs of a model, in its order, on one thread. An input whose shape is not the model's resizes it.
+    """Return the outputs of a model, in the model's order, computed on one thread. An input with another shape than the
+    model states resizes the model's input.
 
-    ``optimized``: with LiteRT's optimized kernels in place of its reference kernels (``interpret.beyond_reference``).
+    ``optimized`` selects LiteRT's optimized kernels in place of its reference kernels (``interpret.beyond_reference``).
 
-    Raises RuntimeError or ValueError where the interpreter can't run it.
+    Raises RuntimeError or ValueError where the interpreter can't run the model.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
@@ -96,7 +97,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 def main() -> None:
     """Answer requests until stdin ends."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what LiteRT prints must not get between the answers
+    os.dup2(2, 1)  # nothing that LiteRT prints may get between the answers
     models: dict[int, tuple[bytes, bool]] = {}
     while True:
         try:

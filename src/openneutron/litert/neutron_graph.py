@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs inside ``.tflite`` files: one NeutronGraph custom operator for each, as NXP's converter writes them.
+"""Programs inside ``.tflite`` files: each is a NeutronGraph custom operator, in the form of NXP's converter.
 
-Such an operator's inputs are the program's, then its microcode, weights and kernels as constant uint8 tensors; its
-outputs are the program's, then scratch, profile and debug (version 1 of the public form).
+The operator's inputs are the program's inputs, then the microcode, weights and kernels as constant uint8 tensors. Its
+outputs are the program's outputs, then scratch, profile and debug (version 1 of the public form).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORK = ("scratch", "profile", "debug")
 
 @dataclass(frozen=True, slots=True)
 class NeutronNode:
-    """A NeutronGraph to put into a file: what it takes and gives, by the graph's tensor names."""
+    """A NeutronGraph to put into a file. ``inputs`` and ``outputs`` are names of the graph's tensors."""
 
     name: str
     inputs: tuple[str, ...]
@@ -37,7 +37,8 @@ class NeutronNode:
 
 @dataclass(frozen=True, slots=True)
 class FoundNode:
-    """A NeutronGraph of a file: its operator's place, and the tensors it takes and gives, by their places."""
+    """A NeutronGraph of a file. ``operator`` is the operator's place in the main graph. ``inputs`` and ``outputs`` are
+    indices of the file's tensors, without those of the blobs and of the work buffers."""
 
     operator: int
     name: str
@@ -47,11 +48,11 @@ class FoundNode:
 
 
 def splice(model: LiteRTModel, steps: Sequence[int | NeutronNode]) -> bytes:
-    """Return the file with these steps for operators, in this order: a place in the file's operators, or a
-    NeutronGraph.
+    """Return the file with the operators ``steps``, in this order. A step is the place of one of the file's operators,
+    or a NeutronGraph.
 
-    Operators that stay are the file's own objects. Tensors, buffers and operator codes that nothing uses any more are left
-    out. The same arguments give the same bytes.
+    Operators that stay are the file's own objects. Tensors, buffers and operator codes that nothing uses any more are
+    removed. The same arguments give the same bytes.
     """
     new = copied(model.model)
     main = new.subgraphs[0]
@@ -105,9 +106,9 @@ def _operator(model: Any, code: int, index: dict[str, int], node: NeutronNode, t
 
 
 def find(model: Any) -> list[FoundNode]:
-    """Return the NeutronGraphs of a file's main graph, in order, verified.
+    """Return the verified NeutronGraphs of a file's main graph, in order.
 
-    Raises InvalidProgramError where one is damaged, or made by another compiler.
+    Raises InvalidProgramError where a NeutronGraph is damaged, or another compiler made it.
     """
     main = model.subgraphs[0]
     return [
@@ -148,9 +149,11 @@ def _found(model: Any, place: int, operator: Any) -> FoundNode:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedGraph:
-    """The NeutronGraph's blobs, unread, and the file's inputs and outputs in the NeutronGraph's order, by name.
+    """The NeutronGraph of a converted partition's file. Its blobs are not decoded. ``inputs`` and ``outputs`` are names
+    of the file's tensors, in the NeutronGraph's order.
 
-    ``payload_version`` is 1 where profile and debug buffers follow the scratch buffer, 0 where nothing does.
+    ``payload_version`` is 1 where profile and debug buffers follow the scratch buffer among the outputs, and 0 where
+    the scratch buffer is the last output.
     """
 
     program: Program = field(repr=False)
@@ -160,10 +163,10 @@ class ConvertedGraph:
 
 
 def only_graph(data: bytes) -> ConvertedGraph:
-    """Return the one NeutronGraph of a file.
+    """Return the only NeutronGraph of a file.
 
-    Raises InvalidProgramError where the file has no NeutronGraph, more than that, or one that is not connected to the
-    file's inputs and outputs, InvalidModelError where the file is damaged.
+    Raises InvalidProgramError where the file is not exactly one NeutronGraph, or the NeutronGraph is not connected to
+    the file's inputs and outputs. Raises InvalidModelError where the file is damaged.
     """
     model = unpack(data, "the converted model")
     graphs = model.subgraphs or []

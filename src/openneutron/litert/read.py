@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LiteRT flatbuffers to graphs."""
+"""Read LiteRT flatbuffers as graphs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ DTYPE_OF_LITERT: dict[int, DType] = {
 }
 
 MOST_AXES = 64
-"""NumPy's arrays have at most so many axes; LiteRT's operators have 8 or fewer."""
+"""The largest rank of NumPy's arrays. LiteRT's operators accept 8 axes or fewer."""
 
 UNKNOWN = -1
-"""An extent that a file leaves open, which no operator on the NPU may have."""
+"""The value of an extent that a file leaves open. No operator on the NPU may have such an extent."""
 
 ABSENT = -1
 """The index of an optional operand that is absent."""
@@ -38,29 +38,31 @@ SUBGRAPHS_OF_OPTIONS = {
     "IF": ("IfOptions", ("thenSubgraphIndex", "elseSubgraphIndex")),
     "WHILE": ("WhileOptions", ("condSubgraphIndex", "bodySubgraphIndex")),
 }
-"""Operators that run another subgraph: their options, and the fields that have the subgraphs' indices."""
+"""The operators that run another subgraph, with their options table and the fields of it that have subgraphs' indices."""
 
 OPTIONS = {name: options for name, (options, _) in SUBGRAPHS_OF_OPTIONS.items()} | {"VAR_HANDLE": "VarHandleOptions"}
-"""Operators whose options are read although the operator table has no row of them, with their options tables."""
+"""The options tables of operators that have no row in the operator table and whose options are read all the same."""
 
 COUNTS = {"VAR_HANDLE": (0, 1), "READ_VARIABLE": (1, 1), "ASSIGN_VARIABLE": (2, 0)}
-"""The numbers of inputs and outputs of operators of variables, which the operator table does not have."""
+"""The numbers of inputs and outputs of the operators of variables, which have no row in the operator table."""
 
 BYTES_OF_A_REFERENCE = 4
 SHARED = 4
-"""Files may share vectors and strings between tables. The objects then take at most so many times the bytes of the file, and"""
+"""Tables of a file may share vectors and strings. The size of the objects is bounded: by this many times the size of
+the file, or"""
 ALWAYS_TAKEN = 1 << 24
-"""at least so many are allowed; numbers of our own choice."""
+"""by this many bytes where that is more. Both numbers are our own choice."""
 
 
 class DamagedError(Exception):
-    """A fact about a structure that can't be right, in words that follow the name of the file."""
+    """A fact about a file's structure that shows damage. The text follows the name of the file in a message."""
 
 
 def check_size(data: bytes) -> None:
-    """Check that the tables and strings that a flatbuffer refers to fit into its bytes, before an object is made for each of them.
+    """Check that the tables and strings that a flatbuffer refers to fit into its bytes. The check runs before any
+    objects are made for them.
 
-    Raises DamagedError, or what the generated reader raises for damaged bytes.
+    Raises DamagedError, or whatever the generated reader raises for damaged bytes.
     """
     model = schema.Model.GetRootAs(data, 0)
     tables = _Budget(len(data) // BYTES_OF_A_REFERENCE, "tables")
@@ -91,7 +93,7 @@ def check_size(data: bytes) -> None:
 
 
 _FIRST, _CUSTOM_CODE, _SIGNATURE_KEY, _SUBGRAPH_NAME, _TENSOR_NAME = 4, 6, 8, 12, 10
-"""Positions in the tables' lists of fields."""
+"""The positions of these fields in the vtables of their tables."""
 
 
 def _length(table: Any, slot: int) -> int:
@@ -115,7 +117,8 @@ class _Budget:
 
 
 def check(model: Any, data: bytes) -> None:
-    """Check the objects of a flatbuffer. Raises DamagedError with the first fault."""
+    """Check that the objects of a flatbuffer refer to what exists, and fit the size of the file. Raises DamagedError
+    with the first fault."""
     if not model.subgraphs:
         raise DamagedError("it has no subgraph")
     if not model.buffers:
@@ -160,7 +163,7 @@ def _check_subgraph(model: Any, subgraph: Any, where: str, main: bool, constants
 
 
 def _check_tensor(model: Any, tensor: Any, subject: str) -> int:
-    """Return the bytes of a constant; 0 for other tensors."""
+    """Return the size of a constant tensor in bytes; 0 for other tensors. Raises DamagedError with the first fault."""
     _within([tensor.buffer], len(model.buffers), subject, "buffer")
     shape = _indices(tensor.shape)
     if len(shape) > MOST_AXES:
@@ -205,11 +208,12 @@ _OPERATOR_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).ite
 
 
 CUSTOM = "CUSTOM "
-"""The beginning of the names of custom operators."""
+"""The prefix of custom operators' names."""
 
 
 def operator_name(model: Any, operator: Any) -> str:
-    """Return LiteRT's name of a file's operator, for instance ``CONV_2D``, or a custom operator's code."""
+    """Return LiteRT's name of a file's operator, for instance ``CONV_2D``. The name of a custom operator is ``CUSTOM``
+    and its code."""
     code = model.operatorCodes[operator.opcodeIndex]
     builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
     if builtin == schema.BuiltinOperator.CUSTOM:
@@ -221,9 +225,10 @@ def operator_name(model: Any, operator: Any) -> str:
 
 
 def repaired(model: Any) -> list[str]:
-    """Change what LiteRT 2.3 refuses and older versions read to what these versions read, in the objects; return the changes in words.
+    """Change the objects of a model that LiteRT 2.3 refuses and older versions accept, to their meaning in older
+    versions. Return the names of the changed tensors.
 
-    Older versions did not look at the axis that a depthwise weight states for its scales: the scales were those of the output
+    Older versions ignored the axis that a depthwise weight states for its scales: the scales were those of the output
     channels, the last axis.
     """
     changed = []
@@ -247,17 +252,19 @@ def repaired(model: Any) -> list[str]:
 FILE_IDENTIFIER = b"TFL3"
 
 TABLE_CODE = b"OpenNeutronTable"
-"""The custom operator that stands for a table of the NPU (``lookup``) in a model on its way through the compiler; no file has it."""
+"""The code of the custom operator for a table of the NPU (``lookup``). It exists only in models during a compile, not
+in files."""
 
 TABLE_NAME = f"CUSTOM {TABLE_CODE.decode()}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiteRTModel:
-    """A file's main graph beside its flatbuffer objects.
+    """The graph of a file's main subgraph, with the file's flatbuffer objects.
 
-    ``graph`` names every tensor uniquely; ``tensor_index`` leads from there to the file's tensors. Node i of the graph
-    is operator i of the file. ``changed``: the objects differ from the file in what LiteRT would refuse.
+    ``graph`` has a unique name for each tensor, and ``tensor_index`` the index of the file's tensor by this name. Node
+    i of the graph is operator i of the file. ``changed`` is True where the objects differ from the file because LiteRT
+    would refuse the file (``repaired``).
     """
 
     graph: Graph
@@ -267,10 +274,11 @@ class LiteRTModel:
 
 
 def read(data: bytes | Path) -> LiteRTModel:
-    """Return the main graph of a ``.tflite`` file or its bytes.
+    """Return the model in a ``.tflite`` file or in its bytes, with its main graph.
 
-    A depthwise weight whose scales are along another axis than its channels, which LiteRT 2.3 refuses, is read as older versions of
-    LiteRT read it, with a warning. Raises InvalidModelError for other files and damaged ones.
+    LiteRT 2.3 refuses a depthwise weight whose scales are along another axis than its channels. This function reads
+    such a weight as older versions of LiteRT did, with a warning. Raises InvalidModelError for a file that is damaged
+    or no LiteRT model.
     """
     name = "model"
     if isinstance(data, Path):
@@ -293,13 +301,14 @@ def read(data: bytes | Path) -> LiteRTModel:
         return replace(read_model(model), changed=bool(changed))
     except InvalidModelError:
         raise
-    # A damaged flatbuffer makes what reads it fail in many ways.
+    # Reading damaged objects fails in many ways.
     except Exception as error:
         raise _damaged(name) from error
 
 
 def unpack(data: bytes, name: str) -> Any:
-    """Return a file's flatbuffer objects, as the generated reader has them. Raises InvalidModelError without them."""
+    """Return a file's flatbuffer objects, as the generated reader makes them. Raises InvalidModelError for a file that
+    is damaged or no LiteRT model."""
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
         raise InvalidModelError(
             f"'{name}' is no LiteRT model: bytes 4 to 7 are {data[4:8]!r}; a .tflite file has {FILE_IDENTIFIER!r} there."
@@ -322,7 +331,7 @@ def _damaged(name: str) -> InvalidModelError:
 
 
 def _inline(model: Any, data: bytes) -> None:
-    """Move constants and custom options that a file above 2 GB keeps behind its flatbuffer into the objects."""
+    """Copy into the objects the constants and custom options that a file above 2 GB has after its flatbuffer."""
     for buffer in model.buffers or ():
         if buffer.data is None and buffer.offset > 1:
             buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)
@@ -336,7 +345,8 @@ def _inline(model: Any, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StatePlaces:
-    """A state by the places of its tensors in the main subgraph: the value of the run before, and the new one."""
+    """A state by the indices of its tensors in the main subgraph. ``tensor`` has the value of the run before,
+    ``update`` the new value."""
 
     tensor: int
     update: int
@@ -344,8 +354,8 @@ class StatePlaces:
 
 
 def read_model(model: Any, states: Sequence[StatePlaces] = ()) -> LiteRTModel:
-    """Return the main graph with its flatbuffer objects. Raises any exception where these are damaged. ``states``: those of the
-    graph, whose values no operator of the file computes."""
+    """Return the model of flatbuffer objects, with its main graph. ``states`` are states of the graph whose old values
+    no operator of the file computes. Raises any exception where the objects are damaged."""
     subgraph = model.subgraphs[0]
     operators = subgraph.operators or ()
     names = _unique_names(subgraph.tensors or ())
@@ -380,7 +390,8 @@ def read_model(model: Any, states: Sequence[StatePlaces] = ()) -> LiteRTModel:
 
 
 def _variables(model: Any, operators: Iterable[Any]) -> set[int]:
-    """Return the variables that one operator alone reads, as a state of its own."""
+    """Return the indices of the variable tensors that exactly one operand reads: the operand of a row with the role
+    STATE."""
     tensors = model.subgraphs[0].tensors
     readers: dict[int, list[bool]] = {}
     for operator in operators:
@@ -394,9 +405,10 @@ def _variables(model: Any, operators: Iterable[Any]) -> set[int]:
 def _with_states(
     nodes: Sequence[Node], tensors: dict[str, Tensor], variables: set[str]
 ) -> tuple[tuple[Node, ...], list[State]]:
-    """Return the nodes with a result for each state that they keep in a variable, and these states. Add the results' tensors.
+    """Return the nodes, and the states that they keep in variables. Each such node gets one more output for each state,
+    and ``tensors`` the tensors of these outputs.
 
-    LiteRT sets the variables of a new interpreter to 0, int8 ones to their zero point.
+    LiteRT sets the variables of a new interpreter to 0, and int8 variables to their zero point.
     """
     found: list[Node] = []
     states: list[State] = []
@@ -420,12 +432,12 @@ def _with_states(
 
 
 def places(given: Any) -> list[int]:
-    """Return the tensors at these indices; index -1 is an optional operand that is absent."""
+    """Return indices of tensors as a list of ints; empty for None. The index -1 is an optional operand that is absent."""
     return [] if given is None else [int(place) for place in given]
 
 
 def _unique_names(tensors: Sequence[Any]) -> list[str]:
-    """Return a unique name for each tensor: the file's, with a number where several tensors have the same name."""
+    """Return a unique name for each tensor: the file's name, with a number where several tensors have the same name."""
     names: dict[str, None] = {}
     copies: dict[str, int] = {}
     for index, item in enumerate(tensors):
@@ -438,14 +450,14 @@ def _unique_names(tensors: Sequence[Any]) -> list[str]:
 
 
 def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
-    # shapeSignature may leave extents open; LiteRT runs the shape unless the caller resizes, and so does the NPU.
+    # shapeSignature may leave extents open. LiteRT uses ``shape`` unless the caller resizes, and so does the NPU.
     shape = tuple(int(extent) for extent in (item.shape if item.shape is not None else ()))
     dtype = DTYPE_OF_LITERT.get(item.type, DType.OPAQUE)
     data = None
     content = model.buffers[item.buffer].data
     quant = _read_quant(item.quantization, shape)
     if not at_run_time:
-        # A variable keeps an operator's state from run to run; an external buffer lies in another file.
+        # A variable keeps an operator's state from run to run. An external buffer is in another file.
         if dtype is DType.OPAQUE or item.sparsity is not None or item.isVariable or item.externalBuffer:
             dtype, data = DType.OPAQUE, np.broadcast_to(np.zeros((), DType.OPAQUE.numpy), shape)
         elif content is not None or 0 in shape:
@@ -477,7 +489,7 @@ def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:
     row = ops.BY_NAME["lookup"] if litert == TABLE_NAME else ops.BY_LITERT.get(litert)
     inputs = tuple(None if place < 0 else names[place] for place in places(operator.inputs))
     while inputs and inputs[-1] is None:
-        # Some operators say "no bias" with a -1 and some by leaving it out: here it is always left out.
+        # Some files state an absent bias as -1, and some leave it out: here it is always left out.
         inputs = inputs[:-1]
     outputs = tuple(names[place] for place in places(operator.outputs) if place >= 0)
     source = f"operator {index}"
@@ -493,7 +505,7 @@ def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:
 
 
 def _scale_of(item: Any) -> tuple[float, int]:
-    """Return the scale and the zero point of a tensor; a scale of 0 where it states none."""
+    """Return the scale and the zero point of a tensor. The scale is 0 where the tensor states none."""
     quant = item.quantization
     if quant is None or quant.scale is None or len(quant.scale) == 0:
         return 0.0, 0

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs to LiteRT flatbuffers, which every LiteRT interpreter runs; flatbuffer models without unused parts, and cut out of a file."""
+"""Write graphs as LiteRT flatbuffers that every LiteRT interpreter runs; remove unused parts of models; cut models out
+of files."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ DESCRIPTION = b"OpenNeutron"
 
 
 def write(graph: Graph) -> bytes:
-    """Return the graph as a ``.tflite`` file. Every node must be a row of the operator table; an operator that LiteRT does not have
-    is stated with several of LiteRT's. States are further inputs, and their new values further outputs.
+    """Return the graph as a ``.tflite`` file. Every node must have a row in the operator table. An operator that LiteRT
+    does not have is written as several of LiteRT's. States are further inputs, and their new values further outputs.
 
     The same graph gives the same bytes.
     """
@@ -57,7 +58,7 @@ def write(graph: Graph) -> bytes:
 
 
 class _Builder(flatbuffers.Builder):
-    """Aligns bytes as LiteRT's schema demands of buffers, which the generated Python code forgets."""
+    """A builder that aligns byte vectors as LiteRT's schema demands of buffers. The generated Python code does not."""
 
     def StartVector(self, elemSize: int, numElems: int, alignment: int) -> int:
         return super().StartVector(elemSize, numElems, BUFFER_ALIGNMENT if elemSize == 1 else alignment)
@@ -81,7 +82,7 @@ def tensor_order(graph: Graph) -> list[str]:
 
 
 def tensor_object(model: Any, tensor: Tensor) -> Any:
-    """Return the flatbuffer object of a tensor; a constant's data becomes a new buffer of the model."""
+    """Return the flatbuffer object of a tensor. The data of a constant becomes a new buffer of the model."""
     item = schema.TensorT()
     item.name = tensor.name.encode()
     item.shape = np.array(tensor.shape, np.int32)
@@ -99,14 +100,15 @@ def tensor_object(model: Any, tensor: Tensor) -> Any:
 
 
 def stored(model: Any, item: Any, data: np.ndarray) -> Any:
-    """Return the flatbuffer object of a tensor with constant values, which become a new buffer of the model."""
+    """Return a copy of the tensor object ``item`` as a constant. ``data`` becomes a new buffer of the model."""
     twin = copy.copy(item)
     twin.buffer = _new_buffer(model, data)
     return twin
 
 
 def constant_object(model: Any, like: Any, data: np.ndarray, name: str | None = None) -> Any:
-    """Return the flatbuffer object of a constant of the type and quantization of another tensor, and of this name or the other's."""
+    """Return the flatbuffer object of a constant with the type and the quantization of the tensor object ``like``. Its
+    name is ``name``, or that of ``like`` for None. ``data`` becomes a new buffer of the model."""
     twin = stored(model, like, data)
     twin.shape, twin.shapeSignature = np.array(data.shape, np.int32), None
     twin.name = like.name if name is None else name.encode()
@@ -151,8 +153,8 @@ def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, in
 
 
 def operator_object(model: Any, name: str, inputs: Sequence[int], outputs: Sequence[int]) -> Any:
-    """Return the flatbuffer object of an operator without options, by LiteRT's name as ``operator_name`` returns it; its code becomes a
-    new one of the model."""
+    """Return the flatbuffer object of an operator without options. ``name`` is LiteRT's name, as ``operator_name``
+    returns it. Its operator code becomes a new one of the model."""
     code = schema.OperatorCodeT()
     custom = name.removeprefix(CUSTOM)
     code.builtinCode = schema.BuiltinOperator.CUSTOM if custom != name else getattr(schema.BuiltinOperator, name)
@@ -168,7 +170,7 @@ def operator_object(model: Any, name: str, inputs: Sequence[int], outputs: Seque
 
 
 def states_of_operators(graph: Graph) -> Iterator[str]:
-    """Yield the states that their operators keep in variables."""
+    """Yield the names of the states that nodes keep in variables in LiteRT: their operands of the role STATE."""
     for node in graph.nodes:
         for name, operand in zip(node.inputs, BY_NAME[node.op].operands, strict=False):
             if name is not None and operand.role is Role.STATE:
@@ -176,7 +178,8 @@ def states_of_operators(graph: Graph) -> Iterator[str]:
 
 
 def _add_states(subgraph: Any, node: Node, operator: Any) -> None:
-    """Make an operator's states variables of the file, and add the tensors that state intermediate quantization."""
+    """Mark an operator's states as variables of the file, and add the tensors that hold the quantization of
+    intermediate values."""
     row = BY_NAME[node.op]
     for place, operand in zip(operator.inputs, row.operands, strict=False):
         if operand.role is Role.STATE:
@@ -209,7 +212,7 @@ def _litert_value(attribute: Attribute, value: Any) -> Any:
 
 
 def copied(model: Any) -> Any:
-    """Return a model whose lists, and whose main subgraph's lists, can be changed without changing the given one's."""
+    """Return a copy of a model. Changes of its lists, and of its main subgraph's lists, do not change the given model."""
     twin = copy.copy(model)
     twin.buffers = list(model.buffers)
     twin.operatorCodes = list(model.operatorCodes or ())
@@ -221,10 +224,10 @@ def copied(model: Any) -> Any:
 
 
 def prune(model: Any) -> Any:
-    """Return a model without the tensors of the main subgraph, the buffers and the operator codes that nothing refers to.
+    """Return a model without the main subgraph's tensors, the buffers and the operator codes that nothing refers to.
 
-    What is left keeps its order. The given model and all its objects stay as they are. Raises InvalidModelError where it
-    refers to what it does not have.
+    The order of the others stays. The given model and all its objects are not changed. Raises InvalidModelError where
+    the model refers to something that it does not have.
     """
     model = copied(model)
     main = model.subgraphs[0]
@@ -249,7 +252,8 @@ def prune(model: Any) -> Any:
 
 
 def _within(used: set[int], table: Sequence[Any], what: str) -> list[int]:
-    """Return the places in order. Raises InvalidModelError for a place that the table of a damaged file lacks."""
+    """Return the used places in order. Raises InvalidModelError for a place that the table of a damaged file does not
+    have."""
     kept = sorted(used)
     if kept and not 0 <= kept[0] <= kept[-1] < len(table):
         wrong = kept[0] if kept[0] < 0 else kept[-1]
@@ -304,7 +308,7 @@ def _drop_codes(model: Any) -> None:
 
 
 def _drop_buffers(model: Any) -> None:
-    # Buffer 0 is LiteRT's empty one, whoever uses it.
+    # Buffer 0 is LiteRT's empty buffer, even if nothing uses it.
     used = {0, *(tensor.buffer for subgraph in model.subgraphs for tensor in subgraph.tensors or ())}
     used.update(entry.buffer for entry in model.metadata or ())
     used.update(places(model.metadataBuffer))
@@ -329,9 +333,11 @@ CALLING = ("CALL", "CALL_ONCE", "IF", "WHILE", "STABLEHLO_REDUCE", "STABLEHLO_RE
 
 
 def cut(model: Any, operators: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """Return a model of these operators of the main graph; ``inputs`` and ``outputs`` are its tensors, by their places.
+    """Return a ``.tflite`` of these operators of the main graph. ``inputs`` and ``outputs`` are indices of the main
+    graph's tensors.
 
-    The other subgraphs come along where one of the operators runs one. Signatures and metadata stay behind.
+    The model has the other subgraphs only if one of the operators runs a subgraph. It has no signatures and no
+    metadata.
     """
     new = copied(model)
     main = new.subgraphs[0]

@@ -57,7 +57,8 @@ Padding = tuple[int, int, int, int]
 
 
 def same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Return padding before and after one axis under SAME; the odd one goes behind (LiteRT's padding.h)."""
+    """Return the padding before and after one axis under SAME. An odd element is padded after the axis (LiteRT's
+    padding.h)."""
     output = -(-size // stride)
     total = max(0, (output - 1) * stride + (kernel - 1) * dilation + 1 - size)
     return total // 2, total - total // 2
@@ -145,7 +146,7 @@ def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
 def _largest_sums(
     graph: Graph, node: Node, weights_at: int, bias_at: int, channel_axis: int
 ) -> npt.NDArray[np.float64]:
-    """Return a bound of the accumulators' magnitudes, for each output channel."""
+    """Return an upper bound of the accumulators' magnitudes, for each output channel."""
     weights, bias = graph.given(node, weights_at), graph.operand(node, bias_at)
     assert weights.data is not None and weights.quant is not None
     activation = 2.0**15 if graph[node.outputs[0]].dtype is DType.INT16 else 255.0
@@ -297,9 +298,10 @@ Shape = tuple[int, ...]
 
 
 def cropped(node: Node, data: Shape, weights: Shape, result: Shape) -> Padding:
-    """Return the rows above and below and the columns left and right by which all windows together exceed the result.
+    """Return the rows above and below and the columns left and right by which the transposed convolution's windows
+    exceed the result.
 
-    Below 0 where the result goes further than the windows. Under SAME the odd row is left out behind
+    A number is negative where the result exceeds the windows. Under SAME an odd row is cropped at the end
     (ComputePaddingHeightWidth of LiteRT's padding.h).
     """
     if not isinstance(node["padding"], str):

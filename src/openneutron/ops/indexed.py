@@ -30,14 +30,14 @@ MOST_CALLS = 64
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """One axis: positions of the input in the output's order, out of ``extent``."""
+    """A selection along one axis: the input's positions in the output's order. ``extent`` is the input's extent."""
 
     extent: int
     positions: tuple[int, ...]
 
     @property
     def whole(self) -> bool:
-        """Return whether the axis is taken as it is."""
+        """Return whether the output has all positions of the axis in their order."""
         return self.positions == tuple(range(self.extent))
 
 
@@ -87,7 +87,8 @@ INDEXED: dict[str, Callable[[Graph, Node], list[Indexed]]] = {
 
 
 def merged_axes(axes: list[Indexed]) -> list[Indexed]:
-    """Return the axes without those of one element on both sides, and with neighbours joined that are taken whole."""
+    """Return the axes without those that have one element in input and output. Neighbouring axes that are whole are
+    joined."""
     merged: list[Indexed] = []
     for axis in axes:
         if axis.extent == 1 and len(axis.positions) == 1:
@@ -101,10 +102,10 @@ def merged_axes(axes: list[Indexed]) -> list[Indexed]:
 
 
 def kernel_axes(axes: list[Indexed]) -> tuple[list[int], list[int]]:
-    """Return the merged axes that become rows, columns, batches and channels (-1: no axis), and those with a call for
-    each position.
+    """Return the merged axes that become batches, rows, columns and channels (-1: no axis), and the axes that take a
+    call for each position.
 
-    Rows and columns are the longest of those that are not taken whole.
+    Rows and columns are the longest of the axes that are not whole.
     """
     mapped = sorted((i for i, axis in enumerate(axes) if not axis.whole), key=lambda i: -len(axes[i].positions))
     plain = sorted((i for i, axis in enumerate(axes) if axis.whole), key=lambda i: -axes[i].extent)
@@ -126,10 +127,10 @@ def _calls_for(axes: list[Indexed]) -> int:
 
 
 def moved_axes(graph: Graph, node: Node) -> tuple[list[Indexed], int]:
-    """Return the merged axes of what each kernel call moves, and the number of planes, each with calls of its own.
+    """Return the merged axes of one kernel call, and the number of planes.
 
-    A plane is the first byte of each element, or the second. With one plane, elements of several bytes have one axis more for
-    these; planes are for where that takes more calls.
+    With one plane, the bytes of an element are one more axis. With several, each plane has one byte of every element
+    and calls of its own. Planes are used where they take fewer calls.
     """
     size, axes = graph[node.name].dtype.size_bytes, INDEXED[node.op](graph, node)
     one, apart = merged_axes([*axes, Indexed(size, tuple(range(size)))]), merged_axes(axes)
@@ -142,7 +143,8 @@ def _calls(graph: Graph, node: Node) -> int:
 
 
 def gathers_by_maps(graph: Graph, node: Node) -> bool:
-    """Return whether a GATHER's positions are known beforehand, the same in every batch and the work of few calls."""
+    """Return whether a GATHER's positions are constant, the same in every batch, and at most MOST_CALLS calls gather
+    them."""
     indices = graph.given(node, 1)
     return indices.is_constant and node["batch_dims"] == 0 and _calls(graph, node) <= MOST_CALLS
 

@@ -31,8 +31,8 @@ VARIANCE_BITS = {DType.INT8: 8, DType.INT16: 0}
 MOST_EPSILON_BITS = 62
 
 _FACTOR_BITS, _OFFSET_BITS, _MOST_FRACTION = 31, 61, 42
-"""The magnitude of a channel's factor is below 2 to the power of the first, of its offset of the second; an output has at most
-the third number of fractional bits before rounding."""
+"""A channel's factor has a magnitude below 2^_FACTOR_BITS, and its offset one below 2^_OFFSET_BITS. An output has at
+most _MOST_FRACTION fractional bits before rounding."""
 
 
 def elements_normalized(graph: Graph, node: Node) -> int:
@@ -52,7 +52,8 @@ def scaled_epsilon(graph: Graph, node: Node) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coefficients:
-    """A factor (int32) and an offset (int64) for each channel, and the fractional bits of their sums."""
+    """A factor (int32) and an offset (int64) for each channel. ``shift`` is the number of fractional bits of their
+    sums."""
 
     factors: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]

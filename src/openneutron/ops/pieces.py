@@ -38,7 +38,7 @@ def split_axis(graph: Graph, node: Node) -> int:
 
 
 def piece_sizes(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return positions of the axis that each output takes, one behind the other."""
+    """Return the extent of each output along the axis that is taken apart."""
     data = graph.given(node, DATA[node.op])
     extent = data.shape[split_axis(graph, node)]
     if node.op == "split_v":
@@ -118,12 +118,12 @@ def _depth(parts: Parts, graph: Graph, node: Node) -> None:
 
 
 def block_of(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return the extents of a block, one for each divided axis behind the batches."""
+    """Return the extents of a block, one for each divided axis. These axes follow the batches."""
     return constant_values(graph, node, 1)
 
 
 def amounts_of(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
-    """Return for each divided axis the amounts before and behind it that are added, or cropped (BATCH_TO_SPACE_ND)."""
+    """Return for each divided axis the amounts before and after it that are padded, or cropped (BATCH_TO_SPACE_ND)."""
     flat = constant_values(graph, node, 2)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 

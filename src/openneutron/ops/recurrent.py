@@ -423,12 +423,13 @@ BIDIRECTIONAL_SEQUENCE_LSTM = Op(
 
 GRU_GATES = ("reset", "update", "new")
 FRACTION_BITS, STEP_BITS, MOST_STATE_BITS = 20, 12, 15
-"""Fractional bits of a layer's products: of a gate, and of an output that is clamped at 0 in steps of its scale; the most of its
-units' state."""
+"""FRACTION_BITS are the fractional bits of a gate's products. STEP_BITS are those of an output that is clamped at 0, in
+steps of its scale. MOST_STATE_BITS is the most fractional bits of the units' state."""
 
 
 def places_of(node: Node) -> dict[str, range | int]:
-    """Return the places of the operands of a GRU or RNN: weights and biases of the input, then of the hidden state, by gates."""
+    """Return the places of the operands of a GRU or RNN by kind. Input weights, hidden weights, input biases and hidden
+    biases have one operand for each gate; ``hidden`` and ``cell`` are the states."""
     gates = len(GRU_GATES) if node.op == "gru" else 1
     ends = [1 + gates * part for part in range(5)]
     names = ("input_weights", "hidden_weights", "input_biases", "hidden_biases")

@@ -64,7 +64,8 @@ def reduce_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bool, tuple[int, ...]]]:
-    """Return neighbouring axes that are all reduced (True) or all kept (False), without axes of extent 1."""
+    """Return the runs of neighbouring axes that are all reduced (True) or all kept (False). Axes of extent 1 are left
+    out."""
     runs: list[tuple[bool, tuple[int, ...]]] = []
     for axis, extent in enumerate(shape):
         if extent == 1:
@@ -78,7 +79,7 @@ def runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bo
 
 
 MOST_ADDED = 2**23
-"""Elements whose sum of differences between stored values surely fits the kernel's 32-bit accumulator."""
+"""The number of elements whose differences between stored values the kernel can sum in its 32-bit accumulator."""
 
 MOST_WIDE_ADDED = 2**16 - 2
 """The same of int16, with half of their number."""
@@ -120,8 +121,8 @@ FEW_ADDED = limit(f"at most {MOST_ADDED} values into one (int16: {MOST_WIDE_ADDE
 
 @dataclass(frozen=True, slots=True)
 class WindowRun:
-    """Neighbouring outputs along an axis: ``count`` of them, from ``first`` on. Their windows have ``size`` inputs
-    each; the first window begins at input ``begin``."""
+    """``count`` neighbouring outputs of a pool along an axis, from the output ``first`` on. The window of each has
+    ``size`` inputs, and the first window begins at input ``begin``."""
 
     first: int
     count: int

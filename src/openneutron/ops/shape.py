@@ -202,10 +202,8 @@ def _value_fits(graph: Graph, node: Node) -> str | None:
 
 
 def pad_box(shape: tuple[int, ...], amounts: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int, int], ...]:
-    """Return (extent, padding before, padding after) of each axis, of at most four where rank 5 can be merged to that.
-
-    An axis that is not padded is part of the one before it.
-    """
+    """Return (extent, padding before, padding after) of each axis. With more than four axes, an axis without padding is
+    merged into the axis before it."""
     box = [(extent, before, after) for extent, (before, after) in zip(shape, amounts, strict=True)]
     if len(box) <= 4:
         return tuple(box)

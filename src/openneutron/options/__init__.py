@@ -423,7 +423,7 @@ def changed(options: object) -> list[str]:
 
 
 def with_changes(options: CompileOptions, changes: Mapping[str, Any], function: str) -> CompileOptions:
-    """Return the options with other values. Raises TypeError for an unknown name, as a call of ``function`` does."""
+    """Return the options with these changes. Raises TypeError for an unknown name, as a call of ``function`` would."""
     for keyword in changes.keys() - flags_of(type(options)).keys():
         hint = did_you_mean(keyword, flags_of(type(options)))
         raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'.{hint}")
@@ -598,7 +598,8 @@ class Request:
         return "model" if self.file is None else self.file.name
 
     def for_figures(self) -> Self:
-        """Return the request of a compile for its figures alone: nothing of the model need run on the NPU, nor in this runtime."""
+        """Return the request of a compile for its figures alone: it does not fail where no operator runs on the NPU, or
+        where this machine's ExecuTorch runtime lacks a kernel."""
         return dataclasses.replace(
             self, delegation=dataclasses.replace(self.delegation, must_delegate=False, any_runtime=True)
         )

@@ -24,8 +24,10 @@ _POST_GRAD = "torch._inductor.fx_passes.post_grad"
 
 @contextmanager
 def _standing_in(name: str, **attributes: object) -> Iterator[None]:
-    """Have imports of a module find one with these attributes alone while the block runs, unless it is imported
-    already."""
+    """Replace a module by one that has these attributes alone, for imports inside the block.
+
+    A module that is imported already is not replaced.
+    """
     if name in sys.modules:
         yield
         return
@@ -39,7 +41,7 @@ def _standing_in(name: str, **attributes: object) -> Iterator[None]:
 
 
 def _decompose_auto_functionalized(graph: Any) -> Any:
-    """Decompose the calls of ``auto_functionalized`` in a graph; the module that does is imported for a graph with one."""
+    """Decompose the calls of ``auto_functionalized`` in a graph. ``_POST_GRAD`` is imported only for a graph with such calls."""
     if any(str(node.target).startswith("auto_functionalized") for node in graph.nodes):
         return import_module(_POST_GRAD).decompose_auto_functionalized(graph)
     return None
@@ -53,7 +55,7 @@ def _without_code_generators(_: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _with_fast_yaml(_: ModuleType) -> Iterator[None]:
-    """Read edge.yaml, in which each operator of ExecuTorch has its data types, with the reader that is written in C."""
+    """Let ExecuTorch read edge.yaml, the data types of its operators, with PyYAML's reader in C where that is installed."""
     try:
         from ruamel.yaml import YAML
         from yaml import CSafeLoader, load
@@ -69,7 +71,7 @@ def _with_fast_yaml(_: ModuleType) -> Iterator[None]:
 
 
 _REGISTERED: list[tuple[Any, Any]] = []
-"""Operators, and their decompositions, that torch's code generators have yet to learn of."""
+"""The operators with their decompositions that are registered with torch's code generators when these are imported."""
 
 
 def _register_later(operators: Any) -> Callable[[Any], Any]:
@@ -82,7 +84,7 @@ def _register_later(operators: Any) -> Callable[[Any], Any]:
 
 @contextmanager
 def _registering_later(utils: ModuleType) -> Iterator[None]:
-    """Have torchao register its operators with the code generators once these are imported."""
+    """Delay the registration of torchao's operators with torch's code generators until the code generators are imported."""
     yield
     register = getattr(utils, "_register_custom_op", None)
     if register is None:
@@ -113,11 +115,11 @@ AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
     "torchao.utils": _registering_later,
     _DECOMPOSITION: _registering_now,
 }
-"""The context in which each of these modules is executed."""
+"""The context in which each of these modules is executed when it is imported."""
 
 
 class ShortImports(MetaPathFinder):
-    """A finder that has the modules of ``AROUND`` executed in their contexts."""
+    """A finder of modules that executes the modules of ``AROUND`` in their contexts."""
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname not in AROUND:
@@ -136,10 +138,11 @@ class ShortImports(MetaPathFinder):
 
 
 def shorten_imports() -> None:
-    """Import ExecuTorch and torchao in half of their time. Modules that are imported already stay as they are.
+    """Let later imports of ExecuTorch and torchao take half of their time.
 
-    Both import torch's code generators for CPUs and GPUs, of which a compile for an NPU uses nothing, and read a long table with a
-    slow YAML reader. The code generators wait for their first use, and a fast reader reads the same table.
+    Both import torch's code generators for CPUs and GPUs, which a compile for an NPU does not use, and ExecuTorch reads a long table
+    with a slow YAML reader. Now the code generators are imported at their first use, and a fast reader reads the table. Modules that
+    are imported already stay as they are.
     """
     if not any(isinstance(finder, ShortImports) for finder in sys.meta_path):
         sys.meta_path.insert(0, ShortImports())
@@ -163,7 +166,7 @@ _HOMES = {
     "calibrate_and_quantize": "quantizer.calibrate",
     "NeutronQuantizer": "quantizer.neutron_quantizer",
 }
-"""The module below this package of each name that it exports. A module is imported on first use of its name."""
+"""The module of each name that this package exports, relative to the package. It is imported on first use of the name."""
 
 __all__ = list(_HOMES)
 
@@ -186,7 +189,7 @@ WARNINGS: tuple[tuple[str, type[Warning], str], ...] = (
     # Every deep copy of a program's signature: copyreg creates the class again, and torch warns about the class.
     (r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning, r"copyreg"),
 )
-"""Start of the message, category, and the module that the warning names; the first and the last are patterns."""
+"""Warnings of other packages: a pattern of the message's start, the category, and a pattern of the module that is warned of."""
 
 LOGS: tuple[tuple[str, str], ...] = (
     # C++ extensions for GPUs that torchao's wheel has for other releases of Python and of CUDA.
@@ -194,11 +197,11 @@ LOGS: tuple[tuple[str, str], ...] = (
     # torchao registers its enumerations with torch's pytrees.
     ("torch.utils._pytree", "%s is an Enum subclass and is now natively supported by"),
 )
-"""Logger, and the start of the message before its arguments are inserted."""
+"""Log messages of other packages: the logger, and the start of the message before its arguments are inserted."""
 
 
 def ignore_known() -> None:
-    """Suppress these warnings in this process, whatever its -W options are."""
+    """Suppress the warnings of ``WARNINGS`` and ``LOGS`` in this process, whatever its -W options are."""
     for message, category, module in WARNINGS:
         warnings.filterwarnings("ignore", message, category, module)
     for name, beginning in LOGS:

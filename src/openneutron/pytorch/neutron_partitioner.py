@@ -79,7 +79,7 @@ HISTORY = "from_node"
 
 
 class NotNow(Exception):
-    """The program must be decomposed before it is partitioned."""
+    """Raised for a program that must be decomposed before it is partitioned."""
 
 
 def has_free_order(program: ExportedProgram) -> bool:
@@ -110,7 +110,7 @@ def delegated(program: ExportedProgram, tag: Callable[[ExportedProgram], Partiti
 
 
 def copied(module: GraphModule) -> GraphModule:
-    """Return a copy without the nodes' histories. Each pass of ExecuTorch would copy the histories, in a fifth of the time of
+    """Return a copy without the nodes' histories. Each pass of ExecuTorch would copy them, which takes a fifth of the time of
     lowering."""
     histories = {node: node.meta.pop(HISTORY) for node in module.graph.nodes if HISTORY in node.meta}
     try:
@@ -170,7 +170,7 @@ def _has_plain_layout(node: Node) -> bool:
 
 @final
 class _Tagging(Partitioner):
-    """A function as a partitioner."""
+    """A partitioner that calls a function."""
 
     def __init__(self, tag: Callable[[ExportedProgram], PartitionResult]) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class LoweredBackendModule(exir.LoweredBackendModule):
 
 
 class _Known(ExportedProgram):
-    """A program that makes its results in a trace from the shapes in its output node, without a run of its operators.
+    """A program that takes the shapes of its results in a trace from its output node, without a run of its operators.
 
     Every pass of ExecuTorch traces a delegate call by a run of the program in it with FakeTensors.
     """
@@ -293,7 +293,7 @@ class NeutronPartitioner(Partitioner):
         self.check_op_support = check_op_support
         self.delegations: list[Delegation] = []
         self.left_whole: set[str] = set()
-        """Operators that were kept whole for the NPU, stay on the CPU after all, and have no kernel there."""
+        """Operators that were kept whole for the NPU, but stay on the CPU and have no kernel there."""
         self._taken_apart = frozenset(taken_apart)
         self._check_on_cpu = check_on_cpu
         self._programs: list[ExportedProgram] = []
@@ -312,7 +312,7 @@ class NeutronPartitioner(Partitioner):
             )
 
     def taking_apart(self, operators: Iterable[str]) -> NeutronPartitioner:
-        """Return a new partitioner that keeps these operators whole nowhere."""
+        """Return a new partitioner that lets ExecuTorch decompose all calls of these operators."""
         return NeutronPartitioner(
             self._compile_spec,
             self.neutron_target_spec,
@@ -330,7 +330,7 @@ class NeutronPartitioner(Partitioner):
         graph = exported_program.graph_module.graph
         self._graphs_seen.append(graph)
         if self._delegate.patterns and len(self._graphs_seen) >= len(self._programs):
-            # The last method: what none of them has is a mistake.
+            # This is the last method: a name that matches a node of no method is a mistake.
             check_names(self._delegate.patterns, self._graphs_seen, self._named_before)
         found = self._partitioned(exported_program)
         result = self._tagged(exported_program, found)
@@ -383,7 +383,7 @@ class NeutronPartitioner(Partitioner):
         return try_compile(lowered.graph, self.neutron_target_spec.neutron_target) if has_data(lowered) else None
 
     def _hand_over(self, part: Partition, program: ExportedProgram) -> None:
-        """Leave the partition's graph for the backend at the first node, where the constants are known."""
+        """Store the partition's graph for the backend at its first node, if the values of its constants and states are known."""
         constants = Constants(program, self._data_of(program))
         is_known = all(constants.state(state.buffer) is not None for state in part.states)
         if part.lowered is not None and has_data(part.lowered) and is_known:
@@ -397,7 +397,10 @@ class NeutronPartitioner(Partitioner):
             )
 
     def _data_of(self, program: ExportedProgram) -> Mapping[str, torch.Tensor] | None:
-        """Return the tensors of a program whose own ExecuTorch hides: as given, or those of the method it must be."""
+        """Return the tensors of a program, which ExecuTorch hides while it partitions, or None if they are unknown.
+
+        They are ``post_quantization_state_dict``, or those of the only method that has tensors of these names and shapes.
+        """
         if self.post_quantization_state_dict is not None:
             return self.post_quantization_state_dict
         shapes = {name: tensor.shape for name, tensor in program.state_dict.items()}
@@ -409,8 +412,8 @@ class NeutronPartitioner(Partitioner):
         return fits[0] if len(fits) == 1 else None
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """Return the program with a dequantize node for each reader, so that each can be delegated or not, and without
-        history.
+        """Return the program without history and with a dequantize node for each reader, so that each reader can be delegated by
+        itself. Return it with delegate calls if it can be partitioned before decomposition.
 
         ExecuTorch calls it for every method before it partitions the first.
         """
@@ -427,7 +430,7 @@ class NeutronPartitioner(Partitioner):
             module.recompile()
             exported_program = exported_program._update(module, exported_program.graph_signature)
         chosen = self._delegate.patterns or self.preserve_ops or self.check_op_support is not None
-        # An ETRecord explains a profile with the Edge program's operators, so that they must get there.
+        # An ETRecord explains a profile with operators of the Edge program, which must therefore have all operators.
         chosen = chosen or self._delegate.options.profile
         return (
             exported_program
@@ -436,8 +439,10 @@ class NeutronPartitioner(Partitioner):
         )
 
     def _tag(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Tag the partitions of an ATen program. Raises NotNow where an operator stays on the CPU whose pieces may belong
-        into these partitions."""
+        """Tag the partitions of an ATen program.
+
+        Raises NotNow if there are none, or if an operator stays on the CPU whose pieces may belong to these partitions.
+        """
         claim_name()
         found = self._partitioned(exported_program)
         if not found.partitions or not all(is_final(node, reject) for node, reject in found.rejected.items()):
@@ -449,9 +454,9 @@ class NeutronPartitioner(Partitioner):
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[torch._ops.OpOverload], Callable[[Node], bool] | None]:
-        """Return the operators of this ATen program that are delegated whole, and which of their calls.
+        """Return the operators of this ATen program to keep whole, and a function that tells which of their calls to keep.
 
-        There is no filter where that is all of them: ExecuTorch then takes the program apart in one go.
+        The function is None if that is all of their calls: ExecuTorch then decomposes the program in one pass.
         """
         if self._whole is None or self._whole.program is not ep:
             self._whole = self._find_whole(ep)
@@ -485,8 +490,10 @@ class NeutronPartitioner(Partitioner):
         return _Whole(ep, operators, fits, frozenset(node for node in calls if node.target in operators))
 
     def _mark_unwanted(self, calls: Sequence[Node]) -> None:
-        """Note on the calls that may stay whole which of them are not to be delegated, so that what they are taken
-        apart into isn't either: the names they would have as a whole are lost then."""
+        """Mark those of the calls that a name in operators_not_to_delegate matches, so that their pieces are not delegated either.
+
+        The pieces do not have the name that the call would have in the Edge program.
+        """
         counted: Counter[str] = Counter()
         for node in calls:
             stem = op_name(node).replace(".", "_").lower()
@@ -501,7 +508,7 @@ class NeutronPartitioner(Partitioner):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Whole:
-    """The operators of an ATen program with calls to keep whole, these calls, and all calls of these operators."""
+    """The operators of an ATen program that have calls to keep whole. calls: these calls. all_calls: all calls of the operators."""
 
     program: ExportedProgram
     operators: Mapping[Any, None]
@@ -510,7 +517,7 @@ class _Whole:
 
 
 def has_data(lowered: Lowered) -> bool:
-    """Return whether the values of a graph's constants are there, not only their shapes."""
+    """Return whether the values of a graph's constants are known, not only their shapes."""
     return not any(
         tensor.data is not None and tensor.data.size > 1 and not any(tensor.data.strides)
         for tensor in lowered.graph.tensors.values()
@@ -518,7 +525,7 @@ def has_data(lowered: Lowered) -> bool:
 
 
 def delegation_of(graph: Graph, found: Partitioning, calls: Sequence[Sequence[Node]] = ()) -> Delegation:
-    """Return the delegation that a partitioning makes. ``calls``: the nodes of the delegate calls that were there before."""
+    """Return the placement of operators by a partitioning. ``calls``: the nodes of each delegate call that the graph had before."""
     npu = [
         item
         for number, part in enumerate(found.partitions)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The ExecuTorch backend: a partition of an edge program in, a delegate payload out."""
+"""The ExecuTorch backend, which compiles a partition of an edge program to a delegate payload, and its compile spec."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from openneutron.pytorch.partition.compiled import (
 from openneutron.pytorch.partition.gather import HANDOVER, Handover
 
 core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
-"""Operators that have no core ATen decomposition and stay whole, for ``EdgeCompileConfig``."""
+"""Operators without a core ATen decomposition, which ``EdgeCompileConfig`` has to accept as they are."""
 
 
 def generate_neutron_compile_spec(
@@ -119,8 +119,7 @@ def generate_neutron_compile_spec(
 
 
 class NeutronCompileSpecBuilder:
-    """Makes compile specs in two steps; ``generate_neutron_compile_spec`` is the same in one.
-
+    """Makes a compile spec in two steps. ``generate_neutron_compile_spec`` makes the same compile spec in one call.
     >>> spec = NeutronCompileSpecBuilder().neutron_compile_spec("imxrt700").build()
     >>> spec == generate_neutron_compile_spec("imxrt700")
     True
@@ -144,12 +143,15 @@ class NeutronCompileSpecBuilder:
         name: str = "",
         neutron_converter_flavor: str | None = None,
     ) -> NeutronCompileSpecBuilder:
-        """Set the options, once. The parameters are those of ``generate_neutron_compile_spec``."""
+        """Set the options of the compile spec and return the builder. It can be called once.
+
+        The parameters and errors are those of ``generate_neutron_compile_spec``.
+        """
         if neutron_converter_flavor is not None:
             warn_of_flavor(neutron_converter_flavor, stacklevel=2)
         assert self._delegate is None, "the compile spec is set already; make a new builder for another one"
         options = with_upstream(options, config, extra_flags, fetch_constants_to_sram, use_profiling)
-        # An unusable value is an error here, not in the middle of lowering.
+        # Report an unusable value now, and not during lowering.
         converters.get(options.converter).check(options)
         self._delegate = DelegateOptions(
             options,
@@ -162,19 +164,19 @@ class NeutronCompileSpecBuilder:
         return self
 
     def build(self) -> list[CompileSpec]:
-        """Return the list; empty where no options were set."""
+        """Return the compile spec; an empty list where no options were set."""
         return encode(self._delegate) if self._delegate is not None else []
 
 
 @final
 class NeutronBackend(BackendDetails):
-    """Compiles a partition. The class's name is the backend's id; ExecuTorch's NXP backend has a class of that name too."""
+    """The ExecuTorch backend. Its id is the name of this class; ExecuTorch's NXP backend has a class of that name too."""
 
     @classmethod
     def copy_exported_program_for_preprocess(
         cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
     ) -> ExportedProgram:
-        """Return the program itself: ``preprocess`` only reads it."""
+        """Return the program itself, since ``preprocess`` only reads it; the NXP backend's copy for one of its partitions."""
         other = _other_backend(compile_specs)
         if other is not None:
             copied: ExportedProgram = other.copy_exported_program_for_preprocess(edge_program, compile_specs)
@@ -206,8 +208,10 @@ class NeutronBackend(BackendDetails):
     def preprocess_multimethod(
         cls, edge_programs: dict[str, list[ExportedProgram]], compile_specs: dict[str, list[list[CompileSpec]]]
     ) -> dict[str, list[PreprocessResult]]:
-        """Compile all partitions of all methods. Raises one BudgetError for all partitions that need more SRAM than the
-        budget, after all of them were compiled."""
+        """Compile all partitions of all methods, and return the results by method.
+
+        If partitions need more SRAM than the budget, one BudgetError for all of them is raised after the last compile.
+        """
         pairs = [
             (program, specs)
             for method, programs in edge_programs.items()
@@ -219,27 +223,29 @@ class NeutronBackend(BackendDetails):
 
 
 _STANDS_FOR = "openneutron_stands_for"
-"""Marks classes that ``claim_name`` made."""
+"""The name of the attribute that marks the classes that ``claim_name`` made."""
 
 
 def claim_name() -> None:
-    """Make this module's NeutronBackend the one that ExecuTorch finds by that name, until another class of it is
-    defined.
+    """Let ExecuTorch find this module's NeutronBackend by its name, until another class of that name is defined.
 
-    ExecuTorch looks backends up among the subclasses of BackendDetails, and takes the last that has the name. Where its own
-    NXP backend was imported later than ours, a new class that stands for ours comes after it; partitions of its
-    partitioner are passed on to it, so that both work in one process.
+    ExecuTorch uses the last subclass of BackendDetails that has the name of a backend. If its own NXP backend was imported after this
+    module, a new class with the methods of this module's class is defined. Partitions of the NXP backend's partitioner are passed on to
+    the NXP backend, so that both work in one process.
     """
     last = [item for item in BackendDetails.__subclasses__() if item.__name__ == NeutronBackend.__name__][-1]
     if last is not NeutronBackend and not hasattr(last, _STANDS_FOR):
         body = {name: value for name, value in vars(NeutronBackend).items() if not name.startswith("_")}
-        # The attribute of ours keeps it alive: a class that nothing refers to is no subclass any more.
+        # The attribute ``latest`` keeps the new class alive: __subclasses__ leaves out a class that nothing refers to.
         made = type(NeutronBackend.__name__, (BackendDetails,), {**body, _STANDS_FOR: NeutronBackend})
         NeutronBackend.latest = made
 
 
 def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
-    """Return the other class of this name, where the compile spec is not one of ours and such a class exists."""
+    """Return the class NeutronBackend of ExecuTorch's NXP backend for a compile spec that ``encode`` did not make.
+
+    The result is None for a compile spec of ``encode``, and where ExecuTorch's NXP backend is not imported.
+    """
     if is_ours(compile_specs):
         return None
     for item in BackendDetails.__subclasses__():
@@ -252,10 +258,11 @@ def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
 def lower_program(
     program: ExportedProgram, specs: Sequence[CompileSpec]
 ) -> tuple[DelegateOptions, Lowered, Trial | None, Origins]:
-    """Return the options of a partition, its program as a graph, the first stages of the compile, and a function that returns the
-    origins of the graph's nodes.
+    """Return the options of a partition, its lowered graph, the first stages of its compile, and a function that returns the origins of
+    the graph's nodes.
 
-    The partitioner has lowered the same nodes before, so that lowering can't be refused; what it hands over is taken.
+    The graph and the first stages are those that the partitioner handed over, if they are for the same program and compile spec. If
+    not, the partition is lowered again, and the first stages are None. This can't be refused: the partitioner has lowered the same nodes.
     """
     graph = program.graph_module.graph
     found: list[Handover] = [node.meta[HANDOVER] for node in graph.nodes if HANDOVER in node.meta]
@@ -287,7 +294,7 @@ def _tag(program: ExportedProgram) -> str:
 
 
 def intermediates_folder(name: str) -> Path:
-    """Return the folder of that name. Raise ValueError where it does not exist, as ExecuTorch's NXP backend does."""
+    """Return the path of an existing folder. Raise ValueError where there is no such folder, as ExecuTorch's NXP backend does."""
     folder = Path(name)
     if not folder.is_dir():
         raise ValueError("intermediates_dir is not a directory path.")

@@ -45,14 +45,14 @@ BACKEND = "openneutron"
 
 
 class OpenNeutronRecipeType(RecipeType):
-    """How a model is quantized, and whether it is delegated."""
+    """The recipes of this backend: the quantization of a model, and its delegation."""
 
     INT8_PTQ = "openneutron_int8_ptq"
-    """int8, scales from calibration; delegated."""
+    """The model is quantized to int8 with scales from calibration, and delegated."""
     INT8_QAT = "openneutron_int8_qat"
-    """int8, trained with its quantization simulated; delegated. It needs ``train_fn``."""
+    """The model is trained with its int8 quantization simulated, and delegated. The recipe needs ``train_fn``."""
     INT8_PTQ_NO_DELEGATE = "openneutron_int8_ptq_no_delegate"
-    """The same numbers as INT8_PTQ, nearly, on the CPU: what quantization alone changes."""
+    """The model is quantized as by INT8_PTQ and runs on the CPU, with nearly the same results: the effect of quantization alone."""
 
     @classmethod
     def get_backend_name(cls) -> str:
@@ -71,10 +71,10 @@ class RecipeOptions:
     options: CompileOptions = CompileOptions()
     """The target and the other options of the compiler."""
     quantization: QuantizationOptions = QuantizationOptions()
-    """As ``openneutron.compile`` takes it, without ``channels_last``: a recipe takes images as the example inputs are in
-    memory. The recipe INT8_QAT needs ``train_fn``."""
+    """The quantization options of ``openneutron.compile``, without ``channels_last``: images have the memory format of the example
+    inputs. The recipe INT8_QAT needs ``train_fn``."""
     delegation: DelegationOptions = DelegationOptions()
-    """As ``openneutron.compile`` takes it, without ``any_runtime`` and ``must_delegate``: an export checks neither."""
+    """The delegation options of ``openneutron.compile``, without ``any_runtime`` and ``must_delegate``: an export checks neither."""
     calibration_inputs_fn: Callable[[], Iterable[tuple[Any, ...]]] | None = None
     """A function that returns typical inputs, each a tuple of the model's arguments; None: all example inputs of the
     export."""
@@ -106,9 +106,9 @@ class OpenNeutronRecipeProvider(BackendRecipeProvider):
         return list(OpenNeutronRecipeType)
 
     def create_recipe(self, recipe_type: RecipeType, **kwargs: Any) -> ExportRecipe | None:
-        """Return the recipe; None for one of another backend. ``kwargs`` are the fields of ``RecipeOptions``.
+        """Return the recipe of a type; None for a type of another backend. ``kwargs`` are the fields of ``RecipeOptions``.
 
-        Others are ignored with a warning, as all backends do: a recipe for several of them is made with all their arguments.
+        Other keywords are ignored with a warning, as by all backends: a recipe for several backends gets the keywords of all.
         Raises InvalidOptionError for unusable values, InvalidTargetError for an unknown target.
         """
         if not isinstance(recipe_type, OpenNeutronRecipeType):
@@ -123,7 +123,7 @@ class OpenNeutronRecipeProvider(BackendRecipeProvider):
         target = NeutronTargetSpec(options.options.target)
         delegated = recipe_type is not OpenNeutronRecipeType.INT8_PTQ_NO_DELEGATE
         with warnings.catch_warnings():
-            # That recipes are experimental, ExecuTorch says to who exports with one.
+            # ExecuTorch warns that recipes are experimental when one is used in an export.
             warnings.simplefilter("ignore", ExperimentalWarning)
             made: ExportRecipe = ExportRecipe(
                 name=recipe_type.value,
@@ -156,8 +156,10 @@ def _known(recipe_type: RecipeType, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quantization(target: NeutronTargetSpec, options: RecipeOptions, is_qat: bool) -> QuantizationRecipe:
-    """Return the steps of ``calibrate_and_quantize``, between which ExecuTorch prepares, trains or calibrates, and
-    converts."""
+    """Return the quantization recipe: the steps of ``calibrate_and_quantize`` as passes before and after those of ExecuTorch.
+
+    ExecuTorch itself prepares the model, trains or calibrates it, and converts it.
+    """
     train_fn = options.quantization.train_fn
     quantizer = quantizer_for(options.quantization, target, is_qat, options.options.converter)
 

@@ -40,14 +40,15 @@ from openneutron.targets.target import (
 )
 
 ARENA_ALIGNMENT = 16
-"""The alignment of the buffers of a program, in bytes (``isa.rows.ALIGNMENT``); chips that need another can't be compiled for."""
+"""The alignment of the buffers of a program, in bytes (``isa.rows.ALIGNMENT``). Chips that need another alignment can't
+be compiled for."""
 
 
 def contradictions(target: Target) -> Iterator[tuple[str, str]]:
-    """Yield each contradiction: the place of its entry in the file, and a message."""
+    """Yield each contradiction between a chip's facts: the place of the entry in the file, and a message."""
     yield from _in_memories(target)
     for index, engine in enumerate(target.copy_engines):
-        # A Neutron-S without a copy engine between two memories is one that this project does not compile for (Target.obstacle).
+        # This project does not compile for a Neutron-S without a copy engine between two memories (Target.obstacle).
         if engine.source == engine.destination and not target.moves_tiles:
             yield (
                 f"copy_engine.{index}.source",
@@ -88,7 +89,8 @@ _KEY = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
 
 
 def _places(text: str) -> list[tuple[int, str]]:
-    """Return the line and the place of each table and entry: ``npu``, ``npu.clock``, and of the second memory ``memory.1``, ``memory.1.size``."""
+    """Return the line and the place of each table and entry of a file. Examples of places are ``npu`` and
+    ``npu.clock``; for the second memory, ``memory.1`` and ``memory.1.size``."""
     found: list[tuple[int, str]] = []
     counts: dict[str, int] = {}
     table = ""
@@ -105,12 +107,13 @@ def _places(text: str) -> list[tuple[int, str]]:
 
 
 def _lines(text: str) -> dict[str, int]:
-    """Return the first line of each place."""
+    """Return the first line of each place, by the place."""
     return {place: line for line, place in reversed(_places(text))}
 
 
 def _no_toml(text: str, line: int, words: str) -> str:
-    """Return the message for a file that is no TOML: the parser's words, or the place that the file has twice."""
+    """Return the message for a file that is no valid TOML: the entry or table that is there twice, otherwise the
+    parser's words."""
     before = [(number, place) for number, place in _places(text) if number < line]
     here = dict(_places(text)).get(line, "")
     for number, place in before:
@@ -122,7 +125,7 @@ def _no_toml(text: str, line: int, words: str) -> str:
 
 
 class _ChipFile:
-    """A file while it is read."""
+    """A chip's file that is being read, with the lines of its entries for messages."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -140,7 +143,8 @@ class _ChipFile:
         self.lines = _lines(text)
 
     def error(self, place: str, words: str) -> InvalidTargetError:
-        """Return the error at an entry; where the entry is absent, at its table, and else at the first line."""
+        """Return the error at an entry's line. If the entry is absent, the line is that of its table, otherwise the
+        first line."""
         where = place
         while where and where not in self.lines:
             where = where.rpartition(".")[0]
@@ -148,7 +152,7 @@ class _ChipFile:
         return InvalidTargetError(f"{self.path}:{line}: {place}: {words}")
 
     def check_names(self, place: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-        """Refuse entries that are unknown."""
+        """Raise InvalidTargetError for an entry that is not among ``known``."""
         for name in given:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
@@ -156,7 +160,7 @@ class _ChipFile:
                 raise self.error(f"{place}.{name}" if place else name, f"it is unknown.{hint}")
 
     def text(self, place: str, given: Mapping[str, Any], choices: Collection[str] = ()) -> str:
-        """Return an entry that is a text."""
+        """Return an entry that is a text. Raises InvalidTargetError where it is no text, or not one of ``choices``."""
         value = given.get(place.rpartition(".")[2])
         if not isinstance(value, str):
             said = "it is missing" if value is None else f"it is {value!r}"
@@ -169,7 +173,7 @@ class _ChipFile:
         return value
 
     def table(self, place: str) -> Mapping[str, Any]:
-        """Return a table that the file has once."""
+        """Return a table that the file has exactly once."""
         value = self.content.get(place)
         if not isinstance(value, dict):
             said = "it is missing" if value is None else f"it is no table [{place}]"
@@ -177,7 +181,7 @@ class _ChipFile:
         return value
 
     def tables(self, place: str) -> list[Mapping[str, Any]]:
-        """Return the tables of a kind that the file may have several times; each has a name of its own."""
+        """Return the tables of a kind that a file may have several times. Each has a name of its own."""
         value = self.content.get(place)
         if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
             said = "it is missing" if value is None else f"it is no table [[{place}]]"
@@ -245,7 +249,8 @@ def _example(entry: Entry) -> str:
 def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
     """Return the target in a file.
 
-    taken: names that the target must not have. Raises InvalidTargetError, with the line, where the file has a mistake.
+    ``taken`` are names that the target must not have. Raises InvalidTargetError, with the line, where the file has a
+    mistake.
     """
     file = _ChipFile(path)
     content = file.content
@@ -325,13 +330,13 @@ def _limits(file: _ChipFile) -> tuple[tuple[str, Number], ...]:
 
 
 KNOWN: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "chips").glob("*.toml"))}
-"""The files of the chips that come with this package, by name."""
+"""The files of the chips that come with this package, by the chip's name."""
 
 DEFAULT = "imxrt700"
-"""The target where none is specified: the one that ExecuTorch's NXP backend compiles for."""
+"""The target where none is specified. ExecuTorch's NXP backend compiles for this chip."""
 
 SUFFIX = ".toml"
-"""A target with this end is the path of a file."""
+"""The suffix of a target that is the path of a file."""
 
 
 def names() -> list[str]:
@@ -340,12 +345,12 @@ def names() -> list[str]:
 
 
 def checksum(name: str) -> int:
-    """Return the number by which a program states its target: the CRC-32 of the target's name."""
+    """Return the number by which a program identifies its target: the CRC-32 of the target's name."""
     return zlib.crc32(name.encode())
 
 
 def with_checksum(number: int) -> Target | None:
-    """Return the known chip of a program's number; None for a chip that does not come with this package."""
+    """Return the chip of this package with this number in programs; None where no chip has the number."""
     return next((described(name) for name in KNOWN if checksum(name) == number), None)
 
 
@@ -382,7 +387,7 @@ def get(name: str) -> Target:
 
 
 def _hint(name: str) -> str:
-    """Return what the user may have meant: a file, or a chip of a similar name; empty where there is neither."""
+    """Return a suggestion for an unknown name: a file, or a chip of a similar name. It is empty where there is neither."""
     if Path(name + SUFFIX).is_file():
         return f" Did you mean '{name}{SUFFIX}'?"
     if Path(name).is_file():
@@ -392,7 +397,7 @@ def _hint(name: str) -> str:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """Return what changes with a file's contents; zeros where the file is absent."""
+    """Return the values that change with a file's contents; zeros where the file is absent."""
     try:
         found = path.stat()
     except OSError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The facts about a chip. Every fact carries its source.
+"""The facts about a chip. Every fact has its source.
 
-A chip is one TOML file (``chips/*.toml``, or a user's own). Its tables and entries are the fields of the classes here, so that
-reader, listing and documentation need no list of their own.
+A chip is one TOML file (``chips/*.toml``, or a user's own). Its tables and entries are the fields of the classes in
+this module, so that reader, listing and documentation need no list of their own.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ KINDS: Mapping[str, str] = {
     "fitted": "computed so that the model meets published figures",
     "assumed": "not published; a plausible value, to be replaced when something is measured",
 }
-"""The first word of a source, and its meaning."""
+"""The kinds of sources: the first word of a source, and the meaning of the word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A figure with its unit and its source: a word of KINDS, a colon, and by whom or why."""
+    """A figure with its unit and its source. The source is a word of KINDS, a colon, and the author or the reason."""
 
     value: float
     unit: str
@@ -30,7 +30,7 @@ class Number:
 
     @property
     def kind(self) -> str:
-        """Return the first word of the source."""
+        """Return the kind of the source: its first word."""
         return self.source.partition(":")[0]
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Words:
 
     @property
     def kind(self) -> str:
-        """Return the first word of the source."""
+        """Return the kind of the source: its first word."""
         return self.source.partition(":")[0]
 
     def __str__(self) -> str:
@@ -62,10 +62,11 @@ _ENTRY = "entry"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The declaration of a fact: what it states, its unit, and the values that it can have.
+    """The declaration of a fact: its meaning, its unit, and the values that it can have.
 
-    ``choices``: the words of a fact of words; empty for a number. ``is_one_word``: the fact has exactly one of them. ``is_whole`` numbers
-    have no fraction. ``most``: the largest value of a number; None: there is no such bound.
+    ``choices`` are the words that a fact of words may have; empty for a number. ``is_one_word`` is True where the fact
+    has exactly one word. ``is_whole`` is True where a number has no fraction. ``most`` is the largest value of a
+    number; None: there is no such bound.
     """
 
     doc: str
@@ -100,7 +101,7 @@ def word(doc: str, *choices: str) -> Mapping[str, Entry]:
 
 
 def entries(table: type) -> dict[str, Entry]:
-    """Return the declared facts of a class by name."""
+    """Return the declarations of a class's facts, by name."""
     return {item.name: item.metadata[_ENTRY] for item in fields(table) if _ENTRY in item.metadata}
 
 
@@ -109,7 +110,8 @@ INT8, INT16 = "int8", "int16"
 
 @dataclass(frozen=True, slots=True)
 class Npu:
-    """The compute units. A pipeline computes one dot product of ``macs`` products in a cycle; all pipelines share one operand."""
+    """The compute units. A pipeline computes one dot product of ``macs`` products in a cycle. All pipelines of a unit
+    share one operand."""
 
     units: Number = field(metadata=count("NPU cores"))
     pipelines: Number = field(metadata=count("pipelines of a core, which compute outputs in parallel"))
@@ -150,7 +152,7 @@ SYNCHRONOUS, BACKGROUND = "synchronous", "background"
 
 @dataclass(frozen=True, slots=True)
 class CopyEngine:
-    """An agent that copies between two memories. ``source`` and ``destination`` are names of memories."""
+    """An agent that copies between two memories. ``source`` and ``destination`` are the memories' names."""
 
     name: str
     source: str
@@ -162,7 +164,7 @@ class CopyEngine:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The core that runs the driver, and the operators that stay on the CPU."""
+    """The core that runs the driver and the operators on the CPU."""
 
     core: str
     clock: Number = field(metadata=number("clock", "MHz", 1))
@@ -237,10 +239,11 @@ class Target:
     port: Port
     limits: tuple[tuple[str, Number], ...] = ()
 
-    # Facts of the fields above that the stages of the compiler ask for often; cycles are those of ``clock``, ``sram`` is the size of
-    # the memory that holds activations, ``copy_engine`` copies there from ``external_memory``, ``constants_memory`` is where the NPU
-    # reads constants that are not copied. ``all_pipelines`` are those of all units, which share out the work of a call like those of one
-    # unit (docs/targets.md). ``step_cycles`` are the cycles from one product of every multiplier to the next.
+    # The fields below are derived from those above, for quick access. ``sram`` is the size of ``arena_memory``, which
+    # holds activations. ``copy_engine`` copies from ``external_memory`` to it. ``constants_memory`` is the memory
+    # where the NPU reads constants that are not copied. ``all_pipelines`` is the number of pipelines of all units,
+    # which share the work of a call as the pipelines of one unit do (docs/targets.md). ``step_cycles`` are the
+    # cycles, at ``clock``, from one product of every multiplier to the next.
     subsystem: bool = field(init=False, repr=False, compare=False)
     units: int = field(init=False, repr=False, compare=False)
     pipelines: int = field(init=False, repr=False, compare=False)
@@ -277,41 +280,42 @@ class Target:
 
     @property
     def step_bytes(self) -> float:
-        """Return the bytes that all units read for one product of every multiplier.
+        """Return the bytes that all units read while every multiplier computes one product.
 
-        A unit reads one operand for all pipelines, and the weights of each pipeline once for as many outputs as it has accumulators
-        (arXiv 2509.14388).
+        A unit reads one operand for all its pipelines. It reads the weights of each pipeline once for as many outputs
+        as the pipeline has accumulators (arXiv 2509.14388).
         """
         return self.units * self.macs * (1 + self.pipelines / self.npu.accumulators.value)
 
     @property
     def macs_per_cycle(self) -> int:
-        """Return the number of all multipliers."""
+        """Return the multiply-accumulates of all units in a cycle."""
         return self.units * self.pipelines * self.macs
 
     @property
     def reads_constants_in_place(self) -> bool:
-        """Return whether the NPU reads a memory of constants other than the one that holds activations."""
+        """Return whether the NPU reads constants in another memory than the one that holds activations."""
         return self.constants_memory is not self.arena_memory
 
     @property
     def constants_home(self) -> Memory:
-        """Return the memory that has the constants between runs: where the NPU reads them, or from where they are copied."""
+        """Return the memory that holds the constants between runs. The NPU reads them there, or a run copies them from
+        there."""
         return self.constants_memory if self.reads_constants_in_place else self.external_memory
 
     @property
     def moves_tiles(self) -> bool:
-        """Return whether kernels work on a memory of the NPU, to which a data mover copies tensors and constants."""
+        """Return whether kernels work on a memory inside the NPU. A data mover copies tensors and constants to it."""
         return self.subsystem
 
     @property
     def copies_in_background(self) -> bool:
-        """Return whether copies to the memory that holds activations run beside the kernels."""
+        """Return whether copies to the memory that holds activations run in parallel with kernels."""
         return self.copy_engine.mode.value == (BACKGROUND,)
 
     @property
     def obstacle(self) -> str | None:
-        """Return the reason why this project does not compile for the chip; None: it does."""
+        """Return the reason why this project does not compile for the chip; None where it does."""
         if self.moves_tiles and self.external_memory is self.arena_memory:
             return "has an NPU with a memory of its own, and no copy engine copies to this memory from another one."
         return None
@@ -323,7 +327,7 @@ class Target:
         return replace(self, memories=tuple(larger if memory is arena else memory for memory in self.memories))
 
     def facts(self) -> Iterator[tuple[str, Entry, Fact]]:
-        """Yield every fact with its place, such as ``npu.clock`` or ``memory sram: size``, and its declaration."""
+        """Yield every fact: its place, such as ``npu.clock`` or ``memory sram: size``, its declaration, and the fact."""
         parts: list[tuple[str, Any]] = [("npu.", self.npu)]
         parts += [(f"memory {memory.name}: ", memory) for memory in self.memories]
         parts += [(f"copies by {engine.name}: ", engine) for engine in self.copy_engines]
@@ -339,14 +343,15 @@ class Target:
 
     @property
     def assumption(self) -> str:
-        """Return the number of assumed facts, in words."""
+        """Return words with the number of assumed facts."""
         return f"{len(self.assumed)} of {sum(1 for _ in self.facts())} facts about {self.name} are assumed"
 
     def milliseconds(self, cycles: float) -> float:
-        """Return the time of so many cycles at the NPU's clock."""
+        """Return the milliseconds of a number of cycles at the NPU's clock."""
         return cycles / (self.clock.value * 1e6) * 1e3
 
     def band(self, cycles: float) -> tuple[float, float]:
-        """Return the milliseconds from which so many modelled cycles are off by no more than the error, the least and the most."""
+        """Return the least and the most milliseconds for a number of modelled cycles, given the error of the cost model
+        in ``costs.error``."""
         time, share = self.milliseconds(cycles), self.costs.error.value / 100
         return time / (1 + share), time / (1 - share)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The modelled cycles of kernel calls and copies."""
+"""Model the cycles of kernel calls, copies and operators on the host."""

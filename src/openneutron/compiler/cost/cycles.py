@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Modelled cycles of kernel calls and copies.
+"""Model the cycles of kernel calls and copies.
 
-Compute cycles follow from the shapes, the pipelines and the multipliers; the dispatch, the fill of the pipelines, memory rates and the
-softmax are the target's constants. docs/targets.md states how well the model fits published latencies.
+Compute cycles are derived from the shapes and from the numbers of pipelines and multipliers. The cycles of a dispatch, of the fill of
+the pipelines and of an exponential, and the rates of memories, are constants of the target. docs/targets.md states how well the
+model fits published latencies.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A call's cycles, multiply-accumulates, and the object of the pipelines' work.
+    """The modelled cost of a kernel call.
 
-    Of a call that multiplies, ``inputs`` are the products that the multipliers of a pipeline share out, 0 where one of them works
-    alone, and ``outputs`` the objects that the pipelines share out. In ``stall_cycles`` of the ``compute_cycles`` its multipliers wait
-    for operands.
+    ``compute_cycles`` are the cycles after the dispatch, ``issue_cycles`` those of the dispatch. ``macs`` are the
+    multiply-accumulates. ``parallel`` names the values that the pipelines compute in parallel, such as "output channels"; "bytes" for a
+    call that moves bytes. For a call that multiplies, ``outputs`` is the number of these values. ``inputs`` is the number of products
+    that the multipliers of one pipeline share; 0 for a depthwise convolution. During ``stall_cycles``, a part of ``compute_cycles``,
+    the multipliers wait for operands.
     """
 
     compute_cycles: int
@@ -35,12 +38,12 @@ class Cost:
 
     @property
     def cycles(self) -> int:
-        """Return all cycles of the call: of its dispatch and of its computation."""
+        """Return all cycles of the call: those of its dispatch and of its computation."""
         return self.compute_cycles + self.issue_cycles
 
 
 CostRule = Callable[[KernelCall, Work, Target, int], Cost]
-"""(call, its cost class, target, output rows computed) to its cost without the dispatch."""
+"""A rule returns the cost without the dispatch, given the call, its work, the target, and the number of output rows that it computes."""
 
 CHANNELS, COLUMNS, VALUES = "output channels", "output columns", "values"
 
@@ -50,7 +53,10 @@ def groups_of(count: int, lanes: int) -> int:
 
 
 def _groups_of_columns(rows: int, cols: int, target: Target) -> int:
-    """Return the cycles of columns on the pipelines, row by row. Rows of one column have the layout of the columns of one row."""
+    """Return the number of steps in which the pipelines compute all columns, row by row.
+
+    Rows of one column are shared among the pipelines like the columns of one row.
+    """
     return groups_of(rows, target.all_pipelines) if cols == 1 else rows * groups_of(cols, target.all_pipelines)
 
 
@@ -59,17 +65,17 @@ def product_of(call: KernelCall, names: Sequence[str]) -> int:
 
 
 def passes(call: KernelCall, target: Target) -> int:
-    """Return the cycles of a product: the target's passes for each operand of 16 bits."""
+    """Return the cycles of one product: 1, times the target's ``int16_passes`` for each operand of 16 bits."""
     wide = sum(call.views[operand.name].element_bytes > 1 for operand in call.traits.operands)
     return int(math.ceil(target.npu.int16_passes.value) ** wide)
 
 
 def _dot_cycles(call: KernelCall, target: Target, taps: int, inputs: int) -> tuple[int, int]:
-    """Return the cycles of one dot product of so many taps and inputs, and those of them in which the multipliers wait.
+    """Return the cycles of one dot product over ``taps`` and ``inputs``, and the part of them in which the multipliers wait.
 
-    At each tap the pipeline begins at another address and fills. A step takes several cycles where the memory port delivers its
-    operands no faster (``Target.step_cycles``). Both are whole numbers for each dot product, so that the cycles of rows add up to
-    those of the whole.
+    At each tap the pipeline starts at another address and must fill. A step takes ``Target.step_cycles``, more than one where the
+    memory port can't deliver the operands faster. Both results are rounded for each dot product, so that the cycles of the rows add
+    up to the cycles of the whole output.
     """
     steps = taps * groups_of(inputs, target.macs) * passes(call, target)
     waiting = int(taps * target.costs.fill_cycles.value + 0.5) + int(steps * (target.step_cycles - 1) + 0.5)
@@ -84,24 +90,27 @@ def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     by_channels = cols * (channels // outputs) * groups_of(outputs, target.all_pipelines)
 
     def on_pipelines(rows: int) -> tuple[int, bool]:
-        """Return the cycles with output channels or columns on the pipelines, whichever takes fewer, and whether it is channels."""
+        """Return the cycles of ``rows`` rows, and whether the pipelines compute channels in parallel; if not, they compute columns.
+
+        The assignment is the one with fewer cycles.
+        """
         by_columns = channels * _groups_of_columns(rows, cols, target)
         return dots * min(rows * by_channels, by_columns), rows * by_channels <= by_columns
 
     cycles, is_by_channels = on_pipelines(rows)
     if cols == 1:
-        # A stripe of few rows takes at least its share of the whole, where they fill the pipelines.
+        # Pipelines share rows here. A stripe costs at least its share of the whole output, even if its rows fill the pipelines better.
         cycles = max(cycles, -(-on_pipelines(every_row)[0] * rows // every_row))
     macs = batches * rows * cols * channels * product_of(call, work.taps) * inputs
     stall = cycles * fill // one_dot
     if is_by_channels:
         return Cost(cycles, macs, CHANNELS, inputs, outputs, stall_cycles=stall)
-    # Rows of one column take the place of columns.
+    # In an output of one column, the pipelines share the rows instead of columns.
     return Cost(cycles, macs, COLUMNS, inputs, every_row if cols == 1 else cols, stall_cycles=stall)
 
 
 def _channel_products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
-    # All pipelines share one operand vector, so few of a pipeline's multipliers are of use here.
+    # All pipelines share one operand vector, so a depthwise convolution can use only few multipliers of a pipeline.
     batches, _, cols, channels = call.views["output"].extents
     points, taps = batches * rows * cols, product_of(call, work.taps)
     steps = groups_of(taps, depthwise_macs(target))
@@ -156,8 +165,8 @@ def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
 
 
 def _copied(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
-    # An engine that works in the background takes all copies from a list, as it takes the lines of a transfer (assumed). The others wait
-    # for each.
+    # A copy engine that works in the background reads all copies from a list, as it does for the lines of a transfer (assumed). Other
+    # engines add the latency to each copy.
     batches, _, cols, channels = call.views["output"].extents
     memory, size = target.constants_home, channels * call.views["output"].element_bytes
     count, latency = batches * rows * cols, memory.latency.value
@@ -174,7 +183,7 @@ def _transferred(call: KernelCall, _work: Work, target: Target, rows: int) -> Co
 
 
 def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
-    # Values depend on each other only in the sum of a line: all pipelines compute, each of them other values (assumed).
+    # Values depend on each other only in the sum of a line. So the pipelines compute different values in parallel (assumed).
     values = groups_of(_output_elements(call, rows), target.all_pipelines)
     return Cost(int(values * target.costs.softmax_cycles.value), parallel=VALUES)
 
@@ -186,8 +195,9 @@ def _summed(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
 
 
 def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
-    # Two passes: a multiplication for the squares, then two for the result (assumed: as in _per_output one a cycle on each pipeline).
-    # The root of each line is Newton's iteration on 32 bits (assumed: as long as an exponential, each pipeline another line).
+    # The first pass multiplies once for each square, the second pass twice for each result (assumed: each pipeline computes one
+    # multiplication a cycle, as in _per_output). The root of a line is Newton's iteration on 32 bits (assumed: it takes as long as an
+    # exponential, and each pipeline computes another line).
     batches, _, cols, channels = call.views["output"].extents
     lines = batches * rows * cols
     roots = groups_of(lines, target.all_pipelines) * int(target.costs.softmax_cycles.value)
@@ -195,8 +205,8 @@ def _normalized(call: KernelCall, work: Work, target: Target, rows: int) -> Cost
 
 
 def _attention(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
-    # The sum of the calls that attention replaces, without their dispatches: products, a softmax, or its parts. All pipelines share the
-    # scores of a row, in its exponentials as in its largest value and its sum (assumed).
+    # The cost is the sum of the calls that attention replaces, without their dispatches: products, and a softmax or its parts. The
+    # pipelines share the scores of a row for its exponentials, its largest value and its sum (assumed).
     batches, _, heads, channels = call.views["output"].extents
     keys, depth, p = call.views["key"].extents[1], call.params[work.inputs], call.params
     scores, fill = _dot_cycles(call, target, 1, depth)
@@ -217,8 +227,8 @@ def _attention(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
 
 
 def _recurrent(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
-    # A step waits for the one before it, so that its units are all that the pipelines share out. The functions of a gate are
-    # polynomials and Newton steps of 16 bits, which all pipelines compute (assumed: as long as an exponential each).
+    # A step waits for the previous step, so the pipelines can share only the units of one step. The functions of a gate are polynomials
+    # and Newton steps of 16 bits, which all pipelines compute (assumed: each takes as long as an exponential).
     batches, _, steps, outputs = call.views["output"].extents
     inputs, units = call.params[work.inputs], call.params[work.outputs]
     gates = 1 if call.params.get("kind") else work.steps - call.params.get("cifg", 0)
@@ -237,7 +247,7 @@ def _recurrent(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
 
 
 def _filtered(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
-    # A filter's own memory is no operand vector that pipelines share: one multiplier of each works on it (assumed).
+    # Each filter has a memory of its own, so pipelines can't share it as an operand vector. One multiplier of a pipeline uses it (assumed).
     inputs, filters, kept = call.params[work.inputs], call.params[work.outputs], product_of(call, work.taps)
     cycles = (groups_of(inputs, target.macs) + kept) * groups_of(filters, target.all_pipelines)
     macs = filters * (inputs + kept)
@@ -245,15 +255,15 @@ def _filtered(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
 
 
 def _each_weight_once(step: Cost, weights: int, steps: int, target: Target) -> Cost:
-    """Return the cost of ``steps`` steps. Each takes at least the time of reading its weights, bytes that no other step reads for it."""
+    """Return the cost of ``steps`` steps of cost ``step``. Each step reads all ``weights`` (bytes) again, which takes a minimum time."""
     waiting = max(0, math.ceil(weights / target.constants_memory.bandwidth.value) - step.compute_cycles)
     compute = step.compute_cycles + waiting
     return replace(step, compute_cycles=steps * compute, macs=steps * step.macs, stall_cycles=steps * waiting)
 
 
 def _parts(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
-    # Without the dispatches of the parts. The multipliers are idle in the parts that do not multiply.
-    # Parts with as many rows as the call compute the same rows of their outputs.
+    # Parts have no dispatch of their own. The multipliers are idle in the parts that do not multiply.
+    # If a part's output has as many rows as the call's output, the part computes ``rows`` rows too; otherwise all of its rows.
     every_row = call.views["output"].extents[1]
     costs = [
         _without_issue(part, target, rows if part.views["output"].extents[1] == every_row else None)
@@ -293,10 +303,10 @@ RULES: Mapping[CostClass, CostRule] = {
 
 
 def port_cycles(call: KernelCall, target: Target, rows: int) -> int:
-    """Return the cycles in which the memory ports deliver every byte that ``rows`` rows read or write, once.
+    """Return the cycles that the memory ports need to move every byte that ``rows`` output rows read or write, once.
 
-    It is a lower bound. Rows of a part are charged their share of the bytes of the whole: of operands, of the output, and of constants,
-    which have another port where the NPU reads them in place.
+    This is a lower bound of the compute cycles. ``rows`` rows are charged their share of the bytes of the whole call: operands, output
+    and constants. Constants have a port of their own if the NPU reads them in place.
     """
     every_row, stored = call.views["output"].extents[1], sum(call.packed_bytes().values())
     moved = sum(view.distinct_bytes * _read_share(call, name) for name, view in call.views.items())
@@ -309,14 +319,14 @@ def port_cycles(call: KernelCall, target: Target, rows: int) -> int:
 
 
 def _read_share(call: KernelCall, name: str) -> float:
-    """Return the share of a buffer's bytes that a call reads or writes at least."""
+    """Return the minimum share, from 0 to 1, of a buffer's bytes that a call reads or writes."""
     if name == "output":
         return 1.0
     if call.is_scratch(name) or name in call.traits.copied_by_kernel:
         return 0.0
     match call.traits.access(name):
         case Everything():
-            # Kernels that move bytes read parts of a table, such as the rows that indices name.
+            # Kernels that move bytes may read only parts of an operand, such as the rows of a table that indices select.
             return 0.0 if call.traits.cost.kind is CostClass.MOVED else 1.0
         case Window(kernel, stride):
             strides = zip(kernel, stride, strict=True)
@@ -327,10 +337,10 @@ def _read_share(call: KernelCall, name: str) -> float:
 
 
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
-    """Return the cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
+    """Return the cost of a kernel call that computes ``rows`` rows of its output (all of them by default)."""
     of, found = call.memo.get((call_cost, rows), (None, None))
     if of is not target:
-        # The copy engine takes its work from a list, which the controller writes while kernels run (assumed).
+        # The controller writes the copy engine's list of transfers while kernels run, so a transfer has no dispatch (assumed).
         issue = 0 if call.is_transfer else int(target.costs.issue_cycles.value)
         found = replace(_without_issue(call, target, rows), issue_cycles=issue)
         call.memo[call_cost, rows] = target, found
@@ -353,9 +363,10 @@ def _without_issue(call: KernelCall, target: Target, rows: int | None = None) ->
 
 
 def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
-    """Return the compute cycles that ``rows`` rows take at least, in however many stripes.
+    """Return a lower bound of the compute cycles of ``rows`` rows, however they are divided into stripes.
 
-    Where a stripe's rows are shared out among the pipelines, a short one may be cheaper the other way round.
+    The bound is the lowest of three: stripes of one row, stripes with a row for each pipeline, and one stripe. Short and long stripes
+    may share the pipelines in different ways, so either may be cheaper.
     """
     lanes = target.all_pipelines
     one, several, whole = (call_cost(call, target, count).compute_cycles for count in (1, lanes, rows))
@@ -363,5 +374,5 @@ def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
 
 
 def fetch_cycles(size_bytes: int, target: Target) -> int:
-    """Return the cycles of a copy from flash to SRAM, or between external memory and the memory of the NPU."""
+    """Return the cycles of a copy of ``size_bytes`` from flash to SRAM, or between external memory and the memory of the NPU."""
     return int(size_bytes / target.copy_engine.rate.value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The modelled cycles of operators that stay on the host core."""
+"""Model the cycles of operators that run on the host core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openneutron.targets import Target
 
 
 class HostKind(Enum):
-    """Operators on the host, by the target's constant for them."""
+    """The kinds of operators on the host. Each modelled kind has a constant of the target for its cycles per value."""
 
     CONVERSION = "QUANTIZE and DEQUANTIZE, and joins of dequantized parts"
     SOFTMAX = "SOFTMAX"
@@ -21,9 +21,10 @@ class HostKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HostOperator:
-    """An operator on the host, and the values of its result.
+    """An operator on the host. ``values`` is the number of elements of its result.
 
-    ``io_type``: the operator converts an input or output of the program, which has this type without it; empty for other operators.
+    ``io_type`` is for an operator that only converts an input or output of the program: the type that this input or output would
+    have without the operator. It is empty for other operators.
     """
 
     kind: HostKind

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The bottleneck of a kernel call, and the reasons why multipliers idle in it."""
+"""Find the bottleneck of a kernel call, and the reasons why multipliers are idle while it runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from openneutron.targets import Target
 DISPATCH, MEMORY, COMPUTE = "dispatch", "memory", "compute"
 
 LITTLE = 0.5
-"""The share of the multipliers at work below which a report names the reasons."""
+"""A report names the reasons if less than this share of the multipliers works."""
 
 WORTH_SAYING = 0.8
-"""The share above which what is left after a loss keeps the loss out of the report."""
+"""A report names a loss if it leaves at most this share of the multipliers at work."""
 
 
 class Cause(StrEnum):
@@ -33,7 +33,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The share of the multipliers that is left after a cause of idling, and the cause in words with its numbers."""
+    """A cause of idle multipliers. ``share`` is the share of multipliers that it leaves at work; ``text`` states it with numbers."""
 
     cause: Cause
     share: float
@@ -41,14 +41,20 @@ class Loss:
 
 
 def bottleneck(cost: Cost) -> str:
-    """Return the largest part of the call's modelled cycles: its dispatch by the host, moving bytes, or computing."""
+    """Return ``DISPATCH``, ``MEMORY`` or ``COMPUTE``, whichever limits the call.
+
+    The dispatch by the host limits it if that has more cycles than the computation; memory limits calls that move bytes.
+    """
     if cost.issue_cycles > cost.compute_cycles:
         return DISPATCH
     return MEMORY if cost.parallel == "bytes" else COMPUTE
 
 
 def notable_losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> tuple[Loss, ...]:
-    """Return the reasons why less than half of the multipliers work while the call runs, the largest loss first; empty where more do."""
+    """Return the losses of a call in which less than half of the multipliers work, the largest loss first.
+
+    Small losses (``WORTH_SAYING``) are left out. The result is empty for other calls, and for calls that do not multiply.
+    """
     if not cost.macs or cost.macs >= LITTLE * cost.cycles * target.macs_per_cycle:
         return ()
     found = sorted(losses(call, cost, target, stripes), key=lambda loss: (loss.share, loss.text))
@@ -56,16 +62,16 @@ def notable_losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 
 
 
 def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> list[Loss]:
-    """Return everything that keeps multipliers idle in a call that multiplies; the product of the shares is its utilisation.
+    """Return all losses of a call that multiplies. The product of their shares is the utilisation of the multipliers.
 
-    ``cost`` is that of all its ``stripes``. Causes are its dispatch by the host, rows that are computed twice,
-    multipliers that wait, activations of 16 bits, channels that do not fill a pipeline's multipliers, outputs that do not fill the pipelines, and the few multipliers
-    that a depthwise convolution uses.
+    ``cost`` is the sum over all ``stripes`` of the call. The causes are the dispatch by the host, rows that are computed twice,
+    multipliers that wait, activations of 16 bits, input channels that do not fill the multipliers of a pipeline, outputs that do not
+    fill the pipelines, and the few multipliers that a depthwise convolution uses.
     """
     alone, count = call_cost(call, target), passes(call, target)
     subject = "its dispatch" if stripes == 1 else "the dispatch of its stripes"
     longer = "longer than computing" if bottleneck(cost) == DISPATCH else "a good part of its time"
-    # Rows of one column are what the pipelines share out.
+    # In an output of one column, the pipelines share the rows.
     one_column = call.views["output"].extents[2] == 1
     again = "its stripes leave pipelines without rows" if one_column else "some of it is computed more than once"
     found = [
@@ -88,7 +94,7 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
 
 
 def _inputs(call: KernelCall) -> str:
-    """Return the object that a pipeline's multipliers share out: channels, or those of several columns (merge_columns)."""
+    """Return words for the values that the multipliers of a pipeline share: channels, or channels of several columns (merge_columns)."""
     view = call.views[call.traits.operands[0].name]
     channels = view.pitches[2] // view.element_bytes
     if not 0 < channels < view.extents[3]:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs to legalized graphs: what goes to the NPU, and the compositions that replace its operators."""
+"""Partition a graph between the NPU and the CPU, and rewrite the graph of a partition for the kernels (legalize)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The types of activations that a chip computes on."""
+"""Check the types of activations against those that a chip computes on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from openneutron.targets.target import INT16
 
 
 def type_reason(graph: Graph, node: Node, target: Target | None) -> str | None:
-    """Return the reason why a node computes on activations of a type that the target does not have, or None.
+    """Return the reason why a node can't run on ``target``: its activations have a type that the target lacks. None if it can run.
 
-    The table of operators states the types of kernels; all chips run int8. The states of a recurrent layer do not count as activations:
-    an LSTM's cell and an SVDF's kept results are int16 with int8 activations, and no chip's multipliers compute their products of 16 by
-    16 bits. Without a target no type is refused.
+    Only int16 can be missing, since all chips compute on int8. Without a target the result is None. The states of a recurrent layer
+    are not activations: the cell state of an LSTM and the kept results of an SVDF are int16 in layers with int8 activations. Their
+    products of 16 by 16 bits do not use the multipliers of any chip.
     """
     if target is None or INT16 in target.npu.data_types.value:
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rewrite graphs of LiteRT operators to graphs that the kernels can take with as few calls as possible; no bit changes.
+"""Rewrite a graph of LiteRT operators so that the kernels compute it in as few calls as possible. No bit of a result changes.
 
-Activations, pads, slices and dilations are fused into the operators beside them. Equal nodes are merged, such as the one-hot row of a
-position with which a model writes several caches, or the mask of several layers.
+The passes replace composed operators by their parts, and fuse activations, pads, slices and dilations into neighbouring operators.
+They also merge equal nodes, such as the attention mask that several layers compute.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ FUSED_NAME = {"relu": "RELU", "relu6": "RELU6", "relu_n1_to_1": "RELU_N1_TO_1"}
 
 
 def fuse_activation(graph: Graph) -> Graph:
-    """Return the graph with RELU and its kin in the clamp of the operator before them, where that changes no bit.
+    """Return the graph with RELU, RELU6 and RELU_N1_TO_1 fused into the operators before them, where that changes no bit.
 
-    Between tensors of one scale and zero point, LiteRT's requantization multiplies by exactly 1, so the activation is
-    the clamp that the producer applies anyway.
+    The input and the result of the activation must have equal scales and zero points. LiteRT then requantizes by exactly 1,
+    and the activation only clamps the stored values, as a fused activation does.
     """
     consumers, producers = graph.consumers(), graph.producers()
     renamed: dict[str, Node] = {}
@@ -55,7 +55,7 @@ def fuse_activation(graph: Graph) -> Graph:
 
 
 def read_once(graph: Graph, consumers: Mapping[str, Sequence[Node]], node: Node) -> bool:
-    """Return whether one node alone reads the result of this node, which is no output of the graph."""
+    """Return whether exactly one node reads the node's first result, which is neither a graph output nor the new value of a state."""
     return len(consumers[node.name]) == 1 and node.name not in graph.kept_tensors
 
 
@@ -63,10 +63,11 @@ _CONVOLUTIONS = ("conv_2d", "depthwise_conv_2d")
 
 
 def fuse_padding(graph: Graph) -> Graph:
-    """Return the graph with each pad that a window can take turned into the window's explicit padding.
+    """Return the graph with PAD and PADV2 fused into the explicit padding of the convolution or max pool that reads them.
 
-    A convolution takes padding of its input's zero point (real 0, what its own padding is worth); a max pool takes
-    padding of the lowest value, which never wins. An average pool counts padded values and takes none.
+    A convolution can absorb a pad whose value is the zero point of its input (real 0), as its own padding has this value. A max
+    pool can absorb a pad of the lowest stored value, which is never the largest of a window. An average pool would count padded
+    values, so a pad before it stays.
     """
     consumers = graph.consumers()
     padding_of = {node.name: node for node in graph.nodes if node.op in ("pad", "padv2")}
@@ -108,13 +109,16 @@ def _fits(graph: Graph, pad: Node, node: Node) -> bool:
     if node.op in _CONVOLUTIONS:
         return value == quant.zero_point
     top, bottom, left, right = _total_padding(graph, pad, node)
-    # A window wholly inside the padding would have nothing to choose from.
+    # A window that is entirely inside the padding would have no value of which to take the largest.
     lowest, _ = STORED_BOUNDS[graph[pad.name].dtype]
     return value == lowest and max(top, bottom) < node["kernel_h"] and max(left, right) < node["kernel_w"]
 
 
 def fuse_crop(graph: Graph) -> Graph:
-    """Return the graph with transposed convolutions that do not compute the rows and columns that the slice behind them drops."""
+    """Return the graph with each SLICE after a TRANSPOSE_CONV fused into it: the convolution crops the rows and columns itself.
+
+    A SLICE stays if it drops batches or channels, or if the whole result of the convolution has another reader.
+    """
     consumers, producers = graph.consumers(), graph.producers()
     renamed: dict[str, Node] = {}
     gone: set[str] = set()
@@ -139,7 +143,8 @@ def fuse_crop(graph: Graph) -> Graph:
 
 
 def _total_crop(graph: Graph, node: Node, after: Node) -> Padding | None:
-    """Return the rows and columns that the slice and the convolution crop; None where the slice takes batches or channels away."""
+    """Return the rows and columns that the convolution ``node`` and the slice ``after`` crop together; None if the slice drops batches
+    or channels."""
     whole, part = graph[node.name].shape, graph[after.name].shape
     if (whole[0], whole[3]) != (part[0], part[3]):
         return None
@@ -154,9 +159,11 @@ _WINDOWS = ("conv_2d", "depthwise_conv_2d", "max_pool_2d")
 
 
 def view_before_pad(graph: Graph) -> Graph:
-    """Return the graph with PAD behind the reshape that only gives its result axes of one, so that a window can take the pad.
+    """Return the graph with each PAD moved after the reshape that reads it, so that ``fuse_padding`` can fuse the PAD.
 
-    A convolution in one dimension that is padded by hand has this form: PAD, reshape to one row, CONV_2D.
+    The reshape may only add and remove axes of one element. No other node may read the PAD, and only convolutions and max pools
+    may read the reshape. Example: PAD, reshape to an image of one row, CONV_2D, which is a convolution in one dimension with a
+    separate pad.
     """
     consumers = graph.consumers()
     padding_of = {node.name: node for node in graph.nodes if node.op in _PADS}
@@ -174,7 +181,7 @@ def view_before_pad(graph: Graph) -> Graph:
             continue
         amounts = pads(graph, pad)
         shape = tuple(1 if axis is None else source.shape[axis] for axis in axes)
-        # The pad's name is free: nobody but the reshape read it.
+        # The reshape can have the pad's name, since no other node reads the pad.
         narrow = replace(source, name=pad.name, shape=shape)
         name = graph.free_name(f"{pad.name}_of_view")
         widths = [(0, 0) if axis is None else amounts[axis] for axis in axes]
@@ -187,8 +194,8 @@ def view_before_pad(graph: Graph) -> Graph:
 
 
 def _axes(before: tuple[int, ...], after: tuple[int, ...]) -> list[int | None] | None:
-    """Return for each axis of ``after`` the same axis of ``before``, or None where the axis has one element; None where the
-    shapes differ in more than axes of one."""
+    """Return for each axis of shape ``after`` the index of the same axis in shape ``before``, or None for an axis of one element.
+    Return None if the shapes differ in other axes than those of one element."""
     left = [axis for axis, extent in enumerate(before) if extent != 1]
     if [before[axis] for axis in left] != [extent for extent in after if extent != 1]:
         return None
@@ -197,7 +204,10 @@ def _axes(before: tuple[int, ...], after: tuple[int, ...]) -> list[int | None] |
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """The five nodes of the pattern. ``axes``: the rank-4 axes that the block divides."""
+    """The nodes of a dilated convolution, in order: SPACE_TO_BATCH_ND, view, convolution, view, BATCH_TO_SPACE_ND.
+
+    ``before`` and ``behind`` are None if the chain has no views. ``axes`` are the axes of the rank-4 image that the blocks divide.
+    """
 
     spread: Node
     before: Node | None
@@ -212,11 +222,12 @@ class _Chain:
 
 
 def fuse_dilation(graph: Graph) -> Graph:
-    """Return the graph with SPACE_TO_BATCH_ND, a convolution and BATCH_TO_SPACE_ND as one convolution with a dilation.
+    """Return the graph with each chain of SPACE_TO_BATCH_ND, convolution and BATCH_TO_SPACE_ND fused into one dilated convolution.
 
     TensorFlow writes every dilated convolution in this form. SPACE_TO_BATCH_ND makes each position in a block a batch, so that
-    neighbours in a batch are one block size apart in the input. In one dimension, reshapes that add and drop an axis of extent 1
-    stand between the three. A chain stays where no padding of one convolution expresses the pads and crops of the blocks.
+    neighbours in a batch are one block size apart in the input. In one dimension the chain also has a reshape before and after the
+    convolution, which add and drop an axis of one element. A chain stays if one convolution can't express its pads and crops as
+    padding, or if no kernel has the dilation.
     """
     producers, consumers = graph.producers(), graph.consumers()
     replaced: dict[str, list[Node]] = {}
@@ -234,7 +245,7 @@ def fuse_dilation(graph: Graph) -> Graph:
         nodes, images = _convolution(graph, chain, padding)
         whole = replace(graph, tensors={**graph.tensors, **images})
         if any(new.op in _CONVOLUTIONS and ops.reject(whole, new) is not None for new in nodes):
-            continue  # a dilation that no kernel takes
+            continue  # No kernel has this dilation.
         replaced[node.name] = nodes
         tensors |= images
         gone.update(other.name for other in chain.nodes[:-1])
@@ -260,7 +271,10 @@ def _chain(graph: Graph, gathered: Node, producers: Mapping[str, Node]) -> _Chai
 
 
 def _through_view(producers: Mapping[str, Node], node: Node) -> tuple[Node | None, Node | None]:
-    """Return the view that computes the node's first operand, or None, and the producer of the tensor before the view."""
+    """Return the view that computes the node's first operand, and the node before the view.
+
+    If no view computes the operand, return None and the operand's producer. A tensor that no node computes has the producer None.
+    """
     made = producers.get(node.inputs[0] or "")
     if made is None or made.op not in VIEWS:
         return None, made
@@ -268,7 +282,8 @@ def _through_view(producers: Mapping[str, Node], node: Node) -> tuple[Node | Non
 
 
 def _along(graph: Graph, sequence: str | None, image: str | None, axis: int) -> bool:
-    """Return whether an image is a sequence [batch, length, channels] with its length along ``axis``."""
+    """Return whether ``image`` is the tensor ``sequence`` [batch, length, channels] as an image whose rows (``axis`` 1) or columns
+    (``axis`` 2) are the steps of the sequence."""
     shape = graph[str(sequence)].shape
     return len(shape) == 3 and graph[str(image)].shape == _image_shape(shape, axis)
 
@@ -279,7 +294,7 @@ def _image_shape(sequence: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def _padding(graph: Graph, chain: _Chain) -> Padding | None:
-    """Return the padding of the dilated convolution, or None where no padding expresses the pads and crops."""
+    """Return the padding of the dilated convolution that replaces a chain; None if padding can't express the chain's pads and crops."""
     convolution = chain.convolution
     shapes = graph.given(convolution, 0).shape, graph.given(convolution, 1).shape
     own = explicit_padding(convolution, *shapes[0][1:3], *shapes[1][1:3])
@@ -296,7 +311,7 @@ def _padding(graph: Graph, chain: _Chain) -> Padding | None:
 
 
 def _convolution(graph: Graph, chain: _Chain, padding: Padding) -> tuple[list[Node], dict[str, Tensor]]:
-    """Return the nodes in the chain's place, and the tensors of the graph that then have another shape."""
+    """Return the nodes that replace a chain, and by name the tensors that have another shape after the replacement."""
     attrs = {
         f"dilation_{'hw'[axis - 1]}": size for axis, size in zip(chain.axes, block_of(graph, chain.spread), strict=True)
     }
@@ -304,7 +319,7 @@ def _convolution(graph: Graph, chain: _Chain, padding: Padding) -> tuple[list[No
     source, result = str(chain.spread.inputs[0]), chain.gathered.name
     if chain.before is None or chain.behind is None:
         return [replace(convolution, inputs=(source, *convolution.inputs[1:]), outputs=(result,))], {}
-    # The names between the five are free: no other node reads them.
+    # The tensors between the chain's nodes have no other readers, so their names can be used again.
     wide, narrow = chain.before.name, chain.convolution.name
     tensors = {
         name: replace(like, name=name, shape=_image_shape(like.shape, chain.axes[0]))
@@ -326,10 +341,10 @@ Key = tuple[object, ...]
 
 
 def merge_equal(graph: Graph) -> Graph:
-    """Return the graph with one node for all nodes of the same operator, attributes, operands and type of result.
+    """Return the graph with equal nodes merged: nodes of the same operator with equal attributes, operands and type of result.
 
-    Constant operands are the same where their values are. A node whose result leaves the graph, or is the new value of a state,
-    stays, and so does a node with several results.
+    Constant operands are equal if their types and values are. A node stays if its result is a graph output or the new value of a
+    state, if it has several results, or if all its operands are constant.
     """
     kept = set(graph.kept_tensors)
     first_of: dict[Key, list[Node]] = defaultdict(list)
@@ -350,7 +365,7 @@ def merge_equal(graph: Graph) -> Graph:
 
 
 def _key(graph: Graph, node: Node) -> Key:
-    """Return a key that equal nodes share, apart from the values of their constants."""
+    """Return a key that equal nodes have in common. It does not include the values of constant operands."""
     operands = tuple(None if name is None else _constant_type(graph[name]) or name for name in node.inputs)
     return node.op, repr(sorted(node.attrs.items())), operands, _type(graph[node.name])
 
@@ -369,7 +384,7 @@ def _same_constants(graph: Graph, node: Node, other: Node) -> bool:
 
 
 def _same_values(a: Tensor, b: Tensor) -> bool:
-    """Return whether two constants hold the same values. Only the shape of data without strides is known."""
+    """Return whether two constants have the same values. Return False for several elements with strides of 0: their values are unknown."""
     if a.data is None or b.data is None:
         return False
     known = all(data.size == 1 or any(data.strides) for data in (a.data, b.data))
@@ -377,7 +392,7 @@ def _same_values(a: Tensor, b: Tensor) -> bool:
 
 
 def rename_identities(graph: Graph) -> Graph:
-    """Return the graph with every operator that leaves all bytes in place turned into a reshape, which costs nothing."""
+    """Return the graph with a reshape in place of every operator that moves and changes no byte. A reshape needs no kernel call."""
     return graph.rebuilt(
         _view(graph, node, node.inputs[0]) if node.op in VIEWS or _moves_nothing(graph, node) else node
         for node in graph.nodes
@@ -385,7 +400,7 @@ def rename_identities(graph: Graph) -> Graph:
 
 
 def _view(graph: Graph, node: Node, source: str | None) -> Node:
-    """Return the reshape of a tensor in the place of a node."""
+    """Return the reshape of the tensor ``source`` that replaces ``node``: it has the node's result and shape."""
     return Node("reshape", (source,), node.outputs, {"new_shape": graph[node.name].shape}, node.source)
 
 
@@ -404,26 +419,26 @@ def _moves_nothing(graph: Graph, node: Node) -> bool:
     if node.op == "quantize":
         return (data.dtype, data.quant) == (graph[node.name].dtype, graph[node.name].quant)
     if node.op == "resize_nearest_neighbor":
-        # With both, every position is rounded up by a half: a shift by one.
+        # With both attributes LiteRT adds 0.5 to each position and rounds halves up: values shift by one even if the sizes are equal.
         shifted = node["align_corners"] and node["half_pixel_centers"]
         return data.shape == graph[node.name].shape and not shifted
     return False
 
 
 def drop_zero_sums(graph: Graph) -> Graph:
-    """Return the graph with every ADD and SUB that changes no value turned into a reshape of its other operand."""
+    """Return the graph with every ADD and SUB of zeros that changes no value replaced by a reshape of its other operand."""
     kept = ((node, unchanged_operand(graph, node)) for node in graph.nodes)
     return graph.rebuilt(node if name is None else _view(graph, node, name) for node, name in kept)
 
 
 def unchanged_operand(graph: Graph, node: Node) -> str | None:
-    """Return the operand of an ADD or SUB that equals the result for all values; None where neither operand does.
+    """Return the name of the operand of an ADD or SUB that equals the result whatever its values are; None if there is none.
 
-    LiteRT (add.cc, sub.cc) shifts each stored value, less its zero point, left by 20 bits (int16: by 15). It multiplies
-    the result by the operand's scale over twice the larger scale, and the sum by twice the larger scale over 2^20 (2^15)
-    times the output's scale. Where the output's scale equals the operand's, and the zeros' scale is not larger, these
-    factors are 1/2 and 1/2^19 (1/2^14). Both are exact, and so is the result. Where the zeros' scale is larger, the first
-    factor is rounded.
+    The other operand is a constant of zeros. LiteRT (add.cc, sub.cc) shifts each stored value, minus its zero point, left by
+    20 bits (int16: by 15). It multiplies the shifted value by (operand scale) / (2 * larger scale), and the sum by
+    (2 * larger scale) / (2^20 * output scale) (int16: 2^15). If the output's scale equals the operand's, and the scale of the
+    zeros is not larger, these factors are 1/2 and 1/2^19 (1/2^14). Both are exact, and so is the result. If the scale of the
+    zeros is larger, the first factor is rounded.
     """
     if node.op not in ("add", "sub") or node.attrs.get("activation", "NONE") != "NONE":
         return None
@@ -447,7 +462,10 @@ def _is_zero(tensor: Tensor) -> bool:
 
 
 def take_apart(graph: Graph) -> Graph:
-    """Replace every node that its row composes (``made_of``) by its parts, recursively, and return the graph."""
+    """Return the graph with every composed operator replaced by the operators of its composition, recursively.
+
+    The row of an operator in the operator table states the composition.
+    """
     nodes: list[Node] = []
     for node in graph.nodes:
         row = BY_NAME[node.op]
@@ -465,10 +483,10 @@ _OFFSET = 128
 
 
 def rescale_joined(graph: Graph) -> Graph:
-    """Return the graph with all inputs of uint8 CONCATENATIONs quantized as their outputs, each by a table.
+    """Return the graph with a table lookup before each input of a uint8 CONCATENATION that is quantized otherwise than the output.
 
-    LiteRT's int8 kernel copies bytes; its uint8 kernel rescales such inputs in float32 (ConcatenationWithScaling of
-    reference/concatenation.h).
+    The lookup rescales the input. LiteRT's int8 kernel copies bytes, while its uint8 kernel rescales such inputs in float32
+    (ConcatenationWithScaling of reference/concatenation.h).
     """
     nodes: list[Node] = []
     tensors: dict[str, Tensor] = {}
@@ -504,7 +522,7 @@ STATEFUL = ("unidirectional_sequence_lstm", "gru", "rnn", "svdf")
 
 
 def add_states(graph: Graph) -> Graph:
-    """Return the graph with a result for each state of a recurrent layer, and for the memory that its gates take while it runs."""
+    """Return the graph with more outputs of recurrent layers: the new value of each state, and an LSTM's scratch memory for its gates."""
     nodes: list[Node] = []
     tensors: list[Tensor] = []
     for node in graph.nodes:
@@ -525,9 +543,10 @@ def add_states(graph: Graph) -> Graph:
 
 
 def read_single_steps(graph: Graph) -> Graph:
-    """Return the graph in which the new hidden state of an LSTM of one step is read from the layer's output, which has the same bytes.
+    """Return the graph in which readers of an LSTM's new hidden state read the layer's output instead, if the LSTM has one step.
 
-    Only the next run then reads the state, and the layer updates the state in place (``select/states.py``).
+    The output and the new state then have the same bytes. Without other readers in the run, the layer can update the state in
+    place (``select/states.py``).
     """
     readers, kept = graph.consumers(), {state.update for state in graph.states}
     other_name: dict[str, str] = {}
@@ -557,12 +576,12 @@ _OPERANDS = {
 
 
 def split_weights(graph: Graph) -> Graph:
-    """Return the graph with symmetric weights alone; those with a zero point become sets of int8 weights over copies of the input.
+    """Return the graph with symmetric weights only: weights with a zero point are split into sets of int8 weights.
 
-    A weight less its zero point is between -255 and 255. This difference is a sum of two int8 numbers, or of three where it is 255;
-    the sum of the products stays the same modulo 2^32 in any order. The pass therefore repeats the input's channels once for each
-    set and concatenates the sets along the channels. A depthwise convolution has one channel for each output, so there the rows of
-    the input and of the kernel are repeated.
+    A weight minus its zero point is between -255 and 255. This difference is the sum of one to three int8 numbers (three for 255),
+    so the weights are the sum of that many sets. The pass concatenates the sets along the input channels, and repeats the input's
+    channels once for each set. The sum of the products stays the same modulo 2^32 in any order. A filter of a depthwise
+    convolution has a single input channel, so there the pass repeats the rows of the input and of the kernel instead.
     """
     nodes: list[Node] = []
     tensors: list[Tensor] = []
@@ -578,7 +597,7 @@ def split_weights(graph: Graph) -> Graph:
 
 
 def parts_of(differences: npt.NDArray[np.int16]) -> list[Weights]:
-    """Return int8 arrays whose sum equals the values, as few arrays as possible, at least one."""
+    """Return the fewest int8 arrays, at least one, whose sum is ``differences``."""
     parts: list[Weights] = []
     while not parts or differences.any():
         part = np.clip(differences, -128, 127)
@@ -623,7 +642,7 @@ class _Split:
         return [*self._nodes, replace(node, inputs=tuple(inputs))], self._tensors
 
     def _beside_itself(self, channels: int) -> str:
-        """Return the input with each group of ``channels`` channels repeated once for each part."""
+        """Return the name of the input with each group of ``channels`` channels repeated once for each part."""
         copies, shape = len(self._parts), self._data.shape
         if len(shape) == 4 and shape[-1] == channels:
             return self._joined(self._data.name, shape, 3)
@@ -634,9 +653,12 @@ class _Split:
         return self._reshaped(wide, (*shape[:-1], copies * shape[-1]), "input")
 
     def _doubled_rows(self) -> tuple[str, Weights]:
-        """Return the input with each row once for each part, and the kernel with a row of each part for each row."""
+        """Return the name of the input with each row repeated once for each part, and the weights with the rows of the parts interleaved.
+
+        The kernel's dilation along the rows becomes rows of zeros.
+        """
         copies, (batches, height, width, channels) = len(self._parts), self._data.shape
-        # In memory, rows repeated along the width equal repeated rows.
+        # A row that is repeated along the width has the same bytes as two equal rows.
         wide = self._joined(self._data.name, self._data.shape, 2)
         _, kernel_h, kernel_w, filters = self._weights.shape
         dilation = self._node["dilation_h"]
@@ -683,11 +705,11 @@ PASSES: tuple[tuple[Callable[[Graph], Graph], Collection[str]], ...] = (
     (read_single_steps, ("unidirectional_sequence_lstm",)),
     (add_states, STATEFUL),
 )
-"""Each pass with the operators of which it rewrites one at least; none: it may rewrite any."""
+"""The passes in order, each with operators: the pass runs if the graph has one of them. A pass without operators always runs."""
 
 
 def legalize(graph: Graph) -> Graph:
-    """Return the graph after every pass that applies, once, in order."""
+    """Return the graph after ``PASSES``, each of which runs at most once."""
     for rewrite, operators in PASSES:
         if not operators or any(node.op in operators for node in graph.nodes):
             graph = rewrite(graph)

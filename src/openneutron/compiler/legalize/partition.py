@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The nodes of a graph that go to the NPU, in as few pieces as possible; of uint8 models as int8 models.
+"""Partition a graph: choose the nodes that run on the NPU, in as few partitions as possible, and convert uint8 models to int8.
 
-uint8 tensors become int8 tensors: every stored value and zero point 128 lower, with the same real values. For the operators that the
-operator table marks, LiteRT's uint8 kernels compute the same as its int8 kernels on such values. Where a uint8 kernel rounds
-otherwise, the node's attribute ``unsigned`` selects its rounding.
+A uint8 tensor becomes an int8 tensor with the same real values: its stored values and its zero point are 128 lower. For the operators
+that the operator table marks ``unsigned``, LiteRT's uint8 kernel then computes the same values as its int8 kernel, except for rounding.
+If it rounds otherwise, the node's attribute ``unsigned`` selects the rounding of the uint8 kernel.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _state_as_int8(graph: Graph, state: State) -> State:
 
 
 def unsigned_reason(graph: Graph, node: Node) -> str | None:
-    """Return the reason why a node of a graph with uint8 tensors can't run on int8, or None."""
+    """Return the reason why a node with uint8 tensors can't run on int8; None if it can, or has no uint8 tensors."""
     row = BY_NAME.get(node.op)
     if row is None or not _is_unsigned(graph, node) or node.op == "lookup":  # of bytes to bytes, whatever these are
         return None
@@ -62,9 +62,9 @@ def unsigned_reason(graph: Graph, node: Node) -> str | None:
 
 
 def with_uint8_io(graph: Graph, stored: Graph) -> Graph:
-    """Return the graph with the input and output types of ``stored``; QUANTIZE converts between uint8 and int8.
+    """Return the graph with uint8 inputs and outputs where ``stored`` has them under the same names.
 
-    Inputs and outputs are matched by name; the names stay.
+    QUANTIZE operators convert them to and from the int8 tensors inside the graph, which get other names.
     """
     moved = [name for name in (*graph.inputs, *graph.outputs) if stored[name].dtype is DType.UINT8]
     if not moved:
@@ -84,7 +84,7 @@ def with_uint8_io(graph: Graph, stored: Graph) -> Graph:
 
 
 def signed_quant(tensor: Tensor) -> QuantParams:
-    """Return the parameters of an int8 tensor, or of the int8 tensor that replaces a uint8 one."""
+    """Return the quantization parameters of an int8 tensor, or those of the int8 tensor that replaces a uint8 tensor."""
     assert tensor.quant is not None
     return _lower(tensor.quant) if tensor.dtype is DType.UINT8 else tensor.quant
 
@@ -115,10 +115,10 @@ SHARED_STATE = frozenset(
         *("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE"),
     )
 )
-"""LiteRT operators whose state is in the interpreter: variables and tables, which others of them read there."""
+"""LiteRT operators that read or write state in the interpreter: variables and hash tables."""
 
 EFFECTFUL = SHARED_STATE | {"CALL", "IF", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "WHILE"}
-"""LiteRT operators that may do more than compute their outputs: they keep the order they have in the file."""
+"""LiteRT operators with side effects. They run in the order that they have in the file."""
 
 NO_KERNEL = "See docs/supported-ops.md for those there are."
 EXCLUDED = "operators_not_to_delegate names it"
@@ -127,7 +127,7 @@ ONLY_VIEWS = "it only gives values another shape, and no operator beside it runs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """Nodes that become one program. ``nodes`` are their places in the whole graph; ``graph`` is those nodes alone."""
+    """Nodes that become one program. ``nodes`` are their indices in the whole graph; ``graph`` has only these nodes."""
 
     nodes: tuple[int, ...]
     graph: Graph
@@ -135,28 +135,32 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class OnNpu:
-    """A step of a partitioned graph: partition ``index`` as a whole."""
+    """A step of a partitioned graph that runs partition ``index`` on the NPU."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class OnHost:
-    """A step of a partitioned graph: the node at this place, on the CPU."""
+    """A step of a partitioned graph that runs the node with index ``node`` on the CPU."""
 
     node: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partitioning:
-    """``steps`` is an order of execution in which every node is run once, alone or within its partition."""
+    """A graph divided between the NPU and the CPU.
+
+    ``on_cpu`` has the reason for each node on the CPU. ``steps`` is an order of execution: it runs each node once, on the CPU or in
+    its partition.
+    """
 
     partitions: tuple[Partition, ...]
     on_cpu: tuple[OnCpu, ...]
     steps: tuple[OnNpu | OnHost, ...]
 
     def verify(self, graph: Graph) -> None:
-        """Assert that every node has one place and every step finds its inputs computed."""
+        """Assert that the steps run every node of the graph once, and that the inputs of each step are computed before it."""
         known = {*graph.given_tensors, *(name for name, tensor in graph.tensors.items() if tensor.is_constant)}
         run: list[int] = []
         for step in self.steps:
@@ -182,14 +186,15 @@ class Partitioning:
 
 
 def partition(graph: Graph, excluded: Iterable[str] = (), target: Target | None = None) -> Partitioning:
-    """Return the nodes that the operator table accepts, in the fewest partitions that can run one after the other.
+    """Return the partitioning of a graph with the fewest partitions that can run one after the other.
 
-    A partition never waits for a node that waits for it. ``excluded`` are operators or single nodes to leave on the CPU,
-    by operator name, LiteRT name or output name. Nodes that would only rename values on the NPU stay on the CPU too.
-    The graph of a partition computes on int8, also where the file has uint8. Nodes on types that ``target`` lacks stay on the CPU.
+    Nodes that the operator table accepts run on the NPU. Nodes on the CPU are those that the table rejects, those on types that
+    ``target`` lacks, those that ``excluded`` names (by operator name, LiteRT name or output name), and those that would only change
+    shapes on the NPU. The graph of a partition computes on int8, also if the file has uint8.
 
-    The partitions are levels: an accepted node is one above the rejected nodes it reads from, and level with the
-    accepted ones. Any other solution has as many: a node of level n is behind n pairs of a partition and a rejected node.
+    The accepted nodes of one level become one partition. A node has the highest level of the nodes that must run before it. A
+    rejected node raises the level of the accepted nodes that wait for it by 1. No other partitioning has fewer partitions: before a
+    node of level n, n other partitions must run, with a rejected node after each.
     """
     excluded = frozenset(excluded)
     reasons: dict[int, OnCpu] = {}
@@ -205,7 +210,7 @@ def partition(graph: Graph, excluded: Iterable[str] = (), target: Target | None 
         idle = [index for part in partitions for index in _idle(part)]
         if not idle:
             break
-        # Left to the CPU these raise nobody's level, but a group may be gone, or idle itself now.
+        # Nodes on the CPU do not raise the level of others here, but a group may now be empty, or have no node that computes.
         for index in idle:
             node = graph.nodes[index]
             reasons[index] = OnCpu(operator_title(node), _name(node), ONLY_VIEWS)
@@ -218,17 +223,18 @@ def partition(graph: Graph, excluded: Iterable[str] = (), target: Target | None 
 
 
 def operator_title(node: Node) -> str:
-    """Return LiteRT's name of a node's operator."""
+    """Return LiteRT's name of a node's operator, or the operator's own name if LiteRT has none."""
     row = ops.BY_NAME.get(node.op)
     return node.op if row is None or not row.litert else row.litert
 
 
 def extract(graph: Graph, indices: Sequence[int]) -> Graph:
-    """Return the graph of these nodes alone.
+    """Return the graph that has only the nodes with these indices.
 
-    Its inputs are what they read and do not compute, constants aside; its outputs what others read of them and what the
-    whole graph returns. Both keep the whole graph's order, then the nodes'. A state of the whole graph that these nodes alone
-    read and compute is a state; the old value of another one is an input, and its new value an output.
+    Its inputs are the tensors that the nodes read and do not compute, apart from constants and states. Its outputs are the results
+    that other nodes read or the whole graph returns. Inputs and outputs of the whole graph come first, in their order there, then
+    the others in the order of the nodes. A state stays a state if only these nodes read and compute it. Otherwise its old value is
+    an input, and its new value is an output.
     """
     nodes = [graph.nodes[index] for index in indices]
     chosen = set(indices)
@@ -269,7 +275,7 @@ def extract(graph: Graph, indices: Sequence[int]) -> Graph:
 def _rejection(
     graph: Graph, computed: Graph, node: Node, excluded: frozenset[str], target: Target | None
 ) -> OnCpu | None:
-    """Return the reason why a node of ``computed``, which is the graph on int8, stays on the CPU, or None."""
+    """Return the reason why a node stays on the CPU, or None. ``node`` is a node of ``computed``, which is ``graph`` on int8."""
     title = operator_title(node)
     if excluded & {node.op, title, node.op.upper(), *node.outputs}:
         return OnCpu(title, _name(node), EXCLUDED)
@@ -283,7 +289,7 @@ def _rejection(
 
 
 def _border(graph: Graph, node: Node) -> OnCpu | None:
-    """Return the diagnostic of a node that only leads from float to int8 or int16, or back: that is nothing to mend."""
+    """Return the diagnostic of a QUANTIZE from float32 or a DEQUANTIZE to float32; None for any other node."""
     if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
         return None
     before, after = graph[node.inputs[0]].dtype, graph[node.outputs[0]].dtype
@@ -296,12 +302,15 @@ def _border(graph: Graph, node: Node) -> OnCpu | None:
 
 
 def _name(node: Node) -> str:
-    """Return the name of a node; an operator that only has an effect has no output to be named after."""
+    """Return the name of a node: its first output, or its source if the node has no output, only a side effect."""
     return node.outputs[0] if node.outputs else node.source
 
 
 def _predecessors(graph: Graph) -> list[list[int]]:
-    """Return for each node the nodes it waits for: those it reads from, and the last one with an effect if it has one itself."""
+    """Return for each node the indices of the nodes that must run before it, ascending.
+
+    These are the nodes that it reads from. A node with side effects also waits for the previous node with side effects.
+    """
     made_by = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs}
     result = []
     last_effect = None
@@ -316,7 +325,7 @@ def _predecessors(graph: Graph) -> list[list[int]]:
 
 
 def _levels(predecessors: Sequence[Sequence[int]], rejected: Mapping[int, OnCpu]) -> list[tuple[int, ...]]:
-    """Return the accepted nodes by level, each level in the graph's order."""
+    """Return the indices of the accepted nodes of each level, ascending; see ``partition`` for the levels."""
     levels: list[int] = []
     groups: dict[int, list[int]] = {}
     for index, before in enumerate(predecessors):
@@ -330,11 +339,11 @@ def _levels(predecessors: Sequence[Sequence[int]], rejected: Mapping[int, OnCpu]
 
 
 def _idle(part: Partition) -> list[int]:
-    """Return the nodes of a partition that are connected to none that computes."""
+    """Return the indices, in the whole graph, of the partition's nodes that are not connected to any node that computes."""
     legal = rename_identities(part.graph)
     computes = [node.op not in VIEWS and _computes(legal, node) for node in legal.nodes]
     made_by = {name: place for place, node in enumerate(part.graph.nodes) for name in node.outputs}
-    # Union by relabelling: a node's component is the smallest place in it.
+    # Union-find: the root of a component is its smallest index.
     component = list(range(len(computes)))
 
     def root(place: int) -> int:
@@ -352,7 +361,7 @@ def _idle(part: Partition) -> list[int]:
 
 
 def _computes(graph: Graph, node: Node) -> bool:
-    """Return whether the node computes more than a view; a composition does where one of its parts does."""
+    """Return whether the node is more than a view. A composed operator is more than a view if one of its parts is."""
     row = ops.BY_NAME[node.op]
     if not row.is_composed(graph, node):
         return True
@@ -361,7 +370,7 @@ def _computes(graph: Graph, node: Node) -> bool:
 
 
 def _order(predecessors: Sequence[Sequence[int]], partitions: Sequence[Partition]) -> tuple[OnNpu | OnHost, ...]:
-    """Return steps as near to the graph's order as their dependencies allow: the one whose first node comes first goes first."""
+    """Return the steps in the order of execution: of the steps that can run next, the one whose first node has the lowest index."""
     first = list(range(len(predecessors)))
     step_at: dict[int, OnNpu | OnHost] = {index: OnHost(index) for index in first}
     for number, part in enumerate(partitions):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The home of every storage: live ranges from the schedule, addresses from the placement."""
+"""Lay out all storages: compute their live ranges from the schedule, and take their addresses from a placement."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from openneutron.options import CALLER
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``homes`` gives each non-constant storage its base word and byte offset; ``items`` are what was placed.
+    """The addresses of all storages without constants.
 
-    ``external_bytes``: the size of tensors in external memory. Where kernels work on a memory of the NPU, the arena is in that memory.
+    ``homes`` has the base word and the byte offset of each storage. ``items`` are the buffers of the arena, which ``placement`` gives
+    addresses. Where kernels work on a memory of the NPU, the arena is in that memory, and ``external_bytes`` is the size of the tensors
+    in external memory.
     """
 
     homes: Mapping[str, tuple[int, int]]
@@ -29,7 +31,7 @@ class Layout:
 
     @property
     def scratch_bytes(self) -> int:
-        """Return the arena: up to the end of its last buffer."""
+        """Return the size of the arena in bytes."""
         return self.placement.size
 
     def __str__(self) -> str:
@@ -44,7 +46,7 @@ class Layout:
 
 
 def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> int:
-    """Return the bytes that a storage takes: all of it, or the rows of its rolling buffer."""
+    """Return the bytes that a storage takes: those of its rolling buffer if it has one, otherwise those of all rows."""
     ring = schedule.rings.get(storage.name)
     if ring is None:
         return storage.size_bytes
@@ -58,9 +60,9 @@ def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> i
 def lay_out(
     schedule: Schedule, storages: Storages, io: str, work: float = EXACT_WORK, reserved: Sequence[Item] = ()
 ) -> Layout:
-    """Return the homes of all storages that a call uses or that are inputs or outputs.
+    """Return the layout of all storages that a call uses or that are inputs or outputs.
 
-    ``work``: see ``place``. ``reserved``: buffers that the arena is to have space for, though the layout is without them.
+    ``place`` describes ``work``. ``reserved`` are further buffers that the placement leaves space for; the layout does not have them.
     """
     items, homes, external = _items(schedule, storages, io)
     overlaps = _overlaps(schedule, items)
@@ -73,7 +75,10 @@ def lay_out(
 
 
 def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io: str) -> Layout:
-    """Return the homes of all storages at known addresses. The bound is the larger of the live bound and the proved one."""
+    """Return the layout of a schedule whose buffers have the addresses of ``placement``.
+
+    Its bound is the larger of the bound of ``placement`` and ``live_bound``.
+    """
     items, homes, external = _items(schedule, storages, io)
     bound = max(placement.bound, live_bound(items, _overlaps(schedule, items)))
     return _layout(items, homes, replace(placement, bound=bound), schedule, external)
@@ -129,7 +134,7 @@ def _items(
 
 
 def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:
-    """Return the first and the last step that use each storage. A transfer uses its storages until its channel is waited for."""
+    """Return the first and the last step that use each storage. A transfer uses its storages until a step waits for its channel."""
     steps: dict[str, tuple[int, int]] = {}
     moving: dict[int, set[str]] = {}
 
@@ -151,7 +156,7 @@ def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tupl
 
 
 def _home_outside(storage: Storage, io: str) -> tuple[int, int] | None:
-    """Return the place of a state, and of an input or output in the caller's buffer; None in the arena."""
+    """Return the base word and offset of a state, or of an input or output in the caller's buffer; None for a storage of the arena."""
     if storage.state is not None:
         return base("STATE"), storage.state
     if io != CALLER:
@@ -162,6 +167,6 @@ def _home_outside(storage: Storage, io: str) -> tuple[int, int] | None:
 
 
 def bytes_outside(graph: Graph, io: str) -> int:
-    """Return the SRAM beside the arena and the prefetch buffer: the persistent area, and inputs and outputs in the caller's buffers."""
+    """Return the bytes of SRAM outside the arena and the prefetch buffer: states, and inputs and outputs in the caller's buffers."""
     io_bytes = sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)) if io == CALLER else 0
     return state_bytes(graph) + io_bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Addresses in the fewest bytes: first fit in several orders, a depth-first search for the lower bound, CP-SAT."""
+"""Place buffers in the fewest bytes: by first fit in several orders, a depth-first search for the lower bound, and CP-SAT."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from types import MappingProxyType
 from openneutron.isa.rows import ALIGNMENT
 
 TRIES = 4000
-"""Buffers that are put somewhere before the search gives up; in both orders of the parts."""
+"""The depth-first search gives up after so many tentative addresses, in each of its two orders of the parts."""
 
 
 def place_below(parts: Parts, ceiling: int, tries: int = TRIES) -> tuple[dict[str, int], tuple[int, ...]] | None:
-    """Return offsets that take at most ``ceiling`` bytes, and the candidate of each part, or None where ``tries`` find none.
+    """Return the offset of each buffer in at most ``ceiling`` bytes, and the number of each part's chosen candidate.
 
-    The new buffers of each part are placed at the ends of the gaps between the buffers already there, first for one candidate of
-    the part, then for the others. Where a buffer has no gap, the search goes back to the choice before it. The ends of a gap keep
-    the rest of the gap in one piece. Parts are placed from the first to the last, and where that fails, from the last to the
-    first.
+    Return None if no placement is found with ``tries`` tentative addresses. The new buffers of a part are placed at the ends of the
+    gaps between the buffers that have addresses, which keeps the rest of each gap in one piece. Where no gap is large enough for a
+    buffer, the search goes back to the choice before it. A choice is a buffer's address, or a part's candidate. Parts are placed from
+    the first to the last, and where that fails, from the last to the first.
 
     Example with 10 units: x (4 units) is live in parts 0 and 1, y (5) in part 0, z (6) in part 1. Part 0 places y at 0, and x at
     5, an end of its gap. In part 1, z then has gaps of 5 units and 1 unit, and fits in neither. The search goes back, moves x to
@@ -43,7 +43,7 @@ def place_below(parts: Parts, ceiling: int, tries: int = TRIES) -> tuple[dict[st
 class _Put:
     """A buffer, and the buffers placed before it that are live with it.
 
-    ``others``: the name of each, and two starts relative to its start; a start between these two, both excluded, is not allowed.
+    ``others`` has for each of these the name and two offsets from its start. The buffer must not start between the two, both excluded.
     """
 
     name: str
@@ -52,7 +52,7 @@ class _Put:
 
 
 def _brought(candidate: Candidate, new: set[str]) -> list[_Put]:
-    """Return the new buffers of a part's candidate, the largest first."""
+    """Return the buffers ``new`` of a candidate, in descending order of size."""
     there = [item for item in candidate.items if item.name not in new]
     puts = []
     for item in sorted(
@@ -76,7 +76,10 @@ _At = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Search:
-    """``parts``: the new buffers of each part, for each of its candidates. ``starts`` and ``choices`` are the decisions so far."""
+    """A depth-first search for addresses. ``parts`` has for each part and each of its candidates the buffers that are new in the part.
+
+    ``starts`` has the addresses that are decided so far, ``choices`` the number of the candidate of each part.
+    """
 
     parts: Sequence[Sequence[Sequence[_Put]]]
     ceiling: int
@@ -85,7 +88,8 @@ class _Search:
     choices: dict[int, int] = field(default_factory=dict)
 
     def found(self) -> tuple[dict[str, int], tuple[int, ...]] | None:
-        """Return all starts, and the candidate of each part. Without recursion: there may be thousands of buffers."""
+        """Return the start of each buffer and the number of each part's candidate; None if ``tries`` are used up or nothing fits."""
+        # There is no recursion, since there may be thousands of buffers.
         stack = [self._candidates_of(0)]
         while stack and self.tries > 0:
             at = next(stack[-1], None)
@@ -144,17 +148,17 @@ class Item:
     last: int
 
     def overlaps(self, other: Item) -> bool:
-        """Return True where both are live in some step."""
+        """Return whether both buffers are live in some step."""
         return self.first <= other.last and other.first <= self.last
 
 
 Overlaps = Mapping[tuple[str, str], int]
-"""(made, dying) to bytes: the first buffer may start at most so far behind the second's start, though both are live.
+"""The bytes for pairs of buffers (made, dying) that may overlap: ``made`` may start at most so many bytes after the start of ``dying``,
+though both are live.
 
 This is diagonal memory optimisation (arXiv 2010.01668). Example: a kernel with a window of 3 rows reads a buffer of 8 rows from
-the top, row by row, and writes one of 8 rows. Row i is written while rows i - 1 to i + 1 are read; the rows above them are not
-needed any more. So ``made`` may start 2 rows in front of ``dying`` (minus two row pitches), and the two take 10 rows instead of
-16::
+the top, row by row, and writes another one of 8 rows. Row i is written while rows i - 1 to i + 1 are read; the rows above these are
+not needed any more. So ``made`` may start 2 rows before ``dying`` (minus two row pitches), and the two take 10 rows instead of 16::
 
     dying          0 1 2 3 4 5 6 7
     made       0 1 2 3 4 5 6 7
@@ -165,7 +169,7 @@ A kernel that works in place allows 0 bytes: the two start at one address and ta
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to run a part of the schedule: the buffers live during it, with steps counted within the part."""
+    """A candidate for a part of the schedule: the buffers that are live in the part, with steps that count from its first step."""
 
     items: tuple[Item, ...]
     overlaps: Overlaps
@@ -177,7 +181,11 @@ Parts = Sequence[Sequence[Candidate]]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """``offsets`` by item, the arena's ``size``, the ``bound`` no placement can beat, and which search found it."""
+    """The address of each item: its offset in the arena, in bytes.
+
+    ``size`` is the size of the arena, and ``bound`` a lower bound of the size of all placements. ``method`` names the search that found
+    this placement.
+    """
 
     offsets: Mapping[str, int]
     size: int
@@ -186,11 +194,11 @@ class Placement:
 
     @property
     def is_optimal(self) -> bool:
-        """Return True where no placement of these buffers takes less."""
+        """Return whether the size equals the lower bound, so that no placement of these buffers is smaller."""
         return self.size == self.bound
 
     def verify(self, items: Sequence[Item], overlaps: Overlaps = MappingProxyType({})) -> None:
-        """Assert alignment, the arena's size, and that live items overlap only where they may."""
+        """Assert that offsets are aligned and inside the arena, and that items live at the same time overlap only as ``overlaps`` allow."""
         live: list[Item] = []
         for item in sorted(items, key=lambda item: item.first):
             start = self.offsets[item.name]
@@ -206,7 +214,10 @@ class Placement:
 
 
 def live_bound(items: Iterable[Item], overlaps: Overlaps = MappingProxyType({})) -> int:
-    """Return a lower bound of all placements: the most bytes live in one step, less the bytes that overlaps can save there."""
+    """Return a lower bound of the size of all placements, in bytes.
+
+    The bound is the maximum over all steps of the live bytes without the bytes that ``overlaps`` can save in the step.
+    """
     changes: dict[int, int] = {}
     by_name = {}
     for item in items:
@@ -228,7 +239,7 @@ def live_bound(items: Iterable[Item], overlaps: Overlaps = MappingProxyType({}))
 
 
 EXACT_ITEMS = 1000
-"""Above so many buffers the exact search is left out."""
+"""The exact search is left out where there are more buffers than these."""
 
 EXACT_WORK = 2.0
 """CP-SAT's deterministic time limit: work units, not seconds, so that every machine stops at the same place."""
@@ -243,9 +254,10 @@ _ORDERS: tuple[tuple[str, Callable[[Item], tuple[int, ...]]], ...] = (
 
 
 def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work: float = EXACT_WORK) -> Placement:
-    """Return the smallest placement of all items that is found; deterministic.
+    """Return the smallest placement of all items that is found. The result is deterministic.
 
-    ``work``: where first fit stays above the bound, CP-SAT searches for so long; 0: not at all.
+    First fit comes first. If its result is larger than the lower bound, the depth-first search and then CP-SAT, with the limit ``work``,
+    search for a smaller one. With a ``work`` of 0, first fit alone is used.
     """
     bound = live_bound(items, overlaps)
     if not items:
@@ -275,7 +287,7 @@ def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work
 
 
 def _steps(items: Sequence[Item], overlaps: Overlaps) -> Parts:
-    """Return each step that defines an item as a part with one candidate: the items live in that step."""
+    """Return a part for each step that defines an item. Its only candidate has the items that are live in the step."""
     parts = []
     for step in sorted({item.first for item in items}):
         live = tuple(item for item in items if item.first <= step <= item.last)
@@ -285,25 +297,23 @@ def _steps(items: Sequence[Item], overlaps: Overlaps) -> Parts:
 
 
 def place_parts(parts: Parts, best: Placement, work: float, enough: int = 0) -> tuple[Placement, tuple[int, ...]]:
-    """Return the smallest placement found over all candidates of the parts, or one of ``enough`` bytes, and each part's choice.
+    """Return the smallest placement that is found over all candidates of the parts, and the number of each part's chosen candidate.
 
-    The result is ``best``, a placement of each part's first candidate, where nothing is smaller. Deterministic. ``work``: see
-    ``place``.
+    A placement of at most ``enough`` bytes ends the search. ``best`` is a placement of each part's first candidate; the result is
+    ``best`` where no smaller placement is found. The result is deterministic. ``place`` describes ``work``.
     """
     return place_near_bound(parts, best, enough) or place_smallest(parts, best, work)
 
 
 def place_near_bound(parts: Parts, best: Placement, enough: int) -> tuple[Placement, tuple[int, ...]] | None:
-    """Return a placement of ``enough`` bytes, or of the lower bound where that is larger, and each part's choice, or None.
+    """Return a placement of at most ``enough`` bytes, or of the lower bound where that is larger, and each part's chosen candidate.
 
-    None means that no such placement was found without the exact search. ``best``: see ``place_parts``.
+    Return None if neither ``best`` nor the depth-first search gives such a placement. ``place_parts`` describes ``best``.
     """
     floor = _floor(parts)
     target = max(floor, enough)
     if best.size <= target:
         return best, (0,) * len(parts)
-    # Imported here: first fit is enough for most graphs.
-
     found = place_below(parts, target)
     if found is None:
         return None
@@ -314,10 +324,10 @@ def place_near_bound(parts: Parts, best: Placement, enough: int) -> tuple[Placem
 
 
 def exceed(parts: Parts, ceiling: int) -> bool:
-    """Return True where it is proved that no placement of the parts, whatever the choices, takes ``ceiling`` bytes or less.
+    """Return whether it is proved that no placement of the parts, with any candidates, takes ``ceiling`` bytes or less.
 
-    The proof is an exact search for any placement of that size. Where it gives an answer, that search is many times faster than
-    the search for the smallest placement.
+    The proof is an exact search for any placement of that size. Where this search gives an answer, it is many times faster than the
+    search for the smallest placement. False means that nothing is proved.
     """
     if _floor(parts) > ceiling:
         return True
@@ -337,17 +347,17 @@ def _is_large(parts: Parts) -> bool:
 
 
 def place_smallest(parts: Parts, best: Placement, work: float) -> tuple[Placement, tuple[int, ...]]:
-    """Return the smallest placement that the exact search finds, or ``best``, and each part's choice; see ``place_parts``."""
+    """Return the smallest placement that the exact search finds, or ``best``, and each part's chosen candidate, as ``place_parts`` does."""
     if not work or _is_large(parts):
         return best, (0,) * len(parts)
-    # Imported here: most graphs never get this far, and the solver takes longer to load than they take to compile.
+    # The import is here since most graphs need no exact search, and the solver takes longer to load than they take to compile.
     from openneutron.compiler.place.place_exact import place_exactly
 
     return place_exactly(parts, best, work)
 
 
 def _blocked(item: Item, start: int, other: Item, overlaps: Overlaps) -> tuple[int, int]:
-    """Starts between these two, both excluded, would put ``item`` on ``other``, which starts at ``start``."""
+    """Return two starts of ``item``. Between these, both excluded, it would overlap ``other``, which starts at ``start``, too far."""
     low, high = start - item.size, start + other.size
     furthest = overlaps.get((item.name, other.name))
     if furthest is not None:
@@ -359,7 +369,7 @@ def _blocked(item: Item, start: int, other: Item, overlaps: Overlaps) -> tuple[i
 
 
 def _first_fit(ordered: Sequence[Item], ceiling: int | None, overlaps: Overlaps) -> dict[str, int]:
-    """Return the offset of each item, placed one after the other in the lowest gap; ``ceiling``: see ``_start_in``.
+    """Return the offset of each item. Items are placed in their order, each in the lowest gap. ``_start_in`` describes ``ceiling``.
 
     Example without a ceiling: a (4 KiB) and b (2 KiB) are live together and get offsets 0 and 4 KiB. Then c (3 KiB) is live with
     b alone: all starts above 4 - 3 = 1 KiB and below 4 + 2 = 6 KiB would put c on b. The gap of starts 0 to 1 KiB is the lowest,
@@ -383,9 +393,9 @@ def _first_fit(ordered: Sequence[Item], ceiling: int | None, overlaps: Overlaps)
 
 
 def _lowest_gap(blocked: Sequence[tuple[int, int]]) -> tuple[tuple[int, int] | None, int]:
-    """Return the first and the last start of the lowest gap, or None, and the first start behind everything.
+    """Return the first and the last start in the lowest gap (None if there is no gap), and the first start after all blocked ones.
 
-    ``blocked`` are ranges of starts, both ends excluded, in ascending order.
+    ``blocked`` has ranges of starts that are not allowed, both ends excluded, in ascending order.
     """
     gap, end = None, 0
     for low, high in blocked:
@@ -397,11 +407,11 @@ def _lowest_gap(blocked: Sequence[tuple[int, int]]) -> tuple[tuple[int, int] | N
 
 
 def _start_in(gap: tuple[int, int] | None, end: int, size: int, ceiling: int | None, from_top: bool) -> int:
-    """Return a start in the gap, or at the arena's end where there is no gap.
+    """Return a start in the gap, or outside all placed buffers if there is no gap.
 
-    Without ``ceiling`` that is the lowest start. With a ceiling, the arena is filled from both ends, which keeps the gap between
-    them in one piece: a gap between two buffers is used at its upper end, and every other item that finds no gap (``from_top``)
-    ends at the ceiling.
+    Without a ``ceiling``, the result is the lowest start. With a ceiling, the arena is filled from both ends, which keeps the space
+    between them in one piece. A gap between two buffers is then used at its upper end. An item without a gap ends at the ceiling with
+    ``from_top``, if ``size`` bytes are free below the ceiling, and begins at ``end`` otherwise.
     """
     if gap is None:
         to_ceiling = ceiling is not None and from_top and ceiling - end >= size

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The smallest arena by CP-SAT; one worker and limits in work, not in seconds, keep it deterministic.
+"""Find the smallest arena with CP-SAT. The search is deterministic: it has one worker, and its limits are work units, not seconds.
 
 The model places rectangles: time (steps) to the right, addresses upwards. Example: a (2 units) is live in steps 0 to 1, b (3) in
 steps 1 to 2, c (2) in step 2. One placement of 5 units::
@@ -11,9 +11,9 @@ steps 1 to 2, c (2) in step 2. One placement of 5 units::
     0  a a c
        0 1 2
 
-Buffers whose size and steps are the same for every candidate of the parts, and that may not overlap anything, are such
-rectangles, and one constraint for all of them forbids overlaps. For every other pair of buffers that are live together, a
-disjunction names what is allowed: one is below the other, or the two overlap as far as a chosen candidate allows.
+A buffer is such a rectangle where its size and steps are the same for every candidate of the parts, and it may not overlap another
+one. A single constraint forbids overlaps of all rectangles. Each other pair of buffers that are live together has a disjunction: one
+buffer is below the other, or the two overlap as far as a chosen candidate allows.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ PROOF_WORK = 0.05
 _Chosen = Sequence[Sequence[cp_model.IntVar]]
 _Pair = tuple[str, str]
 _Ranges = Mapping[str, tuple[int, int, int]]
-"""By name the first and the last step over all parts, and the size in units."""
+"""The first and the last step of each buffer, counted over all parts, and its size in units of the alignment."""
 
 
 def place_exactly(parts: Parts, best: Placement, work: float) -> tuple[Placement, tuple[int, ...]]:
-    """Return the smallest placement over all candidates of the parts found with so much ``work``, and each part's choice.
+    """Return the smallest placement that is found over all candidates of the parts, and the number of each part's chosen candidate.
 
-    The result is ``best``, a placement of each part's first candidate, where nothing is smaller. The bound is proved for all
-    candidates together.
+    ``work`` is CP-SAT's deterministic time limit. ``best`` is a placement of each part's first candidate; the result has its offsets
+    where no smaller placement is found. The bound of the result is proved for all candidates together.
     """
     floor = max(min(live_bound(each.items, each.overlaps) for each in part) for part in parts)
     made = _model_of(parts, floor, best.size)
@@ -60,14 +60,15 @@ def place_exactly(parts: Parts, best: Placement, work: float) -> tuple[Placement
 
 
 def is_infeasible(parts: Parts, ceiling: int) -> bool:
-    """Return True where it is proved that no placement over all candidates of the parts takes ``ceiling`` bytes or less."""
+    """Return whether it is proved that no placement, with any candidates of the parts, takes ``ceiling`` bytes or less."""
     _, status = _solved(_model_of(parts, 0, ceiling).model, PROOF_WORK)
     return status == cp_model.INFEASIBLE
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """The model with its variables. ``chosen``: for each part a boolean for each candidate, of which one is true."""
+    """The model with its variables, in units of the alignment. ``chosen`` has a boolean for each candidate of each part; one of a part is
+    true."""
 
     model: cp_model.CpModel
     chosen: _Chosen
@@ -95,7 +96,7 @@ def _model_of(parts: Parts, floor: int, ceiling: int) -> _Model:
 
 
 def _sizes(parts: Parts, chosen: _Chosen) -> dict[str, cp_model.LinearExpr]:
-    """Return the size of each item in units of the alignment; it may depend on the candidate of the one part that has it."""
+    """Return the size of each item in units of the alignment. A size may depend on the chosen candidate if one part alone has the item."""
     sizes: dict[str, cp_model.LinearExpr] = {}
     for part, literals in zip(parts, chosen, strict=True):
         held = [{item.name: item.size // ALIGNMENT for item in candidate.items} for candidate in part]
@@ -106,7 +107,7 @@ def _sizes(parts: Parts, chosen: _Chosen) -> dict[str, cp_model.LinearExpr]:
 
 
 def _fixed_ranges(parts: Parts) -> dict[str, tuple[int, int, int]]:
-    """Return the live ranges of the items that are the same for every candidate and may overlap nothing."""
+    """Return the live ranges and sizes of the items that are the same in every candidate and may not overlap another item."""
     ranges: dict[str, tuple[int, int, int]] = {}
     depends: set[str] = set()
     before = 0
@@ -140,7 +141,7 @@ def _allow_some_overlaps(
 ) -> None:
     """Keep all other pairs of items apart, except as far as a chosen candidate lets them overlap.
 
-    A pair that is live together in some candidates of a part alone is constrained only where one of these is chosen.
+    Where a pair is live together in some candidates of a part only, the constraint holds only if one of these is chosen.
     """
     allowed = _allowed(parts)
     for (one, other), when in _together(parts, ranges).items():
@@ -160,7 +161,7 @@ def _allow_some_overlaps(
 
 
 def _together(parts: Parts, ranges: Container[str]) -> dict[_Pair, list[tuple[int, int]]]:
-    """Return the pairs of items that are live together, one of them at least not in ``ranges``, and in which (part, candidate)."""
+    """Return the (part, candidate) pairs in which two items are live together, for items of which at least one is not in ``ranges``."""
     found: dict[_Pair, list[tuple[int, int]]] = {}
     for index, part in enumerate(parts):
         for number, candidate in enumerate(part):
@@ -176,7 +177,7 @@ def _together(parts: Parts, ranges: Container[str]) -> dict[_Pair, list[tuple[in
 
 
 def _allowed(parts: Parts) -> dict[_Pair, list[tuple[int, int, int]]]:
-    """Return the pairs that may overlap: in which part and candidate, and how far."""
+    """Return for each pair of items that may overlap the part, the candidate, and the bytes of ``Overlaps``."""
     found: dict[_Pair, list[tuple[int, int, int]]] = {}
     for index, part in enumerate(parts):
         for number, candidate in enumerate(part):

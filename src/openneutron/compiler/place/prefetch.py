@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Constant prefetch: which constants are copied from flash to SRAM how far ahead of their use, for a schedule whose tensors have addresses.
+"""Plan the constant prefetch: when each constant is copied from flash to SRAM, for a schedule whose tensors have addresses.
 
-A constant takes bytes that no tensor and no other constant is live in, from its copy to the last step that reads it: beside the
-tensors, or in parts of the arena that are free for so long. ``prefetch_trial`` has a worked example.
+From its copy to the last step that reads it, a constant needs bytes that no tensor and no other constant uses. These bytes are after the
+arena, or in a part of the arena that is free for so long. ``PrefetchTrial`` has a worked example.
 
-While a kernel computes, a port that copies in the background brings the next constants. With the driver's own port, which copies
-at once, the same program takes the sum of both. More memory allows earlier copies; with less memory, whole convolutions are cut into
-groups of output channels. The candidates of a schedule, pairs of a memory size and the pieces of its calls, do not depend on the
-budget, so that a greater budget never gives a slower program.
+A port that copies in the background brings the next constants while a kernel computes. The driver's own port copies at once; the same
+program then takes the sum of both times. With more memory, copies start earlier. With less memory, whole convolutions are divided into
+groups of output channels. A candidate is a size of memory with the pieces of each divided call. The candidates of a schedule do not
+depend on the budget, so that a greater budget never gives a slower program.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ from openneutron.isa import aligned
 from openneutron.targets import Target
 
 CHANNELS = 16
-"""The most copies under way at a time; the driver's NEUTRON_CHANNELS."""
+"""The maximum number of copies that are under way at a time; the driver's NEUTRON_CHANNELS."""
 
 CONSTANT_CHANNELS = 14
-"""Constants have these channels where tensors are copied too; tensors have the last two."""
+"""The number of channels for constants in a schedule that copies tensors too. Tensors use the last two of ``CHANNELS``."""
 
 ORDERS = LOWEST, HIGHEST, NEXT = ("lowest", "highest", "next")
-"""The address of a constant: the lowest free one, the highest free one, or the next free one behind the constant before it."""
+"""The rules for the address of a constant: the lowest free address, the highest one, or the lowest one after the constant copied last.
+With ``NEXT``, the lowest free address is taken where none is free after that constant."""
 
 Gap = tuple[int, int]
 """Free addresses: start and end."""
@@ -63,10 +64,11 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CutSteps:
-    """A schedule's steps, with some calls divided into pieces; each piece is a step.
+    """The steps of a schedule whose calls are partly divided into pieces; each piece is a step.
 
-    ``spent`` are the cycles of each step, ``moving`` those of them in which tiles of tensors are copied and constants wait,
-    ``origins`` the step of the uncut schedule that each one is a piece of.
+    ``spent`` has the cycles of each step. ``moving`` has the part of these cycles in which tiles of tensors are copied, and copies of
+    constants wait. ``origins`` has for each step the step of the undivided schedule that it belongs to. ``compute_cycles`` is the
+    sum of ``spent``, ``copy_cycles`` the sum over all ``transfers``.
     """
 
     spent: Sequence[int]
@@ -79,7 +81,7 @@ class CutSteps:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchTrial:
-    """Copies of constants that are feasible, and the run that follows.
+    """A feasible prefetch: the start and the address of each copy, and the modelled cycles and memory of the run.
 
     Copies keep the order of their use, and one transfer runs at a time. Each copy starts at the earliest step from which on its bytes are
     free until the last step that reads them. Example: three steps of 10 cycles each read the constants a, b and c of 2 KiB; a copy takes
@@ -91,9 +93,9 @@ class PrefetchTrial:
 
     With 2 KiB free, each copy waits for the step before, and nothing is hidden: the run takes 3 * (6 + 10) = 48 cycles.
 
-    ``counts`` are the pieces of the calls that are cut. ``copies`` are, in the order of use, the step in front of which each copy
-    starts (pieces counted) and its address. ``cycles``: with a port that copies in the background; ``size_bytes``: the SRAM that
-    tensors and constants take.
+    ``counts`` has the number of pieces of each divided call. ``copies`` has for each copy, in the order of use, the step before which it
+    starts, where each piece counts as a step, and its address. ``cycles`` are those of a run with a port that copies in the background.
+    ``size_bytes`` is the SRAM of tensors and constants together.
     """
 
     counts: Mapping[int, int]
@@ -104,10 +106,12 @@ class PrefetchTrial:
 
 @dataclass(slots=True)
 class Simulation:
-    """One run in the making. ``free`` gives the addresses without tensors during the steps of the uncut schedule [first, last].
+    """The state of a simulated run, to which copies and steps are added one by one.
 
-    ``held`` are the constants in SRAM by address: start, end, and the last step that reads them. ``ready`` gives, for each step
-    that waits for copies, the cycle at which the last of these copies ends.
+    ``free(first, last)`` returns the addresses that no tensor uses in steps ``first`` to ``last`` of the undivided schedule. ``held`` has
+    the constants in SRAM, sorted by address: start, end, and the last step that reads the constant. ``ready`` has for each step that
+    waits for copies the cycle at which the last of these copies ends. ``now`` is the cycle at which step ``step`` can begin. ``top`` is
+    the highest end address of all constants so far, ``behind`` that of the constant that was copied last.
     """
 
     cut: CutSteps
@@ -118,7 +122,7 @@ class Simulation:
     held: list[tuple[int, int, int]] = field(default_factory=list)
     ready: dict[int, int] = field(default_factory=dict)
     waiting: list[int] = field(default_factory=list)
-    """For each copy so far the step that waits for it."""
+    """The step that waits for each copy so far."""
     copies: list[tuple[int, int]] = field(default_factory=list)
     step: int = 0
     """The next step to compute."""
@@ -129,9 +133,9 @@ class Simulation:
     behind: int = 0
 
     def run(self, limit: int, ahead: bool) -> bool:
-        """Simulate all copies and steps; False where some copy does not fit, or the run takes ``limit`` cycles or more.
+        """Simulate all copies and steps. Return False if a copy does not fit, or the run takes ``limit`` cycles or more.
 
-        ``ahead``: copies start as early as possible, otherwise right in front of the step that reads them.
+        With ``ahead``, each copy starts as early as possible; without it, right before the step that reads the constant.
         """
         computing, copying = self.cut.compute_cycles, self.cut.copy_cycles
         if max(computing, copying) >= limit:
@@ -150,11 +154,11 @@ class Simulation:
         return self.now < limit
 
     def _earliest(self, transfer: Transfer, begin: int) -> tuple[int, int] | None:
-        """Return the first step from ``begin`` on in front of which the copy can start, and its address; None without one."""
+        """Return the first step from ``begin`` on before which the copy can start, and its address; None if there is no such step."""
         first = transfer.first
         while begin <= first:
             if len(self.waiting) >= self.channels and self.waiting[-self.channels] >= begin:
-                # The channel's earlier copy must have been waited for.
+                # A step must have waited for the copy that used this channel before.
                 begin = min(first, self.waiting[-self.channels] + 1)
             self.held = [piece for piece in self.held if piece[2] >= begin]
             origins = self.cut.origins
@@ -165,9 +169,9 @@ class Simulation:
         return None
 
     def _next_change(self, begin: int, first: int) -> int:
-        """Return the first step behind ``begin`` with other free addresses, or the one behind ``first`` where that comes before.
+        """Return the first step after ``begin`` that may have other free addresses, at most ``first + 1``.
 
-        Pieces of one call have the same tensors: between two of them, only a constant that is no longer read frees addresses.
+        Pieces of one call have the same tensors. Addresses become free between two of them only where a constant was last read.
         """
         origins, changed = self.cut.origins, begin + 1
         while (
@@ -177,7 +181,7 @@ class Simulation:
         return changed
 
     def _address(self, gaps: Sequence[Gap], size: int) -> int:
-        """Return an address with ``size`` free bytes, as ``order`` takes them, or -1."""
+        """Return an address with ``size`` free bytes, chosen by ``order``, or -1 if there is none."""
         if self.order == HIGHEST:
             return highest(gaps, self.held, size, self.capacity)
         if self.order == NEXT:
@@ -187,7 +191,7 @@ class Simulation:
         return lowest(gaps, self.held, size, self.capacity, 0)
 
     def _compute_up_to(self, end: int) -> int:
-        """Compute the steps in front of ``end``, each once its constants are there. Return the cycles of the kernels alone."""
+        """Compute the steps before ``end``, each once its constants have arrived. Return the sum of their cycles without waits."""
         computed = 0
         for step in range(self.step, end):
             spent, begun = self.cut.spent[step], max(self.now, self.ready.get(step, 0))
@@ -199,7 +203,7 @@ class Simulation:
         return computed
 
     def _delay(self, step: int, begun: int) -> None:
-        """Delay the copies that are under way at the beginning of a step by the time of the tiles that the step copies."""
+        """Delay the copies that end after cycle ``begun``, where ``step`` begins, by the cycles in which the step copies tiles."""
         if self.copied > begun:
             self.copied += self.cut.moving[step]
             for later, there in self.ready.items():
@@ -217,9 +221,10 @@ class Simulation:
 
 
 def lowest(gaps: Sequence[Gap], held: Sequence[tuple[int, int, int]], size: int, capacity: int, above: int) -> int:
-    """Return the lowest address from ``above`` on with ``size`` bytes free below ``capacity``, or -1.
+    """Return the lowest address from ``above`` on with ``size`` bytes free below ``capacity``, or -1 if there is none.
 
-    ``gaps`` are free of tensors; ``held`` are constants in the order of their addresses, which the gaps may contain.
+    ``gaps`` are the addresses without tensors. ``held`` has the constants (start, end, last step), sorted by address; the gaps may
+    contain constants.
     """
     for start, end in gaps:
         end = min(end, capacity)
@@ -236,7 +241,7 @@ def lowest(gaps: Sequence[Gap], held: Sequence[tuple[int, int, int]], size: int,
 
 
 def highest(gaps: Sequence[Gap], held: Sequence[tuple[int, int, int]], size: int, capacity: int) -> int:
-    """Return the highest address with ``size`` bytes free below ``capacity``, or -1. ``gaps`` and ``held``: see ``lowest``."""
+    """Return the highest address with ``size`` bytes free below ``capacity``, or -1. ``lowest`` describes ``gaps`` and ``held``."""
     for start, end in reversed(gaps):
         end = min(end, capacity)
         for begin, behind, _ in reversed(held):
@@ -256,7 +261,8 @@ ENDLESS = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class ConstantUse:
-    """A call's constants: their bytes, the first and the last step that read them, and how many blocks they can be cut into."""
+    """The constants of a call: their bytes, the first and the last step that read them, and the number of blocks that the call can be
+    divided into (1 for a call that can't be divided)."""
 
     call: int
     size: int
@@ -267,7 +273,7 @@ class ConstantUse:
 
 @dataclass(slots=True)
 class PrefetchSearch:
-    """The prefetches that a schedule can have. ``compute_cycles`` are those of its kernel calls, none of them cut."""
+    """The search for a prefetch of one schedule. ``compute_cycles`` is the sum of the cycles of its steps with no call divided."""
 
     schedule: Schedule
     layout: Layout
@@ -303,7 +309,10 @@ class PrefetchSearch:
         return self.arena_bytes + sum(use.size for use in self.uses)
 
     def counts(self, capacity: int, share: float) -> dict[int, int]:
-        """Return the calls to cut and their pieces: no piece takes more than this share of the free bytes, as far as possible."""
+        """Return the number of pieces of each call that is to be divided.
+
+        The constants of a piece take at most ``share`` of the free bytes below ``capacity``. A piece has at least one block, though.
+        """
         counts = {}
         for use in self.uses:
             if use.blocks > 1:
@@ -316,28 +325,29 @@ class PrefetchSearch:
     def bound(self, capacity: int) -> int:
         """Return a lower bound of the cycles of all trials within ``capacity`` bytes.
 
-        While a step runs, the memory that tensors do not take holds constants that this step or a later one reads. All other
-        constants that later steps read are copied after that step, one after the other.
+        While a step runs, the memory without tensors can hold constants that this step or a later one reads. Constants of later steps
+        for which that memory is too small are copied after the step, one after the other.
         """
         self._least = self._least or self._least_of_steps()
         rate = fetch_cycles(1 << 30, self.target) / (1 << 30)
         # Each piece's copy is rounded down to a cycle.
         rounded = sum(use.blocks for use in self.uses) + 1
         now = read = at = 0
-        begun = 0.0  # when the first byte would have come, had bytes come without a pause since
+        # The first n bytes of all constants, if not complete yet, are complete at begun + n * rate or later.
+        begun = 0.0
         for step, (least, taken, gone) in enumerate(self._least):
             while at < len(self.uses) and self.uses[at].first == step:
                 use = self.uses[at]
                 read, at = read + use.size, at + 1
                 there = int(begun + read * rate) - rounded
-                # The last piece has work of its own left, which is not reckoned with.
+                # Of a call that can be divided, only the last piece waits for the last bytes. Its cycles are taken as 0.
                 now = max(now, there - (least if use.blocks > 1 else 0))
             now += least
             begun = max(begun, now - (gone + capacity - taken) * rate)
         return now
 
     def smallest(self) -> PrefetchTrial:
-        """Return the trial of the least memory: all calls in their smallest pieces, each copied right before its use."""
+        """Return the trial of the least memory. All calls are in their smallest pieces; each constant is copied right before its use."""
         counts = {use.call: use.blocks for use in self.uses if use.blocks > 1}
         trial = self.trial(counts, ENDLESS, ENDLESS, ahead=False)
         assert trial is not None
@@ -346,10 +356,10 @@ class PrefetchSearch:
     def trial(
         self, counts: Mapping[int, int], capacity: int, limit: int, ahead: bool = True, order: str = LOWEST
     ) -> PrefetchTrial | None:
-        """Return a prefetch of these pieces within ``capacity`` bytes of SRAM, or None.
+        """Return a prefetch within ``capacity`` bytes of SRAM, with calls divided into ``counts`` pieces.
 
-        None: the copies do not fit, or the run takes ``limit`` cycles or more. ``ahead``: copies start as early as possible.
-        ``order``: one of ``ORDERS``.
+        Return None if the copies do not fit, or the run takes ``limit`` cycles or more. ``Simulation.run`` describes ``ahead``;
+        ``order`` is one of ``ORDERS``.
         """
         if self._last_cut is None or self._last_cut[0] != counts:
             self._last_cut = counts, self._cut(counts)
@@ -359,7 +369,7 @@ class PrefetchSearch:
         return PrefetchTrial(counts, simulation.copies, simulation.now, max(simulation.top, self.arena_bytes))
 
     def made(self, trial: PrefetchTrial) -> Schedule:
-        """Return the schedule with the trial's copies as steps; ``Fetch.destination`` is an address among the tensors'."""
+        """Return the schedule with the copies of a trial as steps. ``Fetch.destination`` counts from the start of the arena."""
         cut = split_calls(self.schedule, self.storages, trial.counts) if trial.counts else self.schedule
         uses = list(_uses(cut, self.storages))
         starting: dict[int, list[Step]] = {}
@@ -402,7 +412,7 @@ class PrefetchSearch:
         return Transfer(size, fetch_cycles(size, self.target), first, last)
 
     def _piece(self, use: ConstantUse, first: int, last: int) -> tuple[int, int]:
-        """Return the bytes of constants and the cycles of a call's blocks [first, last)."""
+        """Return the bytes of the constants and the cycles of a piece: the blocks [first, last) of a call."""
         key = use.call, last - first, last == use.blocks
         found = self._pieces.get(key)
         if found is None:
@@ -412,12 +422,12 @@ class PrefetchSearch:
         return found
 
     def _least_of_steps(self) -> list[tuple[int, int, int]]:
-        """Return for each step a lower bound of its cycles, and the bytes of its tensors and of constants last used by then."""
+        """Return for each step a lower bound of its cycles, the bytes of its tensors, and the bytes of constants no longer needed."""
         gone = [0] * len(self._spent)
         least = [*self._spent]
         for use in self.uses:
             if use.blocks > 1:
-                # Fewer than 8 channels of the last block may take less in a piece of their own.
+                # A last block of fewer than 8 channels may take fewer cycles in a piece of its own.
                 least[use.first] = self._piece(use, 0, use.blocks - 1)[1]
             ended = use.last if use.blocks > 1 else use.last + 1
             if ended < len(gone):
@@ -460,11 +470,11 @@ def _uses(schedule: Schedule, storages: Storages) -> list[ConstantUse]:
 
 
 SHARES = (1.0, 0.7, 0.5, 0.33, 0.25, 0.2)
-"""Calls are cut so that no piece takes more than this share of the free bytes in its step. With a half, the next piece can be
-copied while one is in use."""
+"""The shares of the free bytes of a step that are tried as the maximum for the constants of a piece. With a half, the next piece can be
+copied while one piece is in use."""
 
 FIRST_CAPACITY = 1024
-"""Bytes of the smallest amount of memory tried; each is about 1/32 larger than the one before."""
+"""The smallest size of memory that is tried, in bytes. Each further size is about 1/32 larger than the size before it."""
 
 ENOUGH = 1.002
 """Plans for whole tensors within this ratio of the fewest cycles count as equally fast; the smallest of them is taken."""
@@ -472,9 +482,10 @@ ENOUGH = 1.002
 
 @dataclass(frozen=True, slots=True)
 class PrefetchPlan:
-    """A schedule's prefetch. ``cycles``: with a port that copies in the background.
+    """A schedule with a prefetch: ``trial`` is the prefetch, ``search`` has the schedule.
 
-    From a budget of ``budget_bytes`` on, ``fastest_plan`` finds this plan or a faster one.
+    ``cycles`` are those of a run with a port that copies in the background. For each budget of at least ``budget_bytes``,
+    ``fastest_plan`` returns this plan or a faster one.
     """
 
     search: PrefetchSearch
@@ -487,13 +498,14 @@ class PrefetchPlan:
 
     @property
     def size_bytes(self) -> int:
-        """Return the SRAM of tensors and constants."""
+        """Return the bytes of SRAM that tensors and constants take together."""
         return self.trial.size_bytes
 
     def laid_out(self, io: str) -> tuple[Schedule, Layout]:
         """Return the schedule with its copies, and its layout.
 
-        The arena ends behind the tensors, or behind a constant that crosses that end; the prefetch buffer follows.
+        The arena ends after the last tensor, or after a constant that begins inside the arena and ends outside. The prefetch buffer
+        follows the arena. Of a schedule in tiles, the arena contains all constants.
         """
         search = self.search
         schedule, end = search.made(self.trial), search.arena_bytes
@@ -510,7 +522,7 @@ class PrefetchPlan:
 
 
 def good_plan(search: PrefetchSearch) -> PrefetchPlan:
-    """Return the plan of the least memory with which a schedule is nearly as fast as with unlimited memory."""
+    """Return the plan of the least memory that takes at most ``ENOUGH`` times the cycles of a plan with unlimited memory."""
     best = search.trial({}, ENDLESS, ENDLESS)
     assert best is not None
     enough = int(best.cycles * ENOUGH) + 1
@@ -524,10 +536,10 @@ def good_plan(search: PrefetchSearch) -> PrefetchPlan:
 
 
 def fastest_plan(families: Iterable[Iterable[PrefetchSearch]], budget: int, least_cycles: int) -> PrefetchPlan | int:
-    """Return the fastest plan of at most ``budget`` bytes that takes ``least_cycles`` or more, or the bytes of the smallest plan.
+    """Return the fastest plan of at most ``budget`` bytes that takes ``least_cycles`` or more.
 
-    The schedules of a family are in ascending order of their compute cycles. A schedule that can't be faster than the best plan so
-    far is not asked for.
+    Return the bytes of the smallest plan if there is no such plan. The schedules of a family are in ascending order of their compute
+    cycles. The search of a family ends with the first schedule that can't be faster than the best plan so far.
     """
     best: PrefetchPlan | None = None
     limit = least = ENDLESS
@@ -551,7 +563,7 @@ def fastest_plan(families: Iterable[Iterable[PrefetchSearch]], budget: int, leas
 
 
 def all_plans(schedules: Iterable[PrefetchSearch], least_cycles: int = 0) -> tuple[PrefetchPlan, ...]:
-    """Return for each amount of memory the fastest plan that takes ``least_cycles`` or more, by growing memory."""
+    """Return plans of ``least_cycles`` or more, in ascending order of memory; each is faster than all plans with less memory."""
     tried = []
     each = [*schedules]
     for index, search in enumerate(each):
@@ -576,7 +588,7 @@ def all_plans(schedules: Iterable[PrefetchSearch], least_cycles: int = 0) -> tup
 
 
 def _capacities(search: PrefetchSearch, smallest: PrefetchTrial) -> list[int]:
-    """Return the amounts of memory that are tried for a schedule, by size; none of them depends on the budget."""
+    """Return the sizes of memory that are tried for a schedule, in bytes, ascending. No size depends on the budget."""
     found = [smallest.size_bytes]
     capacity = FIRST_CAPACITY
     while capacity < search.most_bytes:
@@ -587,7 +599,7 @@ def _capacities(search: PrefetchSearch, smallest: PrefetchTrial) -> list[int]:
 
 
 def fastest_within(search: PrefetchSearch, capacity: int, limit: int, least_cycles: int = 0) -> PrefetchTrial | None:
-    """Return the fastest candidate in ``capacity`` bytes that takes ``least_cycles`` or more and less than ``limit``, or None."""
+    """Return the fastest trial in ``capacity`` bytes with ``least_cycles`` or more cycles and fewer than ``limit``; None without one."""
     best = None
     before = None
     for share in SHARES:

@@ -14,9 +14,10 @@ or, with the division last, as the PyTorch front end states attention to many ke
 
 Each row of scores is contiguous in memory between these calls, and no other call reads the intermediate results.
 
-A product of matrices has a batch for each head. In memory the heads of a token are mostly side by side, and copies transpose the heads to
-the front and back. The one call has a row for each token and a column for each head, and reads and writes the tensors without these
-copies. Its rows are those of the layers around it, so that cascades include all of them.
+A product of matrices has a batch for each head. In memory the heads of a token are usually side by side, and copies
+transpose them before and after the products. The attention call has a row for each token and a column for each head,
+and reads and writes the tensors without these copies. The layers around it have the same rows, so that a cascade can
+include them and the attention.
 """
 
 from __future__ import annotations
@@ -38,8 +39,11 @@ from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Views of products: query [batch, row, 1, depth], key [batch, depth, 1, key], scores [batch, row, 1, key], value [batch, key, 1,
-    channel]; a mask has a channel for each key, and as many other positions as the scores."""
+    """The operands of attention as views of matrices.
+
+    ``query`` is [batch, row, 1, depth], ``key`` [batch, depth, 1, key], ``scores`` [batch, row, 1, key] and ``value``
+    [batch, key, 1, channel]. ``mask`` has a channel for each key, and as many other positions as the scores.
+    """
 
     query: View
     key: View
@@ -50,7 +54,8 @@ class Operands:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The views of the call, the table in front of the query, and the indices of the copies that the call's output replaces."""
+    """The views of the attention call, the table that it applies to the query (None without one), and the indices
+    of the copies after it that its output replaces."""
 
     views: Mapping[str, View]
     table: npt.NDArray[Any] | None
@@ -58,7 +63,11 @@ class Placed:
 
 
 def placed(edit: Edit, operands: Operands, result: View) -> Placed | None:
-    """Return the operands and the result with heads for columns; None where their axes do not divide so."""
+    """Return the views of the attention call, with a column for each head; None if the tensors' axes do not split
+    into batches, rows and heads.
+
+    The views read and write beyond the copies around the attention, if views of four axes can describe that.
+    """
     ways = _ways(operands, result)
     seen, table = _before_copies(edit, ways)
     seen["output"], behind = _behind_copies(edit, ways["output"])
@@ -70,7 +79,9 @@ def placed(edit: Edit, operands: Operands, result: View) -> Placed | None:
 
 
 def _ways(operands: Operands, result: View) -> dict[str, Way]:
-    """Return each operand with the axes of the scores' rows and its own axes; the last of these is summed, or the output's channels."""
+    """Return each operand as groups of axes: first the batches and rows of the scores, then the operand's own
+    axes. The last group is the depth of a query or a key, the keys of a mask, or the channels of a value or the
+    output."""
     assert operands.value is not None
     rows = operands.scores.extents[1]
 
@@ -97,7 +108,8 @@ def _ways(operands: Operands, result: View) -> dict[str, Way]:
 
 
 def _before_copies(edit: Edit, ways: Mapping[str, Way]) -> tuple[dict[str, Way], npt.NDArray[Any] | None]:
-    """Return the paths of the operands through all copies in front, and the table of the query, if one is in front of it."""
+    """Return the operands as read from the sources of the copies before them, and the table of a look-up before
+    the query; None for the table if there is no look-up."""
     seen = dict(ways)
     table: npt.NDArray[Any] | None = None
     for name in ("query", "key", "value"):
@@ -118,7 +130,7 @@ def _before_copies(edit: Edit, ways: Mapping[str, Way]) -> tuple[dict[str, Way],
 
 
 def _behind_copies(edit: Edit, way: Way) -> tuple[Way, tuple[int, ...]]:
-    """Return the path of the output through all copies behind it, and the indices of these copies."""
+    """Return the output as the copies after it write it, and the indices of these copies."""
     behind: list[int] = []
     place = edit.writer(way.tensor)
     while place is not None and (reader := edit.only_reader(place)) is not None:
@@ -136,14 +148,14 @@ def _behind_copies(edit: Edit, way: Way) -> tuple[Way, tuple[int, ...]]:
 
 
 def _is_as_dense(way: Way, before: Way) -> bool:
-    """Return whether the last axis is still one axis, and contiguous where it was contiguous."""
+    """Return whether the last group has at most one axis, with a pitch of 1."""
     return len(way.groups[-1]) <= 1 and all(pitch == 1 for _, pitch in way.groups[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The extents of attention, and the pitches of batches, rows and heads of each operand. ``group``: the heads of the query that share a
-    head of the keys."""
+    """The extents of attention. ``pitches`` has for each operand those of its batches, rows and heads, in bytes.
+    ``group`` heads of the query share a head of the keys and values."""
 
     batches: int
     rows: int
@@ -156,7 +168,9 @@ _RESIDENT = ("key", "value")
 
 
 def _views(ways: Mapping[str, Way]) -> dict[str, View] | None:
-    """Return the paths as views [batch, row, head, channel]; keys and values may have fewer heads."""
+    """Return the operands as views [batch, row, head, channel]; None if their axes do not split so. The rows of
+    keys and values are the keys, and they may have fewer heads. Without a mask, the query's view is the mask's,
+    too."""
     places = split_alike({name: way.groups[0] for name, way in ways.items()})
     if places is None or any(len(group) > 1 for way in ways.values() for group in way.groups[1:]):
         return None
@@ -179,7 +193,8 @@ def _views(ways: Mapping[str, Way]) -> dict[str, View] | None:
 
 
 def _shape(places: Mapping[str, Axes]) -> _Shape | None:
-    """Return the axes of the scores' rows as batches, heads and rows; None for more than three axes."""
+    """Return the extents of the scores' rows, split into batches, heads and rows; None if several axes are left
+    for the batches."""
     axes = [dict(zip(places, each, strict=True)) for each in zip(*places.values(), strict=True)]
     one: dict[str, Axis] = dict.fromkeys(places, (1, 0))
     rows = axes.pop() if axes and _is_shared(axes[-1]) else one
@@ -203,12 +218,12 @@ def _shape(places: Mapping[str, Axes]) -> _Shape | None:
 
 
 def _is_shared(axis: Mapping[str, Axis]) -> bool:
-    """Return whether keys and values are constant along an axis."""
+    """Return whether all positions along an axis share the same keys and values: their pitch is 0."""
     return all(axis[name][1] == 0 for name in _RESIDENT)
 
 
 _HALF = 1 << 30
-"""Both operands of a difference have this multiplier where their scales are equal."""
+"""The multiplier of both operands of a difference (add_s8) whose scales are equal: 1/2 with 31 fractional bits."""
 
 _SUM = ("a_zero_point", "a_multiplier", "a_shift", "b_zero_point", "b_multiplier", "b_shift")
 _SUM_RESULT = {
@@ -234,8 +249,12 @@ _EMPTY = np.zeros(0, np.int8)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A matched part of the pattern. ``places`` are the indices of its calls, ``operands`` and ``result`` the remaining views, as matrices;
-    ``at`` is the index of the call whose reader is matched next."""
+    """A matched part of the pattern. ``places`` are the indices of its calls; ``at`` is the index of the call whose
+    reader is matched next.
+
+    ``operands`` and ``result`` are the views that the attention call will read and write, as matrices. ``params`` and
+    ``constants`` are those of the attention call.
+    """
 
     places: tuple[int, ...]
     at: int
@@ -245,16 +264,16 @@ class _Found:
     result: View | None = None
 
     def then(self, *places: int, **params: int) -> _Found:
-        """Return the pattern with these calls behind it."""
+        """Return the pattern with these calls and parameters added; the reader of the last call is matched next."""
         known = MappingProxyType({**self.params, **params})
         return replace(self, places=(*self.places, *places), at=places[-1], params=known)
 
     def reading(self, **operands: View) -> _Found:
-        """Return the pattern with these operands too."""
+        """Return the pattern with these operands added."""
         return replace(self, operands=replace(self.operands, **operands))
 
     def looking_up(self, **constants: Constant) -> _Found:
-        """Return the pattern with these constants too."""
+        """Return the pattern with these constants added."""
         return replace(self, constants=MappingProxyType({**self.constants, **constants}))
 
 
@@ -299,7 +318,7 @@ def _pattern(edit: Edit, place: int) -> _Found | None:
 
 
 def _masked(edit: Edit, found: _Found) -> _Found | None:
-    """Return the pattern with a sum of the scores and a mask behind it."""
+    """Return the pattern with the sum of the scores and a mask added; None if no such sum follows."""
     readers = edit.readers_of_result(found.at)
     if len(readers) != 1 or edit[readers[0][0]].kernel != "add_s8":
         return None
@@ -322,7 +341,7 @@ def _masked(edit: Edit, found: _Found) -> _Found | None:
 
 
 def _softmax(edit: Edit, found: _Found) -> _Found | None:
-    """Return the pattern with a softmax and the product with the values behind it."""
+    """Return the pattern with a softmax and the product with the values added; None if they do not follow."""
     readers = edit.readers_of_result(found.at)
     if len(readers) != 1 or edit[readers[0][0]].kernel != "softmax_s8":
         return None
@@ -343,7 +362,8 @@ def _softmax(edit: Edit, found: _Found) -> _Found | None:
 
 
 def _product(edit: Edit, found: _Found, reader: tuple[int, str]) -> _Found | None:
-    """Return the pattern with the product of the probabilities and the values behind it."""
+    """Return the pattern with the product of the probabilities and the values added; None if ``reader`` is no
+    such product."""
     place, operand = reader
     call, scores = edit[place], found.operands.scores
     if call.kernel != "batch_matmul_s8" or operand != "input_a":
@@ -362,7 +382,8 @@ def _product(edit: Edit, found: _Found, reader: tuple[int, str]) -> _Found | Non
 
 
 def _exponentials(edit: Edit, found: _Found) -> _Found | None:
-    """Return the pattern with exponentials, the product with the values, and the division by their mean behind it."""
+    """Return the pattern with exponentials, the product with the values and the division by the exponentials'
+    mean added; None if they do not follow."""
     largest = edit.reader(found.at, "reduce_max_s8")
     if largest is None or len(edit.readers_of_result(found.at)) != 2 or edit[largest].params["smaller"]:
         return None
@@ -396,7 +417,8 @@ def _exponentials(edit: Edit, found: _Found) -> _Found | None:
 
 
 def _divided(edit: Edit, found: _Found, mean: int) -> _Found | None:
-    """Return the pattern with the product times the reciprocals of the means behind it."""
+    """Return the pattern with the division added: the product with the values times the reciprocal of each mean.
+    Return None if no division follows."""
     p = edit[mean].params
     reciprocal, last = edit.only_reader(mean), edit.only_reader(found.at)
     if reciprocal is None or last is None or edit[reciprocal[0]].kernel != "lookup_s8":
@@ -431,7 +453,7 @@ def _divided(edit: Edit, found: _Found, mean: int) -> _Found | None:
 
 
 def _reduces(edit: Edit, place: int, keys: int) -> bool:
-    """Return whether a call reduces each row of so many bytes to one."""
+    """Return whether a call reduces each row of ``keys`` bytes to one byte."""
     source, result = edit[place].views["input"], edit[place].views["output"]
     rows = source.extents[0] * source.extents[3]
     return (
@@ -443,7 +465,8 @@ def _reduces(edit: Edit, place: int, keys: int) -> bool:
 
 
 def _of_each_row(edit: Edit, place: int, name: str) -> bool:
-    """Return whether a call of two operands takes one number of ``name`` for each row of the other; that operand and the result are whole."""
+    """Return whether a call of two operands reads one number of ``name`` for each row of the other operand, and
+    accesses the other operand and the output whole."""
     views = edit[place].views
     other = "input_a" if name == "input_b" else "input_b"
     view = views[name]
@@ -458,7 +481,8 @@ def _of_each_row(edit: Edit, place: int, name: str) -> bool:
 
 
 def differences(call: KernelCall) -> npt.NDArray[np.int64] | None:
-    """Return add_s8's stored results for b - a from 0 to 255, where the result depends on this difference alone; otherwise None.
+    """Return the stored results of add_s8 for stored differences b - a from 0 to 255; None if the result depends on
+    more than this difference.
 
     Operands of one scale are such a case: each is its stored value times 2^19, without rounding.
     """
@@ -475,8 +499,8 @@ def differences(call: KernelCall) -> npt.NDArray[np.int64] | None:
 
 
 def _call(edit: Edit, found: _Found) -> tuple[KernelCall, tuple[int, ...]] | None:
-    """Return the one call of a pattern, and the copies behind it that the call replaces; None where no views of four axes describe its
-    tensors."""
+    """Return the attention call of a pattern, and the indices of the copies after it that the call replaces; None
+    if no views of four axes describe its tensors."""
     assert found.result is not None
     seen = placed(edit, found.operands, found.result)
     if seen is None:

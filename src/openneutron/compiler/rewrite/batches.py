@@ -28,13 +28,15 @@ from openneutron.compiler.select.calls import Extents, KernelCall, Storages, Vie
 from openneutron.isa.kernels.row import Function
 
 MOST_CALLS = 512
-"""Networks of more calls than this once they are cut are left as they are: searching them takes too long."""
+"""Do not divide a network if the result would have more calls than this: the search would take too long."""
 
 
 def batch_by_batch(edit: Edit, groups: int = 0) -> None:
-    """Compute each run of calls batch by batch, cut at each batch, where this divides a tensor between calls.
+    """Compute each run of calls batch by batch, if this divides a tensor between calls. No cascade continues from
+    one batch into the next.
 
-    ``groups``: the batches in so many groups, where their number can be divided so; 0: each batch by itself.
+    ``groups``: compute that many groups of batches, if the number of batches is a multiple of it; 0: each batch by
+    itself.
     """
     runs = _runs(edit)
     counts = [run.count if len(run.calls) > 1 and (not groups or run.count % groups == 0) else 1 for run in runs]
@@ -62,15 +64,19 @@ def batch_by_batch(edit: Edit, groups: int = 0) -> None:
 
 
 def batches_apart(call: KernelCall) -> int:
-    """Return how many batches the call computes independently; 1 where it has one, or where its tensors differ in them."""
+    """Return the number of batches that the call computes independently; 1 if the kernel can't divide them, or if
+    the tensors have different numbers of batches."""
     counts = {view.extents[0] for name, view in call.views.items() if not call.is_scratch(name)}
     return counts.pop() if len(counts) == 1 and call.traits.batches_apart else 1
 
 
 @dataclass(slots=True)
 class _Neighbours:
-    """Neighbouring calls that can go through ``count`` batches one after the other. ``apart``: of the storages they touch, those
-    of which each batch of a call has a part of its own, the same in all calls; ``written`` are those written here."""
+    """Neighbouring calls that can be computed batch by batch; each has ``count`` batches.
+
+    ``apart``: for each storage that they access, whether every call accesses each batch in a part of its own, which is
+    the same part for all calls. ``written``: the storages that they write.
+    """
 
     count: int
     storages: Storages
@@ -79,7 +85,8 @@ class _Neighbours:
     written: set[str] = field(default_factory=set)
 
     def takes(self, call: KernelCall) -> bool:
-        """Return whether the call can follow: where it shares what is written here, it shares it batch by batch."""
+        """Return whether the call can follow these calls batch by batch: it has as many batches, and each storage
+        that it shares with them, and that either side writes, has a part for each batch."""
         if batches_apart(call) != self.count:
             return False
         for name, view in call.views.items():
@@ -109,10 +116,11 @@ def _runs(edit: Edit) -> list[_Neighbours]:
 
 
 def _parts(edit: Edit, runs: Sequence[tuple[int, Sequence[KernelCall]]]) -> dict[str, tuple[str, ...]]:
-    """Divide the scratch storages that every call goes through batch by batch into pieces of the batches that a run goes through at once.
-    Return the names of the pieces."""
+    """Divide scratch storages into pieces, and return the names of the pieces by storage. Each piece holds the
+    batches that a run computes at once. A storage is divided if every call accesses it batch by batch, and all
+    runs divide it into the same number of pieces."""
     counts: dict[str, int] = {}
-    of_batch: set[str] = set()  # scratch for one batch at a time: each piece has as much
+    of_batch: set[str] = set()  # scratch of a single batch: each piece has its full size
     for count, run in runs:
         for call in run:
             for name, view in call.views.items():
@@ -133,7 +141,8 @@ def _parts(edit: Edit, runs: Sequence[tuple[int, Sequence[KernelCall]]]) -> dict
 
 
 def has_batches_apart(view: View, size_bytes: int, count: int) -> bool:
-    """Return whether the view's batches are in as many equal parts of a storage, each in its own."""
+    """Return whether the view's batches are in ``count`` equal parts of a storage of ``size_bytes``, each batch
+    in its own part."""
     end = view.offset + view.reach(1)
     return size_bytes % count == 0 and view.pitches[0] == size_bytes // count and end <= view.pitches[0]
 
@@ -141,7 +150,8 @@ def has_batches_apart(view: View, size_bytes: int, count: int) -> bool:
 def _some_batches(
     edit: Edit, call: KernelCall, part: int, count: int, batches: int, parts: Mapping[str, tuple[str, ...]]
 ) -> KernelCall:
-    """Return the call for one of ``count`` parts of its batches."""
+    """Return the call for part number ``part`` of ``count`` equal parts of its batches. ``parts`` has the pieces
+    of divided storages."""
     views = {}
     here = batches // count
     for name, view in call.views.items():
@@ -161,12 +171,14 @@ Box = tuple[slice, slice, slice]
 """Batches, rows and columns of a call's output."""
 
 NOWHERE = -1
-"""The window of a byte that no window has."""
+"""The label of a byte that belongs to no window."""
 
 
 def windows_apart(edit: Edit) -> None:
-    """Cut each run of calls around an attention of several batches into windows. The storages are those before ``in_place``, with tensors of
-    equal layout apart."""
+    """Cut each run of calls around an attention of several batches into calls of one window.
+
+    The storages are those before ``in_place``: no output shares the storage of an operand.
+    """
     runs: list[_Cut] = []
     for place, call in enumerate(edit.given.calls):
         if call.traits.columns_apart and call.views["output"].extents[0] > 1:
@@ -191,7 +203,8 @@ def windows_apart(edit: Edit) -> None:
 
 
 def _continue_in_place(run: _Cut) -> None:
-    """Give the last call's result the memory of an input whose windows have no reader after that call's window."""
+    """Place the last call's result in the memory of one of its inputs, if no call reads a window of that input
+    after the last call of this window."""
     last, edit = run.edit[run.end - 1], run.edit
     result = edit.storages[last.views["output"].tensor]
     for name, view in last.views.items():
@@ -212,7 +225,7 @@ def _continue_in_place(run: _Cut) -> None:
 
 
 def _offsets(view: View) -> Ints:
-    """Return the first byte of each position of a view, in the order of its batches, rows and columns."""
+    """Return the offset of the first byte of each position of a view: an array [batch, row, column]."""
     extents, pitches = view.extents[:3], view.pitches[:3]
     axes = (np.arange(extent) * pitch for extent, pitch in zip(extents, pitches, strict=True))
     batches, rows, cols = np.ix_(*axes)
@@ -221,15 +234,17 @@ def _offsets(view: View) -> Ints:
 
 
 def _bytes(view: View) -> Ints:
-    """Return the first byte of each element of a view."""
+    """Return the offset of the first byte of each element of a view: an array [batch, row, column, channel]."""
     return _offsets(view)[..., None] + np.arange(view.extents[3]) * view.pitches[3]
 
 
 @dataclass(slots=True)
 class _Cut:
-    """Calls [first, end) around an attention of so many ``windows``. ``labels``: for each storage the window of each of its bytes.
+    """The calls [first, end) around an attention of ``windows`` batches. ``labels`` has for each storage the window
+    of each byte.
 
-    ``inner``: the storages that the run alone touches. ``pieces``: the storages of single windows.
+    ``inner``: the storages that only these calls access. ``pieces``: the storage of one window of an inner storage, by
+    name and window.
     """
 
     edit: Edit
@@ -242,7 +257,8 @@ class _Cut:
 
     @classmethod
     def around(cls, edit: Edit, place: int, earliest: int) -> _Cut | None:
-        """Return the longest run around the attention at ``place``; None where nothing else can be cut along with it."""
+        """Return the longest run around the attention at ``place`` that begins at ``earliest`` or later; None if
+        it has fewer than two inner storages, or if the attention itself can't be cut into windows."""
         call = edit[place]
         windows = call.views["output"].extents[0]
         run = cls(edit, windows, place, place + 1)
@@ -265,7 +281,8 @@ class _Cut:
         return run if len(run.inner) > 1 else None
 
     def _label(self, view: View, windows: Ints) -> bool:
-        """Record the windows of a view's bytes; return whether they agree with those that are known."""
+        """Record the window of each byte of a view; return whether the windows agree with those recorded before.
+        Constants have no windows."""
         storage = self.edit.storages[view.tensor]
         if storage.constant is not None:
             return True
@@ -281,7 +298,8 @@ class _Cut:
         return True
 
     def labels_of(self, view: View) -> Ints | None:
-        """Return the window of each position of a view; None where they are not known, or a position has several."""
+        """Return the window of each position of a view; None if a position has bytes of several windows, or of
+        none."""
         labels = self.labels.get(self.edit.storages.of[view.tensor])
         if labels is None:
             return None
@@ -290,7 +308,8 @@ class _Cut:
         return found[..., 0] if same else None
 
     def _reaches_back(self) -> bool:
-        """Return whether the call in front of the run can be cut too: the run alone reads its result."""
+        """Record the windows of the call before the run; return whether it can be cut too. Only calls of the run
+        may read its result."""
         place = self.first - 1
         call = self.edit[place]
         storage = self.edit.storages[call.views["output"].tensor]
@@ -303,8 +322,8 @@ class _Cut:
         return windows is not None and self._take(call, windows)
 
     def _goes_on(self) -> bool | None:
-        """Return whether the call behind the run reads another tensor of earlier calls too, with which a run ends; None where the
-        call can't be cut."""
+        """Record the windows of the call after the run. Return whether it also reads a tensor that the run did
+        not write, in which case the run ends with it. Return None if the call can't be cut."""
         call = self.edit[self.end]
         if not goes_by_position(call):
             return None
@@ -316,7 +335,8 @@ class _Cut:
         return len(ours) < len(own) if windows is not None and self._take(call, windows) else None
 
     def _take(self, call: KernelCall, windows: Ints) -> bool:
-        """Record the windows of all positions of a call; return whether the call can be cut so."""
+        """Record the windows of all positions of a call; return whether the call can be cut so. If not, nothing
+        is recorded."""
         if any(not _is_box(windows, number) for number in range(self.windows)):
             return False
         shape = windows.shape
@@ -348,18 +368,18 @@ def _box(windows: Ints, number: int) -> Box | None:
 
 
 def _is_box(windows: Ints, number: int) -> bool:
-    """Return whether the positions of a window are a box, or there are no positions."""
+    """Return whether the positions of a window fill a box, or the window has no positions."""
     box = _box(windows, number)
     return box is None or bool((windows[box] == number).all())
 
 
 @dataclass(slots=True)
 class _Windows:
-    """The calls of a run, window by window."""
+    """Cuts the calls of a run into calls of one window."""
 
     run: _Cut
     ranks: dict[str, Ints] = field(default_factory=dict)
-    """By inner storage the place of each byte among those of its window."""
+    """For each inner storage, the index of each byte among the bytes of its window."""
 
     def __post_init__(self) -> None:
         for name in self.run.inner:
@@ -390,8 +410,8 @@ class _Windows:
         return self.run.edit.storages.of[output] in self.run.inner and self.run.edit.writer(output) == place
 
     def _cut(self, call: KernelCall, number: int, renamed: Mapping[str, str]) -> KernelCall | None:
-        """Return the call for one window, or None where it computes nothing of the window. ``renamed``: tensors of this window that are
-        others, by name."""
+        """Return the call for one window; None if it computes nothing of the window. ``renamed`` maps tensors of
+        this window to those that replace them, since a copy between them was left out."""
         windows = self.run.labels_of(call.views["output"])
         assert windows is not None, f"{call.name} can't be cut"
         box = _box(windows, number)
@@ -411,7 +431,8 @@ class _Windows:
         return replace(call, name=f"{call.name}/{number}", views=views)
 
     def _moved(self, view: View) -> View:
-        """Return a view of one window in the storage of this window; views of other storages stay as they are."""
+        """Return a view of one window, moved to the storage of this window. Views of storages that are not inner
+        are returned unchanged."""
         name = self.run.edit.storages.of[view.tensor]
         if name not in self.run.inner:
             return view
@@ -432,7 +453,7 @@ class _Windows:
 
 
 def _inside(view: View, box: Box) -> View:
-    """Return the part of a view in a box of its positions."""
+    """Return the part of a view that a box of its positions covers."""
     batch, row, col = box
     offset = view.offset + sum(each.start * pitch for each, pitch in zip(box, view.pitches[:3], strict=True))
     extents = (batch.stop - batch.start, row.stop - row.start, col.stop - col.start, view.extents[3])
@@ -440,7 +461,8 @@ def _inside(view: View, box: Box) -> View:
 
 
 def _of_one_element(pitches: Extents, view: View) -> Extents:
-    """Return the pitches with those of axes of one element as they are in a dense view of these extents, so that views compare."""
+    """Return the pitches, where axes of one element have the pitch of a dense view, so that equal views compare
+    equal."""
     batch, row, col, channel = pitches
     channel = channel if view.extents[3] > 1 else view.element_bytes
     col = col if view.extents[2] > 1 else channel * view.extents[3]
@@ -450,7 +472,7 @@ def _of_one_element(pitches: Extents, view: View) -> Extents:
 
 
 def _changes_nothing(call: KernelCall) -> bool:
-    """Return whether the call copies bytes to the same places of another tensor."""
+    """Return whether the call copies each byte to the same place of another tensor."""
     if call.traits.function is not Function.IDENTITY:
         return False
     return call.views["input"].place == call.views["output"].place

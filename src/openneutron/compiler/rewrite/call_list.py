@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A list of kernel calls with its storages and cuts, and the edit that changes such a list and keeps its index.
+"""A list of kernel calls with its storages and cuts, and the edit that changes such a list.
 
-A pass gets an ``Edit``, asks which calls write and read a storage, and puts other calls in place of some. The index is current after each
-change, and a change costs time in proportion to the calls and storages that it touches.
+A pass gets an ``Edit``, asks which calls write and read a storage, and replaces calls. The index of writers and readers
+is current after each change. A change costs time in proportion to the calls and storages that it touches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Parameters = ParamSpec("Parameters")
 
 @dataclass(frozen=True, slots=True)
 class CallList:
-    """Calls in their order, and their storages. ``cuts``: no cascade continues from before such a call into it."""
+    """Calls in the order of execution, and their storages. ``cuts`` are indices of calls: no cascade continues
+    from an earlier call into the call at a cut."""
 
     calls: tuple[KernelCall, ...]
     storages: Storages
@@ -33,7 +34,7 @@ class CallList:
 
 
 class Cause(Enum):
-    """A cause that keeps a pass from changing calls; the value says it of the calls."""
+    """A reason why a pass leaves calls unchanged. The value is the reason in words."""
 
     NO_CALLS = "there is no call of this kind"
     SWITCHED_OFF = "the pass is switched off"
@@ -52,7 +53,8 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Calls, by their names, that a pass leaves as they are, and the cause. Without names the cause holds for the whole list."""
+    """Calls that a pass leaves unchanged, by name, and the cause. Without names, the cause holds for the whole
+    list."""
 
     cause: Cause
     calls: tuple[str, ...] = ()
@@ -60,9 +62,11 @@ class Skipped:
 
 @dataclass(slots=True)
 class Edit:
-    """Calls that a pass changes. A place is an index of the given list: a pass may leave no call there, one, or several.
+    """A list of calls that a pass changes. A place is an index of the given list; a pass may leave no call there,
+    one, or several.
 
-    ``target`` and ``io`` are the chip and the place of inputs and outputs. ``skipped``: the calls that the pass could have changed, with the cause that kept it from that.
+    ``target`` is the chip, ``io`` where inputs and outputs are placed. ``skipped``: the calls that the pass could have
+    changed, each with the reason why it did not.
     """
 
     given: CallList
@@ -85,7 +89,8 @@ class Edit:
 
     @property
     def _uses(self) -> tuple[dict[str, set[int]], dict[str, dict[int, tuple[str, ...]]]]:
-        """By storage the places that write it, and the operands that read it by place. They are found when a pass first asks."""
+        """Return two maps: for each storage the places that write it, and for each storage and place the operands
+        that read it. Both are built at the first access."""
         if self._index is None:
             self._index = {}, {}
             for place in range(len(self)):
@@ -104,18 +109,18 @@ class Edit:
         return (self.given.calls[place],) if changed is None else changed
 
     def find(self, place: int) -> KernelCall | None:
-        """Return the only call at a place; None for none or several."""
+        """Return the only call at a place; None if there is no call, or several."""
         here = self.at(place)
         return here[0] if len(here) == 1 else None
 
     def __getitem__(self, place: int) -> KernelCall:
-        """Return the only call at a place, where there is one."""
+        """Return the only call at a place that has exactly one."""
         (call,) = self.at(place)
         return call
 
     @property
     def chip(self) -> Target:
-        """Return the target, which a pass that compares cycles needs."""
+        """Return the target. A pass that compares cycles needs one, so it must not be None."""
         assert self.target is not None
         return self.target
 
@@ -131,7 +136,7 @@ class Edit:
     # -- the index -----------------------------------------------------------------------------------------------------
 
     def is_flat(self, view: View) -> bool:
-        """Return whether the view covers its storage, byte after byte in the order of its axes."""
+        """Return whether the view covers its whole storage without gaps, in the order of its axes."""
         pitch = view.element_bytes
         for extent, own in zip(reversed(view.extents), reversed(view.pitches), strict=True):
             if extent > 1 and own != pitch:
@@ -148,13 +153,15 @@ class Edit:
         return [(place, name) for place, names in sorted(self._uses[1].get(storage, {}).items()) for name in names]
 
     def writer(self, tensor: str) -> int | None:
-        """Return the only call that writes a tensor's storage; None for several calls, or a storage that is not scratch."""
+        """Return the only place that writes a tensor's storage; None if there is no such place, or several, or if
+        the storage is not scratch."""
         storage = self.storages[tensor]
         writers = self._uses[0].get(storage.name, ())
         return next(iter(writers)) if storage.is_scratch and len(writers) == 1 else None
 
     def readers_of_result(self, place: int) -> list[Use]:
-        """Return the operands that read a call's output; none where another call writes it too, or where the storage is not scratch."""
+        """Return the operands that read a call's output. The list is empty if another call writes the output's
+        storage too, or if the storage is not scratch."""
         tensor = self[place].views["output"].tensor
         return self.readers(self.storages.of[tensor]) if self.writer(tensor) == place else []
 
@@ -164,7 +171,8 @@ class Edit:
         return readers[0] if len(readers) == 1 else None
 
     def reader(self, place: int, kernel: str, operand: str = "") -> int | None:
-        """Return the one call of a kernel that reads a call's output, as this operand."""
+        """Return the place of the only call of ``kernel`` that reads a call's output; None if there is no such
+        call, or several. ``operand``: only reads by this operand count."""
         found = [
             at for at, name in self.readers_of_result(place) if self[at].kernel == kernel and operand in ("", name)
         ]
@@ -173,9 +181,10 @@ class Edit:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def replace(self, changes: Mapping[int, KernelCall | Sequence[KernelCall] | None]) -> bool:
-        """Put other calls at some places: None for no call, a sequence for several. Return whether this was done.
+        """Put other calls at some places: None for no call, a sequence for several. Return whether the calls were
+        replaced.
 
-        Nothing changes where a call would then read the old value of a state that another call has written before.
+        Nothing changes if a call would then read the old value of a state after another call has overwritten it.
         """
         before = {place: self.at(place) for place in changes}
         for place, calls in changes.items():
@@ -189,7 +198,7 @@ class Edit:
         return self.skip(Cause.STATE, *(call for calls in before.values() for call in calls))
 
     def restate(self, calls: Sequence[KernelCall]) -> None:
-        """Put a call at each place: the given calls in other words, or in another order."""
+        """Put one call at each place: the given calls in an equivalent form, or in another order."""
         pairs = zip(self.given.calls, calls, strict=True)
         self._changed = {place: (call,) for place, (own, call) in enumerate(pairs) if call is not own}
         self._index = None
@@ -206,17 +215,18 @@ class Edit:
         self.replace({place: replace(call, views={**call.views, name: replace(call.views[name], tensor=tensor)})})
 
     def cut(self, place: int, offsets: Iterable[int] = (0,)) -> None:
-        """Let no cascade continue into the calls at a place with these positions among those at the place."""
+        """Forbid cascades to continue into calls at a place. ``offsets`` are the indices of these calls among the
+        calls at the place."""
         self._cuts[place] = (*self._cuts.get(place, ()), *offsets)
 
     def unused(self, name: str) -> str:
-        """Return a name that no tensor and no storage has."""
+        """Return ``name``, with primes appended until no tensor and no storage has this name."""
         while name in self._of or name in self._pieces:
             name += "'"
         return name
 
     def store(self, wanted: str, size_bytes: int) -> str:
-        """Add scratch with a tensor of its name; return the name, which begins with the wanted one."""
+        """Add a scratch storage and a tensor of the same name. Return the name, which begins with ``wanted``."""
         name = self.unused(wanted)
         self._pieces[name], self._of[name] = Storage(name, size_bytes), name
         return name
@@ -227,7 +237,8 @@ class Edit:
         self._pieces[storage.name] = replace(storage, size_bytes=size_bytes)
 
     def share(self, storage: str, other: str) -> None:
-        """Move all tensors of a storage to another one, which the calls at their places then access."""
+        """Move all tensors of a storage to the storage ``other``. The calls that accessed the storage then access
+        ``other``."""
         writers, readers = self._uses
         self._of |= {tensor: other for tensor, there in self._of.items() if there == storage}
         writers.setdefault(other, set()).update(writers.pop(storage, ()))
@@ -236,7 +247,7 @@ class Edit:
             here[place] = (*here.get(place, ()), *names)
 
     def remove_unread(self) -> None:
-        """Remove the calls whose only result has no reader any more."""
+        """Remove each call whose only result is scratch that no call reads."""
         for place in reversed(range(len(self))):
             call = self.find(place)
             if call is not None and len(call.results) == 1:
@@ -245,7 +256,7 @@ class Edit:
                     self.replace({place: None})
 
     def finished(self) -> CallList:
-        """Return the list with all changes; scratch that no call accesses is gone."""
+        """Return the list with all changes. Scratch that no call accesses is removed."""
         if not self._changed:
             return self.given
         calls: list[KernelCall] = []
@@ -294,7 +305,7 @@ def edited(
     *args: Parameters.args,
     **kwargs: Parameters.kwargs,
 ) -> CallList | None:
-    """Return the list that a pass makes of another one; None where the pass changes no call."""
+    """Return the list that a pass makes of ``given``; None if the pass changes no call."""
     made = Edit(given)
     edit(made, *args, **kwargs)
     return made.finished() if made.is_changed else None

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Merge linear layers that share an input, and chain two calls to one call of a kernel that runs both.
 
-Linear layers of one input, such as those of queries, keys and values, become one layer with side-by-side results. Weights and
-requantization belong to output channels, so that no bit changes. Where the results' zero points differ, a kernel with a zero point for
-each block of channels takes the call.
+Linear layers that read one input, such as those of queries, keys and values, become one layer with side-by-side
+results. Weights and requantization belong to output channels, so that no bit changes. If the results' zero points
+differ, the call uses a kernel with a zero point for each block of channels.
 
-A normalization or a linear layer and the linear layer behind it are chained. A sequence of some positions is short work for one call,
-whose dispatch then takes as long. The result between the two kernels becomes scratch of the call, so that no bit changes. Chained calls
-are never divided by channels; other selections have the calls apart. A cascade computes a chained call by rows, with scratch for as many
-rows.
+A normalization or a linear layer is chained with the linear layer that reads its result. On a sequence of few positions
+a call has little work, and its dispatch takes as long as the work. The result between the two kernels becomes scratch of
+the chained call, so that no bit changes. Chained calls are never divided by channels; other selections keep the calls
+apart. A cascade computes a chained call by rows, with scratch for as many rows.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ _LINEAR, _LINEAR_PARTS = "conv_2d_1x1_s8", "conv_2d_1x1_parts_s8"
 _CHANNELS = rows.KERNEL_BY_NAME[_LINEAR].traits.channels
 _COUNTS = _CHANNELS.counts if _CHANNELS else ()
 _OWN = ("output_zero_point", *_COUNTS)
-"""The parameters that may differ among merged layers."""
+"""The parameters that may differ between merged layers."""
 
 
 def merge(edit: Edit) -> None:
-    """Compute all linear layers of a sequence that share an input in one call.
+    """Compute all linear layers that read the same sequence in one call.
 
-    Each merged layer has a multiple of 8 output channels; its result is read as rows, or parts of rows, and is no graph output.
+    Each merged layer has a multiple of 8 output channels. Its result is read as rows or parts of rows, and is no graph
+    output.
     """
     for place, call in enumerate(edit.given.calls):
         if call.kernel != _LINEAR or edit.find(place) is not call:
@@ -50,7 +51,8 @@ def merge(edit: Edit) -> None:
 
 
 def _is_beside(edit: Edit, at: int, call: KernelCall) -> bool:
-    """Return whether the call at an index is a linear layer of the same input as ``call``, and its result can be a part of another."""
+    """Return whether the call at index ``at`` is a linear layer of the same input as ``call`` whose result can be
+    part of a wider result."""
     other = edit.find(at)
     if other is None or other.kernel != _LINEAR or other.views["input"] != call.views["input"]:
         return False
@@ -67,7 +69,8 @@ def _is_beside(edit: Edit, at: int, call: KernelCall) -> bool:
 
 
 def _merged(edit: Edit, group: Sequence[int]) -> dict[int, KernelCall | None] | None:
-    """Return the changes that put one call in place of the group's; None where a reader takes no part of its result."""
+    """Return the changes that replace the calls of a group by one call; None if a reader can't read its operand
+    as part of the merged result."""
     members = [edit[at] for at in group]
     name = edit.unused(f"{members[0].name}/merged")
     own = [call.views["output"].extents[3] for call in members]
@@ -89,7 +92,8 @@ def _merged(edit: Edit, group: Sequence[int]) -> dict[int, KernelCall | None] | 
 
 
 def side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View) -> KernelCall:
-    """Return the call of the layers with these numbers of channels."""
+    """Return one call that computes the layers ``members`` side by side into ``output``. ``own`` has the number
+    of output channels of each layer."""
     row = rows.KERNEL_BY_NAME[_LINEAR]
     constants: dict[str, Array] = {}
     for key in members[0].constants:
@@ -108,7 +112,9 @@ def side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View
 
 
 def _part(view: View, channels: int, of: int, first: int) -> View | None:
-    """Return a view of dense rows of so many channels, as a view of channels from ``first`` on in rows of ``of`` channels."""
+    """Return a view of dense rows of ``channels`` channels, moved to rows of ``of`` channels where these channels
+    begin at ``first``. Return None if no view describes the same elements there, or if an element has several
+    bytes."""
     if view.element_bytes != 1:
         return None
     row, start = divmod(view.offset, channels)
@@ -129,7 +135,7 @@ def _part(view: View, channels: int, of: int, first: int) -> View | None:
 CHAINED: Mapping[tuple[str, str], str] = {
     row.traits.chain: row.name for row in rows.KERNELS if row.traits.chain is not None
 }
-"""Kernels that run two others through a scratch buffer, by the pair of kernels."""
+"""The kernel that runs two others through a scratch buffer, by the names of the two."""
 
 _PARTS = frozenset(kernel for pair in CHAINED for kernel in pair)
 _ENDS = ("input", "output")
@@ -137,11 +143,12 @@ _STRIDES = ("stride_h", "stride_w")
 
 
 def chain(edit: Edit, last_first: bool = True) -> None:
-    """Chain each pair of calls of which only the second one reads the result of the first.
+    """Chain each pair of calls where only the second call reads the result of the first.
 
-    Kernels that are parts of other ones come first, so that these can follow. ``last_first``: of two pairs that share a call, the last one is
-    chained. A normalization between two feed-forward blocks is then chained to the block in front of it, whose call has the block's input and
-    the residual sum's operand in memory; otherwise it is chained to the block behind it, whose call has one tensor.
+    Chained kernels that are parts of larger ones are made first, so that the larger ones can follow. ``last_first``: of
+    two pairs that share a call, the last pair is chained; otherwise the first pair. A normalization between two
+    feed-forward blocks is then chained to the block before it, whose call has the block's input and the residual sum's
+    operand in memory. Otherwise it is chained to the block after it, whose call has one tensor.
     """
     places = range(len(edit))
     for kernels in ({kernel for kernel in CHAINED.values() if kernel in _PARTS}, set(CHAINED.values())):
@@ -167,7 +174,8 @@ def chain(edit: Edit, last_first: bool = True) -> None:
 
 
 def _chained(edit: Edit, first: KernelCall, second: KernelCall) -> KernelCall | Cause:
-    """Return the one call, or the cause for which there is none: the second call is over an image, or reads other places than are written."""
+    """Return the chained call, or the cause if there is none: the second call is over an image, or it reads other
+    places than the first one writes."""
     kernel = CHAINED[first.kernel, second.kernel]
     source = second.views["input"]
     if source.extents[1] > 1 or any(_strides(second)):
@@ -191,7 +199,7 @@ def _strides(call: KernelCall) -> list[bool]:
 
 
 def macs_of_channel(call: KernelCall) -> int:
-    """Return the multiply-accumulates of a call for each output channel of a position."""
+    """Return the multiply-accumulates of a call for one output channel of one position."""
     taps = rows.KERNEL_BY_NAME[call.kernel].taps
     product = 1
     for name in taps:
@@ -200,7 +208,8 @@ def macs_of_channel(call: KernelCall) -> int:
 
 
 def _seen_as(call: KernelCall, source: View) -> KernelCall:
-    """Return a call that computes each position from the same position of its only operand, in the shape in which its result is read."""
+    """Return the call in the shape in which its result is read, if it has a single operand and computes each
+    position from the same position; otherwise return the call unchanged."""
     views = (call.views["input"], call.views["output"])
     same = all(view.is_dense and view.extents[3] == source.extents[3] for view in views)
     if len(call.views) > len(views) or not same or not isinstance(call.traits.access("input"), SameRow):

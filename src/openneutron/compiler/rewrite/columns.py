@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """State convolutions with other columns: kernels with merged columns, and patches of planes.
 
-A first layer of 3 channels edit 3 of a pipeline's 8 multipliers. The columns under one row of its kernel are adjacent in memory, so a view
-with overlapping columns makes them channels. Edges, where a window reaches beyond the input, are calls of their own.
+A first layer of 3 channels uses 3 of a pipeline's 8 multipliers. The input columns that one row of its kernel covers are
+adjacent in memory, so a view with overlapping columns can state them as channels. At the edges, where a window reaches
+beyond the input, separate calls compute the output.
 
-PyTorch's images have a plane for each channel. Networks with attention begin with a convolution whose stride is its kernel: it reads each
-element once. In front of it a copy makes the channels adjacent, for which a cascade holds all rows of a patch. But some elements of a row
-of a plane are adjacent, too. So for one column of patches, these elements become the channels of a convolution, and the planes become its
-columns. Example: an image of 3 planes of 64 x 64 in patches of 16 x 16. Column c of the patches is a convolution of an input of 64 rows,
-3 columns (the planes) and 16 channels (elements 16 c to 16 c + 15 of a row) with a kernel of 16 x 3. The products are the same, and so are
-the bytes. The rows of a cascade of these convolutions can be written over the planes' rows before them.
+PyTorch's images have a plane for each channel. Networks with attention begin with a convolution whose stride is its
+kernel size, so that it reads each element once. A copy before it makes the channels adjacent, and a cascade has to hold
+all rows of a patch for this copy. But the elements of a row of a plane are adjacent, too. So for one column of patches,
+these elements become the channels of a convolution, and the planes become its columns. Example: an image of 3 planes of
+64 x 64 in patches of 16 x 16. Column c of the patches is a convolution of an input of 64 rows, 3 columns (the planes)
+and 16 channels (elements 16 c to 16 c + 15 of a row) with a kernel of 16 x 3. The products are the same, and so are the
+bytes. A cascade can write the rows of these convolutions over rows of the planes that it has read.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from openneutron.isa.kernels.row import Function, Packing, Window
 from openneutron.targets import Target
 
 MOST_COLUMNS = 16
-"""The most columns of patches: each is a call for each row of patches."""
+"""The largest number of columns of patches: each column is one more call for each row of patches."""
 
 
 def patches_of_planes(edit: Edit) -> None:
-    """Compute every convolution in patches that reads a copied image from the image's planes."""
+    """Compute each convolution in patches that reads a copy of an image from the planes of the image instead."""
     for place, call in enumerate(edit.given.calls):
         reader = edit.only_reader(place) if call.traits.function is Function.IDENTITY else None
         if reader is None or not _is_image(edit, call):
@@ -45,14 +47,15 @@ def patches_of_planes(edit: Edit) -> None:
 
 
 def _is_image(edit: Edit, copy: KernelCall) -> bool:
-    """Return whether the call copies an image of planes to adjacent channels."""
+    """Return whether the call copies a single image of planes to adjacent channels."""
     source, result = copy.views["input"], copy.views["output"]
     planar = source.pitches[2] == source.element_bytes == 1 and source.pitches[3] > source.pitches[1]
     return planar and source.extents[0] == 1 and edit.is_flat(result)
 
 
 def _window(call: KernelCall, name: str) -> Window | None:
-    """Return the window of a convolution that reads each element of its input once, in few columns; otherwise None."""
+    """Return the window of a convolution that reads each element of its input once, in at most MOST_COLUMNS
+    output columns; otherwise None."""
     window, output = call.traits.access(name), call.views["output"]
     if name != only_input(call) or not isinstance(window, Window) or not window.summed:
         return None
@@ -86,12 +89,13 @@ def _columns(call: KernelCall, window: Window, image: View) -> list[KernelCall]:
 
 
 def merge_columns(edit: Edit, target: Target) -> None:
-    """Compute every convolution in pieces that is faster so.
+    """Split each convolution into pieces with merged columns, if the pieces take fewer cycles.
 
-    This is for first layers. With 3 channels, 3 of a pipeline's 8 multipliers work. But the columns that a row of the kernel covers are
-    side by side in memory, so a kernel of 3 columns and 3 channels is also one of a single column and 9 channels, on a view whose
-    columns overlap: 2 steps of 8 for each row instead of 3. At the edges, where a window reaches beyond the input, the convolution
-    stays as it is, in a call of its own. No bit changes, since sums of products have no order.
+    This is for first layers. With 3 channels, 3 of a pipeline's 8 multipliers work. But the columns that a row of the
+    kernel covers are side by side in memory. So a kernel of 3 columns and 3 channels is also a kernel of 1 column and 9
+    channels, on a view whose columns overlap: it takes 2 steps of 8 for each row instead of 3. At the edges, where a
+    window reaches beyond the input, a separate call computes the convolution without the change. No bit changes, since
+    sums of products have no order.
     """
     for place, call in enumerate(edit.given.calls):
         pieces = _pieces(call) if _is_mergeable(call, target) else []
@@ -102,10 +106,10 @@ def merge_columns(edit: Edit, target: Target) -> None:
 
 
 def merge_without_edges(edit: Edit, target: Target, sequences: bool) -> None:
-    """Merge the columns of every convolution that is faster so and has no edges.
+    """Merge the columns of each convolution that has no edges, if that takes fewer cycles.
 
-    Such a convolution stays one call, so that cascades can include it. ``sequences``: also those of a single row, of which a cascade then
-    needs the whole input.
+    Such a convolution stays one call, so that cascades can include it. ``sequences``: also merge convolutions over a
+    single row, for which a cascade then needs the whole input.
     """
     for place, call in enumerate(edit.given.calls):
         suits = _is_mergeable(call, target) and (sequences or call.views[only_input(call)].extents[1] > 1)
@@ -126,7 +130,7 @@ def has_window(call: KernelCall) -> bool:
 
 
 def _summed_window(call: KernelCall) -> Window | None:
-    """Return the window of the call's input where its columns may be stated as channels."""
+    """Return the window of the call's input if its columns may be stated as channels; otherwise None."""
     window = call.traits.access(only_input(call))
     return window if isinstance(window, Window) and window.summed else None
 
@@ -142,12 +146,13 @@ def _is_mergeable(call: KernelCall, target: Target) -> bool:
 
 
 def _pieces(call: KernelCall) -> list[KernelCall]:
-    """Return the left edge, the middle and the right edge; no pieces where there is no middle, or an edge sees padding alone."""
+    """Return the calls of the left edge, the middle and the right edge; an edge without columns has no call. The
+    list is empty if there is no middle, or if the last window covers only padding."""
     window, p, source = _summed_window(call), call.params, call.views[only_input(call)]
     assert window is not None
     stride, before, width = p[window.stride[1]], p[window.pad[1]], p[window.kernel[1]]
     cols, outputs = source.extents[2], call.views["output"].extents[2]
-    # Below 0, the padding leaves out columns of the input (a cropped transposed convolution).
+    # A negative padding crops columns of the input, as in a cropped transposed convolution.
     first = max(0, -(-before // stride))
     end = min(outputs, (cols - width + before) // stride + 1)
     if first >= end or (end < outputs and (outputs - 1) * stride - before >= cols):
@@ -174,7 +179,8 @@ def _piece(call: KernelCall, side: str, span: Span, source: View, params: dict[s
 
 
 def _merged(packing: Packing, constant: Constant) -> Constant:
-    """Return weights [output, height, width, input] with each column's inputs behind those of the one before it."""
+    """Return weights [output, height, width, input] as [output, height, 1, width * input]; other constants are
+    returned unchanged."""
     if isinstance(constant, Maps) or packing is not Packing.WEIGHT_BLOCKS:
         return constant
     outputs, height, _, _ = constant.shape

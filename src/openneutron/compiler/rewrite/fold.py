@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fold copies and table look-ups into neighbouring calls that can apply them; no bit changes.
 
-A copy behind a call goes away where the call can write to the copy's place (a concatenation's operands), one in front of calls where these
-can read from the copy's source (a slice). Two tables in a row are one, and so are a copy and a table, or a table and the call before it
-that clamps anyway: each kernel that requantizes ends with clamp(x + zero point, low, high), and a shift by whole steps and another clamp
-are of the same form. Where the scale changes too, LiteRT rounds twice, and the table stays. ``copies_as_views`` also removes copies of
-tensors that other calls read too.
+A copy after a call is removed if the call can write to the copy's destination (an operand of a concatenation). A copy
+before calls is removed if they can read from the copy's source (a slice). Two successive tables become one, and so do a
+copy and a table. A table is folded into the call before it if that call's clamp can express the table: each kernel that
+requantizes ends with clamp(x + zero point, low, high), and a shift by whole steps with another clamp has the same form.
+If the scale changes too, LiteRT rounds twice, and the table stays. ``copies_as_views`` also removes copies of tensors
+that other calls read too.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
 
 def fold(edit: Edit) -> None:
-    """Fold copies and tables into the calls in front of them or behind them, from the first call to the last.
+    """Fold copies and tables into the calls before or after them, from the first call to the last.
 
-    A fold may make one of an earlier call possible, which is tried again.
+    A fold may enable another one at an earlier call, which is then tried again.
     """
     _until_no_more(edit, range(len(edit)), _folded)
     for place in range(len(edit)):
@@ -40,11 +41,12 @@ def fold(edit: Edit) -> None:
 
 
 Changes = dict[int, KernelCall | None]
-"""The calls at the places that change, None for those that are removed."""
+"""The new call at each place that changes; None if the call is removed."""
 
 
 def _until_no_more(edit: Edit, places: Iterable[int], change: Callable[[Edit, int], Changes | None]) -> None:
-    """Make the change of the first place that has one, until no place has one. A place is tried again when a call that it may depend on changes."""
+    """Apply the changes that ``change`` returns for the first place that has some, until no place has any. A
+    place is tried again when a call that it may depend on changes."""
     waiting = sorted(places)
     queued = set(waiting)
     refused: set[int] = set()
@@ -65,13 +67,13 @@ def _until_no_more(edit: Edit, places: Iterable[int], change: Callable[[Edit, in
 
 
 def _near(edit: Edit, places: Iterable[int]) -> set[int]:
-    """Return the places, and those of the calls that alone write what the calls there access."""
+    """Return ``places``, and the place of each call that is the only writer of a tensor accessed at these places."""
     tensors = {view.tensor for place in places for call in edit.at(place) for view in call.views.values()}
     return {*places, *(place for place in map(edit.writer, tensors) if place is not None)}
 
 
 def _folded(edit: Edit, place: int) -> Changes | None:
-    """Return the changes that join the call at ``place`` with what reads its result; None where there are none."""
+    """Return the changes that join the call at ``place`` with the readers of its result; None if there are none."""
     writer = edit.find(place)
     readers = [] if writer is None else edit.readers_of_result(place)
     if writer is None or not readers:
@@ -86,10 +88,10 @@ def _folded(edit: Edit, place: int) -> Changes | None:
     if len(readers) == 1:
         joined = _joined(writer, reading[0])
         if joined is not None:
-            # At the reader's place everything that either reads is there still, and nobody reads the result before.
+            # At the reader's place, the inputs of both calls are still in memory, and no call reads the result earlier.
             at = readers[0][0]
             return {place: None, at: joined} if writer.traits.function is not None else {place: joined, at: None}
-    # Kernels that sum channels read them as fast as from a tensor of its own only where they are side by side.
+    # Kernels that sum channels read a view as fast as a separate tensor only if the view's channels are adjacent.
     moving = all(call.traits.function is not None for call in reading)
     source = writer.views["input"] if writer.traits.function is Function.IDENTITY else None
     if source is None or not (moving or source.has_dense_channels):
@@ -105,13 +107,15 @@ def _folded(edit: Edit, place: int) -> Changes | None:
 
 
 def _is_read_as_written(written: View, read: View) -> bool:
-    """Return whether a call reads the elements that another one wrote, in the same order; bytes may be read as elements."""
+    """Return whether a call reads exactly the elements that another one wrote, in the same order. The element
+    sizes may differ."""
     seen = written.in_elements(read.element_bytes)
     return seen is not None and seen.place == read.place
 
 
 def _in_elements(reader: KernelCall, between: View) -> KernelCall:
-    """Return a copy of bytes as a copy of elements like those that were written, where its views allow that."""
+    """Return a copy of bytes as a copy of elements of the size that was written, if its views allow that; other
+    calls are returned unchanged."""
     views = {name: view.in_elements(between.element_bytes) for name, view in reader.views.items()}
     if reader.traits.function is not Function.IDENTITY or any(view is None for view in views.values()):
         return reader
@@ -119,13 +123,13 @@ def _in_elements(reader: KernelCall, between: View) -> KernelCall:
 
 
 def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
-    """Return the call that replaces a call and the copy or table behind it."""
+    """Return the call that replaces ``writer`` and the copy or table that reads its result; None if no call can."""
     if writer.views["output"].element_bytes != reader.views["output"].element_bytes:
         return None
     views = {**writer.views, "output": reader.views["output"]}
     moves = writer.traits.function is not None
     if reader.traits.function is Function.IDENTITY:
-        # Other kernels write channels that are not side by side one by one.
+        # Kernels other than copies and tables are slow if the channels that they write are not adjacent.
         return replace(writer, views=views) if moves or views["output"].has_dense_channels else None
     if reader.traits.function is not Function.TABLE:
         return None
@@ -145,7 +149,8 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
 
 
 def _seen_as(reader: KernelCall, between: View) -> KernelCall:
-    """Return a table whose tensors have no gaps, in the shape in which its input was written."""
+    """Return a table in the shape in which its input was written, if its tensors have no gaps; other calls are
+    returned unchanged."""
     source, result = reader.views.get("input"), reader.views["output"]
     if reader.traits.function is not Function.TABLE or source is None or source.extents == between.extents:
         return reader
@@ -161,7 +166,8 @@ def _seen_as(reader: KernelCall, between: View) -> KernelCall:
 
 
 def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, int] | None:
-    """Return the call's parameters with the 256-entry table behind it included; None where the call can't include the table."""
+    """Return the parameters with which the call also applies a 256-entry table to its result; None if its zero
+    point and clamp can't express the table."""
     if "clamp_min" not in call.params:
         return None
     low, high = call.params["clamp_min"], call.params["clamp_max"]
@@ -170,14 +176,14 @@ def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, in
     stored = np.arange(low, high + 1)
     made = table[stored - INT8_MIN].astype(np.int64)
     floor, ceiling = int(made.min()), int(made.max())
-    # Above the floor a shift shows; a table of one value has none.
+    # The first entry above the floor determines the shift; a table of one value needs none.
     above = int(np.argmax(made > floor))
     shift = int(made[above]) - low - above if ceiling > floor else 0
     if not np.array_equal(np.clip(stored + shift, floor, ceiling), made):
         return None
     params = {**call.params, "clamp_min": floor, "clamp_max": ceiling}
     if shift:
-        # Pools have none: they leave their input's zero point.
+        # Pools have no output zero point: they keep the one of their input.
         zero_point = params.get("output_zero_point")
         if zero_point is None or not INT8_MIN <= zero_point + shift <= INT8_MAX:
             return None
@@ -188,15 +194,16 @@ def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, in
 def copies_as_views(edit: Edit) -> None:
     """Remove the copies of tensors that other calls read too (dense blocks, skip connections).
 
-    All that write or read such a tensor do so by a view of the destination of its copy. The memory of the destination is taken
-    earlier then, so this is a choice beside ``fold``; the faster list that fits is compiled.
+    All calls that write or read such a tensor then access a view of the copy's destination. The destination is then
+    live earlier, so this is an alternative beside ``fold``: the fastest list that fits is compiled.
     """
     copies = [place for place in range(len(edit)) if edit[place].traits.function is Function.IDENTITY]
     _until_no_more(edit, copies, _without)
 
 
 def _without(edit: Edit, place: int) -> Changes | None:
-    """Return the changes that remove the copy at a place, its source in its result's place; None where that can't be."""
+    """Return the changes that remove the copy at a place and put its source into its result; None if that is not
+    possible."""
     copy = edit.find(place)
     if copy is None or copy.traits.function is not Function.IDENTITY:
         return None
@@ -224,7 +231,8 @@ def _without(edit: Edit, place: int) -> Changes | None:
 
 
 def _seen(view: View, bytes_read: View, bytes_written: View) -> View | None:
-    """Return a view of a part of a copy's source, in its result; None where it goes across the source's axes."""
+    """Return a view of a part of a copy's source as a view of the copy's result; None if the view crosses the
+    source's axes."""
     source, result = (each.in_elements(view.element_bytes) for each in (bytes_read, bytes_written))
     if source is None or result is None:
         return None

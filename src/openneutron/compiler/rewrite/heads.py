@@ -7,13 +7,14 @@ keys and values together is divided into three. Heads can also be computed one a
 heads are then in memory, beside the attention's input and its result. Each layer is divided by output channels, so that no work is
 repeated.
 
-In groups of heads, the queries, keys and values of a group are one linear layer. One layer for all heads takes the fewest calls, and its
-result is three times as large as its input; computed group by group, the result of one group is in memory. The call in front of the
-layers, such as a normalization, is repeated for each group, so that a chained kernel can include it. Without groups, the layers of keys
-and values become one layer, and the layer of queries follows alone.
+In groups of heads, the queries, keys and values of a group are one linear layer. One layer for all heads takes the
+fewest calls, but its result is three times as large as its input. Group by group, only the result of one group is in
+memory at a time. The call before the layers, such as a normalization, is repeated for each group, so that a chained
+kernel can include it. Without groups, the layers of keys and values become one layer, and the layer of queries follows.
 
-Attention of several batches can also be one call with its layers, which a kernel runs batch by batch with memory for the layers' result of
-one batch. Example: 4 series of 6 tokens with 32 channels have a result of 2,304 bytes, and scratch of 576.
+Attention of several batches and its layers can also be one call. Its kernel computes batch by batch, with scratch for
+the layers' result of one batch. Example: the layers' result of 4 series of 6 tokens with 32 channels has 2,304 bytes,
+and the scratch has 576.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ from openneutron.isa.rows import LANES
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An operand of attention that one layer computes: the index of the layer, and the channels of its output in a head."""
+    """An operand of attention that one layer computes. ``layer`` is the index of the layer's call.
+
+    The operand has ``heads`` heads of ``channels`` channels each. Head h begins at output channel ``first`` + h *
+    ``pitch`` of the layer.
+    """
 
     name: str
     layer: int
@@ -44,14 +49,16 @@ class Source:
     channels: int
 
     def span(self, part: int, parts: int) -> Span:
-        """Return the layer's output channels of a part of the heads."""
+        """Return the span of the layer's output channels that has part number ``part`` of ``parts`` equal parts
+        of the heads."""
         heads = self.heads // parts
         first = self.first + part * heads * self.pitch
         return first, first + (heads - 1) * self.pitch + self.channels
 
 
 def heads_apart(edit: Edit, all_heads: bool) -> None:
-    """Put the layers of keys, values and queries in front of each attention, in this order, and head by head with ``all_heads``."""
+    """Put the layers of keys, values and queries directly before each attention, in this order. ``all_heads``:
+    compute one head after the other."""
     changes: dict[int, list[KernelCall] | None] = {}
     for place, call in enumerate(edit.given.calls):
         sources = sources_of(edit, place) if call.traits.columns_apart else None
@@ -68,8 +75,8 @@ def heads_apart(edit: Edit, all_heads: bool) -> None:
 
 
 def sources_of(edit: Edit, place: int, batches: bool = False) -> list[Source] | None:
-    """Return the operands that layers compute for the attention alone, those that it needs whole first; None where another operand is found,
-    or several batches, unless these are permitted."""
+    """Return the operands that layers compute for the attention alone, those that it needs whole first. Return
+    None if another call computes an operand, or if the attention has several batches and ``batches`` is False."""
     call = edit[place]
     if call.views["output"].extents[0] > 1 and not batches:
         return None
@@ -105,13 +112,13 @@ def _source(edit: Edit, place: int, name: str) -> Source | None:
 
 
 def _is_overtaken(edit: Edit, layer: int, place: int) -> bool:
-    """Return whether a call between the two writes what the layer reads."""
+    """Return whether a call between the layer and the attention at ``place`` writes what the layer reads."""
     read = {edit.storages.of[view.tensor] for name, view in edit[layer].views.items() if edit[layer].reads(name)}
     return any(layer < at < place for name in read for at in edit.writers(name))
 
 
 def _part(edit: Edit, place: int, sources: Sequence[Source], part: int, parts: int) -> Iterator[KernelCall]:
-    """Yield the calls of a part of the heads; the layers' outputs are new scratch."""
+    """Yield the calls of one part of the heads: the layers, whose outputs are new scratch, and the attention."""
     call = edit[place]
     views = dict(call.views)
     for source in sources:
@@ -139,10 +146,12 @@ def _part(edit: Edit, place: int, sources: Sequence[Source], part: int, parts: i
 
 
 def head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
-    """Divide the heads of each attention into so many ``parts``, with one layer for the queries, keys and values of a part. In one part, the
-    queries stay apart from keys and values. None: as many parts as the attention with the fewest heads has.
+    """Divide the heads of each attention into ``parts`` groups, with one layer for the queries, keys and values of a
+    group. In a single group, the queries have a layer of their own. None: as many groups as the attention with the
+    fewest heads has heads.
 
-    The calls are on sequences of one row, with their storages before ``in_place``. ``batches``: attention of several batches too.
+    The calls are on sequences of one row, with their storages before ``in_place``. ``batches``: also divide attention
+    of several batches.
     """
     found: dict[int, Sequence[Source]] = {}
     for place, call in enumerate(edit.given.calls):
@@ -151,7 +160,7 @@ def head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
             found[place] = sources
     heads = min((source.heads for sources in found.values() for source in sources), default=0)
     if heads < (parts or 3):
-        # Fewer heads than 3, one by one, are the same as one part or two.
+        # With fewer than 3 heads, a group for each head is the same as one group or two.
         edit.skip(Cause.DIVISION)
         return
     _Division(edit, parts or heads).divide(found)
@@ -159,13 +168,13 @@ def head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
 
 @dataclass(slots=True)
 class _Division:
-    """The division of all attention of a list of calls into so many ``parts``."""
+    """The division of each attention of a list of calls into ``parts`` groups of heads."""
 
     edit: Edit
     parts: int
 
     def divide(self, found: Mapping[int, Sequence[Source]]) -> None:
-        """Divide each attention whose heads and layers can be divided so."""
+        """Divide each attention in ``found`` whose heads and layers can be divided into this number of groups."""
         changes: dict[int, list[KernelCall] | None] = {}
         for place, sources in found.items():
             groups = self._groups(place, sources)
@@ -179,12 +188,13 @@ class _Division:
         self.edit.replace(changes)
 
     def _groups(self, place: int, sources: Sequence[Source]) -> list[list[Source]] | None:
-        """Return the operands that are computed side by side; None where the heads or the layers can't be divided so."""
+        """Return the operands in lists; one layer computes a list side by side. Return None if the heads or the
+        layers can't be divided into this number of groups."""
         spans = [source.span(part, self.parts) for source in sources for part in range(self.parts)]
         aligned = all(first % LANES == 0 and end % LANES == 0 for first, end in spans)
         if not aligned or any(source.heads % self.parts for source in sources):
             return None
-        # Attention of several batches can't be computed by rows, but with its layers batch by batch.
+        # Attention of several batches is not computed by rows, but batch by batch, together with its layers.
         if self.parts > 1 or self.edit[place].views["output"].extents[0] > 1:
             return [list(sources)]
         traits = self.edit[place].traits
@@ -192,7 +202,8 @@ class _Division:
         return apart if all(apart) else None
 
     def _in_front(self, sources: Sequence[Source]) -> int | None:
-        """Return the call that computes the input of all layers, where a chained kernel runs it and a layer; otherwise None."""
+        """Return the place of the call that computes the input of all layers, if a chained kernel can run it
+        together with each layer; otherwise None."""
         layers = {source.layer for source in sources}
         source = self.edit[min(layers)].views["input"]
         place = self.edit.writer(source.tensor)
@@ -215,7 +226,7 @@ class _Division:
                 yield self._layers(group, part, label, given, views, call)
             for name, view in call.views.items():
                 if call.is_scratch(name):
-                    # Scratch of its own is not live between two attentions.
+                    # Each attention gets scratch of its own, which is then not live between two of them.
                     size = self.edit.storages[view.tensor].size_bytes
                     views[name] = replace(view, tensor=self.edit.store(f"{view.tensor}/{part}", size))
                 if view is not views[name]:
@@ -226,7 +237,7 @@ class _Division:
             yield replace(call, name=f"{call.name}/{part}" if self.parts > 1 else call.name, views=views)
 
     def _copied(self, front: int, label: str) -> KernelCall:
-        """Return the call in front with a result of its own."""
+        """Return a copy of the call at ``front`` that writes a new result."""
         call = self.edit[front]
         output = call.views["output"]
         name = self.edit.store(f"{output.tensor}/{label}", self.edit.storages[output.tensor].size_bytes)
@@ -235,7 +246,7 @@ class _Division:
     def _layers(
         self, group: Sequence[Source], part: int, label: str, given: View, views: dict[str, View], call: KernelCall
     ) -> KernelCall:
-        """Return one layer for the operands of a group, and set their ``views`` of it."""
+        """Return one layer that computes the operands of a group, and set their ``views`` to parts of its result."""
         members = []
         for source in group:
             piece = some_channels(self.edit[source.layer], source.span(part, self.parts))
@@ -256,11 +267,11 @@ class _Division:
 JOINED: Mapping[tuple[str, str], Row] = {
     (row.traits.parts[0].kernel, row.traits.parts[1].kernel): row for row in rows.KERNELS if row.traits.of_batch
 }
-"""Kernels that run two others batch by batch, by the pair of kernels."""
+"""The kernel that runs two others batch by batch, by the names of the two."""
 
 
 def attention_of_layers(edit: Edit) -> None:
-    """Join each attention of several batches to the layers directly in front of it, where a kernel runs both."""
+    """Join each attention of several batches to the layers directly before it, if a kernel runs both."""
     for place in range(1, len(edit)):
         joined = _joined(edit, place)
         if joined is not None:
@@ -270,7 +281,7 @@ def attention_of_layers(edit: Edit) -> None:
 
 
 def _joined(edit: Edit, place: int) -> KernelCall | None:
-    """Return the one call of the layers and of the attention behind them, or None."""
+    """Return one call that runs the layers and the attention at ``place`` after them; None if no kernel can."""
     layers, call = edit.find(place - 1), edit.find(place)
     if layers is None or call is None:
         return None
@@ -306,6 +317,7 @@ def _joined(edit: Edit, place: int) -> KernelCall | None:
 
 
 def _goes_by_batch(edit: Edit, layers: KernelCall, batches: int) -> bool:
-    """Return whether the layers compute each batch of their whole result from the same batch of their input."""
+    """Return whether the layers compute each batch of their result from the same batch of their input, and the
+    result covers its storage."""
     same = all(view.extents[0] == batches for view in layers.views.values())
     return same and layers.traits.batches_apart and edit.is_flat(layers.views["output"])

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Join neighbouring calls to one call of a kernel that runs them with the same bytes.
 
-Each call has a dispatch overhead on the host, which is longer than the work of a small call. A linear layer and the table, sum or product
-behind it become one call. The second kernel computes in place, so that no memory is added. Calls over images are not joined: cascades and
-prefetch can divide single calls in more ways.
+Each call has a dispatch overhead on the host, which is longer than the work of a small call. A linear layer and the
+table, sum or product that reads its result become one call. The second kernel computes in place, so that no memory is
+added. Calls over images are not joined: cascades and prefetch can divide single calls in more ways.
 
-The mean of an image and the two small layers behind it, as squeeze-excite blocks have them, become one call too::
+The mean of an image and the two small layers after it, as in squeeze-excite blocks, become one call too::
 
     mean_s8           of each channel of the image
     conv_2d_1x1_s8    and lookup_s8, where its activation is no clamp
     conv_2d_1x1_s8    and lookup_s8
 
-Weights of both layers are then constants of one call, which constant prefetch can't copy one after the other. So the calls before joining
-are compiled too where they take less memory. ``join_products`` adds the product with the image, mul_s8, which then is in no cascade.
+Weights of both layers are then constants of one call, which constant prefetch can't copy one after the other. So the
+list of separate calls is compiled too, since it may take less memory. ``join_products`` also joins mul_s8, the product
+with the image. That call can't be part of a cascade.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ JOINED: Mapping[tuple[str, str], str] = {
 _FIRST = frozenset(first for first, _ in JOINED)
 
 _EXCHANGEABLE = ("zero_point", "multiplier", "shift")
-"""A sum has these parameters for each operand."""
+"""The parameters that a sum or a product has for each operand, with the prefix ``a_`` or ``b_``."""
 
 
 def join(edit: Edit) -> None:
-    """Join each pair of calls of which only the second one reads the result of the first."""
+    """Join each pair of calls where only the second call reads the result of the first."""
     for place, first in enumerate(edit.given.calls):
         if edit.find(place) is not first or first.kernel not in _FIRST:
             continue
@@ -61,7 +62,8 @@ def join(edit: Edit) -> None:
 
 
 def joined_call(first: KernelCall, second: KernelCall, operand: str) -> KernelCall | None:
-    """Return the one call of both; None where no kernel runs them. ``operand``: that of the second call that is the result of the first."""
+    """Return one call that runs both calls; None if no kernel can. ``operand`` names the operand of the second
+    call that is the result of the first."""
     kernel = JOINED.get((first.kernel, second.kernel))
     between = first.views["output"]
     if kernel is None:
@@ -84,7 +86,8 @@ def joined_call(first: KernelCall, second: KernelCall, operand: str) -> KernelCa
 
 
 def _seen_as(call: KernelCall, between: View) -> KernelCall:
-    """Return an element-by-element call whose tensors have no gaps, in the shape in which its input was written."""
+    """Return an element-by-element call in the shape in which its input was written, if its tensors have no gaps;
+    otherwise return the call unchanged."""
     views = call.views.values()
     if any(math.prod(view.extents) != math.prod(between.extents) or not view.is_dense for view in views):
         return call
@@ -95,7 +98,7 @@ def _seen_as(call: KernelCall, between: View) -> KernelCall:
 
 
 def exchanged_operands(call: KernelCall) -> KernelCall | None:
-    """Return the same sum or product with operands exchanged; None for a difference."""
+    """Return the sum or product with its two operands exchanged; None for a difference."""
     if call.params.get("b_multiplier", 1) < 0:
         return None
     pairs = [(f"a_{name}", f"b_{name}") for name in _EXCHANGEABLE if f"a_{name}" in call.params]
@@ -113,7 +116,7 @@ _EMPTY = np.zeros(0, np.int8)
 
 
 def join_excitations(edit: Edit) -> None:
-    """Join the mean of each image and the two layers behind it."""
+    """Join the mean of each image and the two layers after it."""
     parts = rows.KERNEL_BY_NAME[KERNEL].traits.parts
     for place, call in enumerate(edit.given.calls if parts else ()):
         if call.kernel != parts[0].kernel or call.views["input"].extents[0] != 1:
@@ -127,7 +130,7 @@ def join_excitations(edit: Edit) -> None:
 
 
 def join_products(edit: Edit) -> None:
-    """Join each excitation and the product of its result and its image, which computes in place."""
+    """Join each excitation with the product of its result and its image. The joined call computes in place."""
     if not rows.KERNEL_BY_NAME[BLOCK].traits.parts:
         return
     for place, call in enumerate(edit.given.calls):
@@ -142,7 +145,8 @@ def join_products(edit: Edit) -> None:
 
 
 def _product_behind(edit: Edit, place: int) -> tuple[int, KernelCall] | None:
-    """Return the call that multiplies the image of an excitation with its result, which is then the second operand."""
+    """Return the place and the call of the product of an excitation's image and result, with the result as second
+    operand; None if no such product is the only reader of the result."""
     image, gate, reader = edit[place].views["input"], edit[place].views["output"], edit.only_reader(place)
     if reader is None or edit[reader[0]].kernel != "mul_s8":
         return None
@@ -158,7 +162,7 @@ def _product_behind(edit: Edit, place: int) -> tuple[int, KernelCall] | None:
 
 
 def _block(edit: Edit, excitation: KernelCall, product: KernelCall) -> KernelCall:
-    """Return the one call, whose gate is scratch."""
+    """Return one call of an excitation and the product. The excitation's result is its scratch ``gate``."""
     prefix = rows.KERNEL_BY_NAME[BLOCK].traits.parts[1].prefix
     extents = four((1, 1, 1, excitation.views["output"].extents[3]))
     gate = View(edit.store(f"{product.name}/gate", extents[3]), extents, dense_pitches(extents))
@@ -173,8 +177,8 @@ def _block(edit: Edit, excitation: KernelCall, product: KernelCall) -> KernelCal
 
 
 def _pattern(edit: Edit, place: int) -> list[int | None] | None:
-    """Return the calls of each part of the excitation whose mean is at this index, None for a missing table; None where there is no such
-    excitation."""
+    """Return the places of the parts of the excitation whose mean is at ``place``; a place is None if its
+    optional table is missing. Return None if there is no such excitation."""
     found: list[int | None] = [place]
     at = place
     for part in rows.KERNEL_BY_NAME[KERNEL].traits.parts[1:]:
@@ -187,7 +191,8 @@ def _pattern(edit: Edit, place: int) -> list[int | None] | None:
 
 
 def _behind(edit: Edit, at: int, kernel: str) -> int | None:
-    """Return the call of a kernel that alone reads a call's result, a line of channels; its own result is a line of channels too."""
+    """Return the place of the call of ``kernel`` that is the only reader of a call's result; None if there is
+    none. Its operand and its result must be lines of channels."""
     reader = edit.only_reader(at)
     if reader is None or edit[reader[0]].kernel != kernel or reader[1] != "input":
         return None
@@ -204,7 +209,7 @@ def _is_line(view: View) -> bool:
 
 
 def _call(edit: Edit, found: Sequence[int | None]) -> KernelCall:
-    """Return the one call of the parts, with new scratch."""
+    """Return one call that runs all parts, with new scratch."""
     parts = rows.KERNEL_BY_NAME[KERNEL].traits.parts
     params: dict[str, int] = {}
     constants: dict[str, Constant] = {}
@@ -221,7 +226,8 @@ def _call(edit: Edit, found: Sequence[int | None]) -> KernelCall:
         (_, source), (_, result) = part.buffers
         if source == "input":
             views[source] = call.views["input"]
-        # A table goes through a line in any shape; here the line is as the layer in front writes it.
+        # A table may access a line in any shape; the joined call has the shape in which the layer before it writes the
+        # line.
         written = call.views["output"]
         views[result] = replace(views[result], tensor=written.tensor, offset=written.offset) if part.flag else written
     name = edit[max(at for at in found if at is not None)].name

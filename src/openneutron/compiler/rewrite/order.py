@@ -26,18 +26,23 @@ from openneutron.isa import aligned
 from openneutron.options import CALLER
 
 STEPS = 1 << 16
-"""The approximate limit on steps from a set to a larger one: an even share for each size of sets, at least those of the best set."""
+"""The approximate number of steps from one set to a larger one that a search may take. Each size of sets has an
+equal share of them; the best set of a size may take all of its steps."""
 
 MOST_CALLS = 512
-"""The most calls that are put in order; more calls keep the given order. A split of one tensor into a thousand is that many."""
+"""The largest number of calls that are reordered; a longer list keeps its order. Splitting one tensor into a
+thousand makes a longer list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Calls as bits: ``before`` are the calls that each call needs done, ``touched`` the storages that it reads or writes.
+    """The dependences between calls. A set of calls is a bit mask.
 
-    ``users`` are all calls that touch a storage; an output has one user more, which is never done. ``from_start``: inputs are live
-    before the first call.
+    ``before`` has for each call the calls that must be done first, and ``touched`` the storages that it reads or
+    writes.
+
+    ``users`` has for each storage the calls that access it; an output has one user more, which is never done. ``sizes``
+    are bytes. ``from_start``: the storage is live before the first call, as inputs are.
     """
 
     before: tuple[int, ...]
@@ -52,7 +57,8 @@ class Flow:
         return sum(size for size, there in zip(self.sizes, self.from_start, strict=True) if there)
 
     def step(self, done: int, call: int, live: int) -> tuple[int, int]:
-        """Return the bytes live during a call and after it; ``live`` are those before it."""
+        """Return the bytes live during a call, and the bytes live after it. ``done`` are the calls before it,
+        ``live`` the bytes live after those."""
         after = done | 1 << call
         most = live
         for place in self.touched[call]:
@@ -65,7 +71,8 @@ class Flow:
         return most, left
 
     def least_bytes(self) -> int:
-        """Return a lower bound of the peak of all orders: a call's storages, and those that every order needs before and after it."""
+        """Return a lower bound of the peak of all orders, in bytes. During a call, its storages are live, and all
+        storages that every order defines before it and uses after it."""
         ahead, behind = list(self.before), [0] * len(self.before)
         for number, needed in enumerate(self.before):
             for earlier in bits(needed):
@@ -77,7 +84,7 @@ class Flow:
         here = [0] * len(self.before)
         for size, users, there in zip(self.sizes, self.users, self.from_start, strict=True):
             defined = everything if there else 0
-            # The user of the outputs is behind all calls.
+            # The extra user of an output comes after all calls.
             used = everything if users > everything else 0
             for user in bits(users & everything):
                 defined, used = defined | behind[user], used | ahead[user]
@@ -86,7 +93,7 @@ class Flow:
         return max(here, default=0)
 
     def peak_bytes(self, order: Sequence[int]) -> int:
-        """Return the most bytes live during a call."""
+        """Return the largest number of bytes that are live during a call of this order."""
         live, done, most = self.at_start, 0, 0
         for call in order:
             here, live = self.step(done, call, live)
@@ -95,7 +102,8 @@ class Flow:
 
 
 def flow_of(calls: Sequence[KernelCall], storages: Storages, io: str) -> Flow:
-    """Return what the calls need of each other: a reader comes after earlier writers, a writer after earlier readers."""
+    """Return the dependences between calls: a reader of a storage comes after its earlier writers, a writer after
+    its earlier readers."""
     places: dict[str, int] = {}
     users: list[int] = []
     sizes: list[int] = []
@@ -137,14 +145,16 @@ def _arena_bytes(storage: Storage, io: str) -> int:
 
 
 def stays(flow: Flow) -> bool:
-    """Return True where the order stays as it is: each call needs the one in front of it, or there are too many calls."""
+    """Return whether the given order is kept: each call needs the one before it, or there are more than
+    MOST_CALLS calls."""
     return len(flow.before) > MOST_CALLS or all(
         needed >> number - 1 & 1 for number, needed in enumerate(flow.before) if number
     )
 
 
 def order_of_least_peak(flow: Flow) -> tuple[int, ...]:
-    """Return the order with the smallest peak of live bytes; the given order where none is smaller."""
+    """Return the order with the smallest peak of live bytes that the search finds; the given order if it has no
+    larger peak."""
     given = tuple(range(len(flow.before)))
     peak = flow.peak_bytes(given)
     if peak == flow.least_bytes():
@@ -153,8 +163,9 @@ def order_of_least_peak(flow: Flow) -> tuple[int, ...]:
 
 
 def order_of_least_sum(flow: Flow, peak_bytes: int) -> tuple[int, ...] | None:
-    """Return an order of the smallest sum of live bytes over all calls, of those with at most ``peak_bytes`` live; None where none was
-    found. Such an order goes through one branch after the other, which suits cascades."""
+    """Return the order with the smallest sum of live bytes over all calls, of those with a peak of at most
+    ``peak_bytes``. Return None if the search finds none. Such an order computes one branch after the other, which
+    suits cascades."""
     return _search(flow, peak_bytes, by_peak=False)
 
 
@@ -185,12 +196,15 @@ def order_by_depth(flow: Flow) -> tuple[int, ...]:
 
 
 _Key = tuple[int, ...]
-"""The quantity that is minimized: (peak, sum) or (sum,) of the bytes live."""
+"""The quantity that is minimized: (peak, sum) or (sum,) of the live bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A set of calls that are done, in its best order: ``last`` after those of ``earlier``. ``ready``: the calls that can come next."""
+    """A set of calls that are done, with its best order: the order of ``earlier``, and then ``last``.
+
+    ``live``: the bytes live after the set. ``ready``: the calls that can come next.
+    """
 
     key: _Key
     live: int
@@ -208,9 +222,10 @@ class _Done:
 
 
 def _search(flow: Flow, limit: int, by_peak: bool) -> tuple[int, ...] | None:
-    """Return the best order of those that stay within ``limit`` bytes, or None where none was found.
+    """Return the best order with at most ``limit`` live bytes, or None if the search finds none.
 
-    A level holds all sets of as many calls, each with its best order; the next level is made from it, one call longer.
+    A level holds sets of the same number of calls, each with its best order. The next level has the sets with one more
+    call.
     """
     count = len(flow.before)
     followers: list[list[int]] = [[] for _ in range(count)]
@@ -244,8 +259,8 @@ def _search(flow: Flow, limit: int, by_peak: bool) -> tuple[int, ...] | None:
 def _steps(flow: Flow, done: int, state: _Done, by_peak: bool) -> list[tuple[int, int, int]]:
     """Return the calls that are tried next, each with the bytes live during it and after it.
 
-    By peak, one call alone is tried where it raises neither the peak nor the bytes live after it: an order that runs this call
-    later has no smaller peak.
+    With ``by_peak``, a call that raises neither the peak nor the live bytes is tried alone: an order that runs this
+    call later has no smaller peak.
     """
     steps = [(call, *flow.step(done, call, state.live)) for call in bits(state.ready)]
     if by_peak:
@@ -256,7 +271,7 @@ def _steps(flow: Flow, done: int, state: _Done, by_peak: bool) -> list[tuple[int
 
 
 def _ready(flow: Flow, done: int, ready: int, followers: Sequence[int]) -> int:
-    """Return ``ready`` with those of ``followers`` that nothing else is needed for."""
+    """Return ``ready``, and those of ``followers`` whose predecessors are all in ``done``."""
     for other in followers:
         if not flow.before[other] & ~done:
             ready |= 1 << other
@@ -264,7 +279,8 @@ def _ready(flow: Flow, done: int, ready: int, followers: Sequence[int]) -> int:
 
 
 def _thinned(level: dict[int, _Done], share: int) -> dict[int, _Done]:
-    """Return the best sets of a level, so many that about ``share`` steps lead from them to the next level."""
+    """Return the best sets of a level: as many as lead to about ``share`` steps to the next level, and at least
+    one."""
     if sum(state.ready.bit_count() for state in level.values()) <= share:
         return level
     best = sorted(level.items(), key=lambda each: (each[1].key, each[1].live, each[0]))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The passes over kernel calls in one table, in the order they run, and the lists of calls that they make.
 
-A row has the kind of calls that the pass needs, the group of lists that it takes part in, and its edit. Passes of the group ``ALWAYS`` run
-over every list. The other groups are choices: the search compiles lists with them and without them, and takes the fastest that fits.
-``VARIANTS`` has the groups of each list for whole tensors. For cascades a row states ``routes``: passes that make one more list of a variant
-together.
+A row states which calls a pass needs, the group of lists in which the pass runs, and its edit. Passes of the group
+``ALWAYS`` run over every list. The other groups are choices: the search compiles lists with them and without them, and
+takes the fastest that fits. ``VARIANTS`` has the groups of each list for whole tensors. For cascades a row states
+``routes``: sequences of passes, each of which makes one more list from a variant.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Family(Enum):
 
 
 class Group(Enum):
-    """The lists of calls that a pass takes part in; the value says it of them."""
+    """The lists of calls in which a pass runs; the value names them."""
 
     ALWAYS = "every list"
     VIEWS = "lists with copies as views"
@@ -55,16 +55,19 @@ class Group(Enum):
 
 
 Route = tuple[str, ...]
-"""Names of passes, one after the other; IN_PLACE stands for results in the memory of their operands."""
+"""Names of passes that run one after the other. IN_PLACE is the step that puts results into the memory of their
+operands."""
 
 IN_PLACE, IN_PLACE_CHAINED = "results in place", "results in place, chained"
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass over kernel calls. ``calls``: the calls that it needs, in words, and ``needs`` whether a call is one.
+    """A pass over kernel calls. ``calls`` names the calls that it needs; ``needs`` returns whether a call is one of
+    them.
 
-    ``routes``: lists of calls for cascades. A route makes a list where each of its passes changes calls, beside those that only ``restate`` them.
+    ``routes`` make lists of calls for cascades. A route makes a list if each of its passes changes calls. Passes that
+    only restate calls (``restates``) may change none.
     """
 
     name: str
@@ -79,7 +82,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a pass for one list: the calls it made, and those it skipped with the cause."""
+    """The result of a pass for one list: the calls that it made, and the calls that it skipped, with the cause."""
 
     name: str
     made: tuple[str, ...]
@@ -88,7 +91,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Passes:
-    """The passes of a compile, without those that are switched ``off``. ``outcomes``: what each run of a pass did, where it is recorded."""
+    """The passes of a compile, without those that are switched ``off``. ``outcomes`` records the result of each
+    pass that runs, unless it is None."""
 
     target: Target | None = None
     io: str = ARENA
@@ -103,7 +107,7 @@ class Passes:
                 )
 
     def run(self, name: str, given: CallList) -> CallList | None:
-        """Return the list that a pass makes; None where it changes nothing."""
+        """Return the list that a pass makes; None if the pass changes nothing or is switched off."""
         row = BY_NAME[name]
         if name in self.off:
             self._skip(name, Cause.SWITCHED_OFF)
@@ -122,7 +126,8 @@ class Passes:
         return made
 
     def follow(self, route: Route, given: CallList, made: dict[Route, CallList | None]) -> CallList | None:
-        """Return the list at the end of a route; None where a pass of it does not apply. ``made``: lists of routes that are known."""
+        """Return the list at the end of a route; None if one of its passes does not apply. ``made`` has the lists
+        of routes that are known, and gets the new ones."""
         if not route:
             return given
         if route not in made:
@@ -174,13 +179,15 @@ def _has_passes(call: KernelCall) -> bool:
 
 
 def _two_passes(edit: Edit, share: int) -> None:
-    """``share``: the part of the largest norm from which on the call in front of a norm is computed again; 0: every such call."""
+    """Compute norms in two passes. The call before a norm is computed again if its result has at least 1 /
+    ``share`` of the bytes of the largest norm's input; with 0, it is always computed again."""
     sizes = recompute.norm_bytes(edit.given.calls, edit.storages)
     recompute.in_two_passes(edit, max(sizes, default=0) // share if share else 0)
 
 
 def _in_head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
-    """Divide attention into groups of heads, unless calls are left to be joined: another variant has them joined, and its groups."""
+    """Divide attention into groups of heads, unless ``join`` can still join calls: the groups are then made from
+    the variant with joined calls."""
     if edited(edit.given, join.join) is None:
         heads.head_groups(edit, parts, batches)
     else:
@@ -229,7 +236,7 @@ ALWAYS, VIEWS, JOINED, PRODUCTS, FEWEST, WHOLE, CASCADES = Group
 PASSES: tuple[Pass, ...] = (
     Pass("fold", JOIN, ALWAYS, "copies and tables", _moves, fold.fold),
     Pass("attention", JOIN, ALWAYS, "products of matrices", _of_kernels("batch_matmul_s8"), fuse_attention),
-    # Attention without copies around it leaves others that can be folded.
+    # Once attention is one call without copies around it, more copies can be folded.
     Pass("fold", JOIN, ALWAYS, "copies and tables", _moves, fold.fold),
     Pass("views", JOIN, VIEWS, "copies", _is_copy, fold.copies_as_views),
     Pass("excitation", JOIN, JOINED, "means of images", _of_kernels("mean_s8"), join.join_excitations),
@@ -299,7 +306,7 @@ VARIANTS: tuple[tuple[Group, ...], ...] = (
     (JOINED,),
     (),
 )
-"""The groups of passes of each list for whole tensors, beside ``ALWAYS``."""
+"""The groups of passes of each list for whole tensors, in addition to ``ALWAYS``."""
 
 
 ALL = Passes()
@@ -309,7 +316,7 @@ ALL = Passes()
 def select_calls(
     legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({}), passes: Passes = ALL
 ) -> Selection:
-    """Return the selection of ``calls_of_nodes`` with the passes of ``ALWAYS``."""
+    """Return the storages and the calls that ``calls_of_nodes`` selects, after the passes of ``ALWAYS``."""
     storages, calls = calls_of_nodes(legal, known)
     made = CallList(tuple(calls), storages)
     for row in PASSES:
@@ -321,9 +328,9 @@ def select_calls(
 def selections(
     legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({}), passes: Passes = ALL
 ) -> list[Selection]:
-    """Return the selections to compile, those of ``VARIANTS``, each once. They do not depend on the budget.
+    """Return the selections to compile: those of ``VARIANTS``, without duplicates. They do not depend on the budget.
 
-    Variants of fewer calls are faster; in cascades or with prefetch they may take more memory.
+    Variants with fewer calls are faster, but may take more memory in cascades or with prefetch.
     """
     storages, calls = select_calls(legal, known, passes)
     given = CallList(tuple(calls), storages)
@@ -348,15 +355,17 @@ def _are_equal(one: CallList, other: CallList) -> bool:
 
 
 def takes_routes(calls: Sequence[KernelCall]) -> bool:
-    """Return whether routes may make further lists of these calls for cascades."""
+    """Return whether routes may make further lists of these calls for cascades: they include attention, or a norm
+    over all rows."""
     return any(_is_attention(call) or _has_passes(call) for call in calls)
 
 
 def for_cascades(given: CallList, storages: Storages, passes: Passes) -> Iterator[CallList]:
-    """Yield the lists for cascades: each order with every sequence by rows and, where that may lose something, as it is; then the routes'.
+    """Yield the lists of calls for cascades: those of each order (``of_one_order``), and then those of the routes.
 
-    ``storages`` are those of ``in_place``, those of ``given`` are those before it. With attention or norms, the first layers cut an image or a
-    signal into patches without edges, so that their columns are merged in cascades too. Patches of planes have a list of their own.
+    ``storages`` are those after ``in_place``; ``given`` has those before it. Networks with attention or norms begin
+    with layers that cut an image or a signal into patches without edges. Their columns are merged first, so that
+    cascades profit from that too. Patches of planes make further lists.
     """
     firsts = [given]
     if takes_routes(given.calls):
@@ -382,7 +391,8 @@ def for_cascades(given: CallList, storages: Storages, passes: Passes) -> Iterato
 
 
 def of_one_order(calls: Sequence[KernelCall], storages: Storages, passes: Passes = ALL) -> list[CallList]:
-    """Return the lists for cascades that keep the order."""
+    """Return the lists for cascades that keep the order of ``calls``: with every sequence by rows; unchanged, if
+    that may suit cascades better; and batch by batch, if that divides a tensor."""
     given = CallList(tuple(calls), storages)
     found = [given]
     turned = passes.run("sequences", given)
@@ -397,14 +407,15 @@ def of_one_order(calls: Sequence[KernelCall], storages: Storages, passes: Passes
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A pass with what it did to all lists of a graph: the calls it made, and by cause the calls it left as they are."""
+    """The effect of a pass on all lists of a graph: the names of the calls that it made, and of those that it
+    left unchanged, by cause."""
 
     row: Pass
     made: tuple[str, ...]
     skipped: Mapping[Cause, tuple[str, ...]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the pass for JSON. ``skipped`` has the names of causes."""
+        """Return the effect as a dict for JSON. The keys of ``skipped`` are the names of causes in lower case."""
         row, skipped = self.row, {cause.name.lower(): list(names) for cause, names in self.skipped.items()}
         return {
             "name": row.name,
@@ -415,7 +426,7 @@ class Explained:
         }
 
     def __str__(self) -> str:
-        """Return the calls made, or the causes for which there are none."""
+        """Return the calls that were made in words, or the causes why there are none."""
         if self.made:
             return f"made {_some(self.made)}"
         causes = {
@@ -431,13 +442,13 @@ class Explained:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first three names and the number of the others."""
+    """Return the first three names and the number of further ones."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def explained(graph: Graph, target: Target, options: CompileOptions) -> tuple[Explained, ...]:
-    """Return what each pass does to a graph that compiles, over all lists that a search may ask for; a compile asks for fewer of them where
-    whole tensors fit."""
+    """Return the effect of each pass on a graph that compiles, over all lists that a search may ask for. A
+    compile asks for fewer lists if whole tensors fit."""
     outcomes: list[Outcome] = []
     passes = Passes(target, options.place, frozenset(options.without_passes), outcomes)
     for storages, calls in selections(legalize(graph), passes=passes):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compute calls twice, so that their result is never in memory whole.
 
-A group norm needs all of its input before it writes an element. In two passes it is part of cascades: one kernel takes the sums
-of blocks of rows, and a second kernel computes rows of the output by these sums. The call in front of the norm computes some rows for the
-first pass, and computes them again for the second. Neither its result nor that of the norm is then in memory whole. The second pass and
-the table behind it, such as that of an activation, are one call.
+A group norm needs all of its input before it writes an element. In two passes it can be part of cascades: one kernel
+computes the sums of blocks of rows, and a second kernel computes rows of the output from these sums. The call before the
+norm computes some rows for the first pass, and computes them again for the second. Neither its result nor that of the
+norm is then in memory whole. The second pass and a table after it, such as that of an activation, become one call.
 
-A normalization in front of attention is read by the layers of keys, values and queries. Its result is as large as its input, which the
-sum behind the attention still needs. Where the normalization is recomputed in the cascade of each layer, only rows of the result are in
-memory.
+The result of a normalization before attention is read by the layers of keys, values and queries. It is as large as the
+normalization's input, which the sum after the attention still needs. If the normalization is recomputed in the cascade
+of each layer, only some rows of its result are in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from openneutron.isa.kernels.row import Passes
 def in_two_passes(edit: Edit, again_from_bytes: int | None = None) -> None:
     """Compute each norm over all rows in two passes.
 
-    The call in front of a norm is computed again where its result has at least ``again_from_bytes``, and nothing else reads it.
+    The call before a norm is computed again for the second pass if its result has at least ``again_from_bytes`` and
+    only the norm reads it; None: it is never computed again.
     """
     ahead: dict[int, list[KernelCall]] = {}
     instead: dict[int, list[KernelCall]] = {}
@@ -59,13 +60,14 @@ def in_two_passes(edit: Edit, again_from_bytes: int | None = None) -> None:
 
 
 def _joined(edit: Edit, place: int, second: KernelCall) -> KernelCall | None:
-    """Return the second pass and the call behind the norm as one call; None where no kernel runs both, or another call reads the norm."""
+    """Return one call that runs the second pass and the call after the norm; None if no kernel can, or if another
+    call reads the norm's result."""
     reader = edit.only_reader(place)
     return joined_call(second, edit[place + 1], reader[1]) if reader is not None and reader[0] == place + 1 else None
 
 
 def norm_bytes(calls: Sequence[KernelCall], storages: Storages) -> list[int]:
-    """Return the bytes of the input of each norm that can be computed in two passes."""
+    """Return the size in bytes of the input of each norm that can be computed in two passes."""
     return [storages[call.views["input"].tensor].size_bytes for call in calls if _takes_passes(call)]
 
 
@@ -74,7 +76,7 @@ def _takes_passes(call: KernelCall) -> bool:
 
 
 def _both(call: KernelCall, passes: Passes, tensor: str) -> tuple[KernelCall, KernelCall]:
-    """Return the calls of both passes; ``tensor`` is that of the statistics."""
+    """Return the calls of both passes. ``tensor`` is the name of the tensor for the statistics."""
     source = call.views["input"]
     _, height, width, channels = source.extents
     size = -(-height // passes.blocks)
@@ -95,7 +97,8 @@ def _both(call: KernelCall, passes: Passes, tensor: str) -> tuple[KernelCall, Ke
 
 
 def _before(edit: Edit, place: int) -> int | None:
-    """Return the call whose result the norm alone reads, where it can be computed again; else None."""
+    """Return the place of the call whose result only the norm reads, if that call can be computed again;
+    otherwise None."""
     writer = edit.writer(edit[place].views["input"].tensor)
     if writer is None or writer >= place or edit[writer].has_states or edit.only_reader(writer) is None:
         return None
@@ -108,8 +111,8 @@ def _before(edit: Edit, place: int) -> int | None:
 
 
 def computed_again(edit: Edit) -> None:
-    """Repeat each pointwise call without weights in front of every group of its readers, where it has several groups, and an input that is
-    live until the last group."""
+    """Compute each pointwise call without weights again before each group of its readers, if it has several
+    groups. Its inputs must be live until the last group, so that no memory is added for them."""
     ahead: dict[int, KernelCall] = {}
     for place in range(len(edit)):
         groups = _groups(edit, place)
@@ -128,8 +131,8 @@ def computed_again(edit: Edit) -> None:
 
 
 def _groups(edit: Edit, place: int) -> list[list[Use]]:
-    """Return the groups of readers of a call's result; the readers of one group end in a result that is needed whole. The list is empty
-    where the call can't be recomputed, or nothing is gained."""
+    """Return the readers of a call's result in groups. Readers that follow one another and whose own results are
+    needed whole are one group. The list is empty if the call can't be recomputed, or if that gains nothing."""
     call = edit[place]
     readers = edit.readers_of_result(place)
     if not readers or call.traits.channels is not None or not goes_by_position(call):
@@ -154,6 +157,6 @@ def _groups(edit: Edit, place: int) -> list[list[Use]]:
 
 
 def _is_needed_whole(edit: Edit, place: int) -> bool:
-    """Return whether each reader of a call's result needs all of its rows."""
+    """Return whether the call's result has readers, and each of them needs all of its rows."""
     readers = edit.readers_of_result(place)
     return bool(readers) and all(row_needs(edit[at], name) is None for at, name in readers)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""State calls with other rows: sequences by rows, and pointwise calls with the rows of their neighbours. No byte changes.
+"""Restate calls with other rows: sequences by rows, and pointwise calls with the rows of their neighbours. No byte changes.
 
 Cascades go through tensors by rows, and a sequence (a convolution in one dimension, a list of tokens) has a single row: [1, 1, width,
 channels]. In memory that is [1, width, 1, channels], byte for byte. So a call all of whose tensors have one row can be stated with rows
 for columns; its result and its cost stay the same.
 
-A linear layer reads all tokens of a tensor as columns of one row, [1, 1, tokens, channels]. The attention behind it has batches and rows,
-[windows, tokens of a window, heads, channels]. In memory both are the same bytes. Where the layer is stated with the batches and rows of
-its neighbours, cascades include both, and batches can be computed one after the other.
+A linear layer reads all tokens of a tensor as columns of one row, [1, 1, tokens, channels]. The attention after it has
+batches and rows, [windows, tokens of a window, heads, channels]. In memory both are the same bytes. If the layer is
+stated with the batches and rows of its neighbours, cascades can include both, and batches can be computed one after the
+other.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from openneutron.isa.kernels.row import SameElement, SameRow, Window
 
 
 def by_rows(edit: Edit) -> None:
-    """State every sequence by rows."""
+    """Restate every sequence by rows."""
     edit.restate([turned(call) if is_sequence(call) else call for call in edit.given.calls])
 
 
@@ -34,8 +35,8 @@ def is_sequence(call: KernelCall) -> bool:
 
 
 def apart(given: CallList) -> bool:
-    """Return whether no tensor between calls is one sequence to some of them and something else to others: then nothing that can be
-    computed stripe by stripe is lost with every sequence by rows."""
+    """Return whether each tensor is a sequence to all calls that access it, or to none of them. If so, restating
+    every sequence by rows takes no call out of a cascade."""
     seen: dict[str, bool] = {}
     for call in given.calls:
         sequence = is_sequence(call)
@@ -47,7 +48,7 @@ def apart(given: CallList) -> bool:
 
 
 def turned(call: KernelCall) -> KernelCall:
-    """Return the call with rows for columns and columns for rows."""
+    """Return the call with its rows and columns exchanged."""
     params = dict(call.params)
     for one, other in call.traits.exchanged or ():
         params[one], params[other] = params[other], params[one]
@@ -60,11 +61,12 @@ def turned(call: KernelCall) -> KernelCall:
 
 
 Rows = tuple[int, int]
-"""A number of batches, and the rows of each."""
+"""The number of batches of a tensor, and the number of rows of a batch."""
 
 
 def with_rows_of_neighbours(edit: Edit) -> None:
-    """State each pointwise call with the batches and rows that another call gives its output or an input."""
+    """Restate each pointwise call with the batches and rows in which another call accesses its output or an
+    input."""
     calls, storages = edit.given.calls, edit.storages
     made = list(calls)
     known: dict[str, Rows] = {}
@@ -87,14 +89,16 @@ def with_rows_of_neighbours(edit: Edit) -> None:
 
 
 def goes_by_position(call: KernelCall) -> bool:
-    """Return whether each position of the output needs the same position of each input alone, whatever its row and column, and no scratch."""
+    """Return whether each position of the output depends only on the same position of each input, and the call
+    has no scratch."""
     return _by_position(call) and not any(map(call.is_scratch, call.views))
 
 
 def _by_position(call: KernelCall) -> bool:
-    """Return whether each position of the output needs the same position of each input and of scratch alone.
+    """Return whether each position of the output depends only on the same position of each input and of scratch.
 
-    A kernel whose rows and columns may be exchanged needs the same column wherever it needs the same row.
+    If a kernel's rows and columns may be exchanged, an operand of which it needs the same row is also needed in the
+    same column alone.
     """
     positions = {math.prod(view.extents[:3]) for view in call.views.values()}
     return (
@@ -114,7 +118,8 @@ def _sees_one_position(call: KernelCall, window: Window) -> bool:
 
 
 def _note(known: dict[str, Rows], call: KernelCall, storages: Storages) -> None:
-    """Record the batches and rows of each storage that the call accesses by rows, where no other call has given them."""
+    """Record the batches and rows of each storage that the call accesses row by row, unless another call's are
+    recorded."""
     for name, view in call.views.items():
         storage = storages[view.tensor]
         rows = _rows_of(view, storage.size_bytes)
@@ -127,7 +132,8 @@ def _note(known: dict[str, Rows], call: KernelCall, storages: Storages) -> None:
 
 
 def _rows_of(view: View, size_bytes: int) -> Rows | None:
-    """Return the batches and rows of a tensor that a view accesses row by row; None where the view has one row, or skips rows."""
+    """Return the batches and rows of a tensor that a view accesses row by row; None if the view has one row, or
+    skips rows."""
     batches, rows = view.extents[:2]
     part = size_bytes // batches
     fits = batches == 1 or view.pitches[0] == part
@@ -138,7 +144,8 @@ def _rows_of(view: View, size_bytes: int) -> Rows | None:
 
 
 def _stated(call: KernelCall, storages: Storages, known: dict[str, Rows]) -> KernelCall | None:
-    """Return the call with the batches and rows of its largest tensor, of equal ones the output; None where none are known that divide it.
+    """Return the call with the batches and rows of its largest tensor whose rows are known and fit the call; None if
+    there is no such tensor. Of equally large tensors, the output comes first.
 
     A cascade gains most by the rows of the largest tensor, such as the one between the layers of a feed-forward block.
     """
@@ -156,7 +163,7 @@ def _stated(call: KernelCall, storages: Storages, known: dict[str, Rows]) -> Ker
 
 
 def _at_places(call: KernelCall, places: tuple[int, int, int]) -> KernelCall | None:
-    """Return the call with these batches, rows and columns; None where a view has no such pitches."""
+    """Return the call with these batches, rows and columns; None if a view can't be stated with them."""
     views: dict[str, View] = {}
     for field, view in call.views.items():
         pitches = reshaped(tuple(zip(view.extents[:3], view.pitches[:3], strict=True)), places)
@@ -171,7 +178,8 @@ def _at_places(call: KernelCall, places: tuple[int, int, int]) -> KernelCall | N
 
 
 def in_one_batch(edit: Edit) -> None:
-    """State each pointwise call of several batches with the rows of all batches in one, as cascades take them."""
+    """Restate each pointwise call of several batches as one batch with the rows of all of them, so that cascades
+    can include it."""
     made: list[KernelCall] = []
     for call in edit.given.calls:
         batches, rows, cols, _ = call.views["output"].extents

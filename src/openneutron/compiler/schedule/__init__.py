@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Steps, the order of calls, and rewritten calls that can be cut into parts."""
+"""Represent the steps of a program and their order, divide calls into parts, and model the time of a run."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The order of steps and its modelled cycles: whole calls, stripes, loops of stripes, copies of constants (memory/prefetch.py).
+"""Represent a schedule, the order of a program's steps, and model its cycles.
 
-Convolutions can be cut into groups of output channels, so that their constants can come to SRAM piece by piece.
+A step is a whole call, a stripe, a loop of stripes, a copy of constants (``place/prefetch.py``) or a wait. Convolutions can be cut
+into groups of output channels, so that their constants can be copied to SRAM piece by piece.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Call ``call`` computes its whole output."""
+    """A step in which call number ``call`` computes its whole output."""
 
     call: int
 
@@ -32,7 +33,10 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Call ``call`` computes rows [row0 + i*step, row1 + i*step) of its output, clipped; i counts the loop around it."""
+    """A step in which call number ``call`` computes rows [row0 + i*step, row1 + i*step) of its output, clipped to the output.
+
+    i is the iteration of the loop around the step, from 0.
+    """
 
     call: int
     row0: int
@@ -45,7 +49,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for a channel's copies."""
+    """A step that waits for the copies of a channel."""
 
     channel: int = 0
 
@@ -55,7 +59,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The body, ``count`` times."""
+    """A step that runs the steps of ``body`` in order, ``count`` times."""
 
     count: int
     body: tuple[Rows | Wait, ...]
@@ -66,7 +70,10 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A copy of the call's constants to address ``destination`` of the arena, or as far behind its end in the prefetch buffer."""
+    """A step that starts the copy of a call's constants to the byte address ``destination``.
+
+    An address past the end of the arena is in the prefetch buffer. In a tiled schedule every address is.
+    """
 
     call: int
     destination: int
@@ -81,13 +88,17 @@ Step = Whole | Rows | Loop | Fetch | Wait
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Calls, the steps that run them, and how many rows are held of the tensors that are not held whole.
+    """The kernel calls of a program, the steps that run them, and rules for the memory of their storages.
 
-    ``overlaps``: a pair of storages (defined, last used) may overlap though both are live, because the first is written over bytes that
-    are not needed any more: it may start at most so many bytes behind the second's start (below 0: before it).
-    ``allocations``: storages that share an allocation, by name, each so many bytes behind its start. They are used one after the
-    other, though a loop keeps all of them live. ``is_tiled``: kernels access only the memory of the NPU, which is the prefetch
-    buffer; the scratch buffer is in external memory, and transfers copy between the two.
+    * ``rings``: the rows of each rolling buffer, by the name of its storage. Other storages hold all rows.
+    * ``prefetch_bytes``: the size of the prefetch buffer if the schedule is not tiled.
+    * ``overlaps``: pairs of storages (written, read) that may overlap though both are live, since the writes only reach bytes that are
+      not read any more. The first storage may start at most this number of bytes after the start of the second one; a negative number
+      means before it.
+    * ``allocations``: storages that share an allocation. The key is the storage's name, the value is the name of the allocation and
+      the storage's offset in it, in bytes. The storages are used one after the other, though a loop keeps all of them live.
+    * ``is_tiled``: kernels access only the memory of the NPU, which is the prefetch buffer. The scratch buffer is in external memory,
+      and transfers copy between the two.
     """
 
     calls: tuple[KernelCall, ...]
@@ -99,7 +110,7 @@ class Schedule:
     is_tiled: bool = False
 
     def calls_of(self, step: Step) -> Iterator[KernelCall]:
-        """Return the calls a step runs."""
+        """Return the kernel calls that a step runs, in order."""
         return (self.calls[call] for call in calls_in(step))
 
     def __str__(self) -> str:
@@ -118,7 +129,7 @@ class Schedule:
         return "\n".join([*lines, *(["memory", *notes] if notes else [])])
 
     def verify(self) -> None:
-        """Assert that every call is run by a step and every fetched constant has its place."""
+        """Assert that a step runs each call, and that each call is valid (``KernelCall.verify``)."""
         run = {id(call) for step in self.steps for call in self.calls_of(step)}
         assert all(id(call) in run for call in self.calls), "a call is never run"
         for call in self.calls:
@@ -133,15 +144,15 @@ def calls_in(step: Step) -> tuple[int, ...]:
 
 
 def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
-    """Return every call once, whole, in the order given."""
+    """Return the schedule that runs each call once, on its whole output, in the given order."""
     return Schedule(tuple(calls), tuple(Whole(index) for index in range(len(calls))))
 
 
 def constant_operands(call: KernelCall, storages: Storages, kept: bool = False) -> dict[str, bytes]:
-    """Return the constant operands that a call reads of the weights, by their storages' names.
+    """Return the bytes of the call's operands that are constants, by the names of their storages.
 
-    An operand is there whole, though a view may leave out some of it. ``kept``: the operands that stay where the constants are between runs,
-    since the kernel itself copies what it reads; otherwise the others.
+    An operand is returned whole, even if the call's view covers only a part of it. With ``kept``, return the operands that are never
+    copied whole, since the kernel itself copies the parts that it reads; otherwise return the other operands.
     """
     names = (name for name in call.views if (name in call.traits.copied_by_kernel) == kept)
     operands = (storages[call.views[name].tensor] for name in names)
@@ -149,31 +160,31 @@ def constant_operands(call: KernelCall, storages: Storages, kept: bool = False) 
 
 
 def fetched_sizes(schedule: Schedule, storages: Storages) -> dict[int, int]:
-    """Return the SRAM of each call's constants in bytes, by the call's index, for the calls that have constants."""
+    """Return the bytes of SRAM for the constants of each call that has constants, by the call's index."""
     sizes = {index: fetched_bytes(call, storages) for index, call in enumerate(schedule.calls)}
     return {index: size for index, size in sizes.items() if size}
 
 
 def fetched_bytes(call: KernelCall, storages: Storages) -> int:
-    """Return the bytes of a call's constants in the prefetch buffer."""
+    """Return the bytes that a call's constants take in the prefetch buffer: packed constants and constant operands, each aligned."""
     operands = map(len, constant_operands(call, storages).values())
     return sum(map(aligned, (*call.packed_bytes().values(), *operands)))
 
 
 def kept_bytes(schedule: Schedule, storages: Storages) -> int:
-    """Return the bytes of all constants that are never copied whole, equal ones once."""
+    """Return the bytes of all constant operands that are never copied whole (``copied_by_kernel``). Equal operands count once."""
     kept = (constant_operands(call, storages, kept=True).values() for call in schedule.calls)
     return sum(aligned(len(constant)) for constant in dict.fromkeys(itertools.chain(*kept)))
 
 
 def part_cycles(step: Whole | Rows, call: KernelCall, target: Target) -> int:
-    """Return the cycles of a call that computes all of its output, or some rows."""
+    """Return the cycles of a step in which ``call`` computes its whole output or some rows, the dispatch included."""
     rows = call.views["output"].extents[1]
     return call_cost(call, target, rows if isinstance(step, Whole) else min(step.row1 - step.row0, rows)).cycles
 
 
 def compute_cycles(step: Step, schedule: Schedule, target: Target) -> int:
-    """Return the cycles of the kernel calls that a step runs."""
+    """Return the cycles of the kernel calls that a step runs, those of all iterations of a loop; 0 for copies and waits."""
     if isinstance(step, Loop):
         parts = (part for part in step.body if isinstance(part, Rows))
         return step.count * sum(part_cycles(part, schedule.calls[part.call], target) for part in parts)
@@ -183,12 +194,12 @@ def compute_cycles(step: Step, schedule: Schedule, target: Target) -> int:
 
 
 def durations(schedule: Schedule, target: Target) -> dict[Step, int]:
-    """Return the cycles of each step that runs kernel calls."""
+    """Return the cycles of each step that runs kernel calls, by the step."""
     return {step: compute_cycles(step, schedule, target) for step in schedule.steps if calls_in(step)}
 
 
 def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
-    """Return for each call of the schedule how often it runs, and its cycles in all."""
+    """Return for each call of the schedule the number of its runs, and the sum of their cycles."""
     runs, cycles = [0] * len(schedule.calls), [0] * len(schedule.calls)
     for step in schedule.steps:
         count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
@@ -200,7 +211,10 @@ def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
 
 
 def copy_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) -> int:
-    """Return the cycles that all copies of a run take together, of constants and of tensors."""
+    """Return the sum of the cycles of all copies in a run: copies of constants, and transfers of tensors in a tiled schedule.
+
+    ``sizes`` are the bytes of each call's constants, by the call's index.
+    """
     fetched = sum(fetch_cycles(sizes[step.call], target) for step in schedule.steps if isinstance(step, Fetch))
     spent = zip(schedule.calls, spent_on_calls(schedule, target), strict=True) if schedule.is_tiled else ()
     return fetched + sum(cycles for call, (_, cycles) in spent if call.is_transfer)
@@ -208,9 +222,10 @@ def copy_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) ->
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cuttable:
-    """A call that may be cut into pieces of whole ``blocks`` of 8 output channels; 1 where it can't be.
+    """A call, and its division into pieces of whole blocks of 8 output channels.
 
-    A convolution of several groups stays as it is, and one that reads a constant operand.
+    A call can't be divided if its kernel does not allow it, if it computes channel by channel or in several groups, or if it reads a
+    constant operand.
     """
 
     call: KernelCall
@@ -218,7 +233,7 @@ class Cuttable:
 
     @property
     def blocks(self) -> int:
-        """Return the blocks of output channels that can be cut apart; 1 where the call stays whole."""
+        """Return the number of blocks of output channels; 1 if the call can't be divided."""
         call, channels = self.call, self.call.traits.channels
         if channels is None or channels.same or not takes_channels(call):
             return 1
@@ -227,26 +242,26 @@ class Cuttable:
         return -(-call.views["output"].extents[3] // LANES)
 
     def piece_bytes(self, blocks: int) -> int:
-        """Return the bytes of SRAM of the constants of so many blocks."""
+        """Return the bytes of SRAM for the constants of a piece of ``blocks`` blocks."""
         whole = blocks >= self.blocks
         return fetched_bytes(self.call if whole else self.piece(0, blocks, ""), self.storages)
 
     def piece(self, first: int, last: int, name: str) -> KernelCall:
-        """Return the call that computes the channels of blocks [first, last)."""
+        """Return the call named ``name`` that computes only the channels of blocks [first, last)."""
         channels = self.call.views["output"].extents[3]
         part = some_channels(self.call, (first * LANES, min(last * LANES, channels)))
         return dataclasses.replace(part, name=name)
 
 
 def edges(blocks: int, count: int) -> Iterator[tuple[int, int]]:
-    """Yield ``count`` ranges of nearly one size that cover the blocks."""
+    """Yield ``count`` consecutive ranges (first, end) that together cover ``blocks`` blocks. Their sizes differ by at most 1."""
     return itertools.pairwise(blocks * part // count for part in range(count + 1))
 
 
 def split_calls(schedule: Schedule, storages: Storages, counts: Mapping[int, int]) -> Schedule:
-    """Return the schedule with call ``index`` in ``counts[index]`` pieces of fewer output channels.
+    """Return the schedule in which call ``index`` is divided into ``counts[index]`` pieces by output channels.
 
-    Each piece reads the whole input and writes its channels of the output. Only calls that are computed whole can be cut.
+    Each piece reads the whole input and writes its channels of the output. A call that the schedule runs in stripes can't be divided.
     """
     calls: list[KernelCall] = []
     places: dict[int, range] = {}

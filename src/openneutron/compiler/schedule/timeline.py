@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Model the time of a run whose copies run in parallel to kernels.
+"""Model the time of a run in which a copy engine works in parallel to kernels.
 
-One copy engine makes all copies, one byte after the other. Tiles of tensors (calls of transfers) have priority over constants: a tile's copy
-starts when its call is reached and the tiles before it are done. Constants are copied in the order of their FETCH while no tile is
-copied. The priority is assumed. Example: a step of 10 cycles runs beside a tile of 4 cycles and a constant of 8; the constant
-has 6 of its 8 cycles at the end of the step, and a WAIT for it takes the other 2.
+One copy engine makes all copies, one after the other. Tiles of tensors (calls of transfers) have priority over constants, which is
+assumed. The copy of a tile starts when its call is reached and the previous tiles are copied. Constants are copied in the order of
+their FETCH while no tile is copied. Example: a step of 10 cycles runs in parallel to the copies of a tile (4 cycles) and a constant
+(8 cycles). At the end of the step 6 of the constant's 8 cycles have passed, and a WAIT for the constant takes the other 2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from openneutron.targets import Target
 
 @dataclass(slots=True)
 class CopyEngine:
-    """The state of the copies at a time ``now``: tiles end at ``moved``; of ``asked`` cycles of constants ``fetched`` are done."""
+    """The state of the copy engine at the time ``now``, in cycles from the start of the run.
+
+    The copies of all tiles started so far end at the time ``moved``. The copies of all constants started so far take ``asked``
+    cycles, of which ``fetched`` have passed.
+    """
 
     now: int = 0
     moved: int = 0
@@ -27,24 +31,27 @@ class CopyEngine:
     fetched: int = 0
 
     def advance(self, now: int) -> None:
-        """Advance to a later time."""
+        """Advance to the time ``now``, and copy constants in the cycles without tiles."""
         free = now - max(self.now, self.moved)
         if free > 0:
             self.fetched = min(self.asked, self.fetched + free)
         self.now = now
 
     def move(self, cycles: int) -> int:
-        """Start the copy of a tile and return the time of its end."""
+        """Start the copy of a tile that takes ``cycles``, and return the time at which it ends."""
         self.moved = max(self.now, self.moved) + cycles
         return self.moved
 
     def fetch(self, cycles: int) -> int:
-        """Start the copy of a constant; ``arrival`` takes the result."""
+        """Start the copy of a constant that takes ``cycles``. Return a number that ``arrival`` turns into the time of its end."""
         self.asked += cycles
         return self.asked
 
     def arrival(self, asked: int) -> int:
-        """Return the time at which a constant is copied, if no tile starts before this time."""
+        """Return the time at which the copy of a constant ends if no further tile starts before it.
+
+        ``asked`` is the result of ``fetch`` for this constant. The time is ``now`` if the copy has ended.
+        """
         if asked <= self.fetched:
             return self.now
         return max(self.now, self.moved) + asked - self.fetched
@@ -52,7 +59,10 @@ class CopyEngine:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The cycles from the end of the previous step to the end of this one, and the part of these cycles in which tiles are copied."""
+    """The time of one step. ``spent`` are the cycles from the end of the previous step to its own end.
+
+    ``moving`` is the part of ``spent`` in which tiles are copied.
+    """
 
     spent: int
     moving: int
@@ -60,7 +70,11 @@ class StepTime:
 
 @dataclass(slots=True)
 class Timeline:
-    """A run, modelled step by step. ``sizes`` are the bytes of each call's constants, by the call's index."""
+    """The model of a run, step by step.
+
+    ``sizes`` are the bytes of each call's constants, by the call's index. ``computed`` is the sum of the cycles of all kernel calls
+    so far, without transfers.
+    """
 
     schedule: Schedule
     sizes: Mapping[int, int]
@@ -72,7 +86,7 @@ class Timeline:
     _cycles: dict[Rows | Whole, int] = field(default_factory=dict)
 
     def run(self) -> list[StepTime]:
-        """Return the time of each step. The cost of starting a copy is unknown and not counted."""
+        """Run all steps of the schedule, and return the time of each. The cost of starting a copy is unknown and not counted."""
         times = []
         for step in self.schedule.steps:
             before, moved = self.engine.now, self.engine.moved
@@ -81,7 +95,10 @@ class Timeline:
         return times
 
     def _moving(self, before: int, moved: int) -> int:
-        """Return the cycles of tiles since ``before``, a time at which tiles were expected to end at ``moved``."""
+        """Return the cycles in which tiles were copied from the time ``before`` until now.
+
+        At the time ``before``, the copies of the tiles were expected to end at the time ``moved``.
+        """
         engine, copied = self.engine, self._moved
         self._moved = 0
         return copied + max(0, moved - before) - max(0, engine.moved - engine.now)
@@ -101,7 +118,7 @@ class Timeline:
     def _part(self, part: Rows | Whole | Wait) -> None:
         engine = self.engine
         if isinstance(part, Wait):
-            # A channel has either tiles or constants.
+            # A channel copies either tiles or constants, never both.
             ends = self._moves.pop(part.channel, engine.now)
             if part.channel in self._fetches:
                 ends = max(ends, engine.arrival(self._fetches.pop(part.channel)))
@@ -120,7 +137,7 @@ class Timeline:
 
 
 def overlapped_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) -> int:
-    """Return the cycles of a run with a port that copies in the background; ``sizes``: see ``Timeline``."""
+    """Return the cycles of a run in which a port copies in the background; for ``sizes`` see ``Timeline``."""
     line = Timeline(schedule, sizes, target)
     line.run()
     return line.engine.now

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Other schedules of a graph, for a compile whose best schedule gives a faulty program."""
+"""Find other schedules of a graph, for a compile whose best schedule gives a faulty program."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from openneutron.options import ARENA, CompileOptions, budget_bytes
 from openneutron.targets import Target
 
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
-"""Schedules for these fractions of the memory that the best schedule takes have smaller stripes, other cascades and other addresses."""
+"""Fractions of the memory of the best schedule that are tried as budgets. Smaller budgets give smaller stripes, other cascades and other
+addresses."""
 
 
 def alternatives(
     graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions, best: Fitted
 ) -> Iterator[Fitted]:
-    """Yield schedules within the budget beside ``best``, each once: those of other lists of calls and of smaller budgets, those without
-    constant prefetch, and at last one call after the other on whole tensors, without a result in the memory of an operand."""
+    """Yield schedules within the budget that differ from ``best`` and from each other.
+
+    First come those of other lists of calls and of smaller budgets, then those without constant prefetch. The last ones run the calls one
+    after the other on whole tensors, with no result in the memory of an operand."""
     tried = [best]
     for found in _candidates(graph, all_tasks, target, options, best.sram_bytes):
         if found not in tried:

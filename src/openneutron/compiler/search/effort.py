@@ -10,15 +10,19 @@ from openneutron.options import DEFAULT_EFFORT, HIGH_EFFORT
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The candidates of the search for cascades.
+    """The bounds of the search for cascades.
 
-    ``longest``: the most calls of a cascade. ``stripes``: numbers of stripes, beside one for each row. ``fine``: stripe heights of
-    pacing calls other than the last call, beside those numbers of stripes. ``everything``: every call is a pacing call with every
-    stripe height where all cascades of a network have at most so many candidates. ``exact_work``: CP-SAT's deterministic time
-    limit for the addresses of a plan; there are several plans. ``patches``: chains of calls run in patches (True: of channels,
-    False: of columns) where rings between them would take more than such a part of the network's largest ring; in at most
-    ``pieces`` pieces, in cascades of at most ``patched`` such chains and calls. ``levels``: with constant prefetch, each cascade
-    that is tried takes at most this ratio of the memory of the one before.
+    * ``longest``: the maximum number of calls of a cascade.
+    * ``stripes``: the numbers of stripes that are tried, in addition to one stripe for each row.
+    * ``fine``: stripe heights of pacing calls other than the last call, in addition to those that follow from ``stripes``.
+    * ``everything``: a number of candidates. If all cascades of a network have no more in total, each call is tried as the pacing call
+      with each stripe height.
+    * ``exact_work``: CP-SAT's deterministic time limit for the addresses of one plan. A search places several plans.
+    * ``patches``: pairs (by channels, part). A chain of calls runs in patches of channels (True) or columns (False) if a ring between its
+      calls takes more than 1 / part of the largest ring of the network.
+    * ``pieces``: the maximum number of pieces of a chain.
+    * ``patched``: the maximum number of chains and calls of a cascade that has a chain.
+    * ``levels``: a ratio. With constant prefetch, each cascade that is tried takes at most this ratio of the memory of the one before.
     """
 
     name: str

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The fastest schedule within the SRAM budget: whole tensors where they fit and are as fast, otherwise cascades; or the error that
-names the least budget and other options. Constant prefetch is an option."""
+"""Find the fastest schedule within the SRAM budget: whole tensors where they fit and are as fast, otherwise cascades.
+
+Where no schedule is feasible, the error names the least budget and other options. Constant prefetch is an option."""
 
 from __future__ import annotations
 
@@ -30,9 +31,9 @@ from openneutron.targets import DEFAULT, Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """The calls of a graph and their storages, those before ``in_place``, the target and the options of their schedule.
+    """The search for a schedule of one selection of kernel calls, for a target and options.
 
-    ``storages``: those of ``in_place``.
+    ``separate`` are the storages before ``in_place``, ``storages`` those after it.
     """
 
     calls: Sequence[KernelCall]
@@ -47,7 +48,7 @@ class Task:
         object.__setattr__(self, "storages", in_place(self.separate, self.calls))
 
     def within(self, budget: int) -> Fitted | Infeasible:
-        """Return the fastest schedule found that takes at most ``budget`` bytes of SRAM, beside inputs and outputs of the caller.
+        """Return the fastest schedule found that takes at most ``budget`` bytes of SRAM, without inputs and outputs of the caller.
 
         A greater budget never gives a slower schedule. Cycles are modelled; with constant prefetch they are those of a port that
         copies in the background.
@@ -72,7 +73,8 @@ class Task:
     def plain(self, budget: int, always: bool = False) -> Fitted | Infeasible:
         """Return the result of ``within`` without constant prefetch and with each convolution in one piece.
 
-        ``always``: cascades are searched even where whole tensors fit. Cascades take convolutions in one piece: each stripe of each piece would be another kernel call.
+        With ``always``, cascades are searched even where whole tensors fit. A cascade has each convolution in one piece, since each stripe
+        of each piece would be another kernel call.
         """
         (order,) = self.orders()
         whole = self.whole(order)
@@ -91,7 +93,7 @@ class Task:
         )
 
     def cascades(self) -> list[CascadeSearch]:
-        """Return the search for cascades of every list of the calls; a search keeps what it has evaluated."""
+        """Return the searches for cascades, one for each list of the calls. Each search keeps the candidates that it has evaluated."""
         if not self._cascades:
             lists = for_cascades(CallList(tuple(self.calls), self.separate), self.storages, self.passes)
             self._cascades.extend(self._search(each, False) for each in lists)
@@ -107,14 +109,14 @@ class Task:
         return CascadeSearch(each.calls, each.storages, self.target, place, fetched, effort, each.cuts)
 
     def merged(self, order: Sequence[KernelCall]) -> Fitted | None:
-        """Return whole tensors with convolutions in the pieces of ``merge_columns``, or None where no convolution is faster in pieces."""
+        """Return the schedule of whole tensors with convolutions in pieces by the pass "columns"; None if none is faster in pieces."""
         merged = self.passes.run("columns", CallList(tuple(order), self.separate))
         return None if merged is None else self.whole(merged.calls, in_place(self.separate, merged.calls))
 
     def orders(self) -> list[tuple[KernelCall, ...]]:
-        """Return the orders for whole tensors: the order of the smallest arena, and with constant prefetch the given order too.
+        """Return the orders of the calls for whole tensors: the order of the smaller arena, and with constant prefetch the given order too.
 
-        With prefetch the order also decides which computation hides which copy.
+        With prefetch, the order also decides which kernels hide which copies.
         """
         if not self._orders:
             given = CallList(tuple(self.calls), self.storages)
@@ -126,9 +128,9 @@ class Task:
         return self._orders
 
     def _is_smaller(self, ordered: Sequence[KernelCall]) -> bool:
-        """Return whether an order of fewer live bytes takes a smaller arena, though addresses can leave gaps."""
+        """Return whether the arena of an order, with addresses that can leave gaps, is smaller than that of the given order."""
         storages, place = self.storages, self.options.place
-        # The given order's arena is no smaller than its peak.
+        # The arena of the given order is at least as large as the peak of its live bytes.
         peak = flow_of(self.calls, storages, place).peak_bytes(range(len(self.calls)))
         if lay_out(whole_schedule(ordered), storages, place, 0).scratch_bytes <= peak:
             return True
@@ -136,13 +138,13 @@ class Task:
         return sizes[1] < sizes[0]
 
     def whole(self, order: Sequence[KernelCall], storages: Storages | None = None) -> Fitted:
-        """Return every call whole, without prefetch."""
+        """Return the schedule that runs each call whole, in this order, without prefetch."""
         schedule, storages = whole_schedule(order), storages or self.storages
         return Fitted(schedule, lay_out(schedule, storages, self.options.place), storages)
 
     def _with_prefetch(self, budget: int) -> Fitted | Infeasible:
         good, schedules = self.prefetches()
-        # No candidate may be faster than ``good``: with a greater budget ``good`` is taken, and a greater budget is never slower.
+        # Budgets from the size of ``good`` on give ``good``. No smaller budget may give a faster plan, so that such plans are left out.
         found = good if good.size_bytes <= budget else fastest_plan(schedules, budget, good.cycles)
         if isinstance(found, int):
             least = min(found, good.size_bytes)
@@ -153,7 +155,8 @@ class Task:
     def prefetches(self) -> tuple[PrefetchPlan, list[Iterable[PrefetchSearch]]]:
         """Return the plan for whole tensors with ample memory for prefetch, and the candidates for smaller budgets.
 
-        The candidates are one list for each order of the calls, by falling memory.
+        The candidates are families for ``fastest_plan``: the whole tensors of each order, then the cascades of each list of calls from the
+        fastest to the smallest.
         """
         wholes, merged, cascades = [], [], []
         orders = self.orders()
@@ -167,13 +170,13 @@ class Task:
             cascades += [(self._search(each, True), whole.schedule) for each in lists]
         good = min(map(good_plan, wholes), key=_speed)
         if merged:
-            # Pieces fetch their constants one by one, which may cost more than merged columns gain.
+            # Each piece fetches its own constants, which may cost more cycles than the pieces save.
             better = min(map(good_plan, merged), key=_speed)
             if better.cycles <= good.cycles:
                 good = better
                 wholes = [*merged, *wholes]
         if any(parts_may_be_faster(order, self.storages, self.target) for order in orders):
-            # Each piece's copy is rounded down to a cycle.
+            # The cycles of each piece's copy are rounded down.
             copying = min(sum(fetch_cycles(use.size, self.target) - use.blocks for use in each.uses) for each in wholes)
             faster_parts = [each for each in cascades if each[0].least_cycles + copying < good.cycles]
             good = _as_fast_as_smallest(good, [self._levels(*each) for each in faster_parts])
@@ -193,8 +196,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tasks:
-    """The tasks of a graph's selections. No task depends on the budget: with ``kept``, those with other options but the
-    budget equal are the same, and go on with what they have searched. A chip with tiles has one task for all selections."""
+    """The tasks of a graph's selections.
+
+    No task depends on the budget. With ``kept``, options that differ only in the budget therefore give the same tasks, which keep the
+    results of their searches. A chip with tiles has one task for all selections."""
 
     legal: Graph
     known: Mapping[str, list[KernelCall]] = field(default_factory=dict)
@@ -213,8 +218,8 @@ class Tasks:
         return self._selected[off]
 
     def of(self, target: Target, options: CompileOptions) -> Sequence[Task | TiledTask]:
-        """Return a task for each selection, or one for all."""
-        # The options' name of the target may be that of another one, whose numbers are not those of ``target``.
+        """Return a task for each selection, or one task for all selections if the target moves tiles."""
+        # ``options.target`` may name a target with other numbers than ``target``, so that it must not be a part of the key.
         options = replace(options, target=DEFAULT, sram_budget=None, check=False, profile=False)
         key = (target, options)
         tasks = self._made.get(key) or self._new(target, options)
@@ -231,7 +236,7 @@ class Tasks:
 
 
 def _least_bytes(searches: Sequence[CascadeSearch], below: int) -> int:
-    """Return the smallest budget for which a search has a feasible schedule, or ``below`` where that is smaller."""
+    """Return the smallest budget, in bytes, for which a search has a feasible schedule, or ``below`` where that is smaller."""
     for each in sorted(searches, key=lambda each: each.floor_bytes):
         if each.floor_bytes < below:
             below = each.least_bytes(below)
@@ -239,10 +244,10 @@ def _least_bytes(searches: Sequence[CascadeSearch], below: int) -> int:
 
 
 def _as_fast_as_smallest(good: PrefetchPlan, families: Iterable[Iterable[PrefetchSearch]]) -> PrefetchPlan:
-    """Return ``good``, or a plan of a schedule whose plan of the least memory is faster than ``good``.
+    """Return ``good``, or a plan of a schedule whose smallest plan is faster than ``good``.
 
-    ``fastest_plan`` takes no plan that is faster than ``good``, also where the error's least budget is that of such a plan. Cascades
-    that leave out unread regions are such schedules.
+    ``fastest_plan`` returns no plan that is faster than ``good``. Without this function it would refuse such a smallest plan even for the
+    least budget that the error names. A cascade can have such a plan, since it does not compute unread regions.
     """
     for family in families:
         for search in family:
@@ -262,7 +267,7 @@ ELSEWHERE = {ARENA: "with --io-place caller", CALLER: "with --io-place arena"}
 
 
 def suggestions(graph: Graph, task: Task, budget: int) -> Suggestions:
-    """Return the other options under which a graph fits ``budget`` bytes, in words, and the bytes it then takes.
+    """Return other options with which a graph fits ``budget`` bytes, in words, and the bytes that the graph then takes.
 
     A combination of two options is a suggestion only where neither option suffices alone.
     """
@@ -280,7 +285,7 @@ def suggestions(graph: Graph, task: Task, budget: int) -> Suggestions:
 
 
 def _others(options: CompileOptions) -> dict[str, CompileOptions]:
-    """Return the options that are tried instead, in words, single changes before their combination."""
+    """Return the options that are tried as suggestions, by their words. Single changes come before their combination."""
     elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
     if not options.prefetch_constants:
         return {ELSEWHERE[options.place]: elsewhere}
@@ -292,8 +297,10 @@ def _others(options: CompileOptions) -> dict[str, CompileOptions]:
 
 
 def _searched_again(tasks: Sequence[Task | TiledTask], found: Sequence[Fitted | Infeasible]) -> list[Task]:
-    """Return the tasks whose lists of calls may be faster than their whole tensors, since these are slower than another task's, which are not
-    feasible. A smaller budget may take such lists."""
+    """Return the feasible tasks whose cascades are to be searched even though whole tensors fit.
+
+    A task without a feasible schedule may have whole tensors that are faster than all feasible schedules. The lists of calls for cascades
+    of the other tasks may then be faster than their whole tensors, and a smaller budget may use these lists."""
     plain = [(task, each) for task, each in zip(tasks, found, strict=True) if isinstance(task, Task)]
     feasible = {task: each.cycles(task.target) for task, each in plain if isinstance(each, Fitted)}
     wholes = (sum(call_cost(call, task.target).cycles for call in task.calls) for task, _ in plain)
@@ -302,7 +309,10 @@ def _searched_again(tasks: Sequence[Task | TiledTask], found: Sequence[Fitted | 
 
 
 def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
-    """Return the fastest feasible schedule of all selections of a graph. Raises BudgetError where there is no such schedule."""
+    """Return the fastest feasible schedule of all selections of a graph.
+
+    Raises BudgetError if no schedule is feasible for the budget, and InvalidModelError if none is feasible for any size of memory.
+    """
     budget = budget_bytes(options.sram_budget, target)
     outside = bytes_outside(graph, ARENA if target.moves_tiles else options.place)
     tasks = all_tasks.of(target, options)
@@ -313,7 +323,7 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
     if feasible:
         return min(feasible, key=lambda each: (each.cycles(target), each.sram_bytes))
     infeasible = [(each, task) for each, task in zip(found, tasks, strict=True) if isinstance(each, Infeasible)]
-    # Of equal sizes the first selection counts: for an earlier one, one byte more than the smallest size so far is enough.
+    # The first selection of the smallest size is taken. An earlier selection may have the same size: its search ends one byte above it.
     best: tuple[int, int] | None = None
     for index in sorted(range(len(infeasible)), key=lambda index: infeasible[index][0].floor_bytes):
         least = infeasible[index][0].least_bytes(*(() if best is None else (best[0] + 1,)))

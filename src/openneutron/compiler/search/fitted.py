@@ -16,7 +16,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A schedule with addresses; ``sram_bytes`` is what its arena and its prefetch buffer take."""
+    """A schedule with addresses."""
 
     schedule: Schedule
     layout: Layout
@@ -24,22 +24,28 @@ class Fitted:
 
     @property
     def sram_bytes(self) -> int:
-        """Return the SRAM of a run beside the caller's inputs and outputs."""
+        """Return the bytes of SRAM that the arena and the prefetch buffer take together."""
         return self.layout.scratch_bytes + self.schedule.prefetch_bytes
 
     def cycles(self, target: Target) -> int:
-        """Return the modelled cycles with a port that copies in the background."""
+        """Return the modelled cycles of a run, with a port that copies in the background."""
         sizes = fetched_sizes(self.schedule, self.storages)
         return overlapped_cycles(self.schedule, sizes, target)
 
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:
-    """No schedule is feasible. ``floor_bytes``: a lower bound of all schedules; ``least_below``: see ``least_bytes``."""
+    """The result of a search that found no schedule for a budget.
+
+    ``floor_bytes`` is a lower bound of the memory of all schedules. ``least_below`` computes the result of ``least_bytes``.
+    """
 
     floor_bytes: int
     least_below: Callable[[int], int]
 
     def least_bytes(self, below: int = ENDLESS) -> int:
-        """Return the sufficient bytes of SRAM, or ``below`` where that is smaller. The search may take as long as a compile."""
+        """Return the smallest budget that has a schedule, or ``below`` where that is smaller, in bytes.
+
+        The search may take as long as a compile.
+        """
         return self.least_below(below) if self.floor_bytes < below else below

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory against modelled time: the fastest schedule of a graph for each amount of SRAM."""
+"""Find the trade-off of memory against modelled time: the fastest schedule of a graph for each amount of SRAM."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from openneutron.options import ARENA, CompileOptions
 from openneutron.targets import Target
 
 STEP = 0.93
-"""The memory of a point, at most, in relation to the point before."""
+"""The maximum ratio of a cascade's memory to that of the next larger cascade."""
 
 WORTH = 1.02
-"""The least ratio of the times of two consecutive points that ``thinned`` keeps; the two end points are exempt."""
+"""The minimum ratio of the cycles of two consecutive points that ``thinned`` keeps. The last point is kept in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """With a budget of ``sram_bytes``, inputs and outputs included, a run takes at most ``cycles`` modelled cycles."""
+    """A budget, ``sram_bytes`` with inputs and outputs included, and the modelled cycles that a run takes at most with this budget."""
 
     sram_bytes: int
     cycles: int
 
 
 def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> tuple[Point, ...]:
-    """Return the points from the least memory to whole tensors, each faster than all with less memory.
+    """Return the points from the least memory to whole tensors. Each point is faster than all points with less memory.
 
-    With constant prefetch, the memory of constants is included, and cycles are those of a port that copies in the background. On a
-    Neutron-S the points have its memory at most. Raises BudgetError where this memory does not suffice.
+    With constant prefetch, the memory of constants is included, and cycles are those of a port that copies in the background. For a
+    Neutron-S, no point has more memory than the chip. Raises BudgetError if the memory of a Neutron-S does not suffice.
     """
     if target.moves_tiles:
         return front(_in_tiles(graph, target, options))
@@ -53,10 +53,10 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
 
 
 def _in_tiles(graph: Graph, target: Target, options: CompileOptions) -> list[Point]:
-    """Return compiles for all of the memory and for the sizes that a graph of few calls is searched for, down to the least budget.
+    """Return points for the whole memory of the chip and for the sizes of ``sizes_up_to``, down to the least budget.
 
-    These are all points of such a graph. For a graph of many calls, sizes of more than twice the memory of the schedule before are left out:
-    each of them takes a search of its own.
+    A graph of few calls has no other points. For a graph of many calls, each size takes a search of its own, so that sizes of more than
+    twice the memory of the schedule before are left out.
     """
     tasks = Tasks(legalize(graph), kept=True)
     are_few = all(isinstance(task, TiledTask) and task.fit.searches.are_few for task in tasks.of(target, options))
@@ -112,7 +112,7 @@ Costs = TypeVar("Costs", bound=HasCosts)
 
 
 def front(points: Sequence[Costs]) -> tuple[Costs, ...]:
-    """Return the points that no other point is better than, by growing memory."""
+    """Return the Pareto-optimal points, in ascending order of memory: each is faster than all points of no more memory."""
     kept: list[Costs] = []
     for point in sorted(points, key=lambda point: (point.sram_bytes, point.cycles)):
         if not kept or point.cycles < kept[-1].cycles:
@@ -121,9 +121,9 @@ def front(points: Sequence[Costs]) -> tuple[Costs, ...]:
 
 
 def thinned(points: Sequence[Costs]) -> tuple[Costs, ...]:
-    """Return the points of a front without those that are less than 2% faster than the one kept before.
+    """Return the points of a front without those that are less than 2% faster than the last point kept before them.
 
-    The point of the least memory and the fastest point always stay.
+    The point of the least memory and the fastest point are always kept.
     """
     kept = list(points[:1])
     for point in points[1:]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The error of a model that needs more memory than its budget."""
+"""Make the error of a model that needs more memory than its budget."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from openneutron.ir import Graph
 from openneutron.targets import Target
 
 MOST_NAMED = 3
-"""A message names so many layers."""
+"""The maximum number of layers that a message names."""
 
 
 def layers_at_peak(graph: Graph, schedule: Schedule, layout: Layout, storages: Storages) -> tuple[str, ...]:
-    """Return the names of the nodes of the step with the most live bytes, tensors and copied constants, in their order."""
+    """Return the names of the nodes of the step with the most live bytes, in the order of its calls.
+
+    Both tensors and copied constants count. The result is empty if no step has a kernel.
+    """
     steps = schedule.steps
     live = [0] * len(steps)
     for item in layout.items:
@@ -42,7 +45,7 @@ def layers_at_peak(graph: Graph, schedule: Schedule, layout: Layout, storages: S
 
 
 def _node(call: str, nodes: frozenset[str]) -> str:
-    """Return the name of the node that a call computes a part of: the call "a/1" is a part of the node "a"."""
+    """Return the name of the node that a call computes, whole or in part: the call "a/1" is a part of the node "a"."""
     name = call
     while name not in nodes and "/" in name:
         name = name.rpartition("/")[0]
@@ -50,8 +53,8 @@ def _node(call: str, nodes: frozenset[str]) -> str:
 
 
 def in_words(layers: tuple[str, ...]) -> str:
-    """Return a sentence with the first names, for the message of a budget that does not suffice; empty without layers."""
-    # A converter joins the names of the operators that it fuses; the last one is that of the result.
+    """Return a sentence with the first ``MOST_NAMED`` names, for the message of a budget that does not suffice; empty without layers."""
+    # A converter joins the names of the operators that it fuses. The last name is that of the result.
     named, more = [f"'{name.rpartition(';')[2]}'" for name in layers[:MOST_NAMED]], len(layers) - MOST_NAMED
     if not named:
         return ""
@@ -78,9 +81,8 @@ def over_budget(
 ) -> BudgetError:
     """Return the error for a model of ``count`` partitions, of which ``graphs`` need more than ``budget`` bytes each.
 
-    The message advises a larger budget where the chip has the memory. It names only suggestions that all of ``graphs`` have. Where
-    another partition fits as it is, the message names only the suggestion that never takes more memory: to leave out the constant
-    prefetch.
+    The message advises a larger budget if the chip has the memory. The message names only suggestions that all of ``graphs`` have. If
+    another partition fits already, the message names only the suggestion that never takes more memory: to leave out the constant prefetch.
     """
     largest = max(graphs, key=lambda each: each.least_bytes)
     least = largest.least_bytes

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Legalized graphs to kernel calls on views of tensors."""
+"""Select the kernel calls, on views of tensors, that compute a legalized graph."""

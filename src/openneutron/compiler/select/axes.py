@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Describe paths through tensors, so that operators of any rank and views through copies can be stated as views of four axes.
+"""Describe paths through tensors, to turn operators of any rank, and views of copied tensors, into views of four axes.
 
-A ``Walk`` has a pitch for each dimension of a box, and ``boxes`` states it as views. A ``Way`` is a path as a list of axes, so that a view
-of a copy can be stated as a view of the copied tensor. A copy between two calls may exchange axes, split them or join them (heads of
-attention, for example). The bytes of a tensor are counted by the digits of a mixed radix, one for each axis of the copy; an axis of the
-view steps through one digit, or through several, and is split then.
+A ``Walk`` has a pitch for each dimension of a box; ``boxes`` turns it into views. A ``Way`` has a list of axes for each index; ``through``
+turns a view of a copy into a view of the copied tensor. The copy may exchange, split or join axes, as for the heads of attention. To
+follow a path through a copy, ``through`` writes a byte's address as a number with mixed radices, with a digit for each axis of the copy.
+An axis of the path that steps through several digits is split.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from openneutron.ir import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The way through a tensor: a pitch in bytes for each dimension of the box, and the start."""
+    """A path through a tensor along a box: ``pitches`` has the bytes from element to element for each dimension of the box.
+
+    The path starts ``offset`` bytes from the start of the tensor.
+    """
 
     tensor: str
     pitches: tuple[int, ...]
@@ -29,7 +32,7 @@ class Walk:
 
 
 def row_major(shape: Sequence[int], element_bytes: int = 1) -> tuple[int, ...]:
-    """Return the pitches of a tensor without gaps, the last dimension innermost."""
+    """Return the pitches in bytes of a dense tensor whose last dimension is innermost."""
     pitches = [element_bytes]
     for extent in reversed(shape[1:]):
         pitches.append(pitches[-1] * extent)
@@ -37,21 +40,21 @@ def row_major(shape: Sequence[int], element_bytes: int = 1) -> tuple[int, ...]:
 
 
 def dense(tensor: Tensor) -> Walk:
-    """Return the whole tensor, byte after byte."""
+    """Return the walk through a whole tensor by bytes; elements of several bytes have a dimension more."""
     return Walk(tensor.name, row_major(shape_in_bytes(tensor)))
 
 
 def by_elements(tensor: Tensor) -> Walk:
-    """Return the whole tensor, element after element."""
+    """Return the walk through a whole tensor by elements."""
     size = tensor.dtype.size_bytes
     return Walk(tensor.name, row_major(tensor.shape, size), element_bytes=size)
 
 
 def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[str, View]]:
-    """Yield views that together walk the box once, each of at most four dimensions.
+    """Yield sets of views of four axes that together cover the box once. A set has a view for each key of ``walks``.
 
-    Up to rank 4 that is one set of views with the box's own extents. Above it, dimensions that all tensors walk as one are
-    merged; where more than four are left, there is a set for each index into the leading ones.
+    A box of up to four dimensions has one set. In a larger box, dimensions that all tensors walk as one are merged first. If more
+    than four are left, there is a set for each index into the leading ones.
     """
     if len(extents) > 4:
         extents, walks = merged(extents, walks)
@@ -70,7 +73,10 @@ def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[st
 
 
 def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int, ...], Mapping[str, Walk]]:
-    """Return the same walk without dimensions of one element, and with neighbours joined that every tensor walks as one."""
+    """Return the extents and walks without dimensions of one element, and with neighbouring dimensions merged.
+
+    Two dimensions are merged if each tensor can walk them as one dimension.
+    """
     kept: list[int] = []
     pitches: dict[str, list[int]] = {name: [] for name in walks}
     for axis, extent in enumerate(extents):
@@ -91,10 +97,10 @@ def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int
 def with_rows(
     extents: Sequence[int], walks: Mapping[str, Walk], side: str, rows: int, pitch: int
 ) -> tuple[tuple[int, ...], Mapping[str, Walk]] | None:
-    """Return the same walk of a plane or a box with the rows of one of its tensors as its first dimension, and two behind it.
+    """Return the extents and walks with three dimensions, of which the first one is the rows of the tensor of ``walks[side]``.
 
-    ``rows`` and ``pitch`` (bytes) are of the tensor that ``walks[side]`` goes through; None where no dimension holds all its
-    rows, or there are more dimensions than that.
+    ``rows`` and ``pitch`` are the number of these rows and the bytes from one to the next. Return None if no dimension steps
+    through all rows, or if not exactly two dimensions are left for the rest.
     """
     for axis, (extent, step) in enumerate(zip(extents, walks[side].pitches, strict=True)):
         if rows == 1 or extent * step != rows * pitch or pitch % step:
@@ -121,16 +127,17 @@ Axes = tuple[Axis, ...]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A path through a tensor: groups of axes, each of which stands for one index, and the start in bytes."""
+    """A path through a tensor that starts at byte ``offset``. Each group of axes is one index of the path, outermost axis first."""
 
     tensor: str
     groups: tuple[Axes, ...]
     offset: int = 0
 
     def through(self, near: View, far: View) -> Way | None:
-        """Return the same path in the tensor of ``far``, element for element of a copy; None where no axes describe it.
+        """Return the path through the tensor of ``far`` that visits the same elements as this path, given a copy between the tensors.
 
-        ``near`` is the copy's view of this path's tensor, which it covers without a gap.
+        ``near`` is the copy's view of this path's tensor, ``far`` that of the other tensor. Return None if axes can't describe the
+        path, or if ``near`` does not cover its tensor without gaps.
         """
         digits = sorted(
             (pitch, extent, source)
@@ -157,7 +164,7 @@ class Way:
 
 
 def _dense(extents: Sequence[int]) -> list[int]:
-    """Return the pitches of axes from the innermost, without a gap between single bytes."""
+    """Return the pitches of dense axes of single bytes. ``extents`` and the result start with the innermost axis."""
     pitches = [1]
     for extent in extents:
         pitches.append(pitches[-1] * extent)
@@ -165,7 +172,11 @@ def _dense(extents: Sequence[int]) -> list[int]:
 
 
 def _through(axis: Axis, digits: Sequence[tuple[int, int, int]], reached: list[int]) -> list[Axis] | None:
-    """Return an axis as axes of the other side. ``reached`` is the largest value of each digit so far."""
+    """Return the axes through the other tensor of a copy that ``axis`` becomes, outermost first; None if there are no such axes.
+
+    ``digits`` are (pitch, extent, pitch in the other tensor), innermost first. ``reached`` has the largest value of each digit on
+    the path so far, and is updated.
+    """
     count, pitch = axis
     found: list[Axis] = []
     for place, (unit, extent, source) in enumerate(digits):
@@ -189,7 +200,10 @@ def _through(axis: Axis, digits: Sequence[tuple[int, int, int]], reached: list[i
 
 
 def split_alike(ways: Mapping[str, Axes]) -> dict[str, Axes] | None:
-    """Return paths through one index of the same extent with common axes, as few as possible; None where the paths have no common axes."""
+    """Return the paths of ``ways`` with their axes split so that all have the same extents, with as few axes as possible.
+
+    All paths have the same number of steps. Return None if no common extents exist.
+    """
     ends = sorted({end for axes in ways.values() for end in _ends(axes)})
     if any(end % start for start, end in itertools.pairwise(ends)):
         return None
@@ -203,7 +217,10 @@ def split_alike(ways: Mapping[str, Axes]) -> dict[str, Axes] | None:
 
 
 def reshaped(axes: Axes, extents: Sequence[int]) -> list[int] | None:
-    """Return the pitches of axes of these extents that take the same steps; None where no pitches do. Axes of one element have pitch 0."""
+    """Return the pitches that axes of these ``extents`` need to take the same steps as ``axes``; None if there are none.
+
+    Axes of one element have pitch 0.
+    """
     (joined,) = (split_alike({"": axes}) or {"": ()}).values()
     steps = list(itertools.accumulate(reversed(extents), operator.mul))
     ends = sorted({step for step in steps if step > 1})
@@ -214,7 +231,7 @@ def reshaped(axes: Axes, extents: Sequence[int]) -> list[int] | None:
 
 
 def view_of(tensor: str, extents: Extents, pitches: Extents, offset: int, element_bytes: int = 1) -> View:
-    """Return a view whose axes of one element have the pitch that they have in a tensor without gaps."""
+    """Return a view with these numbers, but with the pitches of a dense tensor for axes of one element."""
     inner = element_bytes
     found: list[int] = []
     for extent, pitch in zip(reversed(extents), reversed(pitches), strict=True):
@@ -225,7 +242,7 @@ def view_of(tensor: str, extents: Extents, pitches: Extents, offset: int, elemen
 
 
 def _ends(axes: Axes) -> list[int]:
-    """Return the number of steps that each axis and those inside it take together."""
+    """Return for each axis of several elements, innermost first, the number of steps of this axis and all inner axes together."""
     ends, total = [], 1
     for extent, _ in reversed(axes):
         total *= extent
@@ -235,7 +252,7 @@ def _ends(axes: Axes) -> list[int]:
 
 
 def _split(axes: Axes, ends: Sequence[int]) -> list[Axis]:
-    """Return the axes split at these numbers of steps, from the innermost."""
+    """Return the axes, outermost first, split at ``ends``: the numbers of steps that each new axis and its inner axes take together."""
     inner = [axis for axis in reversed(axes) if axis[0] > 1]
     found: list[Axis] = []
     total, place, pitch = 1, 0, 0

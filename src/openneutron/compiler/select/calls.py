@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernel calls on views of tensors, not yet placed in memory: the result of kernel selection; their names and their constants.
+"""Represent kernel calls on views of tensors that have no addresses yet, the result of kernel selection.
 
-Constants of calls are logical values, of which emit/packing.py makes bytes: weights [output, height, width, input], requantization [bias
-multiplier shift, output] (of int16 activations: [low high multiplier shift, output], with both words of the bias), tables; positions of a
-resize are ``Maps``. The name of a call is the name of a graph's node, and behind it what the compiler adds for a part of the node.
+The constants of a call are logical values, which emit/packing.py packs to bytes: weights [output, height, width, input],
+requantization [bias multiplier shift, output], tables, and positions of a resize (``Maps``). The requantization of int16 activations
+is [low high multiplier shift, output], with both words of the bias. The name of a call is the name of a node of the graph, and a suffix
+that the compiler adds for a part of the node.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ CHANNEL_AXES: Mapping[Packing, int] = {
     Packing.REQUANTIZATION: 1,
     Packing.WIDE_REQUANTIZATION: 1,
 }
-"""The axis of output channels; constants without one are the same for all channels."""
+"""The axis of the output channels in a constant, by its packing. Constants with other packings are the same for all channels."""
 
 _WINDOWS = (Packing.WEIGHT_BLOCKS, Packing.CHANNEL_BLOCKS)
 
 
 def packed_bytes(packing: Packing, constant: Constant) -> int:
-    """Return the bytes that the constant takes once it is packed."""
+    """Return the size in bytes of the packed constant."""
     if isinstance(constant, Maps):
         return 4 * (constant.rows.size + constant.cols.size)
     if packing not in CHANNEL_AXES:
@@ -61,14 +62,14 @@ def packed_bytes(packing: Packing, constant: Constant) -> int:
 
 
 def of_channels(packing: Packing, constant: Constant, first: int, end: int) -> Constant:
-    """Return the constant of these output channels alone."""
+    """Return the part of the constant for the output channels [first, end); all of it if it is the same for all channels."""
     if isinstance(constant, Maps) or packing not in CHANNEL_AXES:
         return constant
     return constant[first:end] if CHANNEL_AXES[packing] == 0 else constant[:, first:end]
 
 
 def exchanged(packing: Packing, constant: Constant) -> Constant:
-    """Return the constant with rows for columns and columns for rows."""
+    """Return the constant with rows and columns exchanged."""
     if isinstance(constant, Maps):
         return replace(constant, rows=constant.cols, cols=constant.rows)
     return constant.swapaxes(1, 2) if packing in _WINDOWS else constant
@@ -90,8 +91,8 @@ def requantization(
 ) -> npt.NDArray[np.int32]:
     """Return int32 [bias multiplier shift, output channel].
 
-    The bias takes -input_zero_point * weight_sums in, modulo 2^32, so that kernels multiply stored activations as they
-    are. One multiplier and shift stand for all channels.
+    The bias includes -input_zero_point * weight_sums, modulo 2^32, so that kernels can multiply stored activations. A single
+    multiplier and shift apply to all channels.
     """
     channels = weight_sums.size
     folded = -np.int64(input_zero_point) * weight_sums.astype(np.int64)
@@ -113,7 +114,7 @@ def wide_requantization(
 ) -> npt.NDArray[np.int32]:
     """Return int32 [low high multiplier shift, output channel], with both words of each int64 bias.
 
-    One multiplier and shift stand for all channels.
+    A single multiplier and shift apply to all channels.
     """
     rows = np.zeros((4, channels), np.int32)
     if bias is not None:
@@ -125,20 +126,20 @@ def wide_requantization(
 
 
 _ADDED = re.compile(r"([/:\[].*|_[a-z].*)?", re.DOTALL)
-"""Suffixes that the compiler adds to a node's name. A number behind the name makes it another node."""
+"""Suffixes that the compiler adds to a node's name. ``conv_1`` is not a suffix on ``conv``: it is the name of another node."""
 
 
 def node_of(name: str, known: Iterable[str]) -> str:
-    """Return the longest known node name that begins the name of a kernel call; empty where there is no such node.
+    """Return the name of the node that a kernel call computes, out of ``known``, or an empty string if there is none.
 
-    For example ``conv_1`` for ``conv_1/middle`` where ``conv`` and ``conv_1`` are known.
+    It is the longest name that the call's name starts with: ``conv_1`` for ``conv_1/middle`` if ``conv`` and ``conv_1`` are known.
     """
     found = (node for node in known if name.startswith(node) and _ADDED.fullmatch(name, len(node)))
     return max(found, key=len, default="")
 
 
 def in_words(name: str, node: str, words: str) -> str:
-    """Return the name of a kernel call with the words for its node in place of the node's name.
+    """Return the name of a kernel call with ``words`` in place of the name of its node.
 
     For example ``features.3/middle`` for ``conv_1/middle``, and ``cat (net.py:28) transposed`` for ``cat_1_transposed``.
     """
@@ -147,17 +148,16 @@ def in_words(name: str, node: str, words: str) -> str:
 
 
 Extents = tuple[int, int, int, int]
-"""Batches, rows, columns, channels; or one number for each of them."""
+"""The numbers of batches, rows, columns and channels, or another number for each of these axes."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor, or a part of it, as a kernel sees it.
+    """A tensor, or a part of it, as four axes that a kernel reads or writes.
 
-    ``pitches`` and ``offset`` are bytes inside the tensor's own dense storage. A pitch of 0 repeats (broadcasting);
-    pitches in another order than the extents' are a transposed view. None is below 0: elements come in ascending order,
-    on which in-place outputs rely (``select/needs.py``), and the driver refuses others. Operators that go backwards, such as
-    REVERSE_V2, do so by maps.
+    ``pitches`` and ``offset`` are bytes in the tensor's own dense storage. A pitch of 0 repeats the same elements (broadcasting).
+    Pitches in another order than those of a dense tensor are a transposed view. No pitch is negative: in-place outputs rely on
+    ascending addresses (``select/needs.py``), and the driver refuses others. Operators that go backwards, such as REVERSE_V2, use maps.
     """
 
     tensor: str
@@ -171,17 +171,17 @@ class View:
 
     @property
     def place(self) -> tuple[Extents, Extents, int, int]:
-        """Return the view without its tensor."""
+        """Return all fields of the view but its tensor."""
         return self.extents, self.pitches, self.offset, self.element_bytes
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all elements; one that is read again and again counts each time."""
+        """Return the bytes of all elements. An element that is repeated (pitch 0) counts each time."""
         return math.prod(self.extents) * self.element_bytes
 
     @property
     def distinct_bytes(self) -> int:
-        """Return the bytes of all elements; one that is read again and again counts once."""
+        """Return the bytes of all elements. An element that is repeated (pitch 0) counts once."""
         extents = (extent for extent, pitch in zip(self.extents, self.pitches, strict=True) if pitch)
         return math.prod(extents) * self.element_bytes
 
@@ -196,7 +196,7 @@ class View:
         return self.pitches[3] == self.element_bytes
 
     def in_bytes(self) -> View:
-        """Return the same bytes, with a channel for each; the channels are contiguous."""
+        """Return the view of the same bytes in which each byte is a channel. The channels of this view must be contiguous."""
         assert self.has_dense_channels
         batches, rows, cols, channels = self.extents
         size = self.element_bytes
@@ -205,7 +205,10 @@ class View:
         )
 
     def in_elements(self, element_bytes: int) -> View | None:
-        """Return the same bytes as elements of this size; None where the channels are not side by side or no whole elements."""
+        """Return the view of the same bytes as elements of this size.
+
+        Return None if the channels are not contiguous, or if their bytes are not a whole number of elements.
+        """
         if self.element_bytes == element_bytes:
             return self
         if not self.has_dense_channels:
@@ -219,7 +222,7 @@ class View:
         return replace(self, extents=extents, pitches=(*self.pitches[:3], element_bytes), element_bytes=element_bytes)
 
     def reach(self, first_axis: int) -> int:
-        """Return the bytes from the first element to the end of the last one along this axis and those behind it."""
+        """Return the bytes from the first element to the end of the last one along ``first_axis`` and the axes after it."""
         pairs = zip(self.extents[first_axis:], self.pitches[first_axis:], strict=True)
         return sum((extent - 1) * pitch for extent, pitch in pairs) + self.element_bytes
 
@@ -231,13 +234,13 @@ class View:
 
 
 def four(numbers: Sequence[int]) -> Extents:
-    """Return four numbers as extents."""
+    """Return a sequence of four numbers as a tuple of four."""
     batch, row, col, channel = numbers
     return batch, row, col, channel
 
 
 def dense_pitches(extents: Extents, element_bytes: int = 1) -> Extents:
-    """Return the pitches of a tensor in memory without gaps, channels innermost."""
+    """Return the pitches in bytes of a dense tensor, channels innermost."""
     _, height, width, channels = extents
     col = channels * element_bytes
     return height * width * col, width * col, col, element_bytes
@@ -246,20 +249,20 @@ def dense_pitches(extents: Extents, element_bytes: int = 1) -> Extents:
 def extents_of(shape: tuple[int, ...]) -> Extents:
     """Return a shape of any rank as (batches, rows, columns, channels).
 
-    Shorter shapes get leading ones; longer ones have their leading dimensions folded into batches.
+    A shorter shape gets leading dimensions of 1. The leading dimensions of a longer shape are multiplied to batches.
     """
     padded = (1,) * (4 - len(shape)) + tuple(shape)
     return (math.prod(padded[:-3]), padded[-3], padded[-2], padded[-1])
 
 
 def shape_in_bytes(tensor: Tensor) -> tuple[int, ...]:
-    """Return the tensor's shape; where an element has several bytes, with one axis more for them."""
+    """Return the tensor's shape, with one more axis for the bytes of an element if it has several."""
     size = tensor.dtype.size_bytes
     return tensor.shape if size == 1 else (*tensor.shape, size)
 
 
 def whole(tensor: Tensor) -> View:
-    """Return the whole tensor, dense, byte by byte; int16 activations have two channels for each of theirs."""
+    """Return the view of a whole dense tensor by bytes. An int16 tensor has two channels of bytes for each of its channels."""
     if tensor.dtype is DType.INT16:
         return elements(tensor).in_bytes()
     extents = extents_of(shape_in_bytes(tensor))
@@ -267,24 +270,24 @@ def whole(tensor: Tensor) -> View:
 
 
 def elements(tensor: Tensor) -> View:
-    """Return the whole tensor, dense, element by element."""
+    """Return the view of a whole dense tensor by elements."""
     extents, size = extents_of(tensor.shape), tensor.dtype.size_bytes
     return View(tensor.name, extents, dense_pitches(extents, size), element_bytes=size)
 
 
 def quant_of(tensor: Tensor) -> QuantParams:
-    """Return the tensor's quantization parameters, which it has."""
+    """Return the quantization parameters of a tensor. Assert that it has some."""
     assert tensor.quant is not None, f"{tensor.name} has no quantization parameters"
     return tensor.quant
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCall:
-    """One operator of the microcode: its kernel's parameter block, with views for buffers and logical constants.
+    """One operator of the microcode: the parameter block of a kernel, with views in place of buffers, and logical constants.
 
-    ``views`` has an entry for each buffer field of the kernel's row ("input", "output", "input_a" …), ``constants`` one for
-    each pair of fields X_base, X_offset (key X), ``params`` one for every other field. ``memo``: what functions of the call found, which
-    the search asks again and again.
+    ``views`` has an entry for each buffer field of the kernel's row ("input", "output", "input_a" …). ``constants`` has an entry X for
+    each pair of fields X_base and X_offset. ``params`` has an entry for every other field. ``memo`` caches results of functions of
+    the call that the search calls often.
     """
 
     kernel: str
@@ -299,7 +302,7 @@ class KernelCall:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def __eq__(self, other: object) -> bool:
-        """Return True for equal calls; equal constants are those of equal values."""
+        """Return whether two calls are equal. Constants are compared by value."""
         if self is other or not isinstance(other, KernelCall):
             return self is other
         return (
@@ -313,22 +316,22 @@ class KernelCall:
 
     @property
     def traits(self) -> Traits:
-        """Return the traits of its kernel."""
+        """Return the traits of the call's kernel."""
         return rows.KERNEL_BY_NAME[self.kernel].traits
 
     @property
     def is_transfer(self) -> bool:
-        """Return whether the call is a copy that the copy engine makes while kernels run."""
+        """Return whether the call is a transfer: a copy by the copy engine while kernels run."""
         return rows.KERNEL_BY_NAME[self.kernel].is_transfer
 
     @property
     def results(self) -> tuple[str, ...]:
-        """Return the buffers that the kernel writes: the output, states and scratch."""
+        """Return the names of the buffers that the kernel writes: the output, states and scratch."""
         return rows.KERNEL_BY_NAME[self.kernel].results
 
     @property
     def parts(self) -> list[KernelCall]:
-        """Return the calls that this call computes one after the other; none where its kernel's row states no parts."""
+        """Return the calls that together compute what this call computes, in order; empty if its kernel has no parts."""
         found = []
         for part in self.traits.parts:
             if part.flag and not self.params[part.flag]:
@@ -348,11 +351,11 @@ class KernelCall:
         return name in self.results
 
     def reads(self, name: str) -> bool:
-        """Return whether the kernel may read what this buffer holds before the call: all but the output and scratch."""
+        """Return whether the kernel may read the buffer's contents from before the call: true for all but the output and scratch."""
         return name != "output" and not self.is_scratch(name)
 
     def is_scratch(self, name: str) -> bool:
-        """Return whether this buffer holds nothing before the call and after it."""
+        """Return whether the buffer is scratch: its contents matter only during the call."""
         return name in rows.KERNEL_BY_NAME[self.kernel].scratch
 
     @property
@@ -361,11 +364,11 @@ class KernelCall:
         return any(name != "output" and self.reads(name) for name in self.results)
 
     def packing(self, key: str) -> Packing:
-        """Return the layout of a constant once it is packed."""
+        """Return the packed layout of constant ``key``."""
         return rows.KERNEL_BY_NAME[self.kernel].packing(key)
 
     def packed_bytes(self) -> Mapping[str, int]:
-        """Return the bytes that each constant takes once it is packed."""
+        """Return the size in bytes of each packed constant, by its key."""
         found: Mapping[str, int] | None = self.memo.get("packed bytes")
         if found is None:
             found = {key: packed_bytes(self.packing(key), constant) for key, constant in self.constants.items()}
@@ -373,7 +376,11 @@ class KernelCall:
         return found
 
     def verify(self) -> None:
-        """Assert that every field of the kernel's row is given, once, and that a fused activation's bounds are in order."""
+        """Assert that the call is valid.
+
+        It must give every field of the kernel's row once, its views must have the kernel's element sizes, and the bounds of a fused
+        activation must be in order.
+        """
         row = rows.KERNEL_BY_NAME[self.kernel]
         given = [*self.views, *self.params]
         given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
@@ -402,18 +409,18 @@ def call_on_whole(
     params: Mapping[str, int] = MappingProxyType({}),
     constants: Mapping[str, Constant] = MappingProxyType({}),
 ) -> list[KernelCall]:
-    """Return the call of a kernel that reads the whole first operand and writes the whole result of a node."""
+    """Return a list of one call, which reads the whole first operand and writes the whole result of a node, by bytes."""
     views = {"input": whole(graph.given(node, 0)), "output": whole(graph[node.name])}
     return [KernelCall(kernel, node.name, views, params, constants)]
 
 
 def copied(name: str, source: View, tensor: str) -> KernelCall:
-    """Return the copy of a view's bytes to another tensor, at the same places."""
+    """Return the call that copies the bytes of ``source`` to another tensor. The copy has the same pitches, and starts at offset 0."""
     return KernelCall("copy_s8", name, {"input": source, "output": View(tensor, source.extents, source.pitches)})
 
 
 def copied_whole(source: Storage, target: Storage, pitch: int) -> KernelCall:
-    """Return the copy of a storage, in rows of ``pitch`` bytes where these are all of it."""
+    """Return the call that copies a whole storage, in rows of ``pitch`` bytes if its size is a multiple of ``pitch``, else in one row."""
     size = target.size_bytes
     row = pitch if pitch and size % pitch == 0 else size
     return copied(
@@ -423,9 +430,10 @@ def copied_whole(source: Storage, target: Storage, pitch: int) -> KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A piece of memory: a graph input, a graph output, a constant, a state, or (none of these) scratch.
+    """A piece of memory. It is scratch unless a field states otherwise.
 
-    ``state``: the address in the persistent area, in bytes. ``external``: the tensor is in external memory, not in the memory of the NPU.
+    ``input`` and ``output`` are the position among the graph's inputs or outputs, ``constant`` the bytes of a constant, and ``state``
+    the address of a state in the persistent area, in bytes. ``external`` storages are in external memory, not in that of the NPU.
     """
 
     name: str
@@ -438,7 +446,7 @@ class Storage:
 
     @property
     def is_border(self) -> bool:
-        """Return True for an input or an output."""
+        """Return whether the storage is a graph input or output."""
         return self.input is not None or self.output is not None
 
     @property
@@ -447,22 +455,22 @@ class Storage:
 
     @property
     def is_given(self) -> bool:
-        """Return True where a run begins with a value: of an input or a state."""
+        """Return whether the storage has a value before a run: that of an input or a state."""
         return self.input is not None or self.state is not None
 
     @property
     def is_kept(self) -> bool:
-        """Return True where the value after the run counts: of an output or a state."""
+        """Return whether the storage's value is used after a run: that of an output or a state."""
         return self.output is not None or self.state is not None
 
     def is_outside(self, io_outside: bool) -> bool:
-        """Return True for memory beside the arena: states, and inputs and outputs with ``io_outside``."""
+        """Return whether the storage is outside the arena: a state, an external storage, or with ``io_outside`` an input or output."""
         return self.state is not None or self.external or (io_outside and self.is_border)
 
 
 @dataclass(frozen=True, slots=True)
 class Storages:
-    """``of`` leads from a tensor to its storage's name; reshapes share their input's."""
+    """The storages of a graph, by name. ``of`` has the name of each tensor's storage; a reshape shares that of its input."""
 
     storages: Mapping[str, Storage]
     of: Mapping[str, str]
@@ -471,25 +479,25 @@ class Storages:
         return self.storages[self.of[tensor]]
 
     def with_more(self, more: Iterable[Storage]) -> Storages:
-        """Return these storages and further ones, each with a tensor of its name."""
+        """Return these storages and ``more``. Each of ``more`` is the storage of a tensor of the same name."""
         made = {storage.name: storage for storage in more}
         return Storages({**self.storages, **made}, {**self.of, **{name: name for name in made}})
 
     def __str__(self) -> str:
-        """Return a line for each tensor in the storage of another one."""
+        """Return a line for each tensor that is in the storage of another tensor."""
         return "\n".join(f"%{tensor} is in %{name}" for tensor, name in self.of.items() if tensor != name)
 
 
 def kernel_of(stem: str, dtype: DType) -> str:
-    """Return the name of the kernel that computes results of this type: ``add_s8``, ``add_s16``."""
+    """Return the name of the kernel for results of this type, such as ``add_s8`` or ``add_s16`` for the stem ``add``."""
     return f"{stem}_s{8 * dtype.size_bytes}"
 
 
 def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool:
-    """Return whether the call's output may take the memory of its input ``name`` element by element.
+    """Return whether the call may write its output in place, over its input ``name``.
 
-    Everything that the call reads of that memory, by whatever tensor's name, then has the output's layout. ``of``: the
-    storage of each tensor.
+    It may if every buffer in that input's storage has the output's layout, and the kernel allows it for the buffer's access pattern.
+    ``of`` has the name of each tensor's storage.
     """
     storage, output = of[call.views[name].tensor], call.views["output"].place
     return all(
@@ -506,7 +514,7 @@ SELECT_RULES: dict[str, SelectRule] = {}
 
 
 def selects(*ops: str) -> Callable[[SelectRule], SelectRule]:
-    """Register the rule that turns a legalized node of these operators into kernel calls."""
+    """Return a decorator that registers the rule by which legalized nodes of these operators become kernel calls."""
 
     def register(rule: SelectRule) -> SelectRule:
         for op in ops:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rows and columns of its inputs that a call reads for those of its output, and calls cut to some of them.
+"""Find the rows and columns of its inputs that a call reads for those of its output, and cut calls to some of their columns or channels.
 
-``reads_along`` is the one rule, with a case for each access pattern: stripes, rolling buffers, tiles, unread regions, outputs that take the
-memory of an input, and the audit ask it."""
+``reads_along`` has a rule for each access pattern. Stripes, rolling buffers, tiles, unread regions, in-place outputs and the audit all
+depend on it.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +31,22 @@ from openneutron.isa.rows import LANES
 from openneutron.targets import Target
 
 NEVER = 1 << 30
-"""The first row that is needed where no row is: beyond the last row of every tensor."""
+"""The value of "the first needed row" if no row is needed. It is larger than the number of rows of any tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowNeeds:
-    """Rows of an input that output rows need.
+    """The rows of an input that the rows of an output need.
 
-    ``low[r]`` is the first input row that output row r or a later one needs (``low[rows]`` is ``NEVER``), ``high[q]`` the
-    end of those that output rows [0, q) need. Both never fall.
+    ``low[r]`` is the first input row that output row r or a later one needs; ``low[rows]`` is ``NEVER``. ``high[q]`` is one more
+    than the last input row that output rows [0, q) need. Both sequences never decrease.
     """
 
     low: tuple[int, ...]
     high: tuple[int, ...]
 
     def moved(self, rows: int) -> RowNeeds:
-        """Return the same needs, counted from ``rows`` rows earlier."""
+        """Return the same needs with ``rows`` added to the number of each input row."""
         if not rows:
             return self
         low, high = [row + rows for row in self.low], [row + rows for row in self.high]
@@ -53,30 +54,38 @@ class RowNeeds:
         return RowNeeds(tuple(low), tuple(high))
 
     def mirrored(self, rows: int) -> RowNeeds:
-        """Return the same needs where both the output and the input, of ``rows`` rows, are counted from the last row on."""
+        """Return the same needs if rows of the output and of the input, which has ``rows`` rows, are counted from the last row back."""
         low = (*(rows - end for end in reversed(self.high[1:])), NEVER)
         high = (0, *(rows - first for first in reversed(self.low[:-1])))
         return RowNeeds(low, high)
 
     def joined(self, other: RowNeeds) -> RowNeeds:
-        """Return the needs of both."""
+        """Return the needs of a reader that needs the rows of both."""
         return RowNeeds(tuple(map(min, self.low, other.low)), tuple(map(max, self.high, other.high)))
 
 
 Span = tuple[int, int]
-"""First and end."""
+"""The first of some rows or columns, and one more than the last."""
 
 Reads = Callable[[int, int], Span]
-"""The first and the end of some rows (or columns) of an output to those of an input that they read; empty where they read padding alone."""
+"""A function from the first and end of some output rows (or columns) to the span of the input that they read.
+
+The span is empty if they read only padding.
+"""
 
 Rule = Callable[[KernelCall, str, Any, int], Reads | None]
-"""(call, an input's name, its access pattern, axis: 1 for rows, 2 for columns) to the reads of each place; None: it may be all."""
+"""A rule returns the ``Reads`` of a call, given the input's name, its access pattern, and the axis (1: rows, 2: columns).
+
+None means that each output row or column may read all of the input.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Strided:
-    """Place p of the output reads the ``extent`` places from p * ``stride`` - ``before`` on, of those inside the ``held`` places of the
-    input."""
+    """The reads of a sliding window: output row (or column) p reads ``extent`` input rows from p * ``stride`` - ``before`` on.
+
+    Only rows inside the ``held`` rows of the input are read.
+    """
 
     held: int
     stride: int
@@ -139,13 +148,16 @@ RULES: Mapping[type[Access], Rule] = {
 
 
 def reads_along(call: KernelCall, name: str, axis: int) -> Reads | None:
-    """Return the rows (axis 1) or columns (axis 2) that those of the output read of an input; None: it may be all of them."""
+    """Return the function from output rows (``axis`` 1) or columns (2) to those of input ``name`` that they read.
+
+    Return None if any of them may read all of the input.
+    """
     access = call.traits.access(name)
     return RULES[type(access)](call, name, access, axis)
 
 
 def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
-    """Return the rows that a call needs of its input ``name``, in rows of that view; None: all, for any of its output."""
+    """Return the rows of the input view ``name`` that the output rows of a call need; None if any output row may need all of them."""
     reads, view = reads_along(call, name, 1), call.views[name]
     if reads is None or (view.pitches[1] == 0 and view.extents[1] > 1):
         return None
@@ -154,21 +166,20 @@ def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
 
 
 def _needs_of_rows(reads: Reads, rows: int) -> RowNeeds:
-    """Return the needs of ``rows`` output rows."""
+    """Return the needs of an output of ``rows`` rows."""
     spans = [reads(row, row + 1) for row in range(rows)]
     low = list(accumulate((first for first, _ in reversed(spans)), min))[::-1]
     return RowNeeds((*low, NEVER), (0, *accumulate((end for _, end in spans), max)))
 
 
 _shared_needs = lru_cache(maxsize=1024)(_needs_of_rows)
-"""The needs of layers of one shape are one object."""
+"""``_needs_of_rows`` with a cache, so that layers of the same shape share one object."""
 
 
 def parts_may_be_faster(calls: Sequence[KernelCall], storages: Storages, target: Target) -> bool:
-    """Return whether some call in parts might take fewer cycles than whole; never false where one does.
+    """Return whether some call may take fewer cycles in parts than as a whole. False is certain, True is not.
 
-    A cascade does not compute unread regions. And of a convolution whose channels do not fill the pipelines, parts may each suit
-    the pipelines better than the whole.
+    A cascade does not compute unread regions. A convolution whose channels do not fill the pipelines may use them better in parts.
     """
     written = {storages.of[call.views[name].tensor] for call in calls for name in call.results}
     return any(_is_uneven(call, target) or _has_unread_region(call, storages, written) for call in calls)
@@ -180,7 +191,7 @@ def _is_uneven(call: KernelCall, target: Target) -> bool:
 
 
 def _has_unread_region(call: KernelCall, storages: Storages, written: set[str]) -> bool:
-    """Return whether the call leaves some of a tensor that another call writes unread."""
+    """Return whether the call does not read all of some input that a call writes (``written``: the names of these storages)."""
     for name, view in call.views.items():
         if call.writes(name) or storages.of[view.tensor] not in written:
             continue
@@ -192,7 +203,7 @@ def _has_unread_region(call: KernelCall, storages: Storages, written: set[str]) 
 
 
 def _skips(call: KernelCall, name: str, axis: int) -> bool:
-    """Return whether there are rows (or columns) of an input that no row (or column) of the output reads."""
+    """Return whether some rows (``axis`` 1) or columns (2) of an input are read by no row or column of the output."""
     reads = reads_along(call, name, axis)
     if reads is None:
         return False
@@ -205,11 +216,11 @@ def _skips(call: KernelCall, name: str, axis: int) -> bool:
 
 
 def in_place(storages: Storages, calls: Sequence[KernelCall], chained: bool = False) -> Storages:
-    """Return the storages with each such output and its input as one.
+    """Return the storages in which each call that can compute in place has one storage for its output and an input.
 
-    The input is scratch that the call alone reads; the output is written by the call alone and has as many bytes. A graph
-    output that is computed so is in the memory of the graph's outputs, and the input is in the same memory. ``chained``: also the output of a call
-    whose input is itself written in place.
+    The input must be scratch that only this call reads. The output must have the same size and be written only by this call. If it is
+    a graph output, the shared storage is that graph output. With ``chained``, a call whose input is itself computed in place may
+    compute in place too.
     """
     of, pieces = dict(storages.of), dict(storages.storages)
     touched: dict[str, set[int]] = {}
@@ -243,40 +254,40 @@ def in_place(storages: Storages, calls: Sequence[KernelCall], chained: bool = Fa
 
 
 def columns_of(view: View, span: Span) -> View:
-    """Return some columns of a view."""
+    """Return the view of the columns in ``span``."""
     batches, rows, _, channels = view.extents
     extents = (batches, rows, span[1] - span[0], channels)
     return replace(view, extents=extents, offset=view.offset + span[0] * view.pitches[2])
 
 
 def channels_of(view: View, span: Span) -> View:
-    """Return some channels of a view."""
+    """Return the view of the channels in ``span``."""
     extents = (*view.extents[:3], span[1] - span[0])
     return replace(view, extents=extents, offset=view.offset + span[0] * view.pitches[3])
 
 
 def only_input(call: KernelCall) -> str:
-    """Return the name of the only input; empty where there are several, or the kernel declares none."""
+    """Return the name of a call's only input; empty if its kernel declares several inputs or none."""
     operands = call.traits.operands
     return operands[0].name if len(operands) == 1 else ""
 
 
 def takes_columns(call: KernelCall) -> bool:
-    """Return whether ``some_columns`` is for this call."""
+    """Return whether ``some_columns`` can cut this call."""
     return isinstance(call.traits.access(only_input(call)), Window | SameElement)
 
 
 def columns_needed(call: KernelCall, span: Span) -> Span:
-    """Return the columns of its input that these columns of a call's output take; empty where padding is all they see."""
+    """Return the input columns that the output columns in ``span`` read; empty if they read only padding."""
     reads = reads_along(call, only_input(call), 2)
     assert reads is not None, f"{call.name} does not take columns"
     return reads(*span)
 
 
 def some_columns(call: KernelCall, span: Span) -> KernelCall:
-    """Return the call that computes these columns alone, from no more columns of its input than it needs.
+    """Return the call that computes only the output columns in ``span``, and whose input view has only the columns that they read.
 
-    Its padding on the left is the part of the window before these columns; on the right it follows from the extents.
+    The padding on the left is adjusted to this view. The padding on the right follows from the extents.
     """
     name, needed = only_input(call), columns_needed(call, span)
     views = {name: columns_of(call.views[name], needed), "output": columns_of(call.views["output"], span)}
@@ -288,7 +299,7 @@ def some_columns(call: KernelCall, span: Span) -> KernelCall:
 
 
 def takes_channels(call: KernelCall) -> bool:
-    """Return whether ``some_channels`` is for this call: from all channels of its input, or from the same ones."""
+    """Return whether ``some_channels`` can cut this call: its kernel and the values of its parameters allow it (``Channels``)."""
     channels, count = call.traits.channels, call.views["output"].extents[3]
     return (
         channels is not None
@@ -298,13 +309,16 @@ def takes_channels(call: KernelCall) -> bool:
 
 
 def channel_by_channel(call: KernelCall) -> bool:
-    """Return whether each channel of the call's output comes from the same channel of its input alone."""
+    """Return whether each output channel depends only on the same channel of the input, and ``some_channels`` can cut the call."""
     channels = call.traits.channels
     return channels is not None and channels.same and takes_channels(call)
 
 
 def some_channels(call: KernelCall, span: Span) -> KernelCall:
-    """Return the call that computes these channels alone; the first is a multiple of 8, as the packed constants are blocks of 8."""
+    """Return the call that computes only the output channels in ``span``.
+
+    The first one must be a multiple of 8, since packed constants are in blocks of 8 channels.
+    """
     first, end = span
     channels, name, output = call.traits.channels, only_input(call), call.views["output"]
     assert channels is not None and first % LANES == 0, f"{call.name}: channels from {first} on"

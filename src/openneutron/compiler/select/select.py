@@ -20,10 +20,10 @@ from openneutron.targets import Target
 
 
 def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
-    """Return the storages of a legalized graph, and for each node's name the copies that a view of it needs after all.
+    """Return the storages of a legalized graph, and by tensor name the copies of graph outputs that can't have a storage of their own.
 
-    A view needs a copy where its memory is an input's, a state's or a constant's and it is a graph output, or where two graph
-    outputs would be one memory. An output that is listed twice is copied to the tensor ``name@position``.
+    Views share the storage of the tensor that they view. A graph output is copied to the tensor ``name@position`` if it shares the
+    storage of an input, a state, a constant, or an earlier output.
     """
     of: dict[str, str] = {}
     copies: dict[str, list[KernelCall]] = {}
@@ -58,11 +58,11 @@ def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
 assert rules.FAMILIES
 
 Selection = tuple[Storages, list[KernelCall]]
-"""A legalized graph's storages and kernel calls, ready to compile."""
+"""The storages and the kernel calls of a legalized graph, for which the compiler then searches a schedule."""
 
 
 def select_node(graph: Graph, node: Node) -> list[KernelCall]:
-    """Return the kernel calls of one legalized node, in order; asserts that they are complete."""
+    """Return the kernel calls of one legalized node, in order. Assert that each is valid (``KernelCall.verify``)."""
     calls = SELECT_RULES[node.op](graph, node)
     for call in calls:
         call.verify()
@@ -70,8 +70,10 @@ def select_node(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def calls_of_nodes(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> Selection:
-    """Return the storages of a legalized graph and its kernel calls in execution order, copies for views included. ``known``: calls
-    of nodes that are selected already, by the nodes' names."""
+    """Return the storages of a legalized graph, and its kernel calls in execution order, with the copies of outputs and states.
+
+    ``known`` has the calls of nodes for which they are selected already, by the node's name.
+    """
     storages, copies = share(legal)
     calls: list[KernelCall] = []
     for name in (*legal.given_tensors, *(n for n, tensor in legal.tensors.items() if tensor.is_constant)):
@@ -87,7 +89,7 @@ def calls_of_nodes(legal: Graph, known: Mapping[str, list[KernelCall]] = Mapping
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The result of the first node that the compiler has no kernel calls for, and why."""
+    """The first node for which the compiler has no kernel calls: the name of its first output, and the reason."""
 
     result: str
     reason: str
@@ -95,7 +97,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """A graph that would compile, legalized, with the kernel calls of each node by its name. ``compile_graph`` takes it up."""
+    """A graph that compiles if the budget suffices, its legalized graph, and the kernel calls of each legalized node by its name.
+
+    ``compile_graph`` can continue from it.
+    """
 
     graph: Graph = field(repr=False)
     legal: Graph = field(repr=False)
@@ -103,7 +108,7 @@ class Trial:
 
 
 def try_compile(graph: Graph, target: Target | None = None) -> Refused | Trial:
-    """Return what ``compile_graph`` would refuse for this target whatever the budget; otherwise the first stages of the compile."""
+    """Run the first stages of ``compile_graph``: return a ``Trial``, or the first node that it would refuse for this target."""
     for node in graph.nodes:
         reason = ops.reject(graph, node) or type_reason(graph, node, target)
         if reason is not None:

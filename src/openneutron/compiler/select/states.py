@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""States of a graph as storages of the persistent area, and the copies that bring their new values there.
+"""Give states storages in the persistent area, and copy their new values there at the end of a run.
 
-A run has one memory for a state's old and new value. So each call that writes the new value comes behind all calls that read the
-old one. The copies of this module stand at the end of a run and keep to that. Kernel selection may take such a copy away, so that
-another call writes to the state itself, only where ``in_order`` still holds.
+The old and the new value of a state share one memory. So each call that writes the new value must run after all calls that read the
+old value. The copies of this module run last. Kernel selection may remove such a copy and let another call write to the state, but
+only if ``in_order`` still holds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openneutron.ops.shape import VIEWS
 
 
 def storages_of_states(graph: Graph) -> tuple[Storage, ...]:
-    """Return a storage for each state, by the name of its tensor, at the addresses that the states keep in all runs."""
+    """Return a storage for each state, named like its tensor, with its address in the persistent area."""
     found = []
     at = 0
     for state in graph.states:
@@ -29,8 +29,11 @@ def storages_of_states(graph: Graph) -> tuple[Storage, ...]:
 
 
 def kept_in_place(graph: Graph) -> dict[str, str]:
-    """Return the new values that recurrent layers compute in the memory of the old ones, with the states; no other operator reads the
-    old values. Views between a layer and a state are the same memory."""
+    """Return the outputs of recurrent layers that are states updated in place: by output name, the tensor of the state.
+
+    The layer must be the only reader of the old value, apart from views between the state and the layer. The new value must have no
+    other readers, and be the update of this state alone.
+    """
     readers = graph.consumers()
     source_of = {node.outputs[0]: str(node.inputs[0]) for node in graph.nodes if node.op in VIEWS}
     update_of = {state.tensor: state.update for state in graph.states}
@@ -50,20 +53,20 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
 
 
 def _only_view(readers: Sequence[Node]) -> str | None:
-    """Return the result of a tensor's only reader, if this is a view."""
+    """Return the name of the only reader's result if there is one reader and it is a view, otherwise None."""
     return readers[0].outputs[0] if len(readers) == 1 and readers[0].op in VIEWS else None
 
 
 def state_bytes(graph: Graph) -> int:
-    """Return the bytes of a graph's persistent area."""
+    """Return the size of the persistent area of a graph's states in bytes."""
     return sum(aligned(graph[state.tensor].size_bytes) for state in graph.states)
 
 
 def updates(graph: Graph, storages: Storages) -> tuple[Storages, list[KernelCall]]:
-    """Return the storages and the copies of the states' new values to the persistent area, for the end of a run.
+    """Return the storages, and the calls that copy the new values of states to the persistent area at the end of a run.
 
-    The old value of a state that is the new value of another one goes through a copy in the arena, as the first copy may write
-    over what the next one reads.
+    If the new value of a state is the old value of another state (a delay line), it is first copied to the arena. Otherwise the copy
+    of one state might overwrite the value that the next copy reads.
     """
     of, pieces = dict(storages.of), dict(storages.storages)
     before: list[KernelCall] = []
@@ -87,7 +90,7 @@ def updates(graph: Graph, storages: Storages) -> tuple[Storages, list[KernelCall
 
 
 def in_order(storages: Storages, calls: Sequence[KernelCall | None]) -> bool:
-    """Return whether no call reads the old value of a state once another call, or the call itself, has written over it."""
+    """Return whether no call reads the old value of a state after a call, itself included, has overwritten it."""
     if all(storage.state is None for storage in storages.storages.values()):
         return True
     written: set[str] = set()

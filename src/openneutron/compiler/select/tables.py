@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The 256-entry tables of one-operand int8 functions: what LiteRT's reference kernel stores for each stored value.
+"""Compute the tables of int8 functions of one operand: 256 entries with the results of LiteRT's reference kernels.
 
-Entry i belongs to the stored value i - 128. Fixed-point operators are emulated step by step in integers. Those that LiteRT
-itself fills a table for (LUTPopulateInt8 of its internal/common.h) go through float32 as there, with functions that give
-the same float32 whatever machine compiles.
+Entry i is the stored result for the stored value i - 128. Fixed-point operators are emulated step by step in integers. For other
+operators LiteRT fills a table itself (LUTPopulateInt8 of its internal/common.h), from float32 functions. The functions here give the
+same float32 values on every machine.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _Q = tuple(map(_F, (-3.3333335072e-02, 1.5873016091e-03, -7.9365076090e-05, 4.00
 def tanhf(x: Floats) -> Floats:
     """Return tanh of finite float32 values in float32 arithmetic, rounded where Sun's fdlibm rounds it.
 
-    LiteRT fills its TANH table with the C library's tanhf. Up to glibc 2.40 that is fdlibm's, on x86-64 without fused multiply-adds,
-    and often one unit off the correctly rounded value: enough to change one table in some ten thousand. The same steps are taken
-    here whatever machine compiles.
+    LiteRT fills its TANH table with the C library's tanhf. Up to glibc 2.40 this is the function of fdlibm, on x86-64 without fused
+    multiply-adds. Its results are often one unit from the correctly rounded values, which changes about one table in ten thousand.
+    This function takes the same steps on every machine.
     """
     magnitude = np.minimum(np.abs(x), _F(22))
     large = magnitude >= 1
@@ -103,16 +103,16 @@ _INT16_MIN, _INT16_MAX = -(2**15), 2**15 - 1
 
 
 def doubling_high_mul(a: Ints, b: Ints | int, bits: int = 32) -> Ints:
-    """SaturatingRoundingDoublingHighMul of integers of so many bits: round(a * b / 2^(bits - 1)), ties up."""
+    """Return SaturatingRoundingDoublingHighMul of integers of ``bits`` bits: round(a * b / 2^(bits - 1)), ties up."""
     product = a * b
     shifted = (product + (1 << (bits - 2))) >> (bits - 1)
     return np.asarray(np.minimum(shifted, (1 << (bits - 1)) - 1), np.int64)
 
 
 def rounding_shift_right(x: Ints, exponent: int, bits: int = 32) -> Ints:
-    """RoundingDivideByPOT: round(x / 2^exponent), ties away from zero.
+    """Return gemmlowp's RoundingDivideByPOT: round(x / 2^exponent), ties away from zero.
 
-    The mask is cut to the type's width, as it is there: 16-bit values shifted by 16 or more don't simply vanish.
+    The mask wraps to ``bits`` bits, as in gemmlowp. So 16-bit values that are shifted by 16 or more do not always become 0.
     """
     mask = _wrapped(np.array((1 << exponent) - 1), bits)
     threshold = (mask >> 1) + (x < 0)
@@ -120,7 +120,7 @@ def rounding_shift_right(x: Ints, exponent: int, bits: int = 32) -> Ints:
 
 
 def requantize(x: Ints, multiplier: int, shift: int) -> Ints:
-    """MultiplyByQuantizedMultiplier with two roundings; the left shift wraps."""
+    """Return LiteRT's MultiplyByQuantizedMultiplier with two roundings. The left shift wraps to 32 bits."""
     shifted = _wrapped(x << max(shift, 0), 32)
     return rounding_shift_right(doubling_high_mul(shifted, multiplier), max(-shift, 0))
 
@@ -138,13 +138,13 @@ def _stored(values: Ints, low: int = INT8_MIN, high: int = INT8_MAX) -> Int8s:
 
 
 def _quantize(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """Requantize of reference/requantize.h."""
+    """Return the table of QUANTIZE: Requantize of reference/requantize.h."""
     multiplier, shift = quantize_multiplier(ratio(source, result))
     return _stored(requantize(STORED - source.zero_point, multiplier, shift) + result.zero_point)
 
 
 def _relu(low: float | None, high: float | None) -> Callable[[QuantParams, QuantParams, Attrs], Int8s]:
-    """QuantizedReluX of activations.cc between two real bounds."""
+    """Return the function that fills the table of an activation between two real bounds: QuantizedReluX of activations.cc."""
 
     def fill(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
         multiplier, shift = quantize_multiplier(ratio_in_float(source, result))
@@ -160,7 +160,7 @@ def _relu(low: float | None, high: float | None) -> Callable[[QuantParams, Quant
 
 
 def _abs(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """AbsEvalQuantized of elementwise.cc."""
+    """Return the table of ABS: AbsEvalQuantized of elementwise.cc."""
     values = np.abs(STORED - source.zero_point)
     if source.scale != result.scale:
         values = requantize(values, *quantize_multiplier(ratio_in_float(source, result)))
@@ -168,16 +168,19 @@ def _abs(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
 
 
 def _neg(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """Negate of reference/neg.h: the stored values' sign alone, and the lowest stays what it is."""
+    """Return the table of NEG: Negate of reference/neg.h. It negates the stored values; -128 stays -128."""
     return _wrapped(-STORED, 8).astype(np.int8)
 
 
 _RSQRT_BITS = 20
-"""Fraction bits of LiteRT's inverse root (kShift of elementwise.cc)."""
+"""The number of fraction bits of LiteRT's inverse square root (kShift of elementwise.cc)."""
 
 
 def _rsqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """RsqrtEvalQuantizedInt8 of elementwise.cc. LiteRT refuses values below 0; they get what 0 gets."""
+    """Return the table of RSQRT: RsqrtEvalQuantizedInt8 of elementwise.cc.
+
+    LiteRT refuses values below 0; here they get the result of 0.
+    """
     multiplier, shift = quantize_multiplier(rsqrt_factor(source, result))
     stored = np.full(STORED.size, INT8_MAX, np.int64)
     one = np.array([1], np.int64)
@@ -192,7 +195,7 @@ def _rsqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
 def _inverse_root(value: int) -> tuple[int, int]:
     """Return the multiplier and the shift of 1 / sqrt(value): GetInvSqrtQuantizedMultiplierExp of LiteRT's internal/common.h.
 
-    Five steps of Newton's iteration with 3 integer bits, from a value shifted into [2^27, 2^29).
+    The function takes five steps of Newton's iteration with 3 integer bits, for a value shifted into [2^27, 2^29).
     """
     if value == 1:
         return 2**31 - 1, 0
@@ -218,14 +221,20 @@ def _saturated32(x: Ints) -> Ints:
 
 
 def _sqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """SQRT of int8 in LiteRT 2.3.0: root and quotient in float32, truncated. LiteRT refuses values below 0; they get what 0 gets."""
+    """Return the table of SQRT as in LiteRT 2.3.0: root and quotient are float32, and the quotient is truncated.
+
+    LiteRT refuses values below 0; here they get the result of 0.
+    """
     real = np.float32(source.scale) * np.maximum(STORED - source.zero_point, 0).astype(np.float32)
     steps = np.trunc(np.sqrt(real) / np.float32(result.scale)).astype(np.int64)
     return _stored(steps + result.zero_point)
 
 
 def _leaky_relu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """QuantizeLeakyRelu of reference/leaky_relu.h. A negative slope turns the sign of the rescaled magnitude."""
+    """Return the table of LEAKY_RELU: QuantizeLeakyRelu of reference/leaky_relu.h.
+
+    If the slope is negative, the value is multiplied by the slope's magnitude, and the result is negated.
+    """
     multiplier, shift = quantize_multiplier(ratio_in_float(source, result))
     slope_multiplier, slope_shift = quantize_multiplier(leaky_slope(source, result, attrs["alpha"]))
     values = STORED - source.zero_point
@@ -235,7 +244,7 @@ def _leaky_relu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s
 
 
 def _hard_swish(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """HardSwish of reference/hard_swish.h: 16-bit fixed point, with 3.0 at 2^15."""
+    """Return the table of HARD_SWISH: HardSwish of reference/hard_swish.h, in 16-bit fixed point in which 2^15 is 3.0."""
     to_output, to_reluish = hard_swish_factors(source, result)
     output_multiplier, output_shift = _multiplier16(to_output)
     reluish_multiplier, reluish_shift = _multiplier16(to_reluish)
@@ -274,7 +283,7 @@ def rounded_away(x: Reals) -> Reals:
 
 
 def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, QuantParams, Attrs], Int8s]:
-    """LUTPopulateInt8."""
+    """Return the function that fills the table of a float32 function ``transform``: LiteRT's LUTPopulateInt8."""
 
     def fill(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -287,13 +296,16 @@ def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, Q
 
 
 def exp_in_float(values: Floats) -> Floats:
-    """Return exp in double, rounded once: C libraries' own expf differ from it in one value of some hundred, by the last bit."""
+    """Return exp of float32 values, computed in double and rounded once.
+
+    The expf of C libraries differs in the last bit for about one value in some hundred.
+    """
     exact = [math.exp(value) if value < 700 else math.inf for value in values.astype(np.float64)]
     return np.array(exact).astype(np.float32)
 
 
 def _elu(values: Floats) -> Floats:
-    """LiteRT's lambda of EluPrepare in activations.cc, with expm1 in double, rounded once."""
+    """Return ELU of float32 values as EluPrepare in LiteRT's activations.cc, with expm1 in double, rounded once."""
     below = [math.expm1(value) for value in np.minimum(values, 0).astype(np.float64)]
     return np.where(values < 0, np.array(below).astype(np.float32), values)
 
@@ -304,7 +316,7 @@ def _logistic(values: Floats) -> Floats:
 
 
 def log_in_float(lowest: np.float32) -> Callable[[Floats], Floats]:
-    """Return a logarithm whose result is ``lowest`` for values of 0 and below."""
+    """Return the natural logarithm as a function of float32 values. Its result is ``lowest`` for values of 0 and below."""
 
     def log(values: Floats) -> Floats:
         exact = [math.log(value) if value > 0 else float(lowest) for value in values.astype(np.float64)]
@@ -314,18 +326,21 @@ def log_in_float(lowest: np.float32) -> Callable[[Floats], Floats]:
 
 
 def _log(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """LogLUTPrepare of elementwise.cc: what has no logarithm becomes the lowest output."""
+    """Return the table of LOG: LogLUTPrepare of elementwise.cc. Values of 0 and below have the lowest output."""
     lowest = np.float32(INT8_MIN - result.zero_point) * np.float32(result.scale)
     return _of_float(log_in_float(lowest))(source, result, attrs)
 
 
 def _tails(values: Floats) -> Floats:
-    """Return erfc in double, rounded once."""
+    """Return erfc of float32 values, computed in double and rounded once."""
     return np.array([math.erfc(value) for value in values.astype(np.float64)]).astype(np.float32)
 
 
 def gelu_in_float(approximate: bool, tails: Callable[[Floats], Floats] = _tails) -> Callable[[Floats], Floats]:
-    """Return GeluTransform or GeluTransformApproximate of reference/gelu.h, product by product in float32; ``tails`` is erfc."""
+    """Return GELU as a function of float32 values: GeluTransform or GeluTransformApproximate of reference/gelu.h.
+
+    Each product is rounded to float32, as there. ``tails`` is the function erfc.
+    """
     half, one, cubic = np.float32(0.5), np.float32(1), np.float32(0.044715)
     slope = np.float32(math.sqrt(2 / math.pi))
     towards_tail = np.float32(-math.sqrt(0.5))
@@ -340,7 +355,7 @@ def gelu_in_float(approximate: bool, tails: Callable[[Floats], Floats] = _tails)
 
 
 def _gelu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """The table of GELU, exact or with tanh."""
+    """Return the table of GELU, exact or with tanh."""
     return _of_float(gelu_in_float(attrs["approximate"]))(source, result, attrs)
 
 

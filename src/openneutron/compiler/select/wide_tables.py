@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fill the tables of int16 functions as LiteRT's reference kernels do, from float32 functions of the C library.
+"""Compute the tables of int16 functions as LiteRT's reference kernels do, from float32 functions of the C library.
 
-Between two entries of a table the kernels draw a straight line. LiteRT lowers each entry by half of the line's error in the middle, so
-that the error is as large at the entries as between them.
+The kernels interpolate linearly between two entries. LiteRT lowers each entry by half of the error in the middle between two entries,
+so that the error at the entries is as large as between them.
 
-int16 tables show the last bits of a float32, so that correctly rounded functions are no substitute for those that LiteRT calls. The
-functions here give the same bits on every machine.
+The last bits of a float32 can change an entry of an int16 table. So correctly rounded functions can't replace the functions that LiteRT
+calls. The functions here give the same bits on every machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _numbers(*values: float) -> tuple[np.float32, ...]:
 
 
 _Near = tuple[tuple[np.float32, ...], tuple[np.float32, ...]]
-"""Numerator and denominator of a rational approximation, the lowest power first."""
+"""The coefficients of the numerator and the denominator of a rational approximation, lowest power first."""
 
 _BELOW_7_8: _Near = (
     _numbers(1.2837916613e-01, -3.2504209876e-01, -2.8481749818e-02, -5.7702702470e-03, -2.3763017452e-05),
@@ -86,7 +86,7 @@ def _exp(x: Floats) -> Floats:
 
 
 def erfcf(x: Floats) -> Floats:
-    """Return 1 - erf(x) of finite float32 values, rounded where Sun's fdlibm rounds it, as glibc's erfcf is up to 2.40."""
+    """Return 1 - erf(x) of finite float32 values, rounded where Sun's fdlibm rounds it. Up to glibc 2.40, glibc's erfcf is the same."""
     one, half = _F(1), _F(0.5)
     magnitude = np.abs(x)
     with np.errstate(all="ignore"):
@@ -124,7 +124,10 @@ def table_of(
     source_zero_point: int = 0,
     real: type[np.floating[Any]] = np.float32,
 ) -> Int16s:
-    """Return the 513 entries of LUTPopulate in LiteRT's internal/common.h, in float32 or float64 arithmetic."""
+    """Return the table of ``transform`` for these scales: 513 entries, as LUTPopulate of LiteRT's internal/common.h computes them.
+
+    ``real`` is the type of the arithmetic, float32 or float64.
+    """
     source, result, half = real(source_scale), real(result_scale), real(2)
     lowest, highest = (source * real(stored - source_zero_point) for stored in (_LOW, _HIGH))
     step = (highest - lowest) / real(_STEPS)
@@ -140,7 +143,10 @@ def table_of(
 
 
 def _rsqrt(result: QuantParams) -> Transform:
-    """GenericPrepare of elementwise.cc for RSQRT. LiteRT refuses values below 0; they get what 0 gets."""
+    """Return 1 / sqrt(x) as a function: GenericPrepare of elementwise.cc for RSQRT.
+
+    The result of 0 is the largest output. LiteRT refuses values below 0; here they get the result of 0.
+    """
     largest = np.float32(_HIGH) * np.float32(result.scale)
 
     def inverse_root(values: Reals) -> Reals:
@@ -152,7 +158,7 @@ def _rsqrt(result: QuantParams) -> Transform:
 
 
 def _log(result: QuantParams) -> Transform:
-    """LogLUTPrepare of elementwise.cc: what has no logarithm becomes the lowest output."""
+    """Return LOG as a function: LogLUTPrepare of elementwise.cc. Values of 0 and below have the lowest output."""
     return log_in_float(np.float32(_LOW) * np.float32(result.scale))
 
 
@@ -162,7 +168,7 @@ _TRANSFORMS: Mapping[str, Callable[[QuantParams, Mapping[str, Any]], Transform]]
     "rsqrt": lambda result, attrs: _rsqrt(result),
     "gelu": lambda result, attrs: gelu_in_float(bool(attrs["approximate"]), erfcf),
 }
-"""The functions that LiteRT computes with a table on int16."""
+"""The functions that LiteRT computes with a table on int16, by operator name."""
 
 
 def function_table(op: str, source: QuantParams, result: QuantParams, attrs: Mapping[str, Any]) -> Int16s:
@@ -176,9 +182,10 @@ INTERPOLATED = tuple(_TRANSFORMS)
 
 @cache
 def sigmoid_table() -> npt.NDArray[np.uint16]:
-    """Return LiteRT's sigmoid of 0, 1/24 ... 255/24 with 16 fractional bits, raised by half of the line's error in the middle.
+    """Return LiteRT's table of the sigmoid of 0, 1/24 ... 255/24, with 16 fractional bits.
 
-    The last entry is that of everything behind it.
+    Each entry is raised by half of the error that linear interpolation has in the middle between two entries. The last entry also
+    applies to all larger values.
     """
     places = np.arange(256.0)
     values, middles, after = (_sigmoid((places + offset) / 24) * 2**16 for offset in (0, 0.5, 1))
@@ -193,7 +200,10 @@ def _sigmoid(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 @cache
 def softmax_tables() -> tuple[Int16s, Int16s]:
-    """Return the exponentials from -10 to 0 and 1 / (1 + x) from 0 to 1, with 15 fractional bits (SoftmaxPrepare of activations.cc)."""
+    """Return the tables of exp(x) for x from -10 to 0, and of 1 / (1 + x) for x from 0 to 1, with 15 fractional bits.
+
+    They are those of SoftmaxPrepare of LiteRT's activations.cc.
+    """
     steps = float(_HIGH - _LOW)
 
     def exponential(values: Reals) -> Reals:

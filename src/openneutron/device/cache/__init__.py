@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results of earlier compiles in a folder, under hashes of all that they depend on."""
+"""A cache of compile results in a folder. The key of an entry is a hash of all that the entry's content depends on."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from openneutron.ir import Graph, Tensor
 PACKAGE = Path(__file__).parents[2]
 
 LIBRARIES = ("numpy", "ortools")
-"""The packages of others whose results a compiled program depends on."""
+"""The third-party packages that affect a compiled program: with another version, the program may be another one."""
 
 
 class Digest:
-    """A SHA-256 of a sequence of parts. Each part goes in with its length, so that no two sequences are the same bytes."""
+    """A SHA-256 of a sequence of parts. The length of each part is hashed before the part, so that different sequences
+    never hash the same bytes."""
 
     def __init__(self, *parts: str) -> None:
         import hashlib  # here, since it loads OpenSSL, which most compiles do without
@@ -51,7 +52,8 @@ class Digest:
 
 @cache
 def code(*libraries: str) -> str:
-    """Return a text that is another one where this package's code, Python or one of these packages is another."""
+    """Return a text that changes with this package's code, the version of Python, the machine's architecture, and the
+    versions of ``libraries``."""
     import platform
 
     digest = Digest(platform.python_version(), platform.machine())
@@ -62,7 +64,7 @@ def code(*libraries: str) -> str:
 
 
 def versions(libraries: Iterable[str]) -> list[str]:
-    """Return the installed versions; an empty text for a package that is not installed."""
+    """Return the installed version of each of these packages; an empty text for a package that is not installed."""
     # Imported here: most compiles have no cache, and the import takes as long as the compile of a small model.
     from importlib.metadata import PackageNotFoundError, version
 
@@ -76,8 +78,8 @@ def versions(libraries: Iterable[str]) -> list[str]:
 
 
 def add_graph(digest: Digest, graph: Graph) -> None:
-    """Add all of a graph that a program depends on. The name of the graph, and the sources of its nodes, are for messages
-    alone."""
+    """Add to the digest all of a graph that a program depends on. The graph's name and the nodes' sources are left out:
+    only messages use them."""
     digest.add(repr((graph.inputs, graph.outputs)).encode())
     for state in graph.states:
         initial = None if state.initial is None else state.initial.tobytes()
@@ -114,7 +116,8 @@ Record = TypeVar("Record")
 
 
 def record(kind: type[Record], facts: Any) -> Record:
-    """Return the dataclass of these fields, with tuples for JSON's lists.
+    """Return an instance of the dataclass ``kind`` with the values that ``facts`` has for its fields. ``facts`` comes
+    from JSON: lists become tuples.
 
     Raises TypeError where a field is unknown, missing, or of another type than the dataclass states.
     """
@@ -132,7 +135,8 @@ def _types(kind: Any) -> dict[str, Any]:
 
 
 def value_of(wanted: Any, value: Any) -> Any:
-    """Return the value of a type from JSON. Raises TypeError or ValueError for a value of another type."""
+    """Return a value from JSON in the form of the type ``wanted``: a list as a tuple, an object as a dataclass or a
+    mapping. Raises TypeError or ValueError where the value does not fit the type."""
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:
@@ -161,10 +165,10 @@ MAGIC = b"openneutron cache 1\n"
 DIGEST_BYTES = 32
 
 LIMIT_BYTES = 1 << 30
-"""The bytes of all entries, at most. The entries that were used least recently go first."""
+"""The largest size of all entries together. Above it, the entries that were used least recently are removed."""
 
 ABANDONED_SECONDS = 3600
-"""The age from which on a temporary file is one that a killed process left."""
+"""The age in seconds from which on a temporary file is removed: the process that wrote it must have been killed."""
 
 _ENTRY = re.compile(r"[0-9a-f]{64}\.[a-z]+")
 _TEMPORARY = re.compile(rf"\.[0-9a-f]{{{files.SHORT}}}\.\w+")
@@ -198,7 +202,8 @@ class Store:
         return content
 
     def put(self, kind: str, key: str, content: bytes) -> None:
-        """Write an entry, where the folder takes it, and remove those used least recently beyond the limit."""
+        """Write an entry, and remove the least recently used entries beyond the limit. An entry that the folder can't
+        take is left out, without an error."""
         data = MAGIC + _sha256(content) + content
         with suppress(InvalidOptionError):
             files.write({self._path(kind, key): data})
@@ -211,7 +216,7 @@ class Store:
         entries: list[tuple[float, int, Path]] = []
         with suppress(OSError):
             for path in self.folder.iterdir():
-                with suppress(OSError):  # gone since, by another process
+                with suppress(OSError):  # another process has removed it
                     if _ENTRY.fullmatch(path.name):
                         entries.append((path.stat().st_mtime, path.stat().st_size, path))
                     elif _TEMPORARY.fullmatch(path.name) and path.stat().st_mtime < time.time() - ABANDONED_SECONDS:
@@ -226,7 +231,7 @@ class Store:
 
 
 def opened(folder: str | os.PathLike[str]) -> Store:
-    """Return the entries in a folder, which is made where it is absent.
+    """Return the store of a folder. An absent folder is made.
 
     Raises InvalidOptionError where the path is no folder, or files in it can't be read and written.
     """
@@ -239,12 +244,13 @@ def opened(folder: str | os.PathLike[str]) -> Store:
 
 
 _STORE: ContextVar[Store | None] = ContextVar("openneutron_cache", default=None)
-"""The cache of the compile that runs. ExecuTorch calls the backend, and passes nothing on to it."""
+"""The cache of the running compile. It is a context variable, since ExecuTorch calls the backend without a way to pass
+the cache."""
 
 
 @contextmanager
 def caching(store: Store | None) -> Iterator[None]:
-    """Keep the results of what runs inside in this cache, and take those that it has."""
+    """Use ``store`` as the cache of the compile that runs inside the block; None: no cache."""
     token = _STORE.set(store)
     try:
         yield
@@ -253,7 +259,7 @@ def caching(store: Store | None) -> Iterator[None]:
 
 
 def current() -> Store | None:
-    """Return the cache of the compile that runs; None where it has none."""
+    """Return the cache of the running compile; None where the compile has none."""
     return _STORE.get()
 
 
@@ -276,9 +282,11 @@ def kept(
     written: Callable[[Made], bytes],
     read: Callable[[bytes], Made | None],
 ) -> Made:
-    """Return the entry under a key from the cache of the compile that runs, or make the value and keep it there.
+    """Return a value from the cache of the running compile. If the cache does not have the value, make and store it.
 
-    ``written`` and ``read`` turn a value into the content of an entry and back; ``read`` returns None for content of another form.
+    ``key`` returns the key of the entry and ``make`` the value. ``written`` turns a value into the content of an entry,
+    and ``read`` turns the content back into a value. ``read`` returns None for content of another form, and the value
+    is then made again. Without a cache the value is always made.
     """
     store = current()
     if store is None:
@@ -296,7 +304,8 @@ LENGTH_BYTES = 8
 
 
 def packed(facts: Mapping[str, Any], blobs: Sequence[bytes]) -> bytes:
-    """Return the content of an entry: the length of a JSON text in 8 bytes, the text, and the blobs, whose sizes the text has.
+    """Return the content of an entry: 8 bytes with the length of a JSON text, little-endian, the text, and the blobs.
+    The text has ``facts`` and, as ``sizes``, the sizes of the blobs.
 
     Raises TypeError where a fact has no form in JSON.
     """
@@ -305,7 +314,8 @@ def packed(facts: Mapping[str, Any], blobs: Sequence[bytes]) -> bytes:
 
 
 def unpacked(content: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the facts and the blobs of an entry. Raises one of UNREADABLE where the content has another form."""
+    """Return the facts and the blobs of an entry that ``packed`` made. Raises one of UNREADABLE for content of another
+    form."""
     start = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
     facts = json.loads(content[LENGTH_BYTES:start])
     blobs = []

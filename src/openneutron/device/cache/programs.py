@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entries of a cache that depend on a graph: compiled partitions, and memory against time for ``pareto``."""
+"""Cache entries for graphs: compiled partitions, and the points of memory and cycles that ``pareto`` finds."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ KIND = "program"
 
 
 def compiled(graph: Graph, first_stages: Callable[[], Prepared], target: Target, options: CompileOptions) -> Compiled:
-    """Return the program of a graph, from the cache of the compile that runs where that has it. Raises as
+    """Return a compiled graph, from the cache of the running compile if the entry is there. Raises as
     ``compile_prepared`` does.
 
-    ``first_stages`` returns the prepared graph. A program from the cache has no schedule.
+    ``first_stages`` returns the prepared graph, and is called only if there is no entry. A result from the cache has no
+    schedule.
     """
     return kept(
         KIND,
@@ -35,7 +36,8 @@ def compiled(graph: Graph, first_stages: Callable[[], Prepared], target: Target,
 
 
 def key_of(graph: Graph, target: Target, options: CompileOptions, kind: str = KIND) -> str:
-    """Return the hash of all that an entry of a graph depends on."""
+    """Return the key of a graph's entry: a hash of the entry's kind, this package's code, the target, the options and
+    the graph."""
     values = json.dumps(options.to_dict(), sort_keys=True, default=operator.index)
     digest = Digest(kind, code(*LIBRARIES), repr(target), values)
     add_graph(digest, graph)
@@ -66,7 +68,7 @@ FRONT = "front"
 
 
 def front(graph: Graph, target: Target, options: CompileOptions) -> tuple[Point, ...]:
-    """Return ``pareto`` of a graph, from the cache of the compile that runs where that has it."""
+    """Return the result of ``pareto`` for a graph, from the cache of the running compile if the entry is there."""
     return kept(
         FRONT,
         lambda: key_of(graph, target, options, FRONT),

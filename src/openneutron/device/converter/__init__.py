@@ -20,11 +20,13 @@ from openneutron.options.flags import check_choice
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A NeutronGraph: its three blobs, and the graph's tensors it takes and gives, in its own order.
+    """The NeutronGraph that a converter made of a graph.
 
-    ``program`` is ours to read only where ``compiled`` is there; NXP's microcode is passed on as it is.
-    ``payload_version`` is 0 or 1, by the form of the NeutronGraph's outputs. ``file`` is the converted ``.tflite`` where the
-    converter made one.
+    ``program`` has the three blobs of the NeutronGraph. This project can read them only where ``compiled`` is not None:
+    NXP's microcode is passed on as it is. ``inputs`` and ``outputs`` are names of the graph's tensors, in the
+    NeutronGraph's order. ``payload_version`` is 0 or 1, by the form of the NeutronGraph's outputs
+    (``litert.neutron_graph``). ``kernel_selection`` is the text of the C file, if it was asked for. ``file`` is the
+    converted ``.tflite``, if the converter made one.
     """
 
     program: Program
@@ -37,13 +39,13 @@ class Conversion:
 
 
 class Converter(Protocol):
-    """A converter takes a graph of LiteRT's int8 operators and gives exactly one NeutronGraph for it."""
+    """A converter turns a graph of LiteRT's int8 operators into exactly one NeutronGraph."""
 
     name: str
 
     def check(self, options: CompileOptions) -> None:
-        """Raise the errors that need no model: InvalidOptionError for an option that the converter does not take,
-        MissingToolError where the converter is not installed."""
+        """Check the options before there is a model. Raises InvalidOptionError for an option that the converter does
+        not accept, and MissingToolError where the converter is not installed."""
 
     def convert(
         self,
@@ -52,15 +54,17 @@ class Converter(Protocol):
         kernel_selection: bool = False,
         trial: Trial | Prepared | None = None,
     ) -> Conversion:
-        """Return the graph's NeutronGraph; with ``kernel_selection``, also the C file that registers only the kernels
-        it calls. ``trial`` has the first stages of this project's compiler for the graph, under any name.
+        """Convert a graph to one NeutronGraph. With ``kernel_selection`` the result also has the C file that registers
+        only the kernels that the NeutronGraph calls. ``trial`` has the results of the first stages of this project's
+        compiler for the graph, if they are known; the graph's name may be another one in it.
 
-        Raises as ``check`` does; BudgetError where the budget is too small, ConverterError where the converter fails or
-        leaves part of the graph out."""
+        Raises as ``check`` does. Raises BudgetError where the budget is too small, and ConverterError where the
+        converter fails or leaves out a part of the graph.
+        """
 
 
 class OpenConverter:
-    """``openneutron.compiler``."""
+    """The converter ``open``: this project's compiler, ``openneutron.compiler``."""
 
     name = OPEN
 
@@ -99,7 +103,7 @@ def get(name: str) -> Converter:
     check_choice("converter", name, CONVERTERS)
     if name == OPEN:
         return OpenConverter()
-    # Imported here, since NXP's converter is a converter itself and knows this module.
+    # Imported here, since the module of NXP's converter imports this one.
     from openneutron.device.converter.eiq import EiqConverter
 
     return EiqConverter()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""NXP's converter, where a user has installed it: the program that comes out is for the chip itself.
+"""NXP's converter, if a user has installed it. Its programs are for the chip itself, not for this project's simulator.
 
-It is called through the Python package ``eiq_neutron_sdk`` as ExecuTorch's NXP backend calls it
-(executorch/backends/nxp/backend/neutron_converter_manager.py), in a child process, since it may end the process it is in.
+This module calls the Python package ``eiq_neutron_sdk`` as ExecuTorch's NXP backend does
+(executorch/backends/nxp/backend/neutron_converter_manager.py). The call is in a child process, since the package may
+end the process that it runs in.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ KERNEL_SELECTION = "_kernel_selection.c"
 """The file that the SDK writes to its working directory when it is asked for one."""
 
 EXCLUDED_PASSES = "HoistSliceAboveTranspose,MergeTranspose"
-"""Passes that ExecuTorch's NXP backend has the converter leave out."""
+"""The passes of NXP's converter that ExecuTorch's NXP backend excludes; this module excludes them too."""
 
 OURS = "Or compile with converter='open', this project's own compiler."
 
 
 class EiqConverter:
-    """``eiq_neutron_sdk``. Its flags are the fields of its ``compilationOpts``, as ``--minNumOpsPerGraph=2``."""
+    """The converter ``eiq``: NXP's ``eiq_neutron_sdk``. A flag sets a field of the package's ``compilationOpts``, for
+    instance ``--minNumOpsPerGraph=2``."""
 
     name = EIQ
 
@@ -119,7 +121,8 @@ class EiqConverter:
 
 
 def _run(folder: Path, model: bytes, options: CompileOptions, wanted: dict[str, Any]) -> tuple[str, int]:
-    """Run the child; return its output and exit code. Raises InvalidOptionError where it refuses an option."""
+    """Run a conversion in the child process, and return the child's output and exit code. Raises InvalidOptionError
+    where the child refuses an option."""
     request = {
         "search_path": [str(Path(place).absolute()) for place in sys.path],
         "target": options.target,

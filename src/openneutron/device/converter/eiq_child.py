@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program of its own: one conversion by NXP's eiq_neutron_sdk, in a process that may crash.
+"""A standalone program: one conversion by NXP's eiq_neutron_sdk, in a process that may crash.
 
     python eiq_child.py FOLDER
 
-Reads ``request.json`` and ``model.tflite`` in the folder and leaves ``converted.tflite`` there, or ``refused.json`` where the SDK
-was not asked at all. It imports nothing of this project: what goes wrong here is the SDK's doing.
+The program reads ``request.json`` and ``model.tflite`` in the folder. It writes ``converted.tflite`` there, or
+``refused.json`` if the SDK does not know the target or a flag. It imports nothing of this project, so that a crash here
+is always a fault of the SDK.
 """
 
 import json
@@ -30,7 +31,7 @@ def main(folder: Path) -> None:
     options = context.compilationOpts
     known = [name for name in dir(options) if not name.startswith("_")]
     for name, value in request["options"].items():
-        # Releases before profiling have no field for it.
+        # Older releases have no field for profiling, and need none where it is off.
         if name in known or value:
             setattr(options, name, value)
     for name, text in request["flags"]:
@@ -43,7 +44,7 @@ def main(folder: Path) -> None:
 
 
 def typed(text: str | None, like: Any) -> Any:
-    """Return a flag's text as the type that the option has."""
+    """Return the text of a flag as a value of the type that ``like``, the option's present value, has."""
     if isinstance(like, bool):
         return text is None or text.lower() in ("true", "1", "yes")
     if isinstance(like, int) and text is not None:

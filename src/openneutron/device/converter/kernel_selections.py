@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernel selections as files: of programs that this compiler made, and read back."""
+"""Kernel selections as C files: write those of compiled programs, and read them back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from openneutron.options import EIQ
 SUFFIX = "_kernel_selection.c"
 
 COMPILER = f"OpenNeutron {__version__}"
-"""Who writes selections, as they say it."""
+"""The compiler's name and version, as a kernel selection states its author."""
 
 
 def selection_of(programs: Iterable[Program]) -> KernelSelection:
@@ -24,7 +24,8 @@ def selection_of(programs: Iterable[Program]) -> KernelSelection:
 
 
 def default_path(result: Path) -> Path:
-    """Return the path of a compiled file's selection: ``net.pte`` has ``net_kernel_selection.c`` beside it."""
+    """Return the path of a compiled file's selection, which is beside the file: ``net_kernel_selection.c`` for
+    ``net.pte``."""
     return result.with_name(f"{result.stem}{SUFFIX}")
 
 
@@ -38,7 +39,8 @@ def check_target(name: str) -> None:
 
 
 def check(path: Path, converter: str, target: str) -> None:
-    """Raise InvalidOptionError where the file's name is unusable, another converter writes the file, or the target uses no selection."""
+    """Raise InvalidOptionError where no selection can be written: the path is no C file's, the converter is NXP's, or
+    the target uses no selection."""
     check_target(target)
     if converter == EIQ:
         raise InvalidOptionError(
@@ -49,17 +51,19 @@ def check(path: Path, converter: str, target: str) -> None:
 
 
 def check_path(path: Path) -> None:
-    """Raise InvalidOptionError where a selection can't be called so."""
+    """Raise InvalidOptionError where the path of a selection does not end in ``.c``, or is a folder."""
     if path.suffix != ".c" or path.is_dir():
         raise InvalidOptionError(f"kernel selection: it is a C file; '{path}' is none. Name a file that ends in .c.")
 
 
 def selection_files(path: Path, programs: Mapping[str, Program]) -> dict[Path, bytes]:
-    """Return the files of a compiled model: at ``path`` the one for the application, with the kernels of all its
-    programs; beside it one of each program, for applications that are put together otherwise. Of
-    ``net_kernel_selection.c`` these are ``net_<name>_kernel_selection.c``.
+    """Return the contents of a compiled model's selection files, by their paths.
 
-    Raises InvalidOptionError where ``path`` can't be such a file's.
+    The file at ``path`` is for an application with the whole model: it has the kernels of all programs. Beside it is
+    one file for each program, for an application with some of the programs. For ``net_kernel_selection.c`` their names
+    are ``net_<name>_kernel_selection.c``.
+
+    Raises InvalidOptionError where ``path`` can't be that of a selection.
     """
     check_path(path)
     stem = path.name.removesuffix(SUFFIX).removesuffix(".c")
@@ -69,14 +73,15 @@ def selection_files(path: Path, programs: Mapping[str, Program]) -> dict[Path, b
 
 
 def read_selection(path: Path) -> KernelSelection:
-    """Return the selection in a file. Raises InvalidProgramError where this project did not write the file, or one that this version did
-    not write as it stands; InvalidOptionError where it can't be read."""
+    """Return the kernel selection that a file holds. Raises InvalidOptionError where the file can't be read. Raises
+    InvalidProgramError where the file is no kernel selection, or where this version of the compiler wrote it and it was
+    changed or truncated since."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InvalidOptionError(f"'{path}' can't be read: {error.strerror}.") from error
     found = parse(str(path), text)
-    # What another version writes is not known here.
+    # The text that another version writes is not known here.
     if found.compiler == COMPILER and text.splitlines() != found.text().splitlines():
         raise InvalidProgramError(
             f"'{path}': a kernel selection that was changed, or is truncated; firmware would lack kernels. "
@@ -86,5 +91,5 @@ def read_selection(path: Path) -> KernelSelection:
 
 
 def merged(paths: Iterable[Path]) -> KernelSelection:
-    """Return one selection with the kernels of all these files. Raises as ``read_selection`` and ``merge`` do."""
+    """Return one selection with the kernels of all these files. Raises the errors of ``read_selection`` and ``merge``."""
     return merge({str(path): read_selection(path) for path in paths})

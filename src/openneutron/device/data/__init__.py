@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Data as people have it: folders of pictures, sounds and arrays, loaders and datasets, as samples for a model's inputs."""
+"""Read data as users have them (folders of pictures, sounds and arrays, loaders, datasets) as samples for a model's
+inputs."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileReader:
-    """Files with one sample each, and their labels. ``load`` raises UnusableError for a file that gives no sample."""
+    """A reader of files that each have one sample, with their labels. ``load`` returns a file's sample, and raises
+    UnusableError where the file has none."""
 
     folder: Path
     files: Sequence[tuple[Path, int | None]] = field(repr=False)
@@ -56,7 +58,7 @@ class FileReader:
     complaint: Complaint
 
     def check(self, check: Callable[[Path], object]) -> None:
-        """Raise InvalidOptionError where the check raises UnusableError for files."""
+        """Raise InvalidOptionError with the files for which ``check`` raises UnusableError."""
         if problems := problems_of(self._titles, lambda place: check(self.files[place][0])):
             raise self.complaint.about(problems)
 
@@ -76,7 +78,7 @@ class FileReader:
             try:
                 array = self.load(file)
             except UnusableError as error:
-                # The message has the first unusable files and the number of the others, so that each file is tried.
+                # The other files are tried too: the message names the first unusable files and their number.
                 problems = problems_of(self._titles, lambda place: self.load(self.files[place][0]))
                 raise self.complaint.about(problems or [(str(file), str(error))]) from error
             yield Sample((array,), label, file.relative_to(self.folder).as_posix())
@@ -84,7 +86,7 @@ class FileReader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemReader:
-    """A dataset: items by their places, each with one sample. ``get`` returns an item."""
+    """A reader of a dataset. ``get`` returns the item at a place; each item is one sample."""
 
     count: int
     get: Callable[[int], Any] = field(repr=False)
@@ -107,7 +109,8 @@ class ItemReader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamReader:
-    """A loader: ``begin`` returns its items from the first one on, each with one sample or several."""
+    """A reader of a loader. ``begin`` returns the loader's items from the first one on; an item has one sample or
+    several."""
 
     begin: Callable[[], Iterable[Any]] = field(repr=False)
     items: Items
@@ -156,16 +159,17 @@ SUFFIXES = {
 }
 
 CLASSES_FILE = "classes.txt"
-"""A file with the name of a class in each line, in the order of the model's results."""
+"""The name of a file with one class name in each line, in the order of the model's results."""
 
 MOST_DIGITS = 5
-"""Names of class folders of at most so many digits are numbers of classes; a date such as 20260131 is a name."""
+"""The most digits of a class folder's name that is read as the number of a class. A longer name, such as the date
+20260131, is a class name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a folder with their labels, in the order of their classes and names. ``kind`` is what they hold;
-    ``classes`` are names by label, empty for a flat folder."""
+    """The sample files in a folder with their labels, in the order of classes and names. ``kind`` is the kind of the
+    files. ``classes`` are the class names by label; it is empty for a folder without class folders."""
 
     folder: Path
     kind: str
@@ -174,13 +178,15 @@ class Listing:
 
 
 def listing(folder: Path, option: str) -> Listing:
-    """Return the samples' files in a folder.
+    """Return the sample files in a folder.
 
-    A flat folder has the files themselves. Otherwise each folder in it is a class, with files at any depth. Labels are the
-    lines of ``classes.txt``, where there is one; the numbers, where all classes are named by whole numbers; else the places of the
-    names in their order, as with torchvision's ``ImageFolder``. Names that begin with a dot are ignored.
+    The files are in the folder itself, or each folder in it is a class, with files at any depth. If there is a
+    ``classes.txt``, the label of a class is the place of its line there. Otherwise, if all class folders are named by
+    whole numbers, the labels are these numbers. Otherwise they are the places of the names in their order, as with
+    torchvision's ``ImageFolder``. Names that begin with a dot or two underscores are ignored.
 
-    Raises InvalidOptionError where there are no files, both files and classes, empty classes, or several kinds of files.
+    Raises InvalidOptionError where there are no files, both files and class folders, empty class folders, or several
+    kinds of files.
     """
     try:
         flat = [entry for entry in _entries(folder) if entry.suffix.lower() in SUFFIXES and entry.is_file()]
@@ -237,7 +243,7 @@ def _check_kinds(folder: Path, files: list[Path], option: str) -> None:
 
 
 def _class_names(folder: Path, names: list[str], option: str) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the names of the classes by label, and the label of each folder."""
+    """Return the class names by label, and the label of each class folder by the folder's name."""
     stated = folder / CLASSES_FILE
     if stated.is_file():
         listed = [line.strip() for line in stated.read_text(errors="replace").splitlines() if line.strip()]
@@ -262,8 +268,8 @@ PROCESSED = ("pixel_values", "input_values", "input_features")
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Return a tensor, an array or a number as an array, or what a processor has returned: a dict with one of PROCESSED
-    or a single entry, or a list of one item.
+    """Return a value as an array. The value is a tensor, an array or a number, or the result of a Hugging Face
+    processor: a dict with a name of PROCESSED or with a single entry, or a list of one item.
 
     Raises UnusableError for anything else.
     """
@@ -279,7 +285,7 @@ def as_array(value: Any) -> np.ndarray:
     detach = getattr(value, "detach", None)
     try:
         found = np.asarray(value if detach is None else detach().cpu().numpy())
-    except (TypeError, ValueError) as error:  # a type that NumPy has not, rows of several lengths
+    except (TypeError, ValueError) as error:  # a type that NumPy does not know, or rows of different lengths
         raise UnusableError(f"it is {type(value).__name__}, which is no array: {str(error).splitlines()[0]}") from error
     if found.dtype.kind not in "biuf":
         raise UnusableError(f"it is {type(value).__name__}; an array or a tensor is needed")
@@ -288,8 +294,9 @@ def as_array(value: Any) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class OwnSteps:
-    """A user's preprocessing: a function that takes a picture of Pillow, or a sound's values, and returns the model's input as
-    a tensor or an array, with or without its batch axis, or as a processor of transformers does."""
+    """A user's function as preprocessing. ``call`` takes a picture of Pillow, or the values of a sound. It returns the
+    model's input as a tensor or an array, with or without its batch axis, or in the form of a processor of
+    transformers."""
 
     call: Callable[[Any], Any] = field(repr=False)
     wanted: ModelInput
@@ -297,8 +304,8 @@ class OwnSteps:
     option: str
 
     def __call__(self, value: Any, name: str) -> np.ndarray:
-        """Return the model's input for a file's content; ``name`` is the file. Raises UnusableError where the result does not fit the
-        model, InvalidOptionError where the function raises."""
+        """Return the model's input for the content of the file ``name``. Raises UnusableError where the function's
+        result does not fit the model, and InvalidOptionError where the function raises."""
         if self.named is None:
             result = self.call(value)
         else:
@@ -314,11 +321,11 @@ class OwnSteps:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """The form of a loader's items for a model with these inputs.
+    """The conversion of a loader's or dataset's items to samples for a model with these inputs.
 
-    An item is the only input, or a tuple of the inputs; with a label, ``(input, label)``, ``(*inputs, label)`` or
-    ``(inputs, label)``. Inputs may have a batch of samples; the label then has one entry for each of them. ``steps`` turns
-    a picture of Pillow into an input.
+    An item is the only input, or a tuple of the inputs. With a label, the item is ``(input, label)``, ``(*inputs,
+    label)`` or ``(inputs, label)``. If the inputs have a batch of samples, the label has one entry for each of them.
+    ``steps`` turns a picture of Pillow into an input.
     """
 
     inputs: tuple[ModelInput, ...]
@@ -337,7 +344,8 @@ class Items:
             yield Sample(arrays, labels[row], name if counts[0] == 1 else f"{name}[{row}]")
 
     def _parts(self, item: Any) -> tuple[Sequence[Any], Any]:
-        """Return the inputs of an item, and its label."""
+        """Return the inputs of an item, and its label; None where the item has no label. Raises UnusableError for a
+        wrong number of inputs."""
         count = len(self.inputs)
         if not isinstance(item, (tuple, list)):
             parts, label = [item], None
@@ -353,7 +361,8 @@ class Items:
         return parts, label
 
     def _column(self, value: Any, wanted: ModelInput, name: str) -> np.ndarray:
-        """Return the samples of one input along the first axis."""
+        """Return the samples in one input of an item, along a new first axis. Raises UnusableError where they don't fit
+        the model."""
         if hasattr(value, "convert") and hasattr(value, "mode"):
             if self.steps is None:
                 raise UnusableError("it has a picture of Pillow; give its preprocessing, or an array")
@@ -422,8 +431,8 @@ def check(
     limit: int | None = None,
     option: str = "--calibration",
 ) -> None:
-    """Check what is known of a source before the model's inputs are: the text, the files' names, and the packages that read the first
-    file.
+    """Check a source as far as possible before the model's inputs are known: the text, the files' names, and whether
+    the packages that read the files are installed.
 
     Raises InvalidOptionError and MissingToolError as ``source`` does.
     """
@@ -437,7 +446,7 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The arguments of ``source``, read and checked. ``steps`` is None without a preprocessing."""
+    """The arguments of ``source`` after reading and checking. ``steps`` is None without a preprocessing."""
 
     given: Any
     steps: Preprocess | PythonFunction | Callable[[Any], Any] | None
@@ -446,7 +455,7 @@ class Asked:
 
     @classmethod
     def of(cls, given: Any, preprocess: Any, rate: int | None, limit: int | None, option: str) -> Asked:
-        """Return the arguments. Raises InvalidOptionError where one of them can't be used."""
+        """Return the arguments, read and checked. Raises InvalidOptionError where one of them can't be used."""
         for name, value in (("sample_rate", rate), (f"{option.lstrip('-')}_samples", limit)):
             if value is not None and value < 1:
                 raise InvalidOptionError(f"{_spelled(option, name)}: it is {value}; it is at least 1.")
@@ -465,14 +474,15 @@ class Asked:
 
     @property
     def preprocessing(self) -> str:
-        """Return the preprocessing as text."""
+        """Return the preprocessing as text: the steps, the file and function, or the function's name. Empty without a
+        preprocessing."""
         if self.steps is None or isinstance(self.steps, (Preprocess, PythonFunction)):
             return str(self.steps or "")
         return getattr(self.steps, "__qualname__", type(self.steps).__name__)
 
     def listed(self) -> Listing | None:
-        """Return the files of a folder; None of another source. Raises InvalidOptionError where there is nothing, or the
-        preprocessing is not for these files."""
+        """Return the files of a folder; None where the source is no folder. Raises InvalidOptionError where there are
+        no samples, or the preprocessing is not for these files."""
         if not isinstance(self.given, Path):
             self._refuse_rate("items of a loader")
             return None
@@ -530,7 +540,8 @@ class Asked:
         return self._loader(inputs)
 
     def _stated(self, kind: str) -> str:
-        """Return the preprocessing of files with the resampling, as text that ``preprocess`` takes where no function is in it."""
+        """Return the preprocessing and the resampling of files as text. ``preprocess`` accepts the text if no function
+        is in it."""
         if kind == ARRAYS:
             return ""
         if isinstance(self.steps, Preprocess) or self.steps is None:
@@ -583,7 +594,7 @@ class Asked:
         return reader
 
     def _own(self, wanted: ModelInput) -> OwnSteps | None:
-        """Return the preprocessing by a function; None for a text."""
+        """Return the preprocessing if it is a function; None where it is a text, or there is none."""
         if self.steps is None or isinstance(self.steps, Preprocess):
             return None
         option = _spelled(self.option, "preprocess")
@@ -612,7 +623,7 @@ class Asked:
         return Source(title, StreamReader(begin, items, complaint), _classes(given), self.preprocessing)
 
     def _item_steps(self, inputs: tuple[ModelInput, ...]) -> Callable[[Any, str], np.ndarray] | None:
-        """Return the preprocessing of pictures among a loader's items; None without one."""
+        """Return the preprocessing of the pictures among a loader's items; None without a preprocessing."""
         if self.steps is None:
             return None
         own = self._own(inputs[0])
@@ -625,7 +636,8 @@ class Asked:
 
 
 def _spelled(option: str, name: str) -> str:
-    """Return the name of another option as the given one is spelled: on the command line, or in Python."""
+    """Return the name of another option in the form of ``option``: a flag of the command line, or a parameter in
+    Python."""
     return f"--{name.replace('_', '-')}" if option.startswith("--") else name
 
 
@@ -634,7 +646,8 @@ def _equals(option: str, value: str) -> str:
 
 
 def _named(text: str, option: str) -> PythonFunction | None:
-    """Return what ``file.py:name`` names; None for another text. Raises InvalidOptionError where it can't be named so."""
+    """Return the function that ``file.py:name`` names; None for another text. Raises InvalidOptionError where the name
+    or the file can't be used."""
     found = parsed(text)
     if found is None:
         return None
@@ -664,8 +677,8 @@ def _mono(values: np.ndarray) -> np.ndarray:
 
 
 def _is_dataset(given: Any) -> bool:
-    """Return whether items are read by their places, as those of PyTorch's Dataset. A list is a loader: its items may be
-    batches."""
+    """Return whether items can only be read by their places, as those of PyTorch's Dataset. A list does not count: it
+    is a loader, whose items may be batches."""
     return hasattr(given, "__getitem__") and hasattr(given, "__len__") and not hasattr(given, "__iter__")
 
 
@@ -674,13 +687,15 @@ def _is_loader(given: Any) -> bool:
 
 
 def _classes(given: Any) -> tuple[str, ...]:
-    """Return the names of the classes that a dataset of torchvision, or the dataset of a DataLoader, states."""
+    """Return the class names that a torchvision dataset, or the dataset of a DataLoader, states; empty where it states
+    none."""
     names = getattr(given, "classes", None) or getattr(getattr(given, "dataset", None), "classes", None) or ()
     return tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
 
 
 def _once(given: Iterable[Any], option: str) -> Callable[[], Iterable[Any]]:
-    """Return a function that begins an iterable; the second time, an iterator can't begin again."""
+    """Return a function that returns the iterable. For an iterator its second call raises InvalidOptionError, since an
+    iterator can't begin again."""
     begun: list[bool] = []
 
     def begin() -> Iterable[Any]:
@@ -695,12 +710,14 @@ def _once(given: Iterable[Any], option: str) -> Callable[[], Iterable[Any]]:
 
 
 def _item(named: PythonFunction, dataset: Any, place: int) -> Any:
-    """Return an item of a user's dataset; its exceptions are messages."""
+    """Return an item of a user's dataset. Raises InvalidOptionError with the message of an exception in the user's
+    code."""
     return named.run(lambda: dataset[place], "it must return a sample", InvalidOptionError)
 
 
 def _guarded(named: PythonFunction, given: Any) -> Iterator[Any]:
-    """Yield the items of a user's loader, or of what it returns where it is a function; its exceptions are messages."""
+    """Yield the items of a user's loader, or of the loader that a user's function returns. Raises InvalidOptionError
+    with the message of an exception in the user's code."""
     purpose = "it must yield samples"
     end = object()
     loader = given if isinstance(given, Iterable) else named.run(given, purpose, InvalidOptionError)

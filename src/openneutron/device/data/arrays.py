@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays from ``.npy`` and ``.npz`` files, as samples.
+"""Read arrays in ``.npy`` and ``.npz`` files as samples.
 
-A ``.npy`` file has one sample, or several along the first axis. For a model of several inputs the files of one sample (or
-batch of them) are ``NAME_0.npy``, ``NAME_1.npy``, ... A ``.npz`` file has arrays ``input0``, ``input1``, ... with samples along
-the first axis; for a model of one input a single array of any name. Labels are in an array ``labels`` of a ``.npz`` file, or in a
-file ``labels.npy`` of a folder.
+A ``.npy`` file has one sample, or several along the first axis. For a model of several inputs the files of one sample
+(or of one batch) are ``NAME_0.npy``, ``NAME_1.npy``, ... A ``.npz`` file has arrays ``input0``, ``input1``, ... with
+samples along the first axis. For a model of one input, the file may have a single array of any name. Labels are in an
+array ``labels`` of a ``.npz`` file, or in a file ``labels.npy`` of a folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from openneutron.device.files import FOLDER, obstacle
 from openneutron.errors import InvalidOptionError
 
 LABELS = "labels"
-"""The name of the array, or of the file without its suffix, that has the labels."""
+"""The name of the array with the labels, and of the file with the labels without its suffix."""
 
 
 def load_array(path: Path) -> np.ndarray:
@@ -54,7 +54,7 @@ def _load(path: Path) -> np.ndarray | dict[str, np.ndarray]:
             return loaded
         with loaded:
             return {name: loaded[name] for name in loaded.files}
-    # A damaged file fails in the ways of NumPy, zipfile and zlib.
+    # NumPy, zipfile and zlib each raise errors of their own for a damaged file.
     except Exception as error:
         raise InvalidOptionError(
             f"'{path}' is no NumPy file that can be read: {_said(error)}. Write it with numpy.save."
@@ -66,8 +66,8 @@ def _said(error: Exception) -> str:
 
 
 def split(array: np.ndarray, wanted: ModelInput) -> np.ndarray:
-    """Return the samples in one array along a new first axis: one sample, one without its batch axis, several along the first
-    axis, or several along an additional axis.
+    """Return the samples in an array, along a new first axis. The array is one sample with or without its batch axis,
+    or several samples, along the batch axis or along an additional first axis.
 
     Raises UnusableError where the array's shape or type does not fit the model's input.
     """
@@ -94,8 +94,8 @@ def split(array: np.ndarray, wanted: ModelInput) -> np.ndarray:
 
 
 def fitted(values: np.ndarray, wanted: ModelInput) -> np.ndarray:
-    """Return a sample's values in the type of the model's input: floats are quantized where the input has a quantization,
-    with LiteRT's rounding (halves away from zero).
+    """Return a sample's values in the type of the model's input. Floats for an integer input are quantized with the
+    input's scale and zero point, with LiteRT's rounding (halves away from zero).
 
     Raises UnusableError where a value is infinite or not a number.
     """
@@ -113,8 +113,8 @@ def fitted(values: np.ndarray, wanted: ModelInput) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Samples that are stored together: for each of the model's inputs a file, or an array in memory. ``name`` is the name of
-    its samples, ``title`` that in messages."""
+    """Samples that are stored together. ``parts`` has a file, or an array in memory, for each of the model's inputs.
+    ``name`` is the name of the samples, and ``title`` the one for messages."""
 
     name: str
     title: str
@@ -122,9 +122,9 @@ class Batch:
     label: int | None = None
 
     def columns(self, inputs: Sequence[ModelInput]) -> list[np.ndarray]:
-        """Return the samples of each input along the first axis; the values of a file are read where they are used.
+        """Return the samples of each input, along a new first axis. The values of a file are read when they are used.
 
-        Raises UnusableError where they don't fit the inputs.
+        Raises UnusableError where the samples don't fit the inputs.
         """
         arrays = [_mapped(part) if isinstance(part, Path) else part for part in self.parts]
         made = [split(array, wanted) for array, wanted in zip(arrays, inputs, strict=True)]
@@ -135,10 +135,10 @@ class Batch:
 
 
 def _mapped(path: Path) -> np.ndarray:
-    """Return a file's array, whose values are read from the file where they are used."""
+    """Return a file's array as a memory map: its values are read when they are used."""
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-    # A damaged file fails in the ways of NumPy, zipfile and zlib.
+    # NumPy, zipfile and zlib each raise errors of their own for a damaged file.
     except Exception as error:
         raise UnusableError(f"it is no NumPy file that can be read: {_said(error)}") from error
     if not isinstance(loaded, np.ndarray):
@@ -149,7 +149,7 @@ def _mapped(path: Path) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayReader:
-    """Samples of ``.npy`` and ``.npz`` files. ``ends`` has the place behind each batch's last sample."""
+    """A reader of ``.npy`` and ``.npz`` files. ``ends`` has for each batch the number of samples up to its end."""
 
     batches: tuple[Batch, ...]
     inputs: tuple[ModelInput, ...]
@@ -165,7 +165,7 @@ class ArrayReader:
         complaint: Complaint,
         labels: np.ndarray | None = None,
     ) -> ArrayReader:
-        """Return the reader. Shapes and types are read here, values later.
+        """Return the reader. Shapes and types are read at once, and values when a sample is read.
 
         Raises InvalidOptionError where there are no samples, or files don't fit the inputs.
         """
@@ -217,7 +217,7 @@ class ArrayReader:
 
 
 def label_of(value: np.ndarray) -> Label:
-    """Return a label: an int where it is one whole number, else the array."""
+    """Return a label: an int for one whole number, otherwise the array."""
     array = np.asarray(value)
     if array.size == 1 and array.dtype.kind in "iub":
         return int(array.reshape(()))
@@ -225,8 +225,8 @@ def label_of(value: np.ndarray) -> Label:
 
 
 def open_archive(path: Path, inputs: Sequence[ModelInput], option: str) -> ArrayReader:
-    """Return the samples of a ``.npz`` file, which is read whole. Raises InvalidOptionError where it has not the arrays that
-    the model takes."""
+    """Return a reader of a ``.npz`` file, all of which is loaded. Raises InvalidOptionError where the file lacks an
+    array that the model takes."""
     arrays = load_arrays(path)
     labels = arrays.pop(LABELS, None)
     count = len(inputs)
@@ -244,9 +244,10 @@ def open_archive(path: Path, inputs: Sequence[ModelInput], option: str) -> Array
 def open_files(
     folder: Path, files: Sequence[tuple[Path, int | None]], inputs: Sequence[ModelInput], option: str
 ) -> ArrayReader:
-    """Return the samples of ``.npy`` files with their labels; ``labels.npy`` in the folder itself has the labels of all.
+    """Return a reader of ``.npy`` files with their labels. If ``folder`` has a ``labels.npy``, it has the labels of all
+    samples.
 
-    Raises InvalidOptionError where files of a sample are absent or don't fit the model.
+    Raises InvalidOptionError where a file of a sample is absent, or files don't fit the model.
     """
     labels = None
     if (folder / f"{LABELS}.npy", None) in files:
@@ -257,7 +258,8 @@ def open_files(
 
 
 def _grouped(folder: Path, files: Sequence[tuple[Path, int | None]], count: int, option: str) -> list[Batch]:
-    """Return the files in the batches of a model with so many inputs."""
+    """Return one batch for each file, or, with several inputs, for the files of one sample together. ``count`` is the
+    number of inputs."""
     if count == 1:
         return [Batch(_name(file, folder), str(file), (file,), label) for file, label in files]
     groups: dict[Path, dict[int, Path]] = {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "box", "hamming", "lanczos")
-"""Pillow's filters. All but ``nearest`` average over the source's pixels where a picture becomes smaller."""
+"""Pillow's filters. All but ``nearest`` average over the source's pixels where a picture is made smaller."""
 
 COLORS = ("rgb", "bgr", "gray")
 
@@ -102,7 +102,8 @@ class Preprocess:
         return made
 
     def refuse(self, names: tuple[str, ...], what: str, option: str = "--preprocess") -> None:
-        """Raise InvalidOptionError where one of these steps is given to files that it is not for."""
+        """Raise InvalidOptionError where one of the steps ``names`` is given: these steps are not for the files
+        ``what``."""
         for name in names:
             if getattr(self, name) is not None:
                 raise InvalidOptionError(f"{option}: {name} is not for {what}. Leave it out.")
@@ -159,12 +160,12 @@ def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
 
 
 BYTES = (1, 2, 3, 4)
-"""The bytes of one value in PCM files that are read: 8, 16, 24 and 32 bits."""
+"""The widths in bytes of the PCM values that can be read: 8, 16, 24 and 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The facts of a WAV file. ``frames`` has one value for each channel."""
+    """The facts that a WAV file's header states. ``frames`` is the number of values in each channel."""
 
     rate: int
     channels: int
@@ -176,8 +177,8 @@ class Header:
 class SoundSteps:
     """The steps from a WAV file to a model's input.
 
-    The values are between -1 and 1: 16 bits are divided by 32,768. Channels are averaged for a model of one channel. The model's
-    input is ``[1, values]`` or ``[1, channels, values]``.
+    The values are scaled to -1 to 1: values of 16 bits are divided by 32,768. Channels are averaged for a model of one
+    channel. The model's input is ``[1, values]`` or ``[1, channels, values]``.
     """
 
     steps: Preprocess
@@ -198,7 +199,7 @@ class SoundSteps:
 
     @property
     def channels(self) -> int:
-        """Return the channels that the model takes."""
+        """Return the number of channels that the model takes."""
         return self.wanted.shape[1] if len(self.wanted.shape) == 3 else 1
 
     def check(self, path: Path) -> None:
@@ -216,7 +217,7 @@ class SoundSteps:
             raise UnusableError(f"it has {length:,} values{after}; the model takes {self.wanted.shape[-1]:,}")
 
     def __call__(self, path: Path) -> np.ndarray:
-        """Return the model's input. Raises UnusableError where the file does not fit."""
+        """Return the model's input for a WAV file. Raises UnusableError where the file does not fit the model."""
         found = header(path)
         self._check(found)
         values = read(path, self.rate)
@@ -230,12 +231,12 @@ class SoundSteps:
 
 
 def resampled_length(found: Header, rate: int | None) -> int:
-    """Return the number of values for each channel after the resampling, rounded up."""
+    """Return the number of values in each channel after the resampling, rounded up."""
     return found.frames if rate is None else math.ceil(Fraction(found.frames * rate, found.rate))
 
 
 def header(path: Path) -> Header:
-    """Return the facts of a WAV file. Raises UnusableError where it is no PCM file."""
+    """Return the facts in a WAV file's header. Raises UnusableError where the file is no PCM file."""
     try:
         with wave.open(str(path), "rb") as file:
             made = Header(file.getframerate(), file.getnchannels(), file.getsampwidth(), file.getnframes())
@@ -249,9 +250,11 @@ def header(path: Path) -> Header:
 
 
 def read(path: Path, rate: int | None) -> np.ndarray:
-    """Return a WAV file's values as float64[values, channels] between -1 and 1, at another rate where one is given.
+    """Return a WAV file's values as float64[values, channels] between -1 and 1. They are resampled to ``rate`` unless
+    it is None.
 
-    Raises UnusableError where the file is damaged, MissingToolError where the resampling takes SciPy and SciPy is not installed.
+    Raises UnusableError where the file is damaged, and MissingToolError where the resampling needs SciPy, which is not
+    installed.
     """
     found = header(path)
     with wave.open(str(path), "rb") as file:
@@ -268,7 +271,8 @@ def read(path: Path, rate: int | None) -> np.ndarray:
 
 
 def _integers(data: bytes, width: int) -> np.ndarray:
-    """Return PCM values as signed integers: bytes are stored with 128 as their zero, 24 bits in three bytes."""
+    """Return PCM values as signed integers. 8-bit values are unsigned in the file, with 128 as their zero, and 24-bit
+    values take three bytes."""
     if width == 1:
         return np.frombuffer(data, np.uint8).astype(np.int32) - 128
     if width == 3:
@@ -280,7 +284,7 @@ def _integers(data: bytes, width: int) -> np.ndarray:
 
 
 def resamples(path: Path, rate: int) -> bool:
-    """Return whether a file is a WAV file of another sample rate."""
+    """Return whether a file is a WAV file with another sample rate than ``rate``."""
     try:
         return header(path).rate != rate
     except UnusableError:
@@ -325,10 +329,10 @@ _FORMS = {
 
 
 CHANNELS = (1, 3, 4)
-"""The channels of a gray picture, of one in colors, and of one in colors with transparency."""
+"""The numbers of channels of a gray picture, of a color picture, and of a color picture with transparency."""
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-"""Pillow's name of a picture with so many channels."""
+"""Pillow's mode of a picture, by the number of channels."""
 
 BYTE_SCALE = Fraction(1, 255)
 
@@ -344,7 +348,8 @@ def pillow() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
-    """A model's input as a picture. ``axis`` is the place of the channels in the shape; None where the shape has none."""
+    """A model's input that is a picture. ``axis`` is the place of the channels in the shape; None where the shape has
+    no channel axis."""
 
     wanted: ModelInput
     height: int
@@ -354,7 +359,8 @@ class ImageInput:
 
     @classmethod
     def of(cls, wanted: ModelInput, option: str) -> ImageInput:
-        """Return the input's size and layout. Raises InvalidOptionError where the input is no picture, or several."""
+        """Return the size and layout of a model's input. Raises InvalidOptionError where the input is no picture, or
+        several."""
         shape = wanted.shape
         if len(shape) not in (3, 4) or shape[0] != 1:
             raise InvalidOptionError(
@@ -373,12 +379,12 @@ class ImageInput:
 
     @property
     def is_plain_integer(self) -> bool:
-        """Return whether the input has integers that stand for themselves, such as a picture's bytes."""
+        """Return whether the input has integers without a scale, such as a picture's bytes."""
         return self.wanted.dtype.kind in "iu" and self.wanted.quant is None
 
     def arranged(self, values: np.ndarray) -> np.ndarray:
-        """Return values of height, width and channels in the input's shape and type. Raises UnusableError where they don't
-        fit."""
+        """Return values of height, width and channels in the input's shape and type. Raises UnusableError where the
+        values don't fit the input."""
         if values.shape != (self.height, self.width, self.channels):
             height, width, channels = values.shape
             raise UnusableError(
@@ -412,8 +418,8 @@ def size_after(height: int, width: int, steps: Preprocess) -> tuple[int, int]:
 
 
 def resized(height: int, width: int, size: Size | None) -> tuple[int, int]:
-    """Return a picture's height and width after a resize: the shorter side has the size and the longer one keeps the ratio,
-    rounded down, as in torchvision."""
+    """Return a picture's height and width after a resize. Given one number, the shorter side becomes this number and
+    the longer side keeps the ratio, rounded down, as in torchvision."""
     if size is None:
         return height, width
     if size.width is not None:
@@ -431,12 +437,14 @@ class PictureSteps:
     input: ImageInput
 
     def check(self, path: Path) -> None:
-        """Check a file's header. Raises UnusableError where it is no picture, or has not the size after the steps."""
+        """Check a file's header. Raises UnusableError where the file is no picture, or has another size than the
+        model's after the steps."""
         with opened(path) as picture:
             self.check_size(picture)
 
     def check_size(self, picture: Image.Image) -> None:
-        """Raise UnusableError where the picture has not the model's size after the steps, or more than 8 bits per channel."""
+        """Raise UnusableError where the picture has another size than the model's after the steps, or more than 8 bits
+        per channel."""
         if picture.mode.startswith(("I", "F")):
             raise UnusableError(f"its values have more than 8 bits (Pillow's mode {picture.mode})")
         after = size_after(picture.height, picture.width, self.steps)
@@ -447,7 +455,7 @@ class PictureSteps:
             raise UnusableError(f"it has {there}; the model takes {wanted}")
 
     def __call__(self, picture: Image.Image) -> np.ndarray:
-        """Return the model's input. Raises UnusableError where the picture does not fit."""
+        """Return the model's input for a picture. Raises UnusableError where the picture does not fit the model."""
         self.check_size(picture)
         steps = self.steps
         pixels = np.asarray(self._pixels(picture))
@@ -461,7 +469,7 @@ class PictureSteps:
         return self.input.arranged(normalized(pixels.astype(np.float32), steps, default))
 
     def _pixels(self, picture: Image.Image) -> Image.Image:
-        """Return the picture in its color, resized and cropped."""
+        """Return the picture converted to its color mode, resized and cropped."""
         steps, image = self.steps, pillow()
         picture = picture.convert("L" if steps.color == "gray" else MODES[self.input.channels])
         size = resized(picture.height, picture.width, steps.resize)
@@ -474,8 +482,8 @@ class PictureSteps:
 
 
 def normalized(values: np.ndarray, steps: Preprocess, default: Fraction) -> np.ndarray:
-    """Return float32 values times the scale, minus the mean, divided by the standard deviation, for each channel of the last
-    axis. A scale of 1/N divides by N, as torchvision's ``ToTensor`` does."""
+    """Return ``values`` as float32, times the scale, minus the mean, divided by the standard deviation, for each
+    channel of the last axis. A scale of 1/N divides by N, as torchvision's ``ToTensor`` does."""
     scale = default if steps.scale is None else steps.scale
     values = values / np.float32(scale.denominator) if scale.numerator == 1 else values * np.float32(float(scale))
     if steps.mean is not None:
@@ -500,7 +508,7 @@ def check_channels(steps: Preprocess, channels: int, option: str) -> None:
 
 
 def opened(path: Path) -> Any:
-    """Return the picture of a file, whose pixels are not decoded yet. Raises UnusableError where it is no picture."""
+    """Return the picture in a file before its pixels are decoded. Raises UnusableError where the file is no picture."""
     image = pillow()
     try:
         return image.open(path)
@@ -510,7 +518,7 @@ def opened(path: Path) -> Any:
 
 
 def decoded(path: Path) -> Image.Image:
-    """Return the picture of a file with its pixels. Raises UnusableError where the file is damaged."""
+    """Return the picture in a file with its pixels decoded. Raises UnusableError where the file is damaged."""
     with opened(path) as picture:
         try:
             picture.load()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions and objects of users' Python files, named as ``file.py:name``. Their code runs with the user's rights."""
+"""Load functions and objects from users' Python files, named as ``file.py:name``. Their code runs with the user's
+rights."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from openneutron.device.files import nearest
 from openneutron.errors import InvalidModelError, OpenNeutronError, said
 
 MADE_WHILE_IT_RUNS = ("globals", "vars", "locals", "exec", "eval", "setattr")
-"""A file that uses one of these may define names that its text does not show."""
+"""Names of functions that may define further names at run time. A file that uses one of them may define names that its
+text does not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,13 @@ class PythonFunction:
         return f"{self.path.name}:{self.name}"
 
     def check(self, error: type[OpenNeutronError] = InvalidModelError) -> None:
-        """Check without running the file that its text defines the name. Raises ``error``."""
+        """Check, without running the file, that the file's text defines the name. Raises ``error`` where it does not."""
         try:
             tree = ast.parse(self.path.read_bytes())
         except SyntaxError as fault:
             line = "" if fault.lineno is None else f", line {fault.lineno}"
             raise error(f"'{self}'{line}: SyntaxError: {fault.msg}") from fault
-        except (ValueError, RecursionError, MemoryError) as fault:  # NUL bytes, nesting without end
+        except (ValueError, RecursionError, MemoryError) as fault:  # the text has NUL bytes, or is nested too deeply
             raise error(f"'{self}' is no Python file: {str(fault) or type(fault).__name__}.") from fault
         nodes = list(ast.walk(tree))
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -54,9 +56,10 @@ class PythonFunction:
         error: type[OpenNeutronError] = InvalidModelError,
         is_wanted: Callable[[Any], bool] = callable,
     ) -> Any:
-        """Return the object. ``purpose`` is the end of a message, such as ``it must return a module``.
+        """Return the object that the file defines. ``purpose`` is the end of a message, such as ``it must return a
+        module``.
 
-        Raises ``error`` where the file's code raises, or has nothing of this name that ``is_wanted``.
+        Raises ``error`` where the file's code raises, or defines no object of this name that ``is_wanted`` accepts.
         """
         module = self.run(lambda: _imported(self.path), purpose, error)
         found = getattr(module, self.name, None)
@@ -66,7 +69,8 @@ class PythonFunction:
         return found
 
     def run(self, call: Callable[[], Any], purpose: str, error: type[OpenNeutronError] = InvalidModelError) -> Any:
-        """Return the result of a call of the user's code; report its exceptions as ``error`` with the line that raised."""
+        """Return the result of a call of the user's code. Raises ``error`` where the code raises, with the line that
+        raised."""
         try:
             with _search(self.path.resolve().parent):
                 return call()
@@ -97,8 +101,7 @@ def parsed(text: str) -> tuple[str, str] | None:
 
 
 def _names(body: list[ast.stmt]) -> Iterator[str]:
-    """Return the names that a module's statements assign, including those in nested blocks; ``*`` for a wildcard
-    import."""
+    """Yield the names that a module's statements assign, including those in nested blocks; ``*`` for a wildcard import."""
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield statement.name
@@ -123,8 +126,8 @@ def _imported(path: Path) -> Any:
 
 
 def _module_name(path: Path) -> str:
-    """Return the module name for the file: its stem, or another name where an installed module such as torch has that
-    name."""
+    """Return the name for the file's module: its stem, or another name if the stem is that of an installed module such
+    as torch."""
     try:
         there = importlib.util.find_spec(path.stem)
     except (ImportError, ValueError):  # no name of a module, or half a module

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Samples for a model's inputs, read when they are needed, and the source that they come from."""
+"""Samples for a model's inputs, read when they are needed, and the sources that have them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from openneutron.errors import InvalidOptionError
 from openneutron.ir import QuantParams
 
 SHOWN = 3
-"""A message names so many files; of the others it has the number."""
+"""The number of files that a message names. It counts the others."""
 
 
 class UnusableError(Exception):
-    """A file or an item gives no sample; the text is the reason, as ``it is 20x30 pixels; the model takes 32x32``."""
+    """A file or an item has no usable sample. The text is the reason, such as ``it is 20x30 pixels; the model takes
+    32x32``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """The words of a message about a source: the option that names the source, the source, its number of files, and a
+    """The parts of a message about a source: the option that names the source, the source, its number of files, and a
     suggestion."""
 
     option: str
@@ -31,7 +32,7 @@ class Complaint:
     suggestion: str = ""
 
     def about(self, problems: Sequence[tuple[str, str]]) -> InvalidOptionError:
-        """Return the error about these files, each with its reason."""
+        """Return the error about these files. Each problem is a file's name and a reason."""
         listed = "; ".join(f"'{name}': {reason}" for name, reason in problems[:SHOWN])
         end = f" {self.suggestion}" if self.suggestion else ""
         if len(problems) == 1:
@@ -43,7 +44,8 @@ class Complaint:
 
 
 def problems_of(names: Iterable[str], check: Callable[[int], object]) -> list[tuple[str, str]]:
-    """Return the names whose check, by their place, raises UnusableError, with the reasons."""
+    """Return the names for which ``check`` raises UnusableError, each with the reason. ``check`` gets the place of the
+    name."""
     found = []
     for place, name in enumerate(names):
         try:
@@ -54,22 +56,22 @@ def problems_of(names: Iterable[str], check: Callable[[int], object]) -> list[tu
 
 
 Label = int | np.ndarray | None
-"""The number of a class, an array as a user's loader gave it, or None where a source has no labels."""
+"""A sample's label: the number of a class, an array from a user's loader, or None where the source has no labels."""
 
 
 def describe(dtype: np.dtype, shape: Sequence[int]) -> str:
-    """Return type and shape, for instance ``int8[1,32,32,3]``."""
+    """Return the type and the shape in words, for instance ``int8[1,32,32,3]``."""
     return f"{dtype}[{','.join(str(extent) for extent in shape)}]"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """One of a model's inputs: ``shape`` with its batch axis, and type.
+    """One of a model's inputs: its shape with the batch axis, and its type.
 
-    ``quant``: values of a source that are floats become integers of the input's type with this scale and zero point, as the
-    model's caller would quantize them (``.tflite`` files). ``channels_last`` is True where images of the input have
-    their channels innermost, as LiteRT's, False where the channels come first, as PyTorch's; None where the shape decides: the
-    axis of 1, 3 or 4 elements, of two such axes the first.
+    ``quant`` is the input's scale and zero point, if floats of a source are to be quantized as the model's caller would
+    quantize them (``.tflite`` files). ``channels_last`` is True where images of the input have their channels
+    innermost, as in LiteRT, and False where the channels come first, as in PyTorch. If it is None, the shape decides:
+    the channel axis is the axis of 1, 3 or 4 elements, and the first of two such axes.
     """
 
     shape: tuple[int, ...]
@@ -83,10 +85,11 @@ class ModelInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """One call of a model.
+    """The inputs for one call of a model, with their label.
 
-    ``arrays`` has one array for each of the model's inputs, in its shape, with the batch axis, and in its type. ``name`` is the
-    sample's name in messages and tables: a file's path below the source's folder, or ``item 5`` of a loader.
+    ``arrays`` has one array for each of the model's inputs, with the input's shape, including the batch axis, and type.
+    ``name`` is the sample's name in messages and tables: a file's path below the source's folder, or ``item 5`` of a
+    loader.
     """
 
     arrays: tuple[np.ndarray, ...] = field(repr=False)
@@ -95,15 +98,16 @@ class Sample:
 
 
 class Reader(Protocol):
-    """The way to the samples of a source. Nothing is read before a sample is asked for."""
+    """The interface that reads the samples of a source. Nothing is read before a sample is asked for."""
 
     @property
     def count(self) -> int | None:
-        """Return the number of samples; None where only a pass over all of them gives it."""
+        """Return the number of samples; None where it is only known after a pass over all samples."""
         ...
 
     def read(self, places: Sequence[int] | None) -> Iterator[Sample]:
-        """Yield the samples at these places, which ascend; None: all samples. Places behind the end yield nothing.
+        """Yield the samples at these places, which ascend; all samples for None. A place after the last sample yields
+        nothing.
 
         Raises InvalidOptionError for a sample that can't be read or does not fit the model.
         """
@@ -114,11 +118,13 @@ class Reader(Protocol):
 class Source:
     """Samples in a fixed order, each read when it is asked for.
 
-    Iteration reads one sample after the other. ``source[5]`` is one sample, ``source[100:200]`` a source of a hundred: a
-    shard. Two sources of the same arguments have the same samples, so each process can open a source and take its shard.
+    Iteration reads one sample after the other. ``source[5]`` is one sample, ``source[100:200]`` a source of a hundred:
+    a shard. Two sources of the same arguments have the same samples, so each process can open a source and take its
+    shard.
 
-    ``classes`` has the names of the classes by their labels; empty without class folders. ``preprocessing`` states the steps
-    between a file and its sample as text; empty where a sample is as it is stored. ``places`` are the chosen samples; None: all.
+    ``classes`` has the class names by label, and is empty without class folders. ``preprocessing`` is the steps from a
+    file to its sample as text, and is empty where a sample is used as stored. ``places`` are the chosen samples; None:
+    all.
     """
 
     name: str
@@ -129,14 +135,14 @@ class Source:
 
     @property
     def count(self) -> int | None:
-        """Return the number of samples where it is known without a pass over all of them, else None."""
+        """Return the number of samples; None where it is only known after a pass over all samples."""
         total = self.reader.count
         if self.places is None or total is None:
             return total
         return sum(place < total for place in self.places)
 
     def __len__(self) -> int:
-        """Return the number of samples. A user's generator is read to its end for this."""
+        """Return the number of samples. A loader of unknown length is read to its end for this."""
         known = self.count
         return sum(1 for _ in self) if known is None else known
 
@@ -161,8 +167,8 @@ class Source:
         return found
 
     def limited(self, limit: int | None) -> Source:
-        """Return a source of at most ``limit`` samples, evenly spread over all of them: a folder with class folders keeps its
-        classes. Where the number of samples is unknown, the first ones are taken."""
+        """Return a source of at most ``limit`` samples, evenly spread over all samples, so that each class folder is
+        represented. Where the number of samples is unknown, take the first ones."""
         total = self.count
         if limit is None or (total is not None and total <= limit):
             return self

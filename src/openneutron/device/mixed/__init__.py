@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LiteRT files that run partly on the NPU: compiled, and run."""
+"""Compile LiteRT files that run partly on the NPU."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledFile:
-    """A compiled file: its partitions' programs, in order, and what stays on the CPU.
+    """A compiled LiteRT file.
 
-    ``parts`` is empty where no operator runs on the NPU.
+    ``parts`` has the compiled partitions in order, and is empty where no operator runs on the NPU. ``partitioning``
+    also has the operators that stay on the CPU. ``model`` is the file as it was partitioned, and ``name`` its name in
+    messages.
     """
 
     name: str
@@ -41,7 +43,7 @@ class CompiledFile:
     partitioning: Partitioning = field(repr=False)
     parts: tuple[Compiled, ...] = field(repr=False)
     _prepared: list[Prepared] = field(default_factory=list, repr=False)
-    """The partitions after the first stages, once a compile with other options has asked for them."""
+    """The partitions after the compiler's first stages; empty until the first call of ``recompiled``."""
 
     @property
     def target(self) -> Target:
@@ -49,11 +51,12 @@ class CompiledFile:
 
     @property
     def budget_bytes(self) -> int:
-        """Return the SRAM that each of the partitions may take."""
+        """Return the SRAM budget of each partition, in bytes."""
         return budget_bytes(self.options.sram_budget, self.target)
 
     def recompiled(self, options: CompileOptions) -> CompiledFile:
-        """Return the file compiled with other options; each search goes on with what those before have found.
+        """Return the file compiled with other options. All calls share the results of the compiler's first stages, and
+        each search starts from what earlier searches have found.
 
         Raises BudgetError as ``compile_file`` does.
         """
@@ -92,7 +95,8 @@ class CompiledFile:
 
 
 def part_name(index: int) -> str:
-    """Return the name of a partition's NeutronGraph, which its tensors in the file have too."""
+    """Return the name of a partition's NeutronGraph. It is also the first part of the names of that operator's own
+    tensors."""
     return f"neutron_graph_{index}"
 
 
@@ -103,14 +107,14 @@ def compile_file(
     operators_not_to_delegate: Sequence[str] = (),
     must_delegate: bool = True,
 ) -> CompiledFile:
-    """Return the compiled file, which messages call ``name``.
+    """Return the compiled file. ``name`` is the file's name in messages.
 
-    The result's model is the file with known shapes and the results of constant operators as constants. The SRAM budget
-    holds for each partition: they run one after the other, in the same memory.
+    In the model of the result, known shapes and the results of constant operators are constants. The SRAM budget holds
+    for each partition: the partitions run one after the other, in the same memory.
 
-    Raises InvalidModelError where nothing in the file can run on the NPU (with ``must_delegate``) or the file is compiled
-    already, InvalidOptionError for unknown names in ``operators_not_to_delegate``, BudgetError with the smallest budget
-    that suffices for every partition.
+    Raises InvalidModelError where the file is compiled already, or, with ``must_delegate``, where no operator of it can
+    run on the NPU. Raises InvalidOptionError for unknown names in ``operators_not_to_delegate``, and BudgetError with
+    the smallest budget that suffices for every partition.
     """
     graph = model.graph
     for place, node in enumerate(graph.nodes):
@@ -136,9 +140,11 @@ def compile_file(
 def _compiled(
     name: str, graphs: Sequence[tuple[Graph, Callable[[], Prepared]]], options: CompileOptions
 ) -> tuple[Compiled, ...]:
-    """Return the programs of the partitions, each a graph and a function for its first stages.
+    """Compile each partition and return the programs, in the order of ``graphs``.
 
-    Raises BudgetError with the smallest budget that suffices for all of them.
+    An item of ``graphs`` is the graph of a partition and a function that returns this graph legalized, with its kernel
+    calls (``Prepared``). Raises BudgetError where a partition exceeds the budget. The error has the smallest budget
+    that suffices for all partitions.
     """
     target = targets.get(options.target)
     parts: list[Compiled] = []
@@ -160,7 +166,8 @@ def _itself(given: Prepared) -> Prepared:
 
 
 def check_names(graph: Graph, name: str, operators: Sequence[str]) -> None:
-    """Raise InvalidOptionError where one of these is neither an operator nor the output of one of the graph's nodes."""
+    """Raise InvalidOptionError for a name in ``operators`` that is neither an operator nor an output of one in the
+    graph. ``name`` is the file's name in the message."""
     titles = dict.fromkeys(operator_title(node) for node in graph.nodes)
     known = {*titles}
     for node in graph.nodes:

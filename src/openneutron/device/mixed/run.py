@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LiteRT files with or without NeutronGraphs, run: the NPU's part on the simulator, the rest by LiteRT's interpreter."""
+"""Run LiteRT files with or without NeutronGraphs: NeutronGraphs on the simulator, all other operators in LiteRT's
+interpreter."""
 
 from __future__ import annotations
 
@@ -23,11 +24,12 @@ from openneutron.litert.neutron_graph import FoundNode, find
 from openneutron.litert.write import cut, pack
 
 NAMES_SHOWN = 4
-"""The number of operators that a message names."""
+"""The number of kinds of operators that a message lists."""
 
 
 def _listed(operators: Sequence[str]) -> str:
-    """Return the kinds of operators, each once, at most ``NAMES_SHOWN`` of them and the count of the others."""
+    """Return a list of the kinds of operators in words: each kind once, at most ``NAMES_SHOWN`` kinds, and the number
+    of the other kinds."""
     kinds = list(dict.fromkeys(operators))
     more = f" and {len(kinds) - NAMES_SHOWN} more" if len(kinds) > NAMES_SHOWN else ""
     return ", ".join(kinds[:NAMES_SHOWN]) + more
@@ -35,8 +37,8 @@ def _listed(operators: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Operators that LiteRT runs at once: a model of them, a description for messages, and the file's tensors that they
-    read and write."""
+    """Consecutive operators that LiteRT runs in one call. ``model`` is a ``.tflite`` file of these operators, and
+    ``words`` a description of them for messages. ``inputs`` and ``outputs`` are indices of the whole file's tensors."""
 
     model: bytes = field(repr=False)
     words: str
@@ -54,8 +56,8 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The host's nanoseconds of the steps of one run: each kernel call with its program, and each part that LiteRT ran, under
-    the kinds of its operators."""
+    """The host's time for each step of a run. ``calls`` has each kernel call with its program. ``on_cpu`` has one entry
+    for each call of LiteRT: the kinds of the operators in it, and the nanoseconds."""
 
     calls: list[tuple[Program, CallTime]] = field(default_factory=list)
     on_cpu: list[tuple[str, int]] = field(default_factory=list)
@@ -64,7 +66,8 @@ class Times:
 class FileSimulator:
     """A ``.tflite`` file, ready to run.
 
-    Raises InvalidModelError where the file is damaged, InvalidProgramError or DriverError where a NeutronGraph in it is.
+    Raises InvalidModelError where the file is damaged. Raises InvalidProgramError or DriverError where a NeutronGraph
+    in the file is damaged.
     """
 
     def __init__(self, data: bytes | Path) -> None:
@@ -109,11 +112,11 @@ class FileSimulator:
             )
 
     def run(self, inputs: Sequence[np.ndarray], times: Times | None = None) -> list[np.ndarray]:
-        """Return the outputs in the file's order, with the types and shapes of the file. The times of the run are added to
-        ``times``.
+        """Return the outputs in the file's order, with the types and shapes that the file states. The times of the run
+        are added to ``times``.
 
-        Raises InvalidOptionError for a wrong count, shape or type of inputs, InvalidModelError where LiteRT can't run a
-        CPU fallback, or crashes.
+        Raises InvalidOptionError for a wrong count, shape or type of inputs. Raises InvalidModelError where LiteRT
+        can't run an operator on the CPU, or crashes.
         """
         self._check(inputs)
         values = {self._index[tensor.name]: value for tensor, value in zip(self.inputs, inputs, strict=True)}
@@ -130,8 +133,8 @@ class FileSimulator:
         return [tensor.data if tensor.data is not None else values[self._index[tensor.name]] for tensor in self.outputs]
 
     def reset(self) -> None:
-        """Set the states of the NeutronGraphs to their values before the first run. LiteRT's operators keep none here: each of
-        their runs is in a fresh state."""
+        """Set the states of the NeutronGraphs to their values before the first run. Operators in LiteRT's interpreter
+        keep no state here: each of their runs starts from a fresh state."""
         for step in self._steps:
             if isinstance(step, _Node):
                 step.simulator.reset()

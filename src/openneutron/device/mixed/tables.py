@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A LiteRT graph before it is partitioned: constants folded, float islands as tables, variables as states.
+"""The steps on a LiteRT graph before it is partitioned: fold constants, replace float islands by tables, make variables
+states.
 
-TensorFlow's converter leaves operators without an int8 form in float: DEQUANTIZE, NEG (or SQUARE, SIN, DIV ...), QUANTIZE. Where such
-an island computes each value of its result from one stored value, it is a table of 256 entries. LiteRT's own kernels compute the entries
-from all stored values, so that every byte is that of the file.
+TensorFlow's converter leaves operators without an int8 form in float: DEQUANTIZE, NEG (or SQUARE, SIN, DIV ...),
+QUANTIZE. If each element of such an island's result depends on one stored 8-bit value alone, a table of 256 entries can
+replace the island. LiteRT's own kernels compute the entries from all stored values, so that the compiled file returns
+the same bytes.
 """
 
 from __future__ import annotations
@@ -32,10 +34,12 @@ Floats are not: the CPU reads them, and a folded DEQUANTIZE of 16-bit float weig
 """
 
 MOST_GROWTH = 8
-"""The largest ratio of a result's bytes to those of its constants: CAST from int8 to int64 makes 8 bytes of 1."""
+"""The largest ratio of a folded result's bytes to the bytes of its constants. A CAST from int8 to int64, for instance,
+makes 8 bytes of 1."""
 
 ALWAYS_STORED = 1 << 16
-"""The bytes that any result may have, whatever its constants, such as that of a FILL; a number of our own choice."""
+"""A result of at most this many bytes is folded whatever the size of its constants, for instance that of a FILL. The
+number is our own choice."""
 
 
 def folded(model: LiteRTModel) -> LiteRTModel:
@@ -91,7 +95,7 @@ def _known(graph: Graph, node: Node) -> npt.NDArray[Any] | None:
 
 
 def _fixed(model: LiteRTModel) -> list[int]:
-    """Return the indices of the operators that read only constants, directly or through each other."""
+    """Return the places of the operators whose operands are all constants or results of other such operators."""
     graph, tensors = model.graph, model.model.subgraphs[0].tensors
     known = {name for name, tensor in graph.tensors.items() if tensor.is_constant}
     for name in list(known):
@@ -108,8 +112,8 @@ def _fixed(model: LiteRTModel) -> list[int]:
 
 
 def _ends(model: LiteRTModel, fixed: Iterable[int]) -> list[str]:
-    """Return the results of these operators that other operators read or the file returns, if they are worth
-    storing."""
+    """Return the results of the operators at ``fixed`` that become constants. The file returns such a result, or
+    another operator reads it. It has a type that the NPU reads, and a size that is worth storing."""
     graph = model.graph
     inside = set(fixed)
     read = {*graph.outputs}
@@ -128,7 +132,7 @@ def _small(graph: Graph, fixed: Iterable[int], end: str) -> bool:
 
 
 def _needed(graph: Graph, fixed: Iterable[int], ends: Iterable[str]) -> list[int]:
-    """Return those of these operators that the ends depend on, in order."""
+    """Return the places of the operators in ``fixed`` that the tensors ``ends`` depend on, in order."""
     wanted, needed = set(ends), []
     for place in sorted(fixed, reverse=True):
         node = graph.nodes[place]
@@ -171,18 +175,22 @@ STORED = {
     DType.UINT8: np.arange(256).astype(np.uint8),
     DType.BOOL: np.array([False, True]),
 }
-"""All values of a type, in the order of a table's entries."""
+"""All stored values of a type, in the order of the entries of a table."""
 
 EIGHT_BITS = (DType.INT8, DType.UINT8)
-"""The types of a table's results."""
+"""The types of the results of islands, and of the entries of tables."""
 
 IN_FLOAT = (DType.FLOAT32, DType.INT32, DType.INT64, DType.BOOL)
-"""The types of an island's own tensors."""
+"""The types of the tensors inside an island."""
 
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """A tensor that one stored value of another tensor determines, element by element, and the places of the operators between."""
+    """Pointwise operators that compute each element of ``result`` from the element of ``source`` at the same place.
+
+    ``source`` is a stored tensor. ``operators`` has the places of the island's operators, and ``end`` the place of the
+    last one.
+    """
 
     source: str
     result: str
@@ -191,8 +199,9 @@ class Island:
 
 
 def with_tables(model: LiteRTModel, excluded: Collection[str] = ()) -> LiteRTModel:
-    """Return the model with a table, or a SELECT_V2 for a boolean, in place of the last operator of each island, and without the
-    operators that nobody reads any more. ``excluded`` names operators and tensors whose operators stay as they are.
+    """Return the model with a table in place of each island, or a SELECT_V2 where the source is boolean. Operators
+    whose results nobody reads any more are removed. ``excluded`` names operators and tensors; an operator of such a
+    name, or with such an output, stays as it is.
 
     The same model is returned where there are no islands, or where LiteRT, in a child process, can't run them.
     """
@@ -208,7 +217,8 @@ def with_tables(model: LiteRTModel, excluded: Collection[str] = ()) -> LiteRTMod
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The stored tensor that determines a tensor, None for a constant, and the places of the operators between."""
+    """The stored tensor that determines another tensor element by element, and the places of the operators between the
+    two. ``source`` is None for a tensor that depends only on constants."""
 
     source: str | None
     operators: tuple[int, ...]
@@ -242,8 +252,9 @@ def _islands(model: LiteRTModel, excluded: frozenset[str]) -> Iterator[Island]:
 def _origin(
     graph: Graph, node: Node, kind: str, found: Mapping[str, _Origin], before: Mapping[str, _Origin]
 ) -> _Origin | None:
-    """Return the origin of a node's result; None where several tensors determine it, or elements at other places. ``found`` has the
-    origins of tensors in float, ``before`` those of stored tensors that another stored tensor determines."""
+    """Return the origin of a node's result. Return None where several tensors determine the result, or elements at
+    other places do. ``found`` has the origins of tensors in float. ``before`` has the origins of stored tensors that
+    another stored tensor determines."""
     reads_stored = graph[node.name].dtype in EIGHT_BITS or kind in ("DEQUANTIZE", "CAST")
     sources: dict[str, None] = {}
     operators: set[int] = set()
@@ -267,8 +278,12 @@ def _origin(
 
 
 def _common(sources: Sequence[str], before: Mapping[str, _Origin]) -> _Origin | None:
-    """Return the nearest stored tensor that determines all of these; None where no such tensor exists. Softsign is such a case: the quotient, in
-    float, of an int8 tensor and of its magnitude plus 1, which is int8 too."""
+    """Return the origin that all tensors of ``sources`` have in common: the nearest stored tensor that determines all
+    of them. Return None where no such tensor exists.
+
+    Example: Softsign is the quotient, in float, of an int8 tensor and of its magnitude plus 1, which is int8 too. The
+    first tensor determines both.
+    """
     lines = []
     for name in sources:
         line: dict[str, tuple[int, ...]] = {name: ()}
@@ -284,7 +299,8 @@ def _common(sources: Sequence[str], before: Mapping[str, _Origin]) -> _Origin | 
 
 
 def _is_stored(tensor: Tensor, kind: str) -> bool:
-    """Return whether a tensor is computed or given when the file runs and can be the source of a table for this kind of operator."""
+    """Return whether a tensor can be the source of a table for this kind of operator: computed or given when the file
+    runs, and of a type with a table."""
     if tensor.data is not None or tensor.dtype not in STORED or not tensor.elements:
         return False
     if kind == "CAST":
@@ -293,7 +309,7 @@ def _is_stored(tensor: Tensor, kind: str) -> bool:
 
 
 def _is_uniform(tensor: Tensor) -> bool:
-    """Return whether a tensor is a constant whose elements are one number."""
+    """Return whether a tensor is a constant whose elements are all equal."""
     data = tensor.data
     if data is None or tensor.dtype is DType.OPAQUE or not data.size:
         return False
@@ -302,7 +318,8 @@ def _is_uniform(tensor: Tensor) -> bool:
 
 
 def _computed(model: LiteRTModel, islands: Sequence[Island]) -> list[npt.NDArray[Any]]:
-    """Return the results of each island for all values of its source. Raises InvalidModelError where LiteRT can't run them."""
+    """Return the results of each island for all stored values of its source. Raises InvalidModelError where LiteRT
+    can't run the island."""
     from openneutron.litert.interpret import InterpreterProcess  # few models have any islands
 
     process = InterpreterProcess(
@@ -317,7 +334,7 @@ def _computed(model: LiteRTModel, islands: Sequence[Island]) -> list[npt.NDArray
 
 
 def _alone(model: LiteRTModel, island: Island) -> bytes:
-    """Return the model of an island's operators whose input has each value of the source once."""
+    """Return a model of an island's operators alone. Its input is one tensor with each stored value of the source once."""
     graph, places = model.graph, model.tensor_index
     new = copied(model.model)
     main = new.subgraphs[0]
@@ -334,7 +351,8 @@ def _alone(model: LiteRTModel, island: Island) -> bytes:
 
 
 def _extents(graph: Graph, island: Island) -> dict[str, int]:
-    """Return the number of elements of each of an island's tensors in a run for all values of its source; 1 for constants."""
+    """Return the number of elements of an island's source and of each tensor that the island computes, in a run for all
+    stored values of the source. The number is 1 for a tensor that depends only on constants."""
     found = {island.source: len(STORED[graph[island.source].dtype])}
     for place in island.operators:
         node = graph.nodes[place]
@@ -372,11 +390,11 @@ def _replaced(model: LiteRTModel, tables: Mapping[Island, npt.NDArray[Any]]) -> 
         if place in inside and not used.intersection(node.outputs):
             continue
         kept.append(place)
-        # The last operator of an island reads the source alone.
+        # The table, which replaces the last operator of an island, reads the source alone.
         used.update([ends[place]] if place in ends else [name for name in node.inputs if name is not None])
     main.operators = [main.operators[place] for place in sorted(kept)]
     made = read_model(new)
-    # Stored values that a file casts are numbers of scale 1.
+    # CAST reads a stored value as a number: its scale is 1 and its zero point 0.
     tensors = {name: replace(made.graph[name], quant=QuantParams((1.0,), (0,))) for name in unquantized}
     return replace(made, graph=replace(made.graph, tensors={**made.graph.tensors, **tensors}))
 
@@ -394,7 +412,8 @@ Key = tuple[bytes, bytes]
 
 @dataclass(slots=True)
 class _Variable:
-    """The operators of a variable in the main subgraph, by their places, and its first value."""
+    """A variable of the main subgraph: the places of its VAR_HANDLE, READ_VARIABLE and ASSIGN_VARIABLE operators, and
+    its first value. ``others`` is True where another operator uses the variable."""
 
     handles: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
@@ -404,7 +423,8 @@ class _Variable:
 
 
 def partitioned(model: LiteRTModel, excluded: Iterable[str], target: Target) -> tuple[LiteRTModel, Partitioning]:
-    """Return the partitioning of a model, and the model without the variables that the partitions keep."""
+    """Return the model with states in place of variables, and its partitioning. A variable becomes a state where one
+    partition can keep it; the operators of other variables stay."""
     excluded = tuple(excluded)
     usable = _usable(model)
     left = usable
@@ -412,7 +432,8 @@ def partitioned(model: LiteRTModel, excluded: Iterable[str], target: Target) -> 
         tried = _with_states(model, left)
         result = partition(tried.graph, excluded, target)
         kept = {state.tensor for part in result.partitions for state in part.graph.states}
-        # Behind them are the states of operators, which no operator of the file reads or writes.
+        # The states of variables come first. The states that operators keep follow; no operator of the file reads or
+        # writes them.
         names = [state.tensor for state in tried.graph.states[: len(left)]]
         if kept.issuperset(names):
             return tried, _with_reasons(model, usable, left, result)
@@ -422,7 +443,8 @@ def partitioned(model: LiteRTModel, excluded: Iterable[str], target: Target) -> 
 def _with_reasons(
     model: LiteRTModel, usable: Sequence[_Variable], left: Sequence[_Variable], result: Partitioning
 ) -> Partitioning:
-    """Return the partitioning with the reason of each operator of a variable that could be kept, and is not."""
+    """Return the partitioning with the reason ON_CPU for each read and write of the variables that are in ``usable``
+    and not in ``left``."""
     scattered = [variable for variable in usable if variable not in left]
     reads = {model.graph.nodes[place].name for variable in scattered for place in variable.reads}
     writes = {model.graph.nodes[place].source for variable in scattered for place in variable.writes}
@@ -436,7 +458,8 @@ def _with_reasons(
 
 
 def _usable(model: LiteRTModel) -> list[_Variable]:
-    """Return the variables that a partition could keep: read before they are written, which happens once, and nowhere else."""
+    """Return the variables that one partition could keep: the main subgraph writes the variable exactly once, after all
+    reads, and nothing else uses it."""
     variables: dict[Key, _Variable] = {}
     operators = model.model.subgraphs[0].operators or []
     of_handle: dict[int, Key] = {}
@@ -472,8 +495,9 @@ def _key(operator: Any) -> Key:
 
 
 def _first_values(model: Any) -> Iterator[tuple[Key, np.ndarray | None]]:
-    """Yield the variables that other subgraphs have, each with the constant that it is set to by an operator that runs once; None
-    for what is used otherwise."""
+    """Yield each variable that another subgraph uses, with its first value. The first value is the constant that an
+    ASSIGN_VARIABLE in a subgraph of CALL_ONCE writes. It is None where the subgraph uses the variable in another way,
+    or the value is no constant."""
     once = {
         operator.builtinOptions.initSubgraphIndex
         for operator in model.subgraphs[0].operators or ()
@@ -518,7 +542,8 @@ def _is_usable(model: LiteRTModel, variable: _Variable) -> bool:
 
 
 def _with_states(model: LiteRTModel, variables: Sequence[_Variable]) -> LiteRTModel:
-    """Return the model with these variables as states; the same model where there are none."""
+    """Return the model with states in place of these variables and their operators; the same model where there are no
+    variables."""
     if not variables:
         return model
     new = copied(model.model)
@@ -540,7 +565,7 @@ def _with_states(model: LiteRTModel, variables: Sequence[_Variable]) -> LiteRTMo
 
 
 def _idle_calls(model: Any, keys: set[Key]) -> Iterator[int]:
-    """Yield the operators that run a subgraph once, and set nothing there but these variables."""
+    """Yield the places of the CALL_ONCE operators whose subgraph only sets variables of ``keys``."""
     for place, operator in enumerate(model.subgraphs[0].operators):
         if operator_name(model, operator) != "CALL_ONCE":
             continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The driver on the host: runs a Program bit for bit as the chip's kernels would, and traces it."""
+"""The driver on the host: run a program with the same results as on the chip, bit for bit, and trace it."""
 
 from openneutron.device.simulator.simulator import CallTime, Moment, ProfileEvent, Simulator, Trace
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs programs with the driver and its portable kernels on the host: NeutronDriver.h's structs and functions by ctypes."""
+"""Run programs on the host with the driver and its portable kernels: ctypes bindings of NeutronDriver.h's structs and
+functions."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ from openneutron.isa.rows import ALIGNMENT
 
 KERNEL_CAUSE_MASK = 0xFFFF
 KERNEL_CAUSE = 0x613
-"""ENEUTRON_KERNEL of NeutronErrors.h; the bits above its mask say which kernel it is."""
+"""The low 16 bits of ENEUTRON_KERNEL (NeutronErrors.h). The bits above KERNEL_CAUSE_MASK have the number of the kernel."""
 
 LIBRARY = Path(__file__).parent / "libneutron.so"
 
 
 class ModelConfig(Structure):
-    """NeutronModelConfig."""
+    """The struct NeutronModelConfig."""
 
     _fields_ = [
         ("microcode", c_void_p),
@@ -39,7 +40,7 @@ class ModelConfig(Structure):
 
 
 class DataConfig(Structure):
-    """NeutronDataConfig."""
+    """The struct NeutronDataConfig."""
 
     _fields_ = [
         ("inputs", POINTER(c_void_p)),
@@ -50,13 +51,13 @@ class DataConfig(Structure):
 
 
 KERNEL_LEVEL = 1
-"""TRACE_CONFIG_KERNEL_LEVEL."""
+"""The value of TRACE_CONFIG_KERNEL_LEVEL."""
 
 CallHook = CFUNCTYPE(None, c_void_p, c_uint32, c_uint32, c_uint32)
 
 
 class TraceConfig(Structure):
-    """NeutronTraceConfig."""
+    """The struct NeutronTraceConfig."""
 
     _fields_ = [
         ("traceConfig", c_uint32),
@@ -69,9 +70,9 @@ class TraceConfig(Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Return the loaded and initialised driver; its symbols are global, so that the ExecuTorch delegate finds them.
+    """Return the driver, loaded and initialised. Its symbols are global, so that the ExecuTorch delegate finds them.
 
-    Raises MissingToolError where the package was not built.
+    Raises MissingToolError where the package was not built, or the library can't be loaded.
     """
     if not LIBRARY.exists():
         raise MissingToolError(
@@ -105,7 +106,7 @@ def library() -> ctypes.CDLL:
 
 
 def _kernel_words(error: int) -> str:
-    """Return the words for the kernel that an ENEUTRON_KERNEL error carries."""
+    """Return the words for an ENEUTRON_KERNEL error, with the kernel that the error names."""
     name = library().neutronErrorKernelName(error)
     kernel = f"kernel {'of an unknown name' if name is None else name.decode()} ({error >> 16 & 0x3FFF})"
     subject = f"a variant that the program calls of {kernel}" if error >> 30 & 1 else kernel
@@ -131,7 +132,8 @@ _EVENT = np.dtype([("start", "u1", 4), ("start_time", "<u4"), ("stop", "u1", 4),
 
 @dataclass(frozen=True, slots=True)
 class ProfileEvent:
-    """One kernel call of a profiled run; cycles are modelled ones. ``operator`` is its index modulo 256."""
+    """One kernel call of a profiled run. ``start_cycles`` and ``stop_cycles`` are modelled cycles. ``operator`` is the
+    operator's index modulo 256."""
 
     kernel: int
     operator: int
@@ -141,7 +143,8 @@ class ProfileEvent:
 
 @dataclass(frozen=True, slots=True)
 class CallTime:
-    """One kernel call of a timed run: the operator, and the host's nanoseconds since the call before it or the start."""
+    """One kernel call of a timed run. ``operator`` is the operator's index. ``nanoseconds`` is the host's time since
+    the end of the call before, or since the start of the run."""
 
     operator: int
     nanoseconds: int
@@ -149,17 +152,20 @@ class CallTime:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A run just after a kernel call: which operator it was, and the memory as it is then."""
+    """The state of a run directly after a kernel call: the operator's index, its kernel, the modelled cycles, and the
+    memory."""
 
     operator: int
     kernel: int
     cycles: int
     microcode: Microcode
     memory: dict[str, Bytes]
-    """``INPUT0`` …, ``OUTPUT0`` …, ``WEIGHTS``, ``SCRATCH``, ``PREFETCH`` and ``STATE``; valid inside the callback only."""
+    """The bytes of ``INPUT0`` …, ``OUTPUT0`` …, ``WEIGHTS``, ``SCRATCH``, ``PREFETCH`` and ``STATE``. They are valid
+    inside the callback only."""
 
     def read(self, buffer: Record) -> NDArray[np.int8]:
-        """Return a copy of what a buffer holds: batches, rows held (its ring), columns held, channels held."""
+        """Return a copy of a buffer's contents, with the axes batches, rows held (the rolling buffer's), columns held
+        and channels held."""
         data = self.memory[base_text(buffer["base"])][buffer["offset"] :].view(np.int8)
         shape = (buffer["batches"], buffer["ring"], buffer["cols_held"], buffer["channels_held"])
         pitches = tuple(buffer[f"{axis}_pitch"] for axis in ("batch", "row", "col", "channel"))
@@ -174,11 +180,13 @@ Trace = Callable[[Moment], None]
 
 
 class Simulator:
-    """A prepared program. Use it in a ``with`` statement, or call ``close``.
+    """A program that is prepared to run on the host. Use it in a ``with`` statement, or call ``close``.
 
-    A program with state keeps it from run to run, until ``reset``. Two simulators of one program keep two states.
+    A program with state keeps the state from run to run, until ``reset``. Two simulators of one program have separate
+    states.
 
-    Raises InvalidProgramError or DriverError where the program is not sound, MissingToolError where the driver was not built.
+    Raises InvalidProgramError or DriverError where the program is not sound, MissingToolError where the driver was not
+    built.
     """
 
     def __init__(self, program: Program, *, timeout_seconds: int = 0) -> None:
@@ -213,26 +221,26 @@ class Simulator:
         self.close()
 
     def close(self) -> None:
-        """Release the driver's context; a second call does nothing."""
+        """Release the driver's context. A second call does nothing."""
         if getattr(self, "_handle", None):
             self._driver.neutronModelUnprepare(self._handle)
             self._handle = c_void_p()
 
     @property
     def keeps_state(self) -> bool:
-        """Return True where the program has tensors that last from one run to the next."""
+        """Return whether the program has tensors that last from one run to the next."""
         return self.microcode.state_size > 0
 
     def reset(self) -> None:
-        """Set the states to their values before the first run. Raises DriverError in the middle of a run."""
+        """Set the states to their values before the first run. Raises DriverError if a run is in progress."""
         require("reset", self._driver.neutronReset(self._handle))
 
     def run(self, inputs: Sequence[np.ndarray], trace: Trace | None = None) -> list[Bytes]:
-        """Return the outputs' bytes. ``inputs`` are arrays of any dtype and shape whose bytes fill the program's
-        inputs.
+        """Return the bytes of each output. ``inputs`` are arrays of any dtype and shape; the bytes of each must fill
+        the program's input.
 
-        ``trace`` is called after every kernel call; what it raises comes out of this call once the run has ended.
-        Raises ValueError for a wrong count or size.
+        ``trace`` is called after every kernel call. An exception of ``trace`` is raised here once the run has ended.
+        Raises ValueError for a wrong number of inputs, a wrong size, or a simulator that is closed.
         """
         if not self._handle:
             raise ValueError("simulator: it is closed; make a new one.")
@@ -280,7 +288,7 @@ class Simulator:
         ]
 
     def _run_with(self, hook: Callable[..., None], sources: list[Bytes], outputs: list[Bytes]) -> None:
-        """Run with a hook behind each kernel call."""
+        """Run the program and call ``hook`` after each kernel call."""
         config = TraceConfig(KERNEL_LEVEL, None, 0, CallHook(hook), None)
         require("trace", self._driver.neutronSetTrace(self._handle, byref(config)))
         try:
@@ -289,7 +297,8 @@ class Simulator:
             self._driver.neutronSetTrace(self._handle, None)
 
     def profile(self, inputs: Sequence[np.ndarray]) -> tuple[ProfileEvent, ...]:
-        """Return the kernel calls of one run, in order; empty where the program was compiled without profiling."""
+        """Return the kernel calls of one run, in order; an empty tuple where the program was compiled without
+        profiling."""
         self.run(inputs)
         events = self._profile[: len(self._profile) // _EVENT.itemsize * _EVENT.itemsize].view(_EVENT)
         return tuple(
@@ -299,12 +308,15 @@ class Simulator:
         )
 
     def scratch_used(self, inputs: Sequence[np.ndarray]) -> int:
-        """Return the highest scratch byte that a run touches, plus one."""
+        """Return the size of scratch up to the last byte that a run writes, as ``memory_used`` does."""
         return self.memory_used(inputs)[0]
 
     def memory_used(self, inputs: Sequence[np.ndarray]) -> tuple[int, int]:
-        """Return the highest bytes of scratch and of the prefetch buffer that a run touches, plus one each. Two runs
-        that start with differently painted memory both overwrite these bytes."""
+        """Return the size of scratch and of the prefetch buffer up to the last byte that a run writes; 0 for none.
+
+        The program runs twice, on memory filled with two different patterns. A byte counts as written if it differs
+        from the pattern after either run: a value that equals one pattern differs from the other.
+        """
         places = (self._scratch, self._prefetch)
         after: list[tuple[Bytes, ...]] = []
         for paint in _PAINTS:
@@ -342,13 +354,14 @@ class Simulator:
 
 
 def _used(first: Bytes, second: Bytes) -> int:
-    """Return one more than the last place where one of the two runs has left something else than its paint."""
+    """Return the size up to the last byte that differs from its pattern in ``_PAINTS`` after the first or the second
+    run; 0 where no byte differs."""
     touched = np.flatnonzero((first != _PAINTS[0]) | (second != _PAINTS[1]))
     return int(touched[-1]) + 1 if len(touched) else 0
 
 
 def _aligned(size: int) -> Bytes:
-    """Return zeros at an aligned address; never empty, so that there is one."""
+    """Return ``size`` zeros at an aligned address. An array of size 0 has an address too."""
     raw = np.zeros(max(size, 1) + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]

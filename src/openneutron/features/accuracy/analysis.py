@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The noise of each layer: its statistics over samples, and the report that ranks the layers."""
+"""The noise of each layer over samples, and the report that ranks the layers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from openneutron.pytorch.quantizer.observers import LARGEST_SIGNAL
 from openneutron.pytorch.source.exporting import ModelInputs
 
 RESULT_SAMPLES = 4
-"""Samples whose results are computed with each layer alone quantized. It takes half a float run for each layer and sample; other
-figures take all samples."""
+"""The number of samples for which the model's results are computed with each layer quantized alone. This takes about
+half a float run for each layer and sample. Other figures use all samples."""
 
 
 @dataclass(slots=True, eq=False)
 class Analysis:
-    """The sums of all layers, sample by sample."""
+    """The sums of signal and noise of all layers and of the model's results, to which samples are added one by one."""
 
     lanes: Lanes
     sums: dict[Layer, Sums] = field(init=False, repr=False)
@@ -38,24 +38,25 @@ class Analysis:
     noise: float = 0.0
     metric: Metric | None = None
     scores: tuple[float, float] = (0.0, 0.0)
-    """The sums of the metric, in float and on the NPU."""
+    """The sums of the metric over the samples, in float and on the NPU."""
     first_signal: float = 0.0
-    """The signal of the first samples, whose results are computed with each layer alone quantized."""
+    """The signal of the first ``RESULT_SAMPLES`` samples."""
     states: tuple[State, State] = field(init=False, repr=False)
-    """The states before the next sample, in float and in int8."""
+    """The states of the float model and of the quantized model before the next sample."""
 
     def __post_init__(self) -> None:
         self.sums = {layer: Sums() for layer in self.lanes.layers}
         self.states = self.lanes.twins.state, self.lanes.twins.state
 
     def copy(self) -> Analysis:
-        """Return the same sums, to which a sample can be added."""
+        """Return a copy of the sums. Samples that are added to the copy do not change this object."""
         made = copy(self)
         made.sums = {layer: copy(found) for layer, found in self.sums.items()}
         return made
 
     def add(self, call: ModelInputs, sample: Sample | None = None) -> None:
-        """Run one sample in all ways. ``sample`` is that of the metric.
+        """Run one sample in float, with each layer quantized alone, and as in the compiled program, and add its signal
+        and noise. ``sample`` is passed to the metric.
 
         Raises InvalidOptionError where the metric does not take the sample.
         """
@@ -87,7 +88,7 @@ class Analysis:
             self.scores = self.scores[0] + real_score, self.scores[1] + npu_score
 
     def report(self, target: str, complete: bool = True) -> AccuracyReport:
-        """Return the figures."""
+        """Return the report of the samples that were added."""
         layers = rows(self.lanes.layers, self.sums, self.lanes.on_npu, self.first_signal)
         metric = self.metric
         mean = None
@@ -103,7 +104,7 @@ def _arrays(results: Sequence[torch.Tensor]) -> list[np.ndarray]:
 
 
 def noise_of(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> float:
-    """Return the noise of a model's results. Indices and booleans have none."""
+    """Return the sum of squares of the differences between a model's results. Indices and booleans are not counted."""
     pairs = zip(wanted, found, strict=True)
     return sum(power(difference(one, other)) for one, other in pairs if one.is_floating_point())
 
@@ -115,10 +116,10 @@ def analysed(
     total: int = 0,
     metric: Metric | None = None,
 ) -> AccuracyReport:
-    """Return the accuracy of all layers over the samples; ``total`` is their number, for progress. Without a metric, that of the
-    first sample's label is taken.
+    """Return the accuracy of all layers over the samples. ``total`` is the number of samples, for the display of
+    progress. Without ``metric``, the default metric for the first sample's label is measured.
 
-    An interrupt ends the comparison; the figures are then those of the samples before it.
+    An interrupt ends the analysis; the report then covers the samples before it.
     """
     analysis = Analysis(lanes)
     complete = True
@@ -141,13 +142,13 @@ def analysed(
 
 @dataclass(slots=True, eq=False)
 class Sums:
-    """The sums of one layer."""
+    """The sums of one layer over samples, and the ranges of its float values."""
 
     signal: float = 0.0
     local: float = 0.0
     accumulated: float = 0.0
     at_results: float = 0.0
-    """The noise at the model's results, over the samples that were run for this."""
+    """The noise at the model's results with this layer quantized alone, over the first ``RESULT_SAMPLES`` samples."""
     values: int = 0
     saturated: int = 0
     low: float = math.inf
@@ -156,7 +157,7 @@ class Sums:
     saturated_by_channel: torch.Tensor | None = field(default=None, repr=False)
 
     def see(self, layer: Layer, real: torch.Tensor) -> None:
-        """Count the float values of a sample."""
+        """Add the float values of a sample: their signal, their range, and the values outside of the layer's range."""
         low, high = layer.bounds
         half = layer.scale / 2
         kept = usable(real)
@@ -173,7 +174,7 @@ class Sums:
             self.saturated_by_channel = counted if before is None else before + counted
 
     def own(self, layer: Layer, noise: torch.Tensor) -> None:
-        """Count the noise of the layer alone, by channel."""
+        """Add the noise of the layer alone, by channel."""
         axis = layer.channel_axis
         if axis is not None:
             counted = noise.double().square().sum(_others(noise, axis))
@@ -195,18 +196,20 @@ def _others(tensor: torch.Tensor, axis: int) -> tuple[int, ...]:
 
 
 def usable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with zeros for infinities and the fillers of masks, which carry no signal."""
+    """Return a tensor with zeros for infinities and for values beyond ``LARGEST_SIGNAL``, such as the fillers of masks.
+    These carry no signal."""
     tensor = torch.nan_to_num(tensor.detach(), 0.0, 0.0, 0.0)
     return torch.where(tensor.abs() <= LARGEST_SIGNAL, tensor, torch.zeros(()))
 
 
 def power(tensor: torch.Tensor) -> float:
-    """Return the sum of squares."""
+    """Return the sum of squares of a tensor's values."""
     return float(torch.linalg.vector_norm(tensor.double()).square()) if tensor.numel() else 0.0
 
 
 def difference(real: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Return the noise in ``other``: zero where the float value is infinite or a filler."""
+    """Return the noise in ``other``: its difference from the float values, and zero where the float value is infinite
+    or a filler."""
     real = real.detach()
     known = real.isfinite() & (real.abs() <= LARGEST_SIGNAL)
     return torch.where(known, torch.nan_to_num(other) - torch.nan_to_num(real), torch.zeros(()))
@@ -215,7 +218,8 @@ def difference(real: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def rows(
     layers: Sequence[Layer], sums: Mapping[Any, Sums], on_npu: set[Any], signal: float
 ) -> tuple[LayerAccuracy, ...]:
-    """Return the layers, the most costly first. ``signal`` is the power of the results' signal, over the samples of ``at_results``."""
+    """Return the accuracy of the layers, the layer with the most noise at the model's results first. ``signal`` is the
+    signal of the results over the samples of ``Sums.at_results``."""
     whole = sum(found.at_results for found in sums.values())
     made = []
     for layer in layers:

@@ -30,7 +30,7 @@ ON_EXAMPLES = (
 )
 
 WITHOUT = ("check", "profile", "converter", "converter_flags", "io_dtype", "any_runtime", "cache")
-"""The options of a compile that change no figure here."""
+"""The options of a compile that do not change the figures of this command."""
 
 
 @takes_a_model(without=WITHOUT)
@@ -100,7 +100,8 @@ def show_accuracy(
 def _repair(
     asked: GivenModel, data: str | None, target_db: float, result: Path | None, as_json: bool, quiet: bool
 ) -> None:
-    """Search measures, write their file, and show their gains and costs."""
+    """Search measures, write the quantization file, and show the gains and costs. Raises InvalidOptionError where the
+    measures do not reach ``target_db``, and KeyboardInterrupt after an interrupt."""
     path = result or Path(f"{asked.source.name}_quantization.json")
     journal = path.with_name(f"{path.name}.journal")
     files.check(path)
@@ -120,7 +121,8 @@ def _repair(
 
 
 def requested(asked: GivenModel, data: str | None, steps: output.Steps) -> tuple[Request, Any]:
-    """Return the request of a model on the command line, and the data to compare with. Raises InvalidModelError for a ``.tflite``."""
+    """Return the compile request of a model on the command line, and the data to compare with. The data is None if it
+    is the calibration data. Raises InvalidModelError for a ``.tflite``."""
     source = asked.source
     if is_litert(source):
         raise InvalidModelError(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compute the values of one run of a model in float, with one layer quantized at a time, and as in the compiled program.
+"""Compute the values of one run of a model in three ways: in float, with one layer quantized at a time, and as in the
+compiled program.
 
-A model that changes its buffers takes the samples as a stream, with separate states in float and in int8. The simulator keeps the state
-of a delegate call.
+If a model changes its buffers, the samples are a stream: a run begins with the state after the sample before. The float
+model and the int8 model have separate states. The simulator keeps the state of a delegate call.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ State = Mapping[str, torch.Tensor]
 """The values of the buffers that a model changes, by name."""
 
 COPY = torch.ops.aten.copy_.default
-"""This operator at the end of a graph changes a buffer."""
+"""A call of this operator at the end of a graph writes the new value of a buffer."""
 
 
 def computed(node: Node, values: Values) -> Any:
-    """Return the result of a call, of the values of its operands by node."""
+    """Execute a call on the values of its operands, which ``values`` has by node. Return the result."""
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     assert callable(node.target)
     return node.target(*args, **kwargs)
 
 
 def given(module: GraphModule, call: ModelInputs) -> dict[Node, Any]:
-    """Return the inputs of a module by their nodes."""
+    """Return the values of a module's inputs by their placeholder nodes."""
     return dict(zip(module.graph.find_nodes(op="placeholder"), call.leaves, strict=True))
 
 
@@ -56,23 +57,24 @@ def calls_of(module: GraphModule) -> Iterator[Node]:
 
 
 def held(module: GraphModule, state: State) -> dict[Node, torch.Tensor]:
-    """Return the values of a module's buffers in a state, by their nodes."""
+    """Return the values in ``state`` of a module's buffers, by their ``get_attr`` nodes."""
     return {node: state[node.target] for node in module.graph.find_nodes(op="get_attr") if node.target in state}
 
 
 def updates_of(module: GraphModule) -> dict[str, Node]:
-    """Return the node of the new value of each buffer that a module changes."""
+    """Return the nodes that compute the new values of buffers, by the names of the buffers."""
     writes = module.graph.find_nodes(op="call_function", target=COPY)
     return {str(node.args[0].target): node.args[1] for node in writes}
 
 
 def state_after(module: GraphModule, values: Values, state: State) -> dict[str, torch.Tensor]:
-    """Return the state after a run, of the values of its nodes."""
+    """Return the state after a run. ``values`` are the values of the run by node, and ``state`` is the state before."""
     return {**state, **{name: values[node] for name, node in updates_of(module).items()}}
 
 
 def constants_of(module: GraphModule, state: State) -> dict[Node, Any]:
-    """Return the constants of a module, and all values that depend on constants alone. Buffers of the state are not constants."""
+    """Return the values of a module's constants, and of calls that depend on constants alone, by node. Buffers in
+    ``state`` are not constants."""
     found: dict[Node, Any] = {}
     with torch.no_grad():
         for node in module.graph.nodes:
@@ -85,7 +87,7 @@ def constants_of(module: GraphModule, state: State) -> dict[Node, Any]:
 
 
 def computed_all(module: GraphModule, call: ModelInputs, constants: Values, state: State) -> dict[Node, Any]:
-    """Return the value of every node of a module in a run that begins in a state."""
+    """Return the value of every node of a module in a run that begins in ``state``, by node."""
     values = {**constants, **given(module, call), **held(module, state)}
     with torch.no_grad():
         for node in calls_of(module):
@@ -96,14 +98,16 @@ def computed_all(module: GraphModule, call: ModelInputs, constants: Values, stat
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Twin:
-    """The float node of a quantized module's operator, and the operands of both in pairs."""
+    """The node of the float module for an operator of the quantized module. ``operands`` has pairs of the operands of
+    both: (float, quantized)."""
 
     node: Node
     operands: tuple[tuple[Node, Node], ...]
 
 
 def pairs_of(both: Twins) -> dict[Node, Twin]:
-    """Return the float twin of each operator of the quantized module."""
+    """Return the float twin of each operator of the quantized module, by the operator's node. An operator without a
+    node of the same name, target and number of operands is missing."""
     named = {node.name: node for node in both.real.graph.nodes if node.op == "call_function"}
     found = {}
     for node in both.quantized.graph.nodes:
@@ -123,7 +127,8 @@ def _operands(node: Node) -> list[Node]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """Twins, ready to be run sample by sample, with the tensors inside the delegate calls of the compiled program."""
+    """A float module and its quantized twin, prepared to run samples, with the observed partitions of the compiled
+    program."""
 
     twins: Twins
     layers: tuple[Layer, ...]
@@ -132,11 +137,11 @@ class Lanes:
     constants: Values = field(default_factory=dict, repr=False)
     pairs: Mapping[Node, Twin] = field(default_factory=dict, repr=False)
     plan: tuple[Node | Observed, ...] = field(default=(), repr=False)
-    """The order in which the nodes of the quantized module, and the delegate calls, are run."""
+    """The nodes of the quantized module and the observed partitions, in the order in which they are run."""
 
     @classmethod
     def of(cls, both: Twins, parts: Sequence[Observed] = ()) -> Lanes:
-        """Return the lanes of twins."""
+        """Return the lanes of twins. ``parts`` are the partitions that the simulator runs."""
         layers = tuple(layers_of(both.quantized))
         constants = constants_of(both.quantized, both.state)
         real_constants = constants_of(both.real, both.state)
@@ -144,18 +149,19 @@ class Lanes:
         return cls(both, layers, tuple(parts), real_constants, constants, pairs_of(both), plan)
 
     def float_values(self, call: ModelInputs, state: State) -> tuple[dict[str, Any], State]:
-        """Return the float values by the names of nodes, and the state after the run."""
+        """Run the float module. Return the values by the names of their nodes, and the state after the run."""
         real = self.twins.real
         found = computed_all(real, call, self.real_constants, state)
         return {node.name: value for node, value in found.items()}, state_after(real, found, state)
 
     def float_results(self, real: Mapping[str, Any]) -> list[torch.Tensor]:
-        """Return the results of the float module, of the values of its nodes by name."""
+        """Return the results of the float module. ``real`` has the values of its nodes by name."""
         nodes = self.twins.real.graph.output_node().all_input_nodes
         return results(self.twins.real, {node: real[node.name] for node in nodes})
 
     def with_noise(self, real: Mapping[str, Any], layer: Layer, noise: torch.Tensor) -> list[torch.Tensor]:
-        """Return the results of the float module, in one run, with noise added to one layer's result."""
+        """Return the results of the float module in the run of ``real``, with ``noise`` added to the result of one
+        layer. Only nodes that depend on this result are computed again."""
         name = layer.source.name
         changed: dict[str, Any] = {name: real[name] + noise}
         with torch.no_grad():
@@ -167,9 +173,9 @@ class Lanes:
         return self.float_results({**real, **changed})
 
     def alone(self, real: Mapping[str, Any], state: State) -> Iterator[tuple[Layer, torch.Tensor, torch.Tensor]]:
-        """Yield each layer with two results of its float inputs, quantized: that of the layer quantized, and that of the layer in
-        float. The difference is the noise of the layer itself; a layer that only moves values adds no noise. ``state`` is that of the float
-        module before the run."""
+        """Yield each layer with two results, both computed from its float inputs after quantization: that of the
+        quantized layer, and that of the float layer. The difference is the noise of the layer itself; a layer that
+        only moves values has none. ``state`` is the state of the float module before the run."""
         by_quantize = {layer.quantize: layer for layer in self.layers}
         quantized = self.twins.quantized
         inputs = {node: real[node.name] for node in quantized.graph.find_nodes(op="placeholder")}
@@ -200,11 +206,9 @@ class Lanes:
     def accumulated(
         self, call: ModelInputs, state: State
     ) -> tuple[dict[Node, torch.Tensor], list[torch.Tensor], State]:
-        """Return each layer's result with everything before it quantized, by its ``quantize`` node, the results of the model, and
-        the state after the run.
-
-        Values of the NPU are those of the simulator, others those of PyTorch.
-        """
+        """Run the quantized module, with the simulator for the observed partitions and PyTorch for the other nodes.
+        Return each layer's dequantized result by its ``quantize`` node, the results of the model, and the state
+        after the run."""
         quantized = self.twins.quantized
         values: dict[Node, Any] = {**self.constants, **given(quantized, call), **held(quantized, state)}
         with torch.no_grad():
@@ -218,12 +222,12 @@ class Lanes:
 
     @property
     def on_npu(self) -> set[Node]:
-        """Return the ``quantize`` nodes whose tensors come from the simulator."""
+        """Return the ``quantize`` nodes whose values come from the simulator."""
         return {place.quantize for part in self.parts for place in part.places}
 
 
 def results(module: GraphModule, values: Values) -> list[torch.Tensor]:
-    """Return the results of a module, of the values of its nodes."""
+    """Return the results of a module that are tensors. ``values`` has the values of its nodes."""
     (found,) = map_arg(module.graph.output_node().args, values.__getitem__)
     return [item for item in pytree.tree_leaves(found) if isinstance(item, torch.Tensor)]
 
@@ -236,8 +240,8 @@ def _dequantized(quantize: Node, stored: torch.Tensor) -> torch.Tensor:
 def _plan(
     quantized: GraphModule, parts: Sequence[Observed], constants: Values, layers: Sequence[Layer]
 ) -> tuple[Node | Observed, ...]:
-    """Return the nodes to run for all layers and results: a delegate call for the tensors inside of it, and the rest node by
-    node."""
+    """Return the nodes and partitions to run for the values of all layers, results and new states, in an order of
+    execution. The nodes inside a partition are replaced by the partition."""
     inside = {place.quantize: part for part in parts for place in part.places}
 
     def sources(item: Any) -> list[Any]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tensors of a model: the tensors that the simulated NPU computes inside delegate calls, and the tensors of the model's float twin."""
+"""The tensors that the simulated NPU computes inside delegate calls, and the float twin of a quantized module, which
+they are compared with."""
 
 from __future__ import annotations
 
@@ -27,15 +28,16 @@ from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, lifted,
 from openneutron.targets import Target
 
 ENDLESS_KIB = 1 << 30
-"""The SRAM of a machine that no program fills."""
+"""The SRAM in KiB of a simulated chip whose memory suffices for every program."""
 
 MOST_OUTPUTS = 128
-"""Outputs of one program; a partition with more tensors is compiled to several programs."""
+"""The largest number of outputs of a program. A partition with more tensors is compiled to several programs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """A quantized tensor of the module inside a partition: its ``quantize`` node, and the tensor of the graph."""
+    """A quantized tensor inside a partition: its ``quantize`` node in the module, and its value in the partition's
+    graph."""
 
     quantize: Node
     value: Value
@@ -43,8 +45,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """A partition whose tensors can be read. ``sources`` are the nodes of its inputs: ``quantize`` nodes, or those of
-    integers and booleans."""
+    """A partition that is compiled so that its inner tensors can be read. ``sources`` are the nodes of its inputs:
+    ``quantize`` nodes, or nodes that compute integers or booleans. ``channels_last`` states for each input whether
+    the partition expects it in channels-last order. ``programs`` have simulators with the tensors that each
+    returns."""
 
     sources: tuple[Node, ...]
     channels_last: tuple[bool, ...]
@@ -52,7 +56,8 @@ class Observed:
     programs: tuple[tuple[Simulator, tuple[Place, ...]], ...] = field(repr=False)
 
     def run(self, inputs: Sequence[torch.Tensor]) -> dict[Node, torch.Tensor]:
-        """Return the stored values of all tensors, by their ``quantize`` nodes, in the shapes of the module."""
+        """Run the partition on the simulator. Return the quantized values of all tensors of ``places`` by their
+        ``quantize`` nodes, in the shapes of the module."""
         arrays = [
             (given.permute(CHANNELS_LAST) if last else given).contiguous().numpy()
             for given, last in zip(inputs, self.channels_last, strict=True)
@@ -68,7 +73,7 @@ class Observed:
 
 
 def _arranged(stored: np.ndarray, value: Value) -> torch.Tensor:
-    """Return a tensor's bytes in the shape and the order of axes of the module."""
+    """Return the stored values of a tensor in the shape and the order of axes that the module has."""
     axes = np.argsort(value.order)
     return torch.from_numpy(stored.reshape(value.stored).transpose(axes).reshape(value.shape).copy())
 
@@ -76,8 +81,8 @@ def _arranged(stored: np.ndarray, value: Value) -> torch.Tensor:
 def observed(
     partitions: Iterable[CompiledPartition], quantized: GraphModule, inputs: ModelInputs, target: Target
 ) -> list[Observed]:
-    """Return the partitions with their tensors. One whose inputs can't be told from others is left out; it has then the values
-    of PyTorch's arithmetic."""
+    """Return the partitions whose tensors can be read. A partition is left out if it is unclear which nodes its inputs
+    are; PyTorch computes its values."""
     partitions = list(partitions)
     names = _names(quantized, inputs)
     places = _places(partitions, quantized, names)
@@ -92,13 +97,14 @@ def observed(
 
 
 def lowered_of(part: CompiledPartition) -> Lowered:
-    """Return the nodes behind a partition's tensors, which a model that was compiled here has."""
+    """Return the mapping of a partition's tensors to nodes of the module. A model that comes from a cache has none."""
     assert part.lowered is not None, "a model from a cache has no nodes"
     return part.lowered
 
 
 def _names(quantized: GraphModule, inputs: ModelInputs) -> Mapping[str, Node]:
-    """Return the nodes of the module by their names in the program that is compiled."""
+    """Return the nodes of the module by their names in the program that is compiled. The mapping is empty if the two
+    have different operators or inputs."""
     program = lifted(quantized, inputs)
     if program is None:
         return {}
@@ -115,7 +121,7 @@ Signature = tuple[float, int, int]
 
 
 def _signature(node: Node) -> Signature:
-    """Return scale, zero point and number of elements of a quantized tensor."""
+    """Return the scale, the zero point and the number of elements of a quantized tensor."""
     scale, zero_point = node.args[1:3]
     return float(np.float32(scale)), int(zero_point), origin_of(node).meta["val"].numel()
 
@@ -123,10 +129,11 @@ def _signature(node: Node) -> Signature:
 def _places(
     partitions: Sequence[CompiledPartition], quantized: GraphModule, names: Mapping[str, Node]
 ) -> list[tuple[Place, ...]]:
-    """Return the tensors of each partition that are known in the module.
+    """Return the tensors of each partition for which the node in the module is known.
 
-    They have the same names, unless ExecuTorch has taken the program apart. Then those with one scale, zero point and size are taken
-    in their order, where there are as many on both sides.
+    A tensor and its node have the same name, unless ExecuTorch decomposed the program. In that case, tensors are
+    matched in their order with the nodes that have the same scale, zero point and size, provided that there are as many
+    of both.
     """
     found: list[list[Place]] = [[] for _ in partitions]
     rest: dict[Signature, list[tuple[int, Value]]] = defaultdict(list)
@@ -157,7 +164,7 @@ def _places(
 
 
 def _source(part: CompiledPartition, number: int, quantized: GraphModule, names: Mapping[str, Node]) -> Node | None:
-    """Return the node of a partition's input; None where several nodes may be the one."""
+    """Return the node in the module of a partition's input; None if several nodes are possible."""
     item = lowered_of(part).inputs[number]
     tensor = part.graph[item.tensor]
     named = names.get(item.node.name)
@@ -185,10 +192,11 @@ def _programs(graph: Graph, places: Sequence[Place], target: Target) -> tuple[tu
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Twins:
-    """A quantized module (``quantize`` and ``dequantize`` nodes around operators), and the float module that it was made from.
+    """A quantized module (``quantize`` and ``dequantize`` nodes around operators), and the float module that it was
+    made from.
 
-    An operator has the same name in both graphs. ``inputs`` are the example inputs. ``state`` has the values before the first run
-    of the buffers that the model changes, by name.
+    An operator has the same name in both graphs. ``inputs`` are the example inputs. ``state`` has the values of the
+    buffers that the model changes before the first run, by name.
     """
 
     real: GraphModule
@@ -204,8 +212,8 @@ def is_quantized(source: AtenGraph) -> bool:
 
 
 def of_quantized(source: AtenGraph, name: str) -> Twins:
-    """Return a model that is quantized already, with a twin whose activations are float. Constants have the values of their integers
-    in both."""
+    """Return twins of a model that is quantized already. The float twin has float activations, and its constants have
+    the values of the quantized ones."""
     quantized = copied(source.module)
     graph = copy_of(quantized.graph)
     for node in list(graph.nodes):
@@ -225,7 +233,8 @@ def twins(
     name: str,
     options: QuantizationOptions = QuantizationOptions(),
 ) -> Twins:
-    """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin. ``source`` stays as it is."""
+    """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin. ``source`` is not
+    changed."""
     module = copied(source.module)
     restore(module, source.state)
     real, quantized = quantized_with(
@@ -243,9 +252,10 @@ def tensor_of(module: GraphModule, node: Node) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """A tensor that is quantized: the ``quantize`` node, and the node whose float value it stores.
+    """A quantized activation: the ``quantize`` node, and ``source``, the node whose float value is quantized.
 
-    ``lead`` is the operator that names the layer: the one with weights, where an activation runs inside of it.
+    ``lead`` is the operator that gives the layer its name. If an operator with weights and an activation function are
+    computed together, it is the operator with weights.
     """
 
     quantize: Node
@@ -254,12 +264,12 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """Return the name for people; see ``model_name``."""
+        """Return the readable name of the layer; see ``model_name``."""
         return model_name(self.lead)
 
     @property
     def operator(self) -> str:
-        """Return the operator as the user knows it; ``input`` of an input of the model."""
+        """Return the operator's name in the user's model; ``input`` for an input of the model."""
         return "input" if self.lead.op == "placeholder" else title(self.lead)
 
     @property
@@ -272,27 +282,29 @@ class Layer:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Return the representable range."""
+        """Return the lowest and the highest real value that the quantized type represents."""
         low, high = (int(each) for each in self.quantize.args[3:5])
         return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
 
     @property
     def channel_axis(self) -> int | None:
-        """Return the axis of channels: the second of images, the last of other tensors; None without one."""
+        """Return the axis of channels: the second axis of 4D and 5D tensors, and the last axis of others; None for
+        tensors of less than two axes."""
         value = self.source.meta.get("val")
         rank = value.dim() if isinstance(value, torch.Tensor) else 0
         return None if rank < 2 else 1 if rank in (4, 5) else rank - 1
 
 
 def is_activation(node: Node) -> bool:
-    """Return whether a node quantizes a value of a run, with one scale."""
+    """Return whether a node quantizes an activation, which has one scale for the tensor."""
     source = node.args[0] if node.args else None
     per_tensor = is_quantize(node) and str(node.target).endswith("per_tensor.default")
     return per_tensor and isinstance(source, Node) and source.op != "get_attr"
 
 
 def origin_of(quantize: Node) -> Node:
-    """Return the node whose value is quantized, in front of conversions between int8 and int16 too."""
+    """Return the node that computes the float value. Conversions between int8 and int16 before ``quantize`` are
+    skipped."""
     source = quantize.args[0]
     assert isinstance(source, Node)
     while is_dequantize(source):
@@ -301,7 +313,8 @@ def origin_of(quantize: Node) -> Node:
 
 
 def layers_of(quantized: GraphModule) -> list[Layer]:
-    """Return the quantized activations of a module, in execution order: inputs and results of operators."""
+    """Return the quantized activations of a module in execution order: inputs of the model and results of operators.
+    Conversions between int8 and int16 are left out."""
     found = []
     for node in quantized.graph.nodes:
         if is_activation(node):
@@ -313,7 +326,8 @@ def layers_of(quantized: GraphModule) -> list[Layer]:
 
 
 def _lead(source: Node) -> Node:
-    """Return the operator with constant weights that ends in ``source``; without one, ``source`` itself."""
+    """Return the operator with constant weights whose result reaches ``source`` through operators of one operand;
+    ``source`` itself if there is none."""
     node = source
     while node.op == "call_function" and not is_dequantize(node):
         operands = node.all_input_nodes

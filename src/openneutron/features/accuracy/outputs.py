@@ -22,23 +22,24 @@ from openneutron.pytorch.quantizer.observers import Seen, is_alike
 from openneutron.pytorch.source.exporting import SAMPLES, ModelInputs, Run
 
 MOST_MACS = 400_000_000
-"""The multiply-accumulates of all float runs, from which the number of samples follows: the runs of a large network would take a
-larger share of its compile."""
+"""A limit on the multiply-accumulates of all float runs, which determines the number of samples. Without it, a large
+network would spend a larger share of its compile on these runs."""
 
 MOST_PARTS = 16
-"""A result of more parts is measured as a whole."""
+"""A result with more parts than this is measured only as a whole."""
 
 LEAST_VALUES = 64
-"""Channels are compared where each has this many values."""
+"""Channels are compared only if each has at least this many values over the samples."""
 
 MOST_CHANNELS, MOST_GROUPS = 128, 4
 
 
 def measured(real: GraphModule, quantized: GraphModule, samples: Sequence[ModelInputs]) -> tuple[OutputAccuracy, ...]:
-    """Return the accuracy of the float results of a quantized module, against its float twin, on the first samples.
+    """Return the accuracy of the float results of a quantized module against its float twin, on the first samples.
 
-    Empty without samples, and where the quantized module can't be run on one: an index that is computed from values may be outside
-    of its table. Each sample begins with the state that the modules have, which stays as it is.
+    The tuple is empty without samples, and if the quantized module fails on a sample; for example, an index that is
+    computed from quantized values may be outside of its table. Each sample begins with the present state of the
+    modules, which is not changed.
     """
     count = min(SAMPLES, len(samples))
     if count > 1:
@@ -72,7 +73,7 @@ def _measured(nodes: Sequence[Any], both: Sequence[tuple[list[Any], ...]]) -> It
 
 @dataclass(slots=True, eq=False)
 class _Sums:
-    """Signal, noise and ranges of a part over the samples."""
+    """The signal, the noise and the ranges of values of a result or part, over the samples."""
 
     signal: float = 0.0
     noise: float = 0.0
@@ -80,7 +81,7 @@ class _Sums:
     got: tuple[float, float] = (torch.inf, -torch.inf)
 
     def add(self, wanted: torch.Tensor, got: torch.Tensor) -> None:
-        """Count a sample."""
+        """Add the values of a sample: ``wanted`` are float, ``got`` quantized."""
         if not wanted.numel():
             return
         self.signal += power(usable(wanted))
@@ -94,7 +95,7 @@ class _Sums:
 
     @property
     def is_constant(self) -> bool:
-        """Return whether float varies, and the quantized values do not."""
+        """Return whether the quantized values are all equal although the float values vary."""
         return self.got[0] == self.got[1] and self.wanted[0] < self.wanted[1]
 
 
@@ -106,7 +107,9 @@ Pairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 
 def _parts_of(node: Node, pairs: Pairs) -> tuple[PartAccuracy, ...]:
-    """Return the accuracy of each operand of the concatenation that a result is; without one, of channels of different ranges."""
+    """Return the accuracy of each operand if a concatenation computes the result. Otherwise return that of groups of
+    channels with different ranges. The tuple is empty if there are no such parts, or more than ``MOST_PARTS``
+    operands."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or list(pairs[0][0].shape) != list(value.shape):
         return ()
@@ -129,10 +132,10 @@ def _parts_of(node: Node, pairs: Pairs) -> tuple[PartAccuracy, ...]:
 
 
 def _labelled(tree: Tree) -> tuple[list[str], torch.Tensor]:
-    """Return the names of the parts of a result, and for each element of the result the number of its part.
+    """Return the names of the parts of a result, and a tensor with the number of the part of each element.
 
-    The parts are the operands of the outermost concatenation; where each of these is a concatenation of the same parts, as of the
-    levels of a detector, they are the parts.
+    The parts are the operands of the outermost concatenation. If each operand is itself a concatenation of the same
+    kinds of parts, such as the boxes and scores of each level of a detector, these inner parts are the parts.
     """
     if isinstance(tree, Moved):
         names, labels = _labelled(tree.inner)
@@ -153,7 +156,8 @@ def _name(tree: Tree) -> str:
 
 
 def _place(where: torch.Tensor) -> str:
-    """Return the place of a part as an index; empty where it is no box."""
+    """Return the index expression of a part in the result, such as ``[:, 4:9]``; an empty string if the part is no
+    rectangular slice."""
     index = []
     taken = 1
     for dim, extent in enumerate(where.shape):
@@ -169,7 +173,8 @@ def _place(where: torch.Tensor) -> str:
 
 
 def _of_channels(pairs: Pairs) -> Iterator[PartAccuracy]:
-    """Yield the accuracy of neighbouring channels of one range each, where an axis has few such groups."""
+    """Yield the accuracy of groups of neighbouring channels with similar ranges. Yield nothing if no axis has between 2
+    and ``MOST_GROUPS`` groups."""
     shape = pairs[0][0].shape
     for axis in dict.fromkeys((1, len(shape) - 1)) if len(shape) > 2 else ():
         extent = shape[axis]
@@ -188,7 +193,9 @@ def _of_channels(pairs: Pairs) -> Iterator[PartAccuracy]:
 
 
 def _groups(channels: Sequence[Seen]) -> list[tuple[int, int]]:
-    """Return runs of channels that one scale serves; one run where it serves all."""
+    """Return groups of neighbouring channels that can share one scale, each as its first channel and the channel after
+    its last. It is one group if all channels can share a scale. The search stops after more than ``MOST_GROUPS``
+    groups."""
     if is_alike(channels):
         return [(0, len(channels))]
     groups = [(0, 1)]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The search for the cheapest measures that reach a ratio of signal to noise at a model's results.
 
-Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant, rounded weights,
-corrected biases. Of these the one that gains most is added, again and again. Only what is still missing is bought with layers
-on int16 activations, and then with layers in float, those with the most noise first. At the end each measure is taken out again whose absence keeps the target.
+Measures without a cost at run time come first: observers, equalized channels, SmoothQuant, rounded weights, corrected
+biases. In each round the measure with the largest gain is added. If the target is not reached, the layers with the most
+noise get int16 activations; if this does not suffice, layers with the most noise stay in float. At the end, each
+measure is removed without which the target is still reached.
 """
 
 from __future__ import annotations
@@ -33,22 +34,24 @@ from openneutron.pytorch.graph.program import module_path
 from openneutron.pytorch.source.exporting import ModelInputs
 
 LEAST_GAIN_DB = 0.25
-"""A measure that gains less is not chosen."""
+"""A measure that gains less than this is not chosen, in dB."""
 
 SMOOTH = 0.5
 LAYERS_TRIED = 3
-"""Layers whose ranges are tried one by one, and layers of which the best is left float: those with the most noise."""
+"""The number of layers with the most noise that are tried in a round, for observers, int16 activations and float."""
 
 ATTEMPTS = 3
-"""Searches, each with a target that is higher by what the NPU's ratio is below PyTorch's."""
+"""The largest number of searches. If the NPU's ratio is below the target although PyTorch's reaches it, the next search
+has a target that is higher by the difference."""
 
 NOISELESS_DB = 300.0
-"""Stands for the ratio without noise."""
+"""The value for the ratio of a model without noise, in dB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A change of the options, in words. ``is_free``: it costs nothing when the model runs."""
+    """A measure: field ``field`` of the quantization options gets ``value``. ``words`` describes it. ``is_free`` states
+    that it costs nothing at run time."""
 
     words: str
     field: str
@@ -56,7 +59,7 @@ class Measure:
     is_free: bool = True
 
     def added(self, options: QuantizationOptions) -> QuantizationOptions:
-        """Return the options with this measure: lists get one entry more."""
+        """Return the options with this measure. Fields that are lists get one more entry."""
         before = getattr(options, self.field)
         value = (
             (*before, self.value)
@@ -77,7 +80,7 @@ FREE = (
 
 @dataclass(slots=True, eq=False)
 class Search:
-    """A search: the options so far, with the measures that they have."""
+    """A search for measures. ``chosen`` has the measures so far, each with the ratio before it in dB."""
 
     asked: Session
     calls: Sequence[ModelInputs]
@@ -86,18 +89,19 @@ class Search:
     chosen: list[tuple[Measure, float]] = field(default_factory=list)
     tried: int = 0
     planned: int = 0
-    """The sets of measures that will have been tried at the end of the present round."""
+    """The number of sets of measures that will have been tried at the end of the present round."""
     best_db: float = -math.inf
 
     def options(self, without: Measure | None = None) -> QuantizationOptions:
-        """Return the options with the chosen measures."""
+        """Return the options with the chosen measures, except ``without``."""
         options = self.asked.request.quantization
         for measure, _ in self.chosen:
             options = options if measure is without else measure.added(options)
         return options
 
     def ratio(self, options: QuantizationOptions) -> float:
-        """Return the ratio at the results, in PyTorch's arithmetic, of a set of measures."""
+        """Return the ratio of signal to noise at the model's results with these options, in dB. It is computed in
+        PyTorch's arithmetic, or read from the journal."""
         self.tried += 1
         known = self.journal.get(options)
         if known is None:
@@ -110,7 +114,8 @@ class Search:
         return known
 
     def run(self) -> float:
-        """Choose measures until the target is reached, or nothing gains any more. Return the ratio."""
+        """Choose measures until the target is reached or no measure gains enough. Return the ratio with the chosen
+        measures, in dB."""
         now = self.ratio(self.options())
         for candidates in (self._free, self._observers, self._wide, self._float):
             while now < self.target_db:
@@ -144,7 +149,8 @@ class Search:
                 yield Measure(f"{name}: observer {observer}", "layer_observers", (name, observer))
 
     def _wide(self) -> Iterator[Measure]:
-        """Yield the noisiest layers on int16 activations, where the target computes on int16."""
+        """Yield a measure for each of the noisiest layers: int16 activations. Yield nothing if the target has no int16
+        operators."""
         known = {name for name, _ in self.options().layer_activations}
         if (
             INT16 not in targets.get(self.asked.request.options.target).npu.data_types.value
@@ -156,13 +162,14 @@ class Search:
             yield Measure(f"{name} in 16 bits", "layer_activations", (name, INT16), is_free=False)
 
     def _float(self) -> Iterator[Measure]:
-        """Yield the noisiest layers in float: by their modules, without one by their operators."""
+        """Yield a measure for each of the noisiest layers: its module stays in float, or all calls of its operator if
+        it has no module."""
         names = dict.fromkeys(module_path(layer.lead) or str(layer.lead.target) for layer in self._noisiest())
         for name in names:
             yield Measure(f"{name} in float", "keep_float", name, is_free=False)
 
     def _noisiest(self) -> list[Layer]:
-        """Return the layers with the most noise at the results."""
+        """Return up to ``LAYERS_TRIED`` layers with the most noise at the results, the noisiest first."""
         both = self.asked.quantized_by(self.options()).twins()
         analysis = Analysis(Lanes.of(both))
         for call in self.calls[:RESULT_SAMPLES]:
@@ -188,7 +195,9 @@ def _ratio(both: Twins, calls: Sequence[ModelInputs]) -> float:
 
 
 def repaired(asked: Session, calls: Sequence[ModelInputs], target_db: float, journal: Path | None) -> RepairReport:
-    """Return the measures for a model, found with these samples. An interrupt ends the search; the best so far is returned."""
+    """Return the report of a search for measures with these samples. ``journal`` is a file from which an interrupted
+    search continues; None for none. An interrupt ends the search, and the report has the best measures until
+    then."""
     settings = repr(
         (sorted(asked.request.quantization.to_file().items()), asked.request.delegation, asked.request.options.target)
     )
@@ -237,7 +246,7 @@ def repaired(asked: Session, calls: Sequence[ModelInputs], target_db: float, jou
 
 
 def _measured(asked: Session, calls: Sequence[ModelInputs]) -> tuple[float, Cost]:
-    """Return the ratio at the results on the NPU, and the costs."""
+    """Compile the model. Return the ratio at the results on the simulated NPU in dB, and the costs of the program."""
     both = asked.twins()
     program = session.compiled(both, asked)
     ready = session.lanes(both, program)
@@ -276,9 +285,11 @@ def _add(made: hashlib._Hash, tensor: torch.Tensor) -> None:
 
 @dataclass(slots=True)
 class Journal:
-    """The ratio of each set of measures, by the text of its quantization file. ``path`` None: in memory alone.
+    """The ratios of the sets of measures that were tried, by the text of their quantization files. They are stored in
+    the file ``path``; with None, only in memory.
 
-    A file of another model, or one that can't be read, counts as empty.
+    ``key`` identifies the model, its data and its settings. A file with another key, or one that can't be read, counts
+    as empty.
     """
 
     path: Path | None
@@ -296,11 +307,11 @@ class Journal:
             self.known = {}
 
     def get(self, options: QuantizationOptions) -> float | None:
-        """Return the ratio of a set of measures; None where it was not tried."""
+        """Return the ratio of a set of measures in dB; None if the set was not tried."""
         return self.known.get(_name(options))
 
     def put(self, options: QuantizationOptions, value: float) -> None:
-        """Note the ratio of a set of measures."""
+        """Store the ratio of a set of measures."""
         self.known[_name(options)] = value
         if self.path is not None:
             files.write({self.path: json.dumps({"key": self.key, "known": self.known}).encode()})

@@ -14,15 +14,16 @@ from rich.text import Text
 from openneutron.features.report.table import Table, right
 
 WIDTH = 200
-"""The columns of the report as text."""
+"""The width of the report as text, in characters."""
 
 SHOWN = 20
-"""Layers in the table, unless more are asked for."""
+"""The number of layers in the table by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorstChannel:
-    """The channel with the largest share of a layer's own noise. ``saturated`` is the share of its values outside of the range."""
+    """The channel with the largest share of a layer's own noise, ``noise_share``. ``saturated`` is the share of the
+    channel's values that are outside of the layer's range."""
 
     channel: int
     noise_share: float
@@ -31,14 +32,16 @@ class WorstChannel:
 
 @dataclass(frozen=True, slots=True)
 class LayerAccuracy:
-    """The noise that quantization adds to a tensor; all ratios are signal to noise, in dB, against the float model.
+    """The noise that quantization adds to a tensor. All ratios are signal to noise against the float model, in dB; None
+    if there is no noise.
 
-    ``local_db``: the layer alone is quantized, its inputs have float values that were quantized. ``accumulated_db``: all before
-    it is quantized too, on the NPU where ``on_npu``. ``result_db``: the ratio at the model's results where this layer's weights and
-    result alone are quantized, of the first samples. ``noise_share``: the layer's share of the sum of such noise over all layers.
-    None instead of a ratio: no noise at all.
-    ``saturated``: the share of float values outside of the range. ``calibrated`` is the representable range, ``seen`` that of the
-    float values.
+    For ``local_db`` only this layer is quantized: its inputs are the float model's values after quantization. For
+    ``accumulated_db`` all layers before it are quantized too, and values are those of the NPU where ``on_npu``.
+    ``result_db`` is the ratio at the model's results if only this layer's weights and result are quantized, measured on
+    the first samples. ``noise_share`` is the layer's share of the sum of this noise over all layers.
+
+    ``saturated`` is the share of float values that are outside of the representable range ``calibrated``. ``seen`` is
+    the range of the float values.
     """
 
     name: str
@@ -63,7 +66,8 @@ class LayerAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class MetricMean:
-    """The mean of a metric over the samples, in float and on the NPU. ``is_share``: its values are between 0 and 1."""
+    """The mean of a metric over the samples, in float and on the NPU. ``is_share`` states that the metric is between 0
+    and 1."""
 
     name: str
     real: float
@@ -77,10 +81,12 @@ class MetricMean:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyReport:
-    """The accuracy of a model by layer, the most costly layer first. ``result_db`` is the ratio at the model's results on the NPU.
+    """The accuracy of a model by layer, the most costly layer first. ``result_db`` is the ratio of signal to noise at
+    the model's results on the NPU.
 
-    ``metric`` is None without labels and without a metric of the user. ``complete`` is False where the comparison was interrupted.
-    ``has_float_weights`` is False for a model that was quantized already: the noise is that of activations alone.
+    ``metric`` is None if there are neither labels nor a metric of the user's. ``complete`` is False if the analysis was
+    interrupted. ``has_float_weights`` is False for a model that was quantized already. Both sides then have quantized
+    weights, and the noise is that of activations alone.
     """
 
     model: str
@@ -101,14 +107,14 @@ class AccuracyReport:
         }
 
     def summary(self, shown: int | None = SHOWN) -> str:
-        """Return the report as text, with this many layers; None: all."""
+        """Return the report as text. ``shown`` is the number of layers to show; None shows all."""
         from openneutron.features.report.text import plain
 
         return plain(accuracy_table(self, shown), WIDTH)
 
 
 def decibels(signal: float, noise: float) -> float | None:
-    """Return a ratio of powers in dB, at least -300; None without noise."""
+    """Return the ratio of signal to noise in dB, at least -300; None without noise, or with infinite noise."""
     if noise <= 0.0 or not math.isfinite(noise):
         return None
     return 10.0 * math.log10(max(signal / noise, 1e-30))
@@ -127,7 +133,7 @@ def _range(bounds: tuple[float, float]) -> str:
 
 
 def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> RenderableType:
-    """Return a row for each layer, the most costly layer first."""
+    """Return the table of a report with a row for each of ``shown`` layers, the most costly layer first."""
     count = f"{report.samples} sample{'' if report.samples == 1 else 's'}"
     count += "" if report.complete else " until the interrupt"
     real = "float" if report.has_float_weights else "float activations"
@@ -169,8 +175,8 @@ def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> Rendera
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a compiled model: modelled cycles and SRAM of the NPU's part, the size of the file, and multiply-accumulates on
-    the CPU."""
+    """The cost of a compiled model: its modelled latency, the SRAM of a run, the size of the file, and the
+    multiply-accumulates on the CPU."""
 
     cycles: int
     milliseconds: float
@@ -181,8 +187,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A measure that was chosen, and the ratios at the results before and after it. ``cost`` is the cost of the model with all measures
-    until this one; None where it costs nothing when the model runs."""
+    """A measure that was chosen, with the ratios at the model's results before and after it. ``cost`` is the cost of
+    the model with this and all earlier measures; None for a measure that costs nothing at run time."""
 
     measure: str
     before_db: float
@@ -192,9 +198,11 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """The measures that reach a target, or as near as possible. ``quantization`` has the entries of the quantization file.
+    """The measures that reach a target, or come as near as possible. ``quantization`` has the entries of the
+    quantization file.
 
-    ``before_db`` and ``after_db`` are the ratios of the NPU. ``complete`` is False where the search was interrupted.
+    ``before_db`` and ``after_db`` are the ratios on the NPU without and with the measures. ``tried`` is the number of
+    sets of measures that were tried. ``complete`` is False if the search was interrupted.
     """
 
     model: str
@@ -215,7 +223,8 @@ class RepairReport:
 
     @property
     def shortfall(self) -> str | None:
-        """Return what the search did not reach, and what it did; None where the target is reached."""
+        """Return a message about a target that was not reached, with the ratio that was reached; None if the target is
+        reached."""
         if self.is_reached:
             return None
         if not self.chosen:
@@ -240,7 +249,7 @@ class RepairReport:
 
 
 def repair_table(report: RepairReport) -> RenderableType:
-    """Return a row for each measure, in the order in which they were chosen."""
+    """Return the table of a repair with a row for each measure, in the order in which the measures were chosen."""
     from openneutron.features.report.units import size_text
 
     reached = "reached" if report.is_reached else "not reached"

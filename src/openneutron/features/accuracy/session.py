@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One model with its samples and options: quantized, compiled and compared, in one way or in many."""
+"""An accuracy session: one model with its samples and options, which is quantized, compiled and compared with float."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ class Session:
 
     request: Request
     compile_module: Callable[..., Any]
-    """The function of ``openneutron.api.pytorch``, which is above this part."""
+    """The function of ``openneutron.api.pytorch`` that compiles a module. It is passed in, since this package must not
+    import the API."""
 
     @cached_property
     def source(self) -> AtenGraph:
-        """Return the model's graph."""
+        """Return the model's ATen graph, which is exported at the first access."""
         with suppressed(), step("Exporting"):
             return aten_graph(self.request)
 
@@ -59,7 +60,8 @@ class Session:
 
     @cached_property
     def is_quantized(self) -> bool:
-        """Return whether the model is quantized already. Raises InvalidOptionError with options of a quantization for such a model."""
+        """Return whether the model is quantized already. Raises InvalidOptionError for such a model if options of a
+        quantization are set."""
         found = is_quantized(self.source)
         for option in (
             [name for name in ("keep_float", *MEASURES) if name in changed(self.request.quantization)] if found else []
@@ -68,11 +70,11 @@ class Session:
         return found
 
     def quantized_by(self, quantization: QuantizationOptions) -> Session:
-        """Return the same model with other options of the quantization."""
+        """Return a session of the same model with other quantization options."""
         return dataclasses.replace(self, request=dataclasses.replace(self.request, quantization=quantization))
 
     def twins(self) -> Twins:
-        """Return the model quantized, beside its float twin."""
+        """Return the quantized model and its float twin."""
         if self.is_quantized:
             return of_quantized(self.source, self.request.name)
         options, quantization = self.request.options, self.request.quantization
@@ -82,7 +84,7 @@ class Session:
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Samples to compare with, and their labels where they have some."""
+    """The samples to compare with, each with its label, or without one if the data has no labels."""
 
     given: Any
     inputs: ModelInputs
@@ -104,13 +106,13 @@ class Labelled:
 
 
 def without_labels(calls: Iterable[ModelInputs]) -> Iterator[tuple[ModelInputs, Sample]]:
-    """Yield calls with samples for a metric, which have no labels."""
+    """Yield each call with a sample that has the call's arrays and no label."""
     for number, call in enumerate(calls):
         yield call, Sample(tuple(tensor.detach().numpy() for tensor in call.tensors), None, f"sample {number}")
 
 
 def compiled(both: Twins, asked: Session) -> Any:
-    """Return the compiled program of a quantized module."""
+    """Export and compile the quantized module of ``both``, with the options of ``asked``. Return the compiled model."""
     with suppressed(), step("Exporting the quantized model"):
         program = lifted(both.quantized, both.inputs) or export(both.quantized, both.inputs, both.name)
     request = Request(
@@ -125,13 +127,15 @@ def compiled(both: Twins, asked: Session) -> Any:
 
 
 def lanes(both: Twins, program: Any) -> Lanes:
-    """Return twins ready to be compared, with the tensors inside the delegate calls of their program."""
+    """Return lanes for twins. ``program`` is the compiled model, whose partitions are compiled again so that their
+    inner tensors can be read."""
     with suppressed(), step("Keeping all tensors"):
         return Lanes.of(both, observed(program.partitions, both.quantized, both.inputs, program.target))
 
 
 def report(asked: Session, data: Any, metric: Metric | None = None) -> AccuracyReport:
-    """Return the accuracy by layer over ``data``, or over the calibration samples where it is None."""
+    """Return the accuracy by layer over ``data``, or over the calibration samples if it is None. Raises
+    InvalidOptionError if there are no samples."""
     both = asked.twins()
     ready = lanes(both, compiled(both, asked))
     calls: Any = list(without_labels(asked.samples)) if data is None else None
@@ -145,7 +149,8 @@ def report(asked: Session, data: Any, metric: Metric | None = None) -> AccuracyR
 
 
 def repair(asked: Session, data: Any, target_db: float, journal: Path | None) -> RepairReport:
-    """Return the measures that reach a target on ``data``, or on the calibration samples where it is None."""
+    """Search measures that reach a target on ``data``, or on the calibration samples if it is None. Return the report
+    of the search. Raises InvalidModelError for a model that is quantized already."""
     from openneutron.features.accuracy.repair import repaired
 
     if asked.is_quantized:
@@ -159,6 +164,6 @@ def repair(asked: Session, data: Any, target_db: float, journal: Path | None) ->
 
 
 def cost(program: Any) -> Cost:
-    """Return the cost of a compiled model."""
+    """Return the cost of a compiled model from its summary and its file."""
     summary = program.report
     return Cost(summary.cycles, summary.milliseconds, summary.sram_bytes, len(program.buffer), summary.cpu_macs)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Python surfaces that other programs expect, on top of this project's compiler."""
+"""Python packages and programs that other software expects, implemented with OpenNeutron's compiler."""

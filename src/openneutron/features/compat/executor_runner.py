@@ -68,15 +68,15 @@ def _run(given: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """An input tensor of the program. ``order``: its axes in memory order, the innermost last."""
+    """An input tensor of the program. ``order`` has the tensor's axes in memory order, outermost first."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     order: tuple[int, ...]
 
     def read(self, path: Path) -> np.ndarray:
-        """Return the file's values, which are stored in memory order. Raises InvalidOptionError where the file has
-        another size."""
+        """Return the values of a file, which has them in memory order, in the shape of the input. A float input may be
+        stored as uint8. Raises InvalidOptionError where the file has another size."""
         data, count = path.read_bytes(), math.prod(self.shape)
         if len(data) == count and self.dtype == np.float32:
             values = np.frombuffer(data, np.uint8).astype(np.float32)
@@ -92,7 +92,8 @@ class _Input:
 
 
 def _runs(given: argparse.Namespace) -> Iterator[tuple[str, list[Path]]]:
-    """Return for each run its name below the output folder and its input files."""
+    """Yield for each run its name, which is the folder of its outputs, and its input files. A single run on files has
+    an empty name."""
     if given.dataset is not None:
         if not given.dataset.is_dir():
             raise InvalidOptionError(f"--dataset: '{given.dataset}' is not a folder.")

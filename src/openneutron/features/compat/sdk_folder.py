@@ -27,7 +27,7 @@ from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutron
 
 PACKAGE = "eiq_neutron_sdk"
 DISTRIBUTIONS = (PACKAGE, "eiq_nsys")
-"""The packages whose versions ExecuTorch's tests ask for."""
+"""The packages whose versions ExecuTorch's tests query."""
 
 FLAGS = ("-std=c11", "-O2", "-ffunction-sections", "-fdata-sections", "-DNEUTRON_PORTABLE_ONLY")
 
@@ -95,7 +95,7 @@ sys.exit(main())
 
 
 def contents() -> dict[str, bytes]:
-    """Return the contents of the folder's files by path, without the library."""
+    """Return the contents of the folder's files by path, except the library."""
     made = {f"{PACKAGE}/__init__.py": INIT.format(version=__version__).encode()}
     for name in DISTRIBUTIONS:
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {__version__}\nSummary: Made by OpenNeutron\n"
@@ -111,10 +111,10 @@ def contents() -> dict[str, bytes]:
 
 
 def lay_out(folder: Path, library: bool = True) -> list[Path]:
-    """Write the folder and return the paths of its files. ``library``: also compile ``libNeutronDriver.a``, which takes
-    a C compiler.
+    """Write the folder and return the paths of its files. With ``library``, also compile ``libNeutronDriver.a``, which
+    requires a C compiler.
 
-    Raises InvalidOptionError where the folder exists and is not empty or can't be written, MissingToolError without a
+    Raises InvalidOptionError where the folder is not empty or can't be written, and MissingToolError without a
     compiler.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -129,9 +129,9 @@ def lay_out(folder: Path, library: bool = True) -> list[Path]:
 
 
 def driver_library() -> bytes:
-    """Return the driver with all portable kernels for this computer, as a static library.
+    """Return the driver with all portable kernels, compiled for this computer as a static library.
 
-    Raises MissingToolError where the C compiler or archiver is absent or fails.
+    Raises MissingToolError where the C compiler or the archiver is absent or fails.
     """
     compiler, archiver = os.environ.get("CC") or "cc", os.environ.get("AR") or "ar"
     for tool in (compiler, archiver):

@@ -80,7 +80,7 @@ def _head(outcome: Outcome) -> Text:
 
 
 def _accuracy(outcome: Outcome) -> Table:
-    """Return a table with a row for each way of running the network."""
+    """Return a table of the accuracy, with a row for each way of running the network."""
     tested = len(outcome.data.test)
     rows = [
         (where, f"{100 * correct / tested:.2f} %", f"{correct} of {tested} test images")
@@ -91,7 +91,7 @@ def _accuracy(outcome: Outcome) -> Table:
 
 
 def _next_steps(outcome: Outcome, folder: Path) -> Text:
-    """Return the next commands."""
+    """Return text with the commands to try next."""
     command, there = _command(), shlex.quote(str(folder))
     digit = int(outcome.data.test_labels[0])
     return Text.assemble(
@@ -107,7 +107,7 @@ def _next_steps(outcome: Outcome, folder: Path) -> Text:
 
 
 def _command() -> str:
-    """Return the words that start this command from the current folder."""
+    """Return the shell words that start ``openneutron`` from the current folder."""
     script = Path(sys.executable).parent / "openneutron"
     if shutil.which("openneutron") == str(script):
         return "openneutron"

@@ -18,12 +18,12 @@ from openneutron.options import CompileOptions, Progress, QuantizationOptions
 from openneutron.pytorch.source.models.small import CifarNet
 
 SIDE = 32
-"""Rows and columns of CifarNet's input; the digits have 8."""
+"""The number of rows and of columns of CifarNet's input. The digits have 8 of each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Digits:
-    """Pictures [N, 3, 32, 32], float32 in [-1, 1], and labels 0 to 9 [N]."""
+    """The pictures, float32 [N, 3, 32, 32] in [-1, 1], and their labels 0 to 9 [N], for training and for testing."""
 
     train: torch.Tensor
     train_labels: torch.Tensor
@@ -32,7 +32,7 @@ class Digits:
 
 
 def load(seed: int) -> Digits:
-    """Return all 1,797 digits, a fifth of them for testing, each class in proportion."""
+    """Return all 1,797 digits. A fifth of them is for testing, with the same share of each class."""
     digits = load_digits()
     # 8x8 pictures of grey levels 0 to 16, the same in all three colours
     grey = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 8 - 1
@@ -47,24 +47,24 @@ def load(seed: int) -> Digits:
 
 BATCH = 32
 SHIFT = 3
-"""Pixels by which training pictures are moved about, so that the network does not learn positions by heart."""
+"""The largest shift of training pictures, in pixels. Shifts keep the network from learning positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The number of epochs, and the largest learning rate."""
+    """A schedule of training: the number of epochs, and the largest learning rate."""
 
     epochs: int
     learning_rate: float
 
     def steps(self, pictures: int) -> int:
-        """Return the batches in the whole course."""
+        """Return the number of batches in the whole training."""
         return self.epochs * -(-pictures // BATCH)
 
 
 FROM_NOTHING = Course(epochs=6, learning_rate=2e-3)
 WITH_ROUNDING = Course(epochs=2, learning_rate=1e-4)
-"""For a trained network whose quantization is now simulated: enough to get used to it."""
+"""The schedule for a trained network whose quantization is now simulated. Few epochs suffice for it."""
 
 
 def train(
@@ -116,13 +116,13 @@ class Outcome:
         return {where: int((found == self.data.test_labels).sum()) for where, found in self.classes.items()}
 
     def alike(self) -> int:
-        """Return the number of test images with one class on the NPU and in int8 on the CPU."""
+        """Return the number of test images that have the same class on the NPU and in int8 on the CPU."""
         return int((self.classes[INT8] == self.classes[NPU]).sum())
 
 
 def run(qat: bool, progress: Progress) -> Outcome:
-    """Return the outcome of the whole job. ``qat``: the network is then trained on with its quantization simulated, and
-    the program is the result of that training."""
+    """Train, compile and run the network, and return the outcome. With ``qat``, the network is then trained further
+    with its quantization simulated, and the outcome has the program of that training."""
     torch.manual_seed(SEED)
     data = load(SEED)
     model = CifarNet()
@@ -136,7 +136,7 @@ def run(qat: bool, progress: Progress) -> Outcome:
 
 
 def compiled(model: nn.Module, data: Digits, progress: Progress) -> CompiledModel:
-    """Return the trained network for the NPU. Channels-last images save the NPU a transposition of the input."""
+    """Compile the trained network for the NPU. With channels-last images the NPU need not transpose the input."""
     images = data.train[:CALIBRATION_IMAGES]
     program: CompiledModel = openneutron.compile(
         model,
@@ -151,7 +151,8 @@ def compiled(model: nn.Module, data: Digits, progress: Progress) -> CompiledMode
 
 
 def trained_on(model: nn.Module, data: Digits, progress: Progress) -> CompiledModel:
-    """Return the same after further training with the quantization simulated; the model itself stays as it is."""
+    """Train a copy of the network further with its quantization simulated, and return its program. ``model`` is not
+    changed."""
     images = data.train.contiguous(memory_format=torch.channels_last)
     after_batch = counting(progress, "Training with rounding", WITH_ROUNDING, data)
     program: CompiledModel = openneutron.compile(
@@ -195,7 +196,7 @@ def classify(model: nn.Module, program: CompiledModel, data: Digits, progress: P
 
 
 def classify_on_npu(program: CompiledModel, data: Digits, progress: Progress) -> torch.Tensor:
-    """Return the class of every test image [N]."""
+    """Return the class of every test image [N] on the simulated NPU."""
     found = []
     for number, image in enumerate(data.test.contiguous(memory_format=torch.channels_last).split(1)):
         found.append(program.run(image)[0].argmax(1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model's accuracy on a data set: in float, in int8 on the CPU and on the simulated NPU, sample by sample."""
+"""The evaluation of a model on a data set, sample by sample: in float, in int8 on the CPU, and on the simulated NPU."""
 
 from openneutron.features.evaluation.results import Evaluation
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from openneutron.api.pytorch import CompiledModel
 
 WITHOUT = ("io_dtype", "check", "profile", "converter", "converter_flags", "any_runtime")
-"""The parameters that an evaluation leaves at their defaults: the simulated NPU runs this project's programs alone."""
+"""The compile parameters that an evaluation leaves at their defaults. The simulated NPU runs only programs that
+OpenNeutron compiled."""
 
 Metric = Annotated[
     str | None,
@@ -89,7 +90,7 @@ def evaluate_model(
 
 
 def data_set(asked: GivenModel, program: CompiledModel | CompiledLiteRTModel | LoadedFile) -> DataSet:
-    """Return the data of the command line for a program's inputs."""
+    """Return the data set of ``--data``, for the inputs of a program."""
     given = asked.evaluated
     assert given.path is not None
     options = given.options

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The work of an evaluation as data: a job for all processes, and a shard of the samples for each call."""
+"""The work of an evaluation as data: a job for all processes, and shards of the samples, one for each call."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from openneutron.ir import QuantParams, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that the shards of an evaluation have in common.
+    """The data that all shards of an evaluation share.
 
-    ``data`` opens the samples; None where each shard has its own. ``count`` is the number of samples. ``code`` is the digest of the package and its versions in the process that began the
-    evaluation: others must have the same, or results would depend on the process.
+    ``data`` opens the samples; it is None if each shard contains its samples. ``count`` is the number of samples.
+    ``code`` is the digest of the package and its versions in the process that began the evaluation. Other processes
+    must have the same digest, so that results do not depend on the process.
     """
 
     model: str
@@ -41,7 +42,7 @@ class Job:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Return the pairs of sides that are compared, each by its places among the sides."""
+        """Return the pairs of sides that are compared. A side is its index in ``sides``."""
         return list(itertools.combinations(range(len(self.sides)), 2))
 
     def to_bytes(self) -> bytes:
@@ -49,11 +50,12 @@ class Job:
 
 
 Answer = tuple[Record, ...] | Failure
-"""The facts of a shard's samples in their order, or the reason why one of them can't be evaluated."""
+"""The records of a shard's samples in their order, or the reason why a sample can't be evaluated."""
 
 
 def evaluated(job: bytes, shard: Shard) -> Answer:
-    """Return the facts of a shard's samples. Processes keep the last job open from call to call."""
+    """Return the records of a shard's samples, or the failure of one. The process keeps the last job open for the next
+    call."""
     try:
         opened = _opened(job)
         with one_thread(opened.job.sides):
@@ -63,7 +65,7 @@ def evaluated(job: bytes, shard: Shard) -> Answer:
 
 
 def open_early(job: bytes) -> None:
-    """Open a job's sides ahead of the first shard. What can't be opened is reported with that shard."""
+    """Open a job's sides before the first shard arrives. Errors are ignored here, and reported with that shard."""
     with suppress(OpenNeutronError):
         _opened(job)
 
@@ -122,14 +124,16 @@ TITLES = {FLOAT: "float32 on the CPU", INT8: "int8 on the CPU", NPU: "int8 on th
 EXPORTED, PTE, TFLITE = ".pt2", ".pte", ".tflite"
 
 Run = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
-"""A function that returns the outputs of a model for an array for each of its inputs; real values."""
+"""A function that runs a model: it gets an array for each input, and returns an array of real values for each
+output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A form of the model: FLOAT, INT8 or NPU, and the bytes of a file with this suffix.
+    """A form of the model: FLOAT, INT8 or NPU, with the content of a model file and the suffix of its format.
 
-    ``has_state``: the model keeps state from run to run, so that each sample takes the file as it was at first.
+    ``has_state`` states that the model keeps state between runs. The file is then opened again for each sample, so that
+    samples do not depend on each other.
     """
 
     name: str
@@ -138,7 +142,7 @@ class Side:
     has_state: bool = False
 
     def opened(self, model: str) -> Run:
-        """Return the side, ready to run; messages call it ``model``."""
+        """Return a function that runs the side. Messages call the model ``model``."""
         if not self.has_state:
             return self._open(model)
         return lambda arrays: self._open(model)(arrays)
@@ -176,7 +180,8 @@ def _real(tensor: Tensor, output: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def one_thread(sides: Sequence[Side]) -> Iterator[None]:
-    """Run PyTorch's operators on one thread: a sum over several threads may be rounded otherwise."""
+    """Run PyTorch's operators on one thread in this context. With several threads, the order and so the rounding of
+    sums may differ."""
     if all(side.suffix == TFLITE for side in sides):
         yield
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Metrics: a number for each sample, whose mean over the samples is the metric of a model."""
+"""Metrics. A metric gives a number for each sample; the mean of these numbers is the metric of a model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMS = "top1, top5, mse or file.py:function"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. ``is_share``: its values are between 0 and 1, and tables show them in per cent."""
+    """A metric. ``is_share`` states that the values are between 0 and 1, which tables show in per cent."""
 
     name: str
     score: Score = field(repr=False)
@@ -35,7 +35,7 @@ class Metric:
 
 
 def metric(text: str) -> Metric:
-    """Return the metric of this name, or the function of a Python file.
+    """Return the built-in metric called ``text``, or the metric that a Python file defines (``file.py:function``).
 
     Raises InvalidOptionError where there is neither.
     """
@@ -47,7 +47,8 @@ def metric(text: str) -> Metric:
 
 
 def check(text: str | None) -> None:
-    """Check the name of a metric before a model is compiled. Raises InvalidOptionError as ``metric`` does."""
+    """Check the name of a metric without loading it, before a model is compiled. Raises InvalidOptionError as
+    ``metric`` does."""
     if text is None:
         return
     named = parsed(text)
@@ -58,7 +59,8 @@ def check(text: str | None) -> None:
 
 
 def usual(label: Any) -> str | None:
-    """Return the name of the metric for a kind of labels: ``top1`` for classes, ``mse`` for arrays, None without labels."""
+    """Return the name of the default metric for labels like this one: ``top1`` for classes, ``mse`` for arrays, None
+    without labels."""
     if label is None:
         return None
     return TOP1 if class_of(label) is not None else MSE
@@ -103,8 +105,8 @@ def _top(count: int) -> Score:
 
 
 def _rank(values: np.ndarray, label: int) -> int:
-    """Return how many classes come before the label: those with a larger value, and equal ones with a smaller number, as
-    argmax counts them."""
+    """Return the rank of the class ``label``: the number of classes with a larger value, and of those with an equal
+    value and a smaller number, as in argmax."""
     value = values[label]
     return int((values > value).sum() + (values[:label] == value).sum())
 

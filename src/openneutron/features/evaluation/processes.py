@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shards on the cores of this computer, in processes that this one starts, and on the workers of a Dask scheduler."""
+"""The evaluation of shards in parallel: in processes on this computer, and on the workers of a Dask scheduler."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from openneutron.features.evaluation.job import Answer, cores, evaluated
 from openneutron.features.evaluation.samples import Shard
 
 MOST_LOSSES = 3
-"""The processes that may end while they evaluate one and the same shard."""
+"""The evaluation fails when this number of processes have ended while they evaluated the same shard."""
 
 
 STARTING_SECONDS = 5
-"""The CPU time in which a process loads PyTorch and ExecuTorch. Without a number of processes, no process is started to save
-less."""
+"""The CPU time in which a process loads PyTorch and ExecuTorch, in seconds. If the user gives no number of processes, a
+process is started only for more work than this."""
 
 MEASURED = 2
-"""The shards that this process evaluates before it decides; the first one also prepares what all others use."""
+"""The number of shards that this process evaluates before it decides on further processes. The time of the last one is
+measured, since the first one includes preparations."""
 
 
 def answers(job: bytes, shards: Sequence[Shard], workers: int | None) -> Generator[tuple[int, Answer]]:
-    """Yield the place of each shard with its answer, as they are finished, with ``workers`` processes; None: with as many as
-    there are cores, or fewer where so many would take longer to start than to evaluate.
+    """Yield the index and the answer of each shard when the shard is finished. ``workers`` is the number of processes.
+    With None it is the number of cores, or less if further processes would take longer to start than they save.
 
-    This process is one of them: it begins at once, while the others still load their libraries. A shard whose process ends
-    is evaluated again.
+    This process evaluates shards too, and begins while the others load their libraries. A shard whose process ends is
+    evaluated again.
 
     Raises MissingToolError where a shard ends several processes.
     """
@@ -63,12 +64,12 @@ def answers(job: bytes, shards: Sequence[Shard], workers: int | None) -> Generat
 
 
 def helpers(seconds: float) -> int:
-    """Return the number of further processes for work that takes one process so many seconds."""
+    """Return the number of processes to start for work that takes one process ``seconds``."""
     return max(0, min(cores() - 1, int(seconds / STARTING_SECONDS) - 1))
 
 
 class _Pool:
-    """Processes with a thread each, which take shards from one queue."""
+    """A pool of processes that take shards from one queue. Each process is served by a thread of this process."""
 
     def __init__(self, job: bytes, shards: Sequence[Shard]) -> None:
         self._job = job
@@ -87,14 +88,15 @@ class _Pool:
         threading.Thread(target=self._feed, daemon=True).start()
 
     def next_place(self) -> int | None:
-        """Return the place of the next shard without a worker; None when every shard has one."""
+        """Return the index of the next shard in the queue; None if the queue is empty."""
         try:
             return self._places.get_nowait()
         except queue.Empty:
             return None
 
     def finished(self, wait: bool) -> list[tuple[int, Answer]]:
-        """Return the shards that other processes have finished; with ``wait`` there is at least one."""
+        """Return the indices and answers of shards that other processes have finished. With ``wait``, wait for at least
+        one. Raises MissingToolError where a shard ended several processes."""
         found: list[tuple[int, Answer]] = []
         while wait or not self._done.empty():
             item = self._done.get()
@@ -117,7 +119,8 @@ class _Pool:
             pass
 
     def _serve(self) -> bool:
-        """Let one process evaluate shards until there are no more; return whether another one is needed."""
+        """Start a process and let it evaluate shards until the queue is empty. Return whether a process has to replace
+        it."""
         child = self._child()
         assert child.stdin is not None and child.stdout is not None
         place = None
@@ -136,7 +139,7 @@ class _Pool:
             self._end(child)
 
     def _lost(self, place: int | None) -> bool:
-        """Put the shard of a process that has ended back; return whether to go on with another process."""
+        """Put the shard of a process that has ended back into the queue. Return whether to start another process."""
         if place is None or self._closed.is_set():
             return False
         self._losses[place] += 1
@@ -183,17 +186,17 @@ class _Pool:
 
 
 CONNECTING_SECONDS = 10
-"""The time that a scheduler has to answer."""
+"""The time that a scheduler has to answer, in seconds."""
 
 WORKER_SECONDS = 60
-"""The time that the first worker has to come, where a scheduler has none."""
+"""The time to wait for the first worker of a scheduler that has none, in seconds."""
 
 LOSSES = 10
-"""The workers that may be lost while they evaluate one and the same shard."""
+"""The number of workers that may be lost while they evaluate the same shard."""
 
 _RUNNING = threading.Lock()
-"""One evaluation at a time in a worker process, however many threads it has: outputs of libraries on stderr, and PyTorch's
-number of threads, belong to the process."""
+"""A lock that allows one evaluation at a time in a worker process with several threads. PyTorch's number of threads and
+the redirection of stderr are settings of the whole process."""
 
 
 def dask_required() -> Any:
@@ -208,13 +211,13 @@ def dask_required() -> Any:
 
 
 def answers_of_cluster(job: bytes, shards: Sequence[Shard], address: str) -> Generator[tuple[int, Answer]]:
-    """Yield the place of each shard with its answer, as they are finished by the workers of a scheduler.
+    """Yield the index and the answer of each shard when a worker of the scheduler has finished the shard.
 
-    The shards of a worker that is lost go to the others. The job is itself the result of a task, which the scheduler makes
-    again on another worker where it is lost.
+    If a worker is lost, the scheduler gives its shards to other workers. The job itself is the result of a task, so
+    that the scheduler can compute it again on another worker.
 
-    Raises MissingToolError where distributed is not installed, InvalidOptionError where the scheduler does not answer, has
-    no workers, or its workers can't run this package.
+    Raises MissingToolError where distributed is not installed. Raises InvalidOptionError where the scheduler does not
+    answer or has no workers, or where its workers can't run this package.
     """
     distributed = dask_required()
     with _client(distributed, address) as client:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The facts of one sample: small, and the same in whichever process they are computed."""
+"""The record of one sample. It is small, and does not depend on the process that computes it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class SideRecord:
-    """One side's run of a sample.
+    """The result of one side for a sample.
 
-    ``score``: the metric of the sample, None without one. ``found``: the place of the largest of the first output's
-    values, None where this output is not one row of values.
+    ``score`` is the metric of the sample; None without a metric. ``found`` is the index of the largest value of the
+    first output; None if this output is not one row of values. ``seconds`` is the time of the run.
     """
 
     score: float | None
@@ -24,8 +24,8 @@ class SideRecord:
 
 @dataclass(frozen=True, slots=True)
 class PairRecord:
-    """The outputs of two sides compared: whether all bytes are the same, and the energies of the first side's values and of
-    the differences."""
+    """The comparison of the outputs of two sides. ``identical`` states that they are equal. ``signal`` is the sum of
+    squares of the first side's values, and ``noise`` is that of the differences."""
 
     identical: bool
     signal: float
@@ -34,8 +34,8 @@ class PairRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The facts of one sample: a record for each side, and for each pair of sides. ``label`` is the number of its class,
-    None where it has none."""
+    """The results of one sample for each side and for each pair of sides. ``label`` is the number of the sample's
+    class; None if the label is not a class."""
 
     label: int | None
     sides: tuple[SideRecord, ...]
@@ -44,26 +44,27 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A sample that can't be evaluated, for a reason that the user can change, in words."""
+    """The reason why a sample can't be evaluated, in words, as an error of the user's."""
 
     words: str
 
 
 def row(output: np.ndarray) -> np.ndarray | None:
-    """Return an output of one row of at least two values as one axis; None for any other output."""
+    """Return the values of an output as an array of one axis; None for an output that is not one row of at least two
+    values."""
     if output.ndim == 0 or output.size < 2 or output.size != max(output.shape) or output.dtype.kind not in "iuf":
         return None
     return output.reshape(-1)
 
 
 def found(outputs: Sequence[np.ndarray]) -> int | None:
-    """Return the place of the first output's largest value, where this output is one row."""
+    """Return the index of the first output's largest value; None if this output is not one row."""
     values = row(outputs[0]) if outputs else None
     return None if values is None else int(values.argmax())
 
 
 def compared(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> PairRecord:
-    """Return the comparison of two sides' outputs, summed in float64."""
+    """Return the comparison of two sides' outputs. Sums are computed in float64."""
     signal = noise = 0.0
     identical = len(first) == len(second)
     for one, other in zip(first, second, strict=False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The results of each side for the samples, the agreement of the sides, and the table of an evaluation."""
+"""The results of an evaluation: those of each side and of each pair of sides, and their tables."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import duration_text, plural
 
 WORST = 5
-"""The classes that tables show."""
+"""The number of classes that a table shows."""
 
 TAKEN_FOR = 3
-"""The other classes that tables show of each of these."""
+"""The number of wrong classes that a table shows for each of these classes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideResult:
-    """A side's result: its metric, which is None without one.
+    """The result of a side over all samples. ``metric`` is the mean of the metric; None without one.
 
-    ``share`` is the mean of a metric between 0 and 1, of which ``right`` counts the samples with 1; None for others.
-    ``seconds`` is the time of all samples, which differs from run to run.
+    For a metric between 0 and 1, ``right`` is the number of samples with 1; None for other metrics. ``seconds`` is the
+    time of all samples, which differs from run to run.
     """
 
     side: str
@@ -40,11 +40,11 @@ class SideResult:
 
 @dataclass(frozen=True, slots=True)
 class PairResult:
-    """Two sides compared.
+    """The comparison of two sides over all samples.
 
-    ``agreeing`` counts the samples in which the largest value is at the same place, None where outputs are not one row of
-    values. ``identical`` counts those whose outputs are the same to the byte. ``sqnr_db`` is the ratio of the first
-    side's energy to that of the differences, None where there is no difference at all.
+    ``agreeing`` is the number of samples for which both sides have the largest value at the same index; None if outputs
+    are not one row of values. ``identical`` is the number of samples with equal outputs. ``sqnr_db`` is the ratio of
+    the first side's energy to that of the differences, in dB; None if there is no difference, or no signal.
     """
 
     sides: tuple[str, str]
@@ -55,9 +55,11 @@ class PairResult:
 
 @dataclass(frozen=True, slots=True)
 class ClassResult:
-    """A class: its samples, and how many of them the sides take for it, in the order of the sides.
+    """The result of a class. ``samples`` is the number of its samples, and ``right`` the number of samples that each
+    side classifies correctly.
 
-    ``taken_for``: the classes that the last side takes its other samples for, with their numbers, the most frequent first.
+    ``taken_for`` has the classes that the last side finds for the other samples, with their numbers, the most frequent
+    first.
     """
 
     name: str
@@ -70,9 +72,10 @@ class ClassResult:
 class Evaluation:
     """The result of ``openneutron.evaluate``.
 
-    ``worst`` has the classes of which the last side finds the fewest, by their share; empty without labels of classes.
-    ``notes`` states in words what was left out. ``complete`` is False after an interrupt; ``samples`` are then those that were
-    finished before it. Two evaluations are equal if all but their times are.
+    ``worst`` has the classes with the lowest share of samples that the last side classifies correctly; it is empty if
+    labels are not classes. ``notes`` has sentences about data that was left out. ``complete`` is False after an
+    interrupt; ``samples`` is then the number of samples that were finished before it. Times are ignored when two
+    evaluations are compared.
 
     >>> Evaluation("net", "imxrt700", "digits.npz", 2, None, (), ()).metric is None
     True
@@ -101,7 +104,7 @@ class Evaluation:
         return plain(evaluation_table(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the results as data. ``timings`` differ from run to run, everything else does not."""
+        """Return the results as values for JSON. Only ``timings`` differ from run to run."""
         return {
             "model": self.model,
             "target": self.target,
@@ -167,7 +170,8 @@ def pair_results(
 
 
 def worst_classes(records: Sequence[Record], classes: Sequence[str]) -> tuple[ClassResult, ...]:
-    """Return the classes of which the last side finds the smallest share, without classes that it finds whole."""
+    """Return the classes with the lowest share of samples that the last side classifies correctly, the lowest first.
+    Classes without an error are omitted. ``classes`` are the names of the classes by number."""
     labels = Counter(record.label for record in records if record.label is not None)
     taken: dict[int, Counter[int]] = {label: Counter() for label in labels}
     right = {label: [0] * len(records[0].sides) for label in labels}
@@ -193,7 +197,7 @@ def worst_classes(records: Sequence[Record], classes: Sequence[str]) -> tuple[Cl
 
 
 def evaluation_table(evaluation: Evaluation) -> RenderableType:
-    """Return the sides with their metric and time, the pairs of sides, the worst classes and the notes."""
+    """Return the tables of an evaluation: the sides, the pairs of sides, the worst classes, and the notes."""
     title = Text.assemble(
         (evaluation.model, "bold"),
         f" for {evaluation.target} on {evaluation.data}: {plural(evaluation.samples, 'sample')}",
@@ -210,14 +214,14 @@ def evaluation_table(evaluation: Evaluation) -> RenderableType:
 
 
 def metric_text(side: SideResult) -> str:
-    """Return a side's metric: per cent for a share."""
+    """Return a side's metric as text, in per cent for a share; an empty string without a metric."""
     if side.metric is None:
         return ""
     return f"{side.metric:.6g}" if side.right is None else f"{100 * side.metric:.2f} %"
 
 
 def sqnr_text(pair: PairResult) -> str:
-    """Return the ratio of signal to noise; a word where there is no noise, or no signal."""
+    """Return the ratio of signal to noise as text: in dB, or ``no difference`` if the ratio is None."""
     if pair.sqnr_db is not None:
         return f"{pair.sqnr_db:.1f} dB"
     return "no difference"

@@ -16,7 +16,8 @@ OPTION = "--data"
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A data set as other processes get it: the arguments of ``data.source``, which open the same samples there."""
+    """A data set in a form that can be sent to other processes: the arguments of ``data.source``, which opens the
+    samples."""
 
     given: str
     inputs: tuple[ModelInput, ...]
@@ -37,13 +38,13 @@ class DataSet:
         )
 
     def absolute(self) -> DataSet:
-        """Return the data set with paths from the root, for processes that run in another folder."""
+        """Return the data set with absolute paths, for processes with another working directory."""
         steps = None if self.preprocess is None or parsed(self.preprocess) is None else absolute(self.preprocess)
         return replace(self, given=absolute(self.given), preprocess=steps or self.preprocess)
 
 
 def absolute(text: str) -> str:
-    """Return a path, or ``file.py:name``, with the path from the root."""
+    """Return an absolute path. A text ``file.py:name`` keeps its name."""
     named = parsed(text)
     if named is None:
         return os.fspath(Path(text).absolute())
@@ -52,8 +53,8 @@ def absolute(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """A range of a data set's samples, from ``start`` to before ``stop``. ``items`` has the samples themselves where no
-    data set can be opened elsewhere."""
+    """The samples from index ``start`` to before ``stop`` of a data set. ``items`` has the samples themselves if other
+    processes can't open the data set; it is None otherwise."""
 
     start: int
     stop: int
@@ -61,15 +62,16 @@ class Shard:
 
 
 MOST_SHARDS = 64
-"""The shards of a data set: enough that all processes end together, and that progress is seen."""
+"""The largest number of shards of a data set. It is large enough for all processes to end at about the same time, and
+for progress."""
 
 MOST_SAMPLES = 64
-"""The samples of a shard: a process that is killed loses no more than their time."""
+"""The largest number of samples of a shard. If a process is killed, at most so many samples are evaluated again."""
 
 
 def shards(count: int, items: Sequence[Sample] | None) -> list[Shard]:
-    """Return ``count`` samples in shards, which have the samples where these are given. The division depends on the number
-    of samples alone."""
+    """Return ``count`` samples divided into shards. With ``items``, the shards contain these samples. The division
+    depends only on ``count``."""
     size = max(1, min(MOST_SAMPLES, -(-count // MOST_SHARDS)))
     found = [(start, min(start + size, count)) for start in range(0, count, size)]
     return [Shard(start, stop, None if items is None else tuple(items[start:stop])) for start, stop in found]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A process that evaluates shards for its parent: ``python -m openneutron.features.evaluation.worker``.
 
-The parent writes pickles to stdin, the bytes of a job and then shards; the process answers READY, and then each shard, with
-pickles on stdout. Both ends are this package, in processes of one user.
+The parent writes pickles to stdin: the bytes of a job, and then shards. The process writes pickles to stdout: READY,
+and then an answer for each shard. Both processes run this package as the same user, so that pickles are safe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ READY = "ready"
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Evaluate shards from stdin until stdin ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not get between the answers
     try:

@@ -41,7 +41,8 @@ PARTITIONS = GroupNodeConfig(namespaceRegex="^NPU partition [0-9]+$", background
 
 
 class CompiledFileAdapter(Adapter):  # type: ignore[misc]
-    """Compiled ``.pte`` and ``.tflite`` files: a group for each partition, with its kernel calls under the model's modules."""
+    """The adapter that reads compiled ``.pte`` and ``.tflite`` files. The graph has a group for each partition, in
+    which kernel calls are grouped by the model's modules."""
 
     metadata = AdapterMetadata(
         id=ID,
@@ -82,7 +83,7 @@ def _node(index: int, node: Node) -> GraphNode:
 
 
 class CompiledFileOverlays(NodeDataProvider):  # type: ignore[misc]
-    """Latency, memory and accuracy of the nodes of a compiled file."""
+    """The provider of the overlays: latency, memory and accuracy of the nodes of a compiled file."""
 
     metadata: ClassVar[list[NodeDataProviderMetadata]] = [
         NodeDataProviderMetadata(
@@ -99,13 +100,13 @@ class CompiledFileOverlays(NodeDataProvider):  # type: ignore[misc]
         super().__init__()
 
     def get_config_editors(self, provider_id: str) -> GetConfigEditorsResult:
-        """Return the settings of an overlay: none."""
+        """Return the settings of an overlay, which are none."""
         return GetConfigEditorsResult(configEditors=[])
 
     def run(
         self, provider_id: str, model_path: str, graph_id: str, config_values: dict[str, Any], graph: Graph | None
     ) -> NodeDataProviderResult:
-        """Return the values of an overlay, or an error in words."""
+        """Return the values of an overlay by node. If there are none, the result has an error in words."""
         overlay = next(item for item in OVERLAYS if provider_id == f"{ID}_{item.key}")
         try:
             values = values_of(overlay, nodes_of(Path(model_path)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The nodes of a compiled file as Model Explorer shows them, without Model Explorer."""
+"""The nodes of a compiled file as Model Explorer shows them. This module does not need Model Explorer."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ from openneutron.isa.kernels.row import Field
 from openneutron.isa.listing import profile
 
 GRAPH = "main"
-"""The id of the one graph of a file."""
+"""The id of the graph of a file; a file has one graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; its id is its position. ``group`` is the path of groups around it, ``inputs`` the ids of the nodes it reads.
+    """A node of the graph. The id of a node is its index. ``group`` is the path of the groups that contain the node.
+    ``inputs`` are the ids of the nodes that it reads.
 
-    ``microseconds``, ``live_bytes`` and ``sqnr_db`` are the values of overlays, None where they are not known.
+    ``microseconds``, ``live_bytes`` and ``sqnr_db`` are the values of the overlays; None where they are not known.
     """
 
     kind: str
@@ -51,8 +52,8 @@ class Node:
 
 
 def nodes_of(path: Path) -> tuple[Node, ...]:
-    """Return the nodes of a compiled ``.pte`` or ``.tflite``: with the facts of its compile where it has them, otherwise from
-    its programs.
+    """Return the nodes of a compiled ``.pte`` or ``.tflite``. They are made from the report data in the file if it has
+    any, and otherwise from its programs.
 
     Raises InvalidModelError or InvalidProgramError where the file is not compiled, or damaged.
     """
@@ -122,7 +123,7 @@ def _attributes(layer: Layer) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Nodes:
-    """Nodes, and for each value of the file the nodes that have written it."""
+    """The nodes of a graph so far, and for each value of the file the nodes that wrote it."""
 
     nodes: list[Node] = field(default_factory=list)
     writers: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -136,7 +137,7 @@ class _Nodes:
         self.nodes.append(node)
 
     def add_program(self, call: Call, partition: int, microseconds_per_cycle: float | None) -> None:
-        """Add the kernel calls of a delegate call."""
+        """Add the kernel calls of a delegate call. Without ``microseconds_per_cycle`` their times are unknown."""
         assert call.program is not None
         first = len(self.nodes)
         outside = [set(self.sources((value,))) for value in call.reads]
@@ -179,12 +180,13 @@ def _of_programs(loaded: LoadedFile) -> tuple[Node, ...]:
 
 
 INPUT_BASE = -1
-"""Writers below this are inputs: ``INPUT_BASE - i`` is input ``i``."""
+"""Writers of values are indices of kernel calls, or inputs of the program: ``INPUT_BASE - i`` is input ``i``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
-    """A kernel call of a program. ``reads`` are calls by their numbers, and inputs (see ``INPUT_BASE``)."""
+    """A kernel call of a program. ``reads`` are the writers of the values that it reads: indices of calls, or inputs
+    (see ``INPUT_BASE``)."""
 
     name: str
     kernel: str
@@ -196,7 +198,8 @@ class ProgramCall:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Addresses from ``start`` to ``stop`` at a base word. ``is_dense``: all of them are touched."""
+    """The addresses from ``start`` to before ``stop`` at a base. ``is_dense`` states that every one of them is
+    accessed."""
 
     base: int
     start: int
@@ -211,7 +214,8 @@ class _Span:
 
 
 def program_calls(program: Program) -> tuple[tuple[ProgramCall, ...], tuple[tuple[int, ...], ...]]:
-    """Return the kernel calls in order, and for each output of the program the calls that write it.
+    """Return the kernel calls of a program in order, and for each output of the program its writers (see
+    ``INPUT_BASE``).
 
     Raises InvalidProgramError where the program is damaged.
     """
@@ -237,7 +241,8 @@ def _outputs(microcode: Microcode, written: list[tuple[int, _Span]]) -> tuple[tu
 
 
 def _writers(written: list[tuple[int, _Span]], span: _Span) -> set[int]:
-    """Return the last writers of the addresses of a span."""
+    """Return the writers whose values are at the addresses of a span: the last dense writer of all of it, and all later
+    writers."""
     found = set()
     for writer, other in reversed(written):
         if other.overlaps(span):
@@ -266,7 +271,7 @@ COLD, HOT = "#fff7e6", "#d1495b"
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """A value of nodes, with the colours of its smallest and its largest value."""
+    """A value that each node may have, with the colours of the smallest and of the largest value in the graph."""
 
     key: str
     name: str
@@ -283,13 +288,13 @@ OVERLAYS = (
 
 
 def values_of(overlay: Overlay, nodes: Sequence[Node]) -> dict[str, float]:
-    """Return the known values by node id."""
+    """Return the known values of an overlay by node id."""
     found = {str(index): overlay.value(node) for index, node in enumerate(nodes)}
     return {key: value for key, value in found.items() if value is not None}
 
 
 def node_data(nodes: Sequence[Node]) -> dict[str, Any]:
-    """Return the contents of a node data file for each overlay that has values, by its key."""
+    """Return the contents of a node data file for each overlay that has values, by the overlay's key."""
     made = {}
     for overlay in OVERLAYS:
         values = values_of(overlay, nodes)
@@ -301,5 +306,5 @@ def node_data(nodes: Sequence[Node]) -> dict[str, Any]:
 
 
 def node_data_files(folder: Path, nodes: Sequence[Node]) -> dict[Path, bytes]:
-    """Return the node data files of a graph, to be written to a folder."""
+    """Return the contents of a graph's node data files by their paths in ``folder``."""
     return {folder / f"{key}.json": json.dumps(content, indent=1).encode() for key, content in node_data(nodes).items()}

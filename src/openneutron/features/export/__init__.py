@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled models as folders that firmware is built of."""
+"""Export of compiled models as folders from which firmware is built."""
 
 from openneutron.features.export.bundle import Bundle, export_bundle
 from openneutron.features.export.readme import PORTS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Folders with everything that firmware needs to run a compiled model, and the check that they bring along."""
+"""Export of bundles: folders with all files that firmware needs to run a compiled model and to check its results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MADE_BY = f"OpenNeutron {__version__}"
 
 
 class CompiledProgram(Protocol):
-    """The result of ``openneutron.compile``, as far as a bundle needs it."""
+    """The attributes of a result of ``openneutron.compile`` that an export reads."""
 
     @property
     def name(self) -> str: ...
@@ -48,9 +48,10 @@ class CompiledProgram(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The result of ``openneutron.export_bundle``: the written folder with its files, and the memory of the model.
+    """The result of ``openneutron.export_bundle``: the folder that was written, the names of its files, and the model
+    that is in it.
 
-    ``target`` is the chip that the model was compiled for; None where it does not come with this package.
+    ``target`` is the chip that the model was compiled for; None for a chip that does not come with this package.
     """
 
     folder: Path
@@ -62,7 +63,8 @@ class Bundle:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Return the bytes of the model's parts that are known before the link."""
+        """Return the sizes of the model's parts that are known before linking, in bytes by name; see
+        ``readme.memory``."""
         return readme.memory(self.deployment)
 
 
@@ -127,7 +129,8 @@ def export_bundle(
 
 
 def _unknown_port(port: str) -> str:
-    """Return the message for an unknown port: one for the name of a chip or board, or the known ports."""
+    """Return the message for an unknown port. If it is the name of a chip or board, the message has the port of
+    that."""
     for name in targets.KNOWN:
         its = targets.described(name).port
         if port == name and not its.name:
@@ -140,13 +143,15 @@ def _unknown_port(port: str) -> str:
 
 
 def _target(deployment: Deployment) -> Target | None:
-    """Return the chip that all programs were compiled for; None where it does not come with this package."""
+    """Return the chip that all programs were compiled for; None if they are for different chips, or for one that does
+    not come with this package."""
     wanted = {call.program.header["target"] for call in deployment.calls}
     return targets.with_checksum(wanted.pop()) if len(wanted) == 1 else None
 
 
 def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deployment, str, str]:
-    """Return the model's deployment, the name of its source, and the preprocessing that the file states."""
+    """Return the model's deployment, the file name of its source, and the preprocessing that the file states; an empty
+    string if it states none."""
     if not isinstance(model, str | os.PathLike):
         if model.buffer[4:8] == TFLITE:
             return read_tflite(model.buffer, model.name), f"{Path(model.name).stem}.tflite", ""
@@ -171,7 +176,8 @@ def _sample(
     options: DataOptions,
     preprocessing: str,
 ) -> GoldenSample | None:
-    """Return the sample to run the example on; None for random values."""
+    """Return the sample on which the example runs; None for random values. Raises InvalidOptionError if options of the
+    data are set without ``golden``."""
     if golden is not None:
         return read_sample(os.fspath(golden), deployment, options, preprocessing)
     for name in changed(options):
@@ -185,7 +191,7 @@ def _sample(
 def _contents(
     deployment: Deployment, source: str, kernels: tuple[str, ...], port: Port, expected: Golden, preprocessing: str
 ) -> dict[str, bytes]:
-    """Return every file of the bundle but the list of them."""
+    """Return the contents of all files of the bundle by name, except the manifest."""
     runtime = {f"runtime/{name}": data for name, data in sources_of(kernels).items()}
     contents = {**runtime, **_model(deployment, kernels), **_example(expected)}
     contents["include/openneutron.h"] = template("api/openneutron.h")
@@ -256,12 +262,12 @@ def _sources(contents: Mapping[str, bytes]) -> str:
 
 
 def template(name: str) -> bytes:
-    """Return a file of this package's templates."""
+    """Return the content of a file among this package's templates."""
     return (TEMPLATES / name).read_bytes()
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """Return the text with ``@NAME@`` replaced by that value; asserts that every name has one."""
+    """Return the text with each ``@NAME@`` replaced by the value of NAME, which must exist."""
 
     def value(match: re.Match[str]) -> str:
         assert match[1] in values, f"a template asks for {match[1]}"
@@ -282,19 +288,19 @@ MANIFEST = "bundle.json"
 
 
 def digests(contents: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the SHA-256 of each file, in the order of their names."""
+    """Return the SHA-256 digest of each file by name, sorted by name."""
     return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(contents.items())}
 
 
 REFUSED_BY_CMAKE = frozenset(';"\\\n')
-"""Characters of paths that CMake 4.4, or Ninja behind it, takes apart or refuses."""
+"""The characters that a path must not have, since CMake 4.4 or its generator Ninja splits or rejects such paths."""
 
 
 def check_folder(folder: Path, force: bool) -> dict[str, str]:
-    """Return the files of an earlier export and their digests; nothing where the folder is absent or empty.
+    """Return the files of an earlier export with their digests; an empty dict if there was none.
 
-    Raises InvalidOptionError where the folder can't be used: it has other things in it, or files of an earlier export that
-    were changed since, and ``force`` is false.
+    Raises InvalidOptionError where the folder can't be used. Unless ``force`` is true, this includes folders with files
+    that no export made, and files of an earlier export that were changed.
     """
     if not folder.parent.is_dir():
         raise InvalidOptionError(f"--to '{folder}': there is no folder '{folder.parent}'. Make it first.")
@@ -329,7 +335,7 @@ def check_folder(folder: Path, force: bool) -> dict[str, str]:
 
 
 def _manifest(folder: Path) -> dict[str, str] | None:
-    """Return the files of an earlier export from its manifest; None without a manifest."""
+    """Return the files of an earlier export with their digests, from its manifest; None without a valid manifest."""
     try:
         stated = json.loads((folder / MANIFEST).read_text())["files"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -347,9 +353,9 @@ def _manifest(folder: Path) -> dict[str, str] | None:
 
 
 def write_folder(folder: Path, contents: Mapping[str, bytes], earlier: Mapping[str, str]) -> None:
-    """Write a bundle; files of an earlier export that it no longer has are removed.
+    """Write the files of a bundle. Files of an earlier export that are not among them are removed.
 
-    Raises InvalidOptionError where something can't be written; folders made for it are then removed again.
+    Raises InvalidOptionError where a file can't be written. Folders that were created for the bundle are then removed.
     """
     files.write({folder / name: data for name, data in contents.items()}, folder)
     for name in earlier.keys() - contents.keys():

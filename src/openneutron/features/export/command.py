@@ -74,7 +74,8 @@ def export_model(
 
 
 def _notes(bundle: Bundle) -> Iterator[str]:
-    """Yield the notes about the chip of the model: a memory that does not hold the constants, and a port of its own."""
+    """Yield notes about the chip of the model. One is for a chip whose memory does not hold the constants, another for
+    a chip that has a port of its own."""
     if bundle.target is None:
         return
     name, home = bundle.target.name, bundle.target.constants_home

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled files as deployments: the delegate calls of a ``.pte``, or a ``.tflite`` that is one NeutronGraph."""
+"""Readers of compiled files as deployments: of a ``.pte`` with its delegate calls, and of a ``.tflite`` that is one
+NeutronGraph."""
 
 from __future__ import annotations
 
@@ -42,10 +43,10 @@ MAIN = "forward"
 
 
 def read_pte(data: bytes, file: str, name: str) -> Deployment:
-    """Return the deployment of a ``.pte`` that messages call ``file``.
+    """Return the deployment of a ``.pte``. Messages call it ``file``; the deployment is called ``name``.
 
-    Raises InvalidProgramError where the file or a payload is damaged or another compiler's, InvalidModelError where something
-    of the model runs on the CPU.
+    Raises InvalidProgramError where the file or a payload is damaged or made by another compiler, and InvalidModelError
+    where a part of the model runs on the CPU.
     """
     found = methods(data, file)
     method = next((method for method in found if method.name == MAIN), None)
@@ -75,7 +76,7 @@ def _damaged(file: str) -> InvalidProgramError:
 
 
 def _size_bytes(tensor: TensorValue) -> int:
-    """Return bytes of a tensor; 0 where inputs and outputs can't have its type or shape."""
+    """Return the size of a tensor in bytes; 0 if its type or shape is not allowed for inputs and outputs."""
     if tensor.dtype not in ITEM_BYTES or min(tensor.shape, default=1) < 1:
         return 0
     return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
@@ -89,7 +90,7 @@ def _payload(method: Method, index: int, file: str) -> Payload:
 
 
 def _constant_methods(found: list[Method]) -> dict[str, float]:
-    """Return numbers that methods without arguments return: ``input0_scale`` and the like."""
+    """Return the numbers that methods without arguments return, such as ``input0_scale``, by the name of the method."""
     numbers = {}
     for method in found:
         if len(method.outputs) == 1 and not method.inputs:
@@ -101,22 +102,23 @@ def _constant_methods(found: list[Method]) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Reader:
-    """The values of the method, and their roles in the programs."""
+    """The tensors of a method that its delegate calls use, as they are found call by call."""
 
     method: Method
     file: str
     numbers: dict[str, float]
     inputs: dict[int, IoTensor] = field(default_factory=dict)
-    """By the value that a delegate call takes."""
+    """The inputs of the model, by the index of the value that a delegate call reads."""
     outputs: dict[int, IoTensor] = field(default_factory=dict)
-    """By the value that a delegate call gives."""
+    """The outputs of the model, by the index of the value that a delegate call writes."""
     between: dict[int, int] = field(default_factory=dict)
-    """By value, its bytes."""
+    """The sizes of the tensors between calls in bytes, by the index of the value."""
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """The order in memory that a value's program gives it."""
+    """The memory order of each value that a delegate call writes, by the index of the value."""
 
     def refuse_cpu_operators(self) -> None:
-        """Raise InvalidModelError for operators other than delegate calls and the quantization of inputs and outputs."""
+        """Check that the method has only delegate calls, and conversions of its inputs and outputs. Raises
+        InvalidModelError for other operators."""
         on_cpu: Counter[str] = Counter()
         for step in self.method.instructions:
             if isinstance(step, Jump):
@@ -152,7 +154,7 @@ class _Reader:
         return Quantization(scale, zero, least, most)
 
     def call(self, step: DelegateCall, contents: Payload) -> Call:
-        """Return the call of a program, its tensors entered."""
+        """Return the call of a program. Its inputs and outputs are added to the tensors of this reader."""
         arguments, results = step.arguments[: contents.arguments], step.arguments[contents.arguments :]
         if len(arguments) != contents.arguments or len(results) != len(contents.output_map):
             raise _damaged(self.file)
@@ -192,7 +194,7 @@ class _Reader:
         return Place(Where.INPUT, list(self.inputs).index(value))
 
     def _agree(self, order: tuple[int, ...], other: tuple[int, ...]) -> None:
-        """Raise InvalidModelError where two programs have a tensor in different orders."""
+        """Check that two programs have a tensor in the same memory order. Raises InvalidModelError where they don't."""
         if order != other:
             raise InvalidModelError(
                 f"'{self.file}': two of its programs have a tensor in two memory orders. "
@@ -200,8 +202,7 @@ class _Reader:
             )
 
     def _conversion(self, operator: str, place: int, value: int) -> KernelCall | None:
-        """Return the call of an operator that has the value at this place of its arguments; None where there is no such
-        call."""
+        """Return the call of ``operator`` whose argument number ``place`` is ``value``; None if there is none."""
         calls = (step for step in self.method.instructions if isinstance(step, KernelCall))
         return next((step for step in calls if step.operator == operator and step.arguments[place] == value), None)
 
@@ -227,8 +228,8 @@ class _Reader:
     def _tensor(
         self, kind: str, value: int, index: int, order: tuple[int, ...], conversion: KernelCall | None
     ) -> IoTensor:
-        """Return an input or output with the quantization of its conversion; without a conversion, with the one that a
-        method of the file states, if any."""
+        """Return an input or output. Its quantization is that of ``conversion``. Without a conversion it is the one
+        that methods of the file state; None if they state none."""
         tensor = self.method.tensor(value)
         name = f"{kind}{index}"
         if tensor.dtype not in ITEM_BYTES:
@@ -246,7 +247,7 @@ class _Reader:
         return IoTensor(name, tensor.dtype, tensor.shape, order, quantization, index, conversion is not None)
 
     def refuse_what_is_not_computed(self) -> None:
-        """Raise InvalidModelError where an output of the model comes from no program."""
+        """Check that a program computes each output of the model. Raises InvalidModelError where none does."""
         given = {tensor.model_index for tensor in self.outputs.values()}
         computed = set(self.outputs)
         for index, value in enumerate(self.method.outputs):
@@ -261,10 +262,11 @@ class _Reader:
 
 
 def read_tflite(data: bytes | Path, name: str) -> Deployment:
-    """Return the deployment of a compiled ``.tflite`` file, or of its bytes.
+    """Return the deployment of a compiled ``.tflite``. ``data`` is the file's path or content, and ``name`` is the name
+    of the deployment.
 
-    Raises InvalidProgramError where the file has no NeutronGraph or a damaged one, InvalidModelError where it is no
-    LiteRT file or has more than one NeutronGraph.
+    Raises InvalidProgramError where the file has no NeutronGraph or a damaged one, and InvalidModelError where it is no
+    LiteRT file, or has other operators or more than one NeutronGraph.
     """
     file = data.name if isinstance(data, Path) else name
     model = litert.read(data)
@@ -319,12 +321,13 @@ def _io_tensor(file: str, tensor: Tensor, index: int) -> IoTensor:
 SEED = 0
 
 FRAMES = 16
-"""The runs of a model with state that the example compares."""
+"""The number of runs of a model with state that the example compares."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenSample:
-    """Arguments of the model to run the example on; ``title`` is their origin in words."""
+    """A sample on which the example runs: the model's arguments, None where the model has no such input. ``title`` is
+    its origin in words."""
 
     title: str
     arguments: tuple[np.ndarray | None, ...] = field(repr=False)
@@ -332,8 +335,8 @@ class GoldenSample:
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """Bytes of each input and of each output, in the order in memory of a run, of ``frames`` runs one behind the other. ``title``
-    is the origin of the inputs."""
+    """The inputs and the expected outputs of the example. Each tensor has the bytes of ``frames`` runs one after the
+    other, in the memory order of the program. ``title`` is the origin of the inputs in words."""
 
     title: str
     inputs: tuple[bytes, ...] = field(repr=False)
@@ -342,8 +345,8 @@ class Golden:
 
 
 def read_sample(given: str, deployment: Deployment, options: DataOptions, stated: str) -> GoldenSample:
-    """Return the first sample of a source, such as a folder of pictures. ``stated`` is the preprocessing that the model was
-    calibrated with, for data without another.
+    """Return the first sample of a data source, such as a folder of pictures. ``stated`` is the preprocessing of the
+    model's calibration, which is used unless ``options`` has another one.
 
     Raises InvalidOptionError where the source has no sample that fits the model.
     """
@@ -365,15 +368,18 @@ def read_sample(given: str, deployment: Deployment, options: DataOptions, stated
 
 
 def _wanted(tensor: IoTensor) -> ModelInput:
-    """Return a tensor as the input of a source: floats where the model, or its caller, quantizes them."""
+    """Return the input to read from a data source for a tensor. It is float if the tensor is quantized, since the
+    example stores quantized values."""
     return ModelInput(tensor.shape, np.dtype(np.float32 if tensor.quantization is not None else tensor.dtype))
 
 
 def golden(deployment: Deployment, sample: GoldenSample | None = None) -> Golden:
-    """Return the sample, or seeded random inputs, and the outputs of the simulator, the same for the same model.
+    """Return the inputs of the example and the outputs of the simulator for them. The inputs are the sample, or random
+    values with a fixed seed.
 
-    Random integers other than int8 and int16 may be indices of a table: they are zeros where random ones are outside of the table.
-    Raises DriverError where the driver refuses a program, InvalidOptionError where the sample does not fit the model.
+    Inputs of other types than int8 and int16 may be indices of a table. If random indices are outside of the table,
+    these inputs are zeros. Raises DriverError where the driver rejects a program, and InvalidOptionError where the
+    sample does not fit the model.
     """
     if sample is not None:
         given = [_stored(sample, tensor) for tensor in deployment.inputs]
@@ -398,7 +404,7 @@ def golden(deployment: Deployment, sample: GoldenSample | None = None) -> Golden
 
 
 Frames = Sequence[Sequence[NDArray[np.uint8]]]
-"""The tensors of each run."""
+"""The bytes of each tensor, for each run."""
 
 
 def _golden(title: str, inputs: Frames, outputs: Frames) -> Golden:
@@ -409,7 +415,8 @@ def _golden(title: str, inputs: Frames, outputs: Frames) -> Golden:
 
 
 def _stored(sample: GoldenSample, tensor: IoTensor) -> NDArray[np.uint8]:
-    """Return an argument as the program takes it: quantized with ExecuTorch's rounding, in the order in memory."""
+    """Return an argument in the form that the program reads: quantized with ExecuTorch's rounding, and in the memory
+    order of the tensor. Raises InvalidOptionError where the sample has no argument of this shape."""
     index = tensor.model_index
     value = sample.arguments[index] if index < len(sample.arguments) else None
     if value is None or value.shape != tensor.shape:
@@ -433,7 +440,7 @@ def _random(generator: np.random.Generator, tensor: IoTensor) -> NDArray[np.uint
 
 
 def _run(deployment: Deployment, frames: Frames) -> list[list[NDArray[np.uint8]]]:
-    """Return the outputs of runs one after the other, from the first state on."""
+    """Return the outputs of consecutive runs on the simulator. The first run begins with the initial state."""
     found = []
     with ExitStack() as stack:
         calls = [(call, stack.enter_context(Simulator(call.program))) for call in deployment.calls]

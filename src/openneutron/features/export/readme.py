@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The texts of a bundle's README, and the build systems that they are about."""
+"""The build systems of bundles, and the texts of a bundle's README."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from openneutron.features.export.c_text import Deployment, IoTensor, aligned_siz
 class Port:
     """A build system of a bundle.
 
-    Below ``templates/<name>``, ``files`` has the build system's files at their places in the bundle and ``BUILD.md`` the
-    README's part about building. ``table`` are the README's rows about the files.
+    The folder ``templates/<name>`` has the files of the build system in ``files``, at their paths in the bundle, and
+    the README's section about building in ``BUILD.md``. ``table`` has the README's table rows about these files.
     """
 
     name: str
@@ -22,11 +22,11 @@ class Port:
     table: str
     memory: str
     options: str
-    """The place where options are given."""
+    """The place where options are given, in words."""
     executorch: str
-    """The template of the README's part about ExecuTorch's own runtime."""
+    """The template of the README's section about ExecuTorch's own runtime."""
     next_step: str
-    """The command to type next; ``{folder}`` is the bundle's."""
+    """The command to type next, where ``{folder}`` is the bundle's folder."""
     includes: tuple[str, ...] = ()
     """Other ports whose files are part of the bundle; a file of this port replaces theirs."""
 
@@ -76,18 +76,19 @@ MCXN947 = Port(
 )
 
 PORTS = {port.name: port for port in (CORTEX_M33, ZEPHYR, MCUXPRESSO, MCXN947)}
-"""By name, the default first."""
+"""The ports by name, the default port first."""
 
 
 CONTEXT_BYTES = 32
-"""For each program: NEUTRON_MODEL_CONTEXT_SIZE of NeutronDriver.h, to a multiple of 16, where pointers have 32 bits."""
+"""The bytes of a program's context: NEUTRON_MODEL_CONTEXT_SIZE of NeutronDriver.h with 32-bit pointers, rounded up to a
+multiple of 16."""
 
 AXES = {3: "NCW", 4: "NCHW"}
-"""PyTorch's names of an image's dimensions."""
+"""PyTorch's letters for the dimensions of a tensor, by rank."""
 
 
 def values(deployment: Deployment, kernels: Sequence[str]) -> dict[str, str]:
-    """Return the values of README.md's placeholders about the model."""
+    """Return the values of the README's placeholders that depend on the model."""
     sizes = memory(deployment)
     return {
         "NAME": plain_name(deployment.name),
@@ -101,7 +102,8 @@ def values(deployment: Deployment, kernels: Sequence[str]) -> dict[str, str]:
 
 
 def preprocessing_words(preprocessing: str) -> str:
-    """Return the paragraph about the preprocessing of the calibration data; empty where the model states none."""
+    """Return the README's paragraph about the preprocessing of the calibration data; an empty string without a
+    preprocessing."""
     if not preprocessing:
         return ""
     return (
@@ -111,7 +113,7 @@ def preprocessing_words(preprocessing: str) -> str:
 
 
 def memory(deployment: Deployment) -> dict[str, int]:
-    """Return the bytes of a deployment's memory beside code and stack."""
+    """Return the sizes of a deployment's memory in bytes by name, without code and stack."""
     others = sum(aligned_sizes(deployment))
     others += (deployment.largest("profile_size") + CONTEXT_BYTES) * len(deployment.calls)
     return {

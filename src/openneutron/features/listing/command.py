@@ -113,8 +113,8 @@ def list_kernels(
 
 
 def _listed(path: Path) -> dict[str, Any]:
-    """Return the kernels that a file registers or calls. Only a kernel selection states its compiler, only a compiled
-    model has programs."""
+    """Return the kernels that a file registers or calls, as values for JSON. The compiler is None unless the file is a
+    kernel selection. A kernel selection has no programs."""
     if path.suffix == ".c":
         found = kernel_selections.read_selection(path)
         compiler, version, kernels = found.compiler, found.format_version, found.kernels
@@ -142,7 +142,7 @@ def _table(listed: dict[str, Any]) -> RenderableType:
 
 
 def _by_kernel(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Return each kernel with its variants; none where it is all of the kernel."""
+    """Return each kernel with its variants. The list of variants is empty if all of the kernel is named."""
     found: dict[str, list[str]] = {}
     for name in names:
         kernel, colon, variant = name.partition(":")

@@ -45,11 +45,11 @@ from openneutron.features.run.command import Inputs, Seed, given_inputs, open_pt
 from openneutron.targets import Target
 
 ETDUMP_IDENTIFIER = b"ED00"
-"""At byte 8: the file is a flatbuffer behind its size."""
+"""The bytes 8 to 11 of an ETDump. They are the identifier of a flatbuffer that follows its size."""
 
 
 class By(StrEnum):
-    """The rows of the table."""
+    """The kinds of rows that the table can have: one for each layer, module or kernel."""
 
     LAYER = LAYER
     MODULE = MODULE
@@ -107,9 +107,10 @@ def profile_file(
 
 
 def _target(file: str, figures: LoadedSummary, chip: str | None) -> Target:
-    """Return the chip of a file: a known one, or that of ``--target``.
+    """Return the chip that a file was compiled for. With ``--target``, this is a chip with a file of its own.
 
-    Raises InvalidTargetError where there is no such chip, InvalidModelError where the file was compiled for another one.
+    Raises InvalidTargetError where ``--target`` has no such chip, and InvalidModelError where the file was compiled for
+    another one.
     """
     if chip is None:
         if figures.target is None:
@@ -127,7 +128,8 @@ def _target(file: str, figures: LoadedSummary, chip: str | None) -> Target:
 def _run(
     profile: Profile, loaded: LoadedFile, path: Path, given: list[Path], seed: int | None, etdump: Path | None
 ) -> Profile:
-    """Return the profile with the host's times of a run."""
+    """Return the profile with the times of a run on this computer. With ``etdump``, the ETDump of the run is written to
+    that file."""
     if form_of(path) is LITERT:
         times = Times()
         with suppressed():
@@ -152,7 +154,7 @@ def _run(
 
 
 def _recorded(profile: Profile, loaded: LoadedFile, source: Path) -> Profile:
-    """Return the profile with the times in a file: an ETDump, or the CSV of a device."""
+    """Return the profile with the times in the file ``source``: an ETDump, or the CSV that a device printed."""
     data = source.read_bytes()
     if data[8:12] == ETDUMP_IDENTIFIER:
         return _of_etdump(profile, loaded, str(source), data)

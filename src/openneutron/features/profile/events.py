@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The events that the ExecuTorch delegate logs, in an ETDump and for ExecuTorch's Inspector."""
+"""The events that the ExecuTorch delegate logs, as read from an ETDump and as ExecuTorch's Inspector gets them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from openneutron.isa.microcode import OperatorFacts
 from openneutron.isa.rows import KERNEL_BY_CODE
 
 _HEAD = struct.Struct("<BBHIIIQ")
-"""EventFacts of runtime/delegate/profile.h."""
+"""The binary layout of the struct EventFacts in runtime/delegate/profile.h."""
 
 VERSION = 1
 
 PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
-"""The units of the Inspector's TimeScale, besides cycles."""
+"""The units of time that the Inspector's TimeScale has, each with its number in a second."""
 
 CYCLES = "cycles"
 
@@ -42,7 +42,8 @@ class CallEvent:
 
 
 def call_event(metadata: bytes) -> CallEvent | None:
-    """Return the kernel call of an event's metadata; None where another delegate logged them, or a program without facts.
+    """Return the kernel call that an event's metadata describe; None for an event of another delegate, or of a program
+    without facts.
 
     Raises InvalidProgramError where the metadata are of another version, or damaged.
     """
@@ -126,15 +127,15 @@ def delegate_time_scale_converter(
 
 
 RUN = "Method::execute"
-"""The event of a whole run, by which ExecuTorch's runs are counted."""
+"""The name of the event of a whole run. The number of these events is the number of runs."""
 
 ON_CPU = "native_call_"
-"""The beginning of the event's name of an operator on the CPU."""
+"""The prefix of the name of an event for an operator on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuEvents:
-    """All calls of one operator on the CPU, and the sum of their nanoseconds."""
+    """The number of calls of one operator on the CPU, and the sum of their times in nanoseconds."""
 
     calls: int
     nanoseconds: int
@@ -142,7 +143,8 @@ class CpuEvents:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The events of all runs in an ETDump. ``others`` counts kernel calls without facts, and kernel calls of other delegates."""
+    """The events of all runs in an ETDump. ``calls`` are the kernel calls of the NPU, ``on_cpu`` the operators on the
+    CPU by name. ``others`` is the number of delegates' events that have no facts of this project."""
 
     runs: int
     calls: tuple[CallEvent, ...]
@@ -151,8 +153,8 @@ class Events:
 
 
 def read_etdump(name: str, data: bytes) -> Events:
-    """Return the events. ``name`` is the file's, for messages. Raises InvalidProgramError where it can't be read,
-    ModuleNotFoundError without ExecuTorch."""
+    """Return the events in an ETDump. Messages call the file ``name``. Raises InvalidProgramError where the file can't
+    be read, and ModuleNotFoundError without ExecuTorch."""
     from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
 
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A profile of a compiled file: each operator with its modelled cycles and its measured time, and sums of operators."""
+"""The profile of a compiled file: modelled cycles and measured times of each operator, and sums over operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from openneutron.targets import Target
 LAYER, MODULE, KERNEL = "layer", "module", "kernel"
 
 HOST = "host nanoseconds"
-"""The unit of times on the host. Times of a device have the unit of its counter, ``cycles`` or ``instructions``."""
+"""The unit of times that are measured on the host. Times of a device have the unit of its counter: ``cycles`` or
+``instructions``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,12 @@ class Measurement:
 
 
 Key = tuple[int, int]
-"""By which measurements know an operator: the checksum of its program's microcode, and its index in the program."""
+"""The key of an operator in measurements: the checksum of its program's microcode, and its index in the program."""
 
 
 def summed(times: Iterable[tuple[int, int, int]]) -> dict[Key, Measurement]:
-    """Return the sums of the times of kernel calls, each with the two numbers of its key."""
+    """Return the number of kernel calls and the sum of their times for each operator. An item of ``times`` has the two
+    numbers of the operator's key and the time of one call."""
     found: dict[Key, Measurement] = {}
     for program, operator, time in times:
         known = found.get((program, operator), Measurement(0, 0))
@@ -51,10 +53,10 @@ def summed(times: Iterable[tuple[int, int, int]]) -> dict[Key, Measurement]:
 
 @dataclass(frozen=True, slots=True)
 class OperatorProfile:
-    """An operator of a program. ``cycles``, ``calls``, ``bytes`` and ``time`` are of one run.
+    """An operator of a program. ``cycles``, ``calls``, ``bytes`` and ``time`` are those of one run.
 
-    ``program`` is the program's title, ``operator`` the operator's index in it. ``cycles`` are modelled, without copies.
-    ``time`` is the mean measured time; None where nothing was measured.
+    ``program`` is the program's title, and ``operator`` is the operator's index in the program. ``cycles`` are
+    modelled, without copies. ``time`` is the mean of the measured times; None where nothing was measured.
     """
 
     program: str
@@ -81,7 +83,8 @@ class CpuProfile:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table: operators of the NPU that have ``name`` in common."""
+    """A row of the table: the sums over operators of the NPU that belong to one layer, module or kernel called
+    ``name``."""
 
     name: str
     kernels: tuple[str, ...]
@@ -94,12 +97,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile. ``unit`` is that of the operators' times.
+    """A profile of one inference. ``unit`` is the unit of the operators' times, ``host`` are the operators on the CPU.
 
-    ``delegate_cycles`` are those of the NPU and of copies that block, ``copy_cycles`` of them copies; ``overlapped_cycles`` with a port that
-    copies in the background. ``slices`` are the latter's schedule. Weights that the chip's SRAM does not hold are copied in
-    ``implied_copy_cycles`` of both, which no program contains. Where the chip's copy engine works in the background, ``delegate_cycles``
-    are the same as these, and kernels wait for copies in ``copy_cycles`` of them. ``host`` are the operators on the CPU.
+    ``delegate_cycles`` are the cycles of the NPU and of copies that block. ``copy_cycles`` are those of the copies.
+    ``overlapped_cycles`` are the cycles with a port that copies in the background, and ``slices`` are the schedule with
+    such a port. ``implied_copy_cycles`` are contained in all three: copies of weights that the chip's SRAM does not
+    hold, which no program contains.
+
+    If the chip's copy engine works in the background, ``delegate_cycles`` are the cycles of ``slices`` too, and
+    ``copy_cycles`` are those in which kernels wait for copies.
     """
 
     file: str
@@ -119,7 +125,8 @@ class Profile:
 
     @property
     def copy_cycles(self) -> int:
-        """Return the cycles of all copies of constants, or those in which kernels wait for a copy engine that works in the background."""
+        """Return the cycles of all copies of constants. If the chip's copy engine works in the background, return the
+        cycles in which kernels wait for copies."""
         if self.target.copies_in_background:
             return sum(item.cycles for item in self.slices if item.kind is Kind.WAIT) + self.implied_copy_cycles
         return self.delegate_cycles - sum(item.cycles for item in self.operators)
@@ -130,7 +137,8 @@ class Profile:
         return max((item.end for item in self.slices), default=0) + self.implied_copy_cycles + self.latency.host_cycles
 
     def rows(self, by: str) -> list[Row]:
-        """Return the operators in rows by ``LAYER`` (one for each), ``MODULE`` or ``KERNEL``, in the order of the first."""
+        """Return the operators grouped in rows. ``by`` is ``LAYER``, ``MODULE`` or ``KERNEL``; a layer has one
+        operator. A row has the position of its first operator."""
         groups: dict[object, list[OperatorProfile]] = {}
         for item in self.operators:
             key = (item.program, item.operator) if by == LAYER else item.kernel if by == KERNEL else module_of(item)
@@ -138,7 +146,7 @@ class Profile:
         return [_row(items[0].layer if by == LAYER else str(key), items) for key, items in groups.items()]
 
     def to_dict(self, by: str) -> dict[str, Any]:
-        """Return the profile as data."""
+        """Return the profile as values for JSON, with its rows by ``by``."""
         return {
             "file": self.file,
             "target": self.target.name,
@@ -161,8 +169,8 @@ TOP_LEVEL = "(top level)"
 
 
 def module_of(item: OperatorProfile) -> str:
-    """Return the module of an operator; TOP_LEVEL for operators of the model itself. LiteRT's files have no modules: there
-    return the layer's name up to its last part."""
+    """Return the module of an operator; TOP_LEVEL for operators of the model itself. LiteRT files have no modules, so
+    that the layer's name without its last part is returned."""
     if item.module or item.operators or item.lines:
         return item.module or TOP_LEVEL
     return item.layer.rpartition("/")[0] or item.layer
@@ -191,7 +199,7 @@ def modelled(
     host: tuple[HostOperator, ...] = (),
     implied_copy_cycles: int = 0,
 ) -> Profile:
-    """Return the profile of a file without measured times; ``implied_copy_cycles``: see ``LoadedSummary``.
+    """Return the profile of a file without measured times. ``implied_copy_cycles`` is that of ``LoadedSummary``.
 
     Raises InvalidProgramError where a program was compiled without profiling.
     """
@@ -230,7 +238,7 @@ def _operators(file: str, title: str, program: Program) -> Iterator[OperatorProf
 
 
 def checksum(program: Program) -> int:
-    """Return the number by which measurements know a program: the checksum of its microcode."""
+    """Return the checksum of a program's microcode, which identifies the program in measurements."""
     return program.header["microcode_crc"]
 
 
@@ -241,7 +249,8 @@ def measured(
     times: Mapping[Key, Measurement],
     on_cpu: Iterable[CpuProfile] = (),
 ) -> Profile:
-    """Return the profile with the times of a run."""
+    """Return the profile with the measured times of a run. The time of an operator is the mean time of its measured
+    calls, times its calls in one run. ``unit`` is the unit of ``times``."""
     checksums = {title: checksum(program) for title, program in programs}
     operators = []
     for item in profile.operators:
@@ -252,8 +261,9 @@ def measured(
 
 
 def check_times(source: str, file: str, what: str, programs: Programs, times: Mapping[Key, Measurement]) -> None:
-    """Raise InvalidProgramError where measurements are of another model or build, which has a program that the file does not
-    have, or are not those of whole runs."""
+    """Check that measurements are of whole runs of these programs. Raises InvalidProgramError where they have an
+    unknown program, which is that of another model or build, or where operators were measured in different numbers
+    of runs."""
     made = {checksum(program): Counter(step.operator for step in calls(decode(program))) for _, program in programs}
     unknown = next((number for number, _ in times if number not in made), None)
     if unknown is not None:
@@ -276,7 +286,7 @@ KERNELS_SHOWN = 3
 
 
 def profile_table(profile: Profile, by: str) -> RenderableType:
-    """Return the totals of a profile, and the table of its operators by ``by``."""
+    """Return the totals of a profile, a table of its operators by ``by``, and a table of its operators on the CPU."""
     rows = profile.rows(by)
     parts: list[RenderableType] = [
         Text.assemble((profile.file, "bold"), f"  for {profile.target.name} ({profile.target.title})"),
@@ -357,10 +367,11 @@ COLUMNS = ("program", "checksum", "call", "kernel", "time")
 
 
 def read_device_csv(name: str, text: str, programs: Programs) -> tuple[str, dict[Key, Measurement]]:
-    """Return the unit of the times, ``cycles`` or ``instructions``, and the times of the operators of these programs.
+    """Return the times in a CSV that a device printed: their unit, ``cycles`` or ``instructions``, and the sum for each
+    operator.
 
-    ``name`` is the file's. Times of a program that is not among them count for its operator 0. Raises InvalidProgramError
-    where the text has no profile, or a damaged or incomplete one.
+    ``name`` is the file's name for messages. Times of a program that is not in ``programs`` are counted for its
+    operator 0. Raises InvalidProgramError where the text has no profile, or a damaged or incomplete one.
     """
     operators = {checksum(program): [step.operator for step in calls(decode(program))] for _, program in programs}
     lines = [line.strip() for line in text.splitlines()]

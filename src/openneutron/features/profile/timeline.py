@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The modelled schedule of a program: what the NPU, the copy engine and the host core do in each cycle of a run."""
+"""The modelled schedule of a program: the work of the NPU, the copy engine and the host core in each cycle of a run."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Kind(Enum):
 
 
 COMPUTE = (Kind.KERNEL, Kind.DISPATCH)
-"""The work that a copy can hide behind: a kernel call is its dispatch by the host, and then its kernel."""
+"""The kinds of work that can hide a copy. A kernel call consists of its dispatch by the host and of its kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A piece of work of a track from cycle ``start`` to ``end`` of a run."""
+    """A piece of work of one track, from cycle ``start`` to before cycle ``end`` of a run."""
 
     track: Track
     kind: Kind
@@ -57,9 +57,10 @@ class Slice:
 def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start: int = 0) -> list[Slice]:
     """Return the slices of a run that begins in cycle ``start``, with a port that copies in the background.
 
-    ``layers`` are the operators' names. Transfers are sequential, and a copy begins when its FETCH is reached. Tiles of tensors have
-    priority over constants, whose copies then have several slices (compiler/schedule/timeline.py). The last slice of the host, the NPU or
-    the data mover ends with the cycles that a summary calls overlapped.
+    ``layers`` are the names of the operators. Transfers are sequential, and a copy begins when its FETCH is reached.
+    Tiles of tensors have priority over constants, so that a copy of constants may have several slices
+    (compiler/schedule/timeline.py). The last slice of the host, the NPU or the data mover ends at the cycle that a
+    summary calls ``overlapped_cycles``.
     """
     issue = int(target.costs.issue_cycles.value)
     made: list[Slice] = []
@@ -94,15 +95,17 @@ def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start:
 
 
 def run_cycles(microcode: Microcode, target: Target) -> int:
-    """Return the cycles of a run with a port that copies in the background, those that a summary calls overlapped."""
+    """Return the cycles of a run with a port that copies in the background, which a summary calls
+    ``overlapped_cycles``."""
     slices = timeline(microcode, [""] * len(microcode.operators), target)
     return max((item.end for item in slices), default=0)
 
 
 def _between_tiles(copies: Iterable[Slice], tiles: Sequence[Slice]) -> Iterator[Slice]:
-    """Yield slices of the copies of constants, one after the other, in the time in which no tile is copied.
+    """Yield slices of the copies of constants, one after the other, in the cycles in which no tile is copied.
 
-    A copy of ``copies`` starts where its FETCH is reached, and has as many cycles as it takes alone.
+    ``copies`` has a slice for each copy, which starts where the FETCH of the copy is reached and lasts as long as the
+    copy would take alone.
     """
     now = place = 0
     for copy in copies:
@@ -119,7 +122,8 @@ def _between_tiles(copies: Iterable[Slice], tiles: Sequence[Slice]) -> Iterator[
 
 
 def _reader(microcode: Microcode, copy: CopyStep) -> int | None:
-    """Return the first operator that reads constants where the copy puts them; None where that is not known."""
+    """Return the index of the first operator that reads constants at the destination of the copy; None if there is
+    none."""
     for index, operator in enumerate(microcode.operators):
         for base, offset in _constants(microcode, operator):
             if base == copy.base and copy.destination <= offset < copy.destination + copy.size_bytes:
@@ -128,7 +132,7 @@ def _reader(microcode: Microcode, copy: CopyStep) -> int | None:
 
 
 def _constants(microcode: Microcode, operator: Record) -> Iterator[tuple[int, int]]:
-    """Yield the bases and offsets of an operator's constants."""
+    """Yield the base and the offset of each operand of an operator."""
     for column in operator.row.fields:
         if column.name.endswith("_base"):
             yield operator[column.name], operator[f"{column.name.removesuffix('_base')}_offset"]
@@ -147,7 +151,8 @@ THREADS = {track: number for number, track in enumerate(Track, 1)}
 
 
 def chrome_trace(title: str, slices: Sequence[Slice], target: Target) -> bytes:
-    """Return the trace of a run. A slice's arguments have its exact cycles; its times are rounded to nanoseconds."""
+    """Return the trace of a run in Chrome's trace event format. Times are rounded to nanoseconds; the arguments of an
+    event have its exact cycles."""
     events = [
         *_names(f"{title}, modelled on {target.title}", target),
         *(_event(item, target) for item in slices if item.cycles),

@@ -20,8 +20,12 @@ BAR_WIDTH = 24
 
 @dataclass(frozen=True, slots=True)
 class BudgetPoint:
-    """The figures of a compile with a budget of ``sram_budget_kib``. ``cycles`` are the modelled latency of an inference, the sum of
-    ``npu_cycles``, ``copy_cycles`` and ``host_cycles``; a lower bound where operators on the CPU are not modelled."""
+    """The figures of a compile with a budget of ``sram_budget_kib``.
+
+    ``cycles`` is the modelled latency of one inference: the sum of ``npu_cycles``, ``copy_cycles`` and ``host_cycles``.
+    It is a lower bound if ``host_operators_not_modelled`` is not 0. ``milliseconds`` is ``cycles`` at the clock of the
+    NPU.
+    """
 
     sram_budget_kib: int
     sram_bytes: int
@@ -42,13 +46,15 @@ class BudgetPoint:
 
 
 def worthwhile(points: Sequence[BudgetPoint]) -> tuple[BudgetPoint, ...]:
-    """Return the points that no other point beats, by growing memory, without points that are hardly faster than the point before."""
+    """Return the Pareto-optimal points, by growing memory. A point less than 2% faster than the point before it is
+    omitted, except the fastest."""
     return tuple(thinned(front(points)))
 
 
 def pareto_table(points: Sequence[BudgetPoint]) -> Table:
-    """Return a row for each point: the budget, the SRAM of a run, the latency with its parts, and a bar as long as the latency
-    against the slowest. Memory is rounded up, so that none seems to fit a budget that it does not."""
+    """Return a table with a row for each point: the budget, the SRAM of a run, the latency with its parts, and a bar.
+    The bar's length is proportional to the latency. Memory is rounded up, so that no point seems to fit a budget
+    that it exceeds."""
     with_weights = any(point.total_sram_bytes != point.sram_bytes for point in points)
     cycles = {"NPU": "npu_cycles", "copies": "copy_cycles", "host": "host_cycles"}
     parts = {name: [getattr(point, key) for point in points] for name, key in cycles.items()}
@@ -87,16 +93,16 @@ def _rounded_up(size: int) -> str:
 
 
 WORTH = 0.02
-"""The share of the latency that advice about latency saves at least."""
+"""Advice about latency is given if it saves at least this share of the latency."""
 
 HOST_SHARE = 0.1
-"""The share of the latency from which the host's conversions are the first advice."""
+"""Advice against the host's conversions comes first if it saves more than this share of the latency."""
 
 WORTH_BYTES = 0.1
-"""The share of the SRAM of a run that advice about memory saves at least."""
+"""Advice about memory is given if it saves at least this share of the SRAM of a run."""
 
 MOST_TIME = 0.1
-"""The most latency that advice about memory costs, as a share."""
+"""Advice about memory is given if it raises the latency by at most this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +120,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change of the options, with the costs of the compile and of the compile with the change.
+    """A suggested change of the options, with the costs of the model before and after the change.
 
-    ``options`` are words of the command line, such as ``--sram-budget 268``. ``keywords`` are the same in Python: fields of
-    CompileOptions, or of QuantizationOptions for ``io_dtype``.
+    ``options`` are words of the command line, such as ``--sram-budget 268``. ``keywords`` are the same options in
+    Python: fields of CompileOptions, or of QuantizationOptions for ``io_dtype``.
     """
 
     title: str
@@ -134,12 +140,12 @@ class Advice:
 
     @property
     def saved_milliseconds(self) -> float:
-        """Return the latency that the change saves."""
+        """Return the latency that the change saves, in milliseconds; negative if the change costs time."""
         return self.before.milliseconds - self.after.milliseconds
 
     @property
     def saved_bytes(self) -> int:
-        """Return the SRAM that the change saves."""
+        """Return the SRAM that the change saves, in bytes; negative if the change costs memory."""
         return self.before.sram_bytes - self.after.sram_bytes
 
 
@@ -154,7 +160,9 @@ class Compiled(Protocol):
 
 
 def quick_advice(model: Compiled) -> tuple[Advice, ...]:
-    """Return the advice that takes no search: against the host's conversions, and against weights that do not fit the SRAM."""
+    """Return the advice that is found without a search. One item is against the host's conversions of inputs and
+    outputs, another is against weights that do not fit the SRAM. The tuple is empty where most of the model is on
+    the CPU."""
     now = model.report
     if not now.partitions or now.is_on_cpu:
         return ()
@@ -163,7 +171,8 @@ def quick_advice(model: Compiled) -> tuple[Advice, ...]:
 
 
 def advice(model: Compiled, points: Sequence[BudgetPoint] = ()) -> tuple[Advice, ...]:
-    """Return all advice: first the host's conversions where they take long, then by the latency saved, then by the memory saved.
+    """Return all advice, sorted by the latency that is saved and then by the memory. Advice against the host's
+    conversions comes first where they take long. The tuple is empty where most of the model is on the CPU.
 
     ``points`` are compiles of the model with other budgets.
     """
@@ -204,7 +213,8 @@ def _gain_text(before: Cost, after: Cost) -> str:
 
 
 def _tried(model: Compiled, **changes: Any) -> Summary | None:
-    """Return the figures of the model with these options; None where it does not fit its budget."""
+    """Return the figures of a compile with these changes of the options; None where the model does not fit its
+    budget."""
     try:
         return model.figures(**changes)
     except BudgetError:
@@ -212,7 +222,8 @@ def _tried(model: Compiled, **changes: Any) -> Summary | None:
 
 
 def _io_type(now: Summary) -> Iterator[Advice]:
-    """Advise against conversions of inputs and outputs. Without them the programs of the NPU are the same."""
+    """Yield advice against conversions of inputs and outputs. The programs of the NPU are the same without the
+    conversions, so that nothing is compiled."""
     latency, then = now.latency, now.latency.without_conversions
     if latency.io_type:
         yield Advice(
@@ -292,8 +303,9 @@ def _of_budget(verb: str, point: BudgetPoint, before: Cost, reason: str) -> Advi
 
 
 def _knee(points: Sequence[BudgetPoint], best: BudgetPoint, now: Cost) -> BudgetPoint:
-    """Return the knee of the curve from this compile to the fastest one: the point with the most time saved for its memory, both in
-    parts of what the fastest one takes (Satopaa et al., Finding a "Kneedle" in a Haystack, 2011)."""
+    """Return the knee of the curve from this compile to the fastest one, ``best``: the point that saves the most time
+    for its memory. Time and memory count as shares of the differences between this compile and ``best`` (Satopaa et
+    al., Finding a "Kneedle" in a Haystack, 2011). Return ``best`` if it needs no more memory than this compile."""
 
     def gain(point: BudgetPoint) -> float:
         time = (now.milliseconds - point.milliseconds) / (now.milliseconds - best.milliseconds)

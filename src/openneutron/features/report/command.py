@@ -72,7 +72,7 @@ def explain(
 DEFAULT = Path("report.html")
 
 PAGES = (".html", ".htm")
-"""The suffixes of reports, which have their data inside, as a ``.pte`` has; a ``.tflite`` may have it."""
+"""The suffixes of reports. A report contains its data, as a ``.pte`` does; a ``.tflite`` may contain data too."""
 
 
 @takes_a_model(several=True, without=("check", "profile", "converter", "converter_flags", "any_runtime"))
@@ -140,7 +140,8 @@ def report_model(
 
 
 def _data(asked: AskedModel, with_pareto: bool, steps: output.Steps) -> ReportData:
-    """Return the data of a model, compiled here, or of a file that has it inside."""
+    """Return the report data of one argument. A report, a ``.pte`` or a ``.tflite`` with facts has the data inside; any
+    other model is compiled here."""
     from openneutron.api.reporting import data_of, stored_data
     from openneutron.features.report.page.data import has_facts
 

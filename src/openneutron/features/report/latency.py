@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The modelled latency of one inference: the whole, its parts, and the operators on the host core."""
+"""The modelled latency of one inference: its sum, its parts, and the operators on the host core."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from openneutron.targets import Target
 
 
 def host_operators(data: bytes) -> tuple[HostOperator, ...]:
-    """Return the operators on the host core in a ``.pte``, with the values that each computes from its first tensor."""
+    """Return the operators of a ``.pte`` that run on the host core. The ``values`` of each are the number of elements
+    of its first tensor."""
     return tuple(operator for method in pte.methods(data) for operator in _of(method))
 
 
 def host_operators_of_graph(graph: Graph, nodes: Iterable[Node]) -> tuple[HostOperator, ...]:
-    """Return the operators among the nodes of a ``.tflite`` that compute, with the number of values of their results."""
+    """Return the host operators among the nodes of a ``.tflite``; views compute nothing and are left out. The
+    ``values`` of each are the number of elements of its first output."""
     return tuple(
         HostOperator(kind_of(node.op), graph[node.outputs[0]].elements if node.outputs else 0)
         for node in nodes
@@ -41,8 +43,8 @@ def _of(method: pte.Method) -> Iterator[HostOperator]:
 
 
 def _io_type(method: pte.Method, call: pte.KernelCall, tensors: list[int], uses: Mapping[int, int]) -> str:
-    """Return the quantized type of a call that converts an input or output of the method for its only reader or from its only
-    maker; empty for other calls."""
+    """Return the quantized type of a call that converts an input or output of the method; an empty string for other
+    calls. The call has to be the only reader of the input, or the only writer of the output."""
     if kind_of(call.operator) is not HostKind.CONVERSION or len(tensors) < 2:
         return ""
     read, written = tensors[0], tensors[-1]
@@ -55,8 +57,8 @@ def _io_type(method: pte.Method, call: pte.KernelCall, tensors: list[int], uses:
 class Latency:
     """The modelled latency of one inference, in cycles of the NPU. It is the sum of three parts, which do not overlap.
 
-    ``npu_cycles``: the NPU works or is dispatched. ``copy_cycles``: the NPU waits for copies. ``host_cycles``: the operators of
-    ``host`` run on the CPU, as far as their time is modelled.
+    In ``npu_cycles`` the NPU works or is dispatched. In ``copy_cycles`` the NPU waits for copies. In ``host_cycles``
+    the operators of ``host`` run on the CPU; operators whose time is not modelled count as 0.
     """
 
     target: Target
@@ -66,22 +68,23 @@ class Latency:
 
     @property
     def host_cycles(self) -> int:
-        """Return the modelled time of the operators on the CPU."""
+        """Return the modelled time of the operators on the CPU, in cycles of the NPU."""
         return host_cycles(self.host, self.target)
 
     @property
     def cycles(self) -> int:
-        """Return the whole."""
+        """Return the modelled latency in cycles: the sum of the three parts."""
         return self.npu_cycles + self.copy_cycles + self.host_cycles
 
     @property
     def milliseconds(self) -> float:
-        """Return the whole in milliseconds."""
+        """Return the modelled latency of one inference in milliseconds: ``cycles`` at the clock of the NPU."""
         return self.target.milliseconds(self.cycles)
 
     @property
     def band(self) -> tuple[float, float]:
-        """Return the milliseconds between which the whole is expected to be on the chip."""
+        """Return the lowest and the highest latency that is expected on the chip, in milliseconds; see ``Target.band``.
+        Both are 0 for a latency of 0 cycles."""
         return self.target.band(self.cycles) if self.cycles else (0.0, 0.0)
 
     @property
@@ -91,31 +94,34 @@ class Latency:
 
     @property
     def io_type(self) -> str:
-        """Return the type that inputs and outputs have where the program takes and returns quantized values; empty where nothing
-        converts them."""
+        """Return the quantized type of the inputs and outputs that the host converts; an empty string if it converts
+        none."""
         return next((item.io_type for item in self.host if item.io_type), "")
 
     @property
     def without_conversions(self) -> Latency:
-        """Return the latency of the program whose inputs and outputs are quantized values."""
+        """Return the latency of the same program without conversions of inputs and outputs on the host."""
         rest = tuple(item for item in self.host if not item.io_type)
         return Latency(self.target, self.npu_cycles, self.copy_cycles, rest)
 
 
 def weights_fit(target: Target, weights_bytes: int, sram_bytes: int, are_fetched: bool) -> bool:
-    """Return whether the NPU reads all weights without copies that no program makes: the chip's SRAM holds them beside a run of
-    ``sram_bytes``, the programs fetch them, or the NPU reads the memory that they are in."""
+    """Return whether an inference needs no copies of weights beyond those that the programs make. This is so in three
+    cases: the chip's SRAM holds the weights beside the ``sram_bytes`` of a run, the programs fetch the weights
+    (``are_fetched``), or the NPU reads the memory that has the weights."""
     fits = weights_bytes + sram_bytes <= int(target.sram.value * 1024)
     return are_fetched or target.reads_constants_in_place or fits
 
 
 def modelled_text(milliseconds: float, operators_not_modelled: int) -> str:
-    """Return a modelled latency: a lower bound where operators on the CPU are not modelled."""
+    """Return a modelled latency as text. It begins with "at least" if the time of some operators on the CPU is not
+    modelled."""
     return f"at least {duration_text(milliseconds)}" if operators_not_modelled else duration_text(milliseconds)
 
 
 def latency_text(latency: Latency) -> str:
-    """Return the whole in words, with the range that is expected on the chip where all of it is modelled."""
+    """Return the latency in words. If all operators are modelled, the text has the range that is expected on the chip
+    too."""
     whole = modelled_text(latency.milliseconds, latency.operators_not_modelled)
     whole += f" at {latency.target.clock.value:g} MHz, modelled"
     if latency.operators_not_modelled:
@@ -125,7 +131,7 @@ def latency_text(latency: Latency) -> str:
 
 
 def parts_text(latency: Latency) -> str:
-    """Return the times of NPU, copies and host, and the number of operators without a time."""
+    """Return the times of NPU, copies and host in words, and the number of operators whose time is not modelled."""
     shares = [("NPU", latency.npu_cycles), ("copies", latency.copy_cycles), ("host", latency.host_cycles)]
     words = [f"{name} {duration_text(latency.target.milliseconds(cycles))}" for name, cycles in shares if cycles]
     others = latency.operators_not_modelled

@@ -25,18 +25,18 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class CallProfile(KernelCost):
-    """An operator of the NPU: its kernel with modelled cycles, and the title of the program it is in."""
+    """The modelled cost of an operator on the NPU, and the title of the program that has the operator."""
 
     program: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramFigures:
-    """A program's title, and the header of its microcode (``isa.rows.HEADER``).
+    """The title of a program, the header of its microcode (``isa.rows.HEADER``), and figures of its memory and time.
 
-    ``io_bytes`` are those of inputs and outputs outside the arena, ``copied_bytes`` those of the weights without tables, of which the
-    kernels copy entries. ``tiled_cycles``: the modelled cycles of a run on a chip whose data mover copies beside the kernels; None for
-    other chips.
+    ``io_bytes`` is the size of the inputs and outputs outside the arena. ``copied_bytes`` is the size of the weights
+    without tables: of a table the kernels copy only the entries that they need. ``tiled_cycles`` are the modelled
+    cycles of a run on a chip whose data mover copies in parallel to the kernels; None for other chips.
     """
 
     title: str
@@ -47,7 +47,7 @@ class ProgramFigures:
 
     @classmethod
     def of(cls, title: str, program: Program, microcode: Microcode, tiled_cycles: int | None) -> ProgramFigures:
-        """Return the figures of a program, whose microcode is decoded."""
+        """Return the figures of a program. ``microcode`` is the program's decoded microcode."""
         bindings = (*microcode.inputs, *microcode.outputs)
         outside = sum(item["size"] for item in bindings if base_text(item["base"]) != "SCRATCH")
         tables = {
@@ -60,22 +60,26 @@ class ProgramFigures:
 
     @property
     def cycles(self) -> int:
-        """Return the modelled cycles of one run, copies of constants included."""
+        """Return the modelled cycles of one run, with the copies of constants."""
         if self.tiled_cycles is not None:
             return self.tiled_cycles
         return self.header["cycles_low"] | self.header["cycles_high"] << 32
 
 
 def target_of(headers: Iterable[Record]) -> Target | None:
-    """Return the chip that all programs were compiled for; None where this version does not know one."""
+    """Return the chip that all programs were compiled for. Return None if they were compiled for different chips, or
+    for a chip that this version does not know."""
     wanted = {header["target"] for header in headers}
     return targets.with_checksum(wanted.pop()) if len(wanted) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSummary:
-    """The figures of a compiled file. Sizes are bytes, times and cycles are modelled, of one inference: of the NPU, of copies for it, and
-    of ``host``, the operators on the CPU."""
+    """The figures of a compiled file. Sizes are bytes. Times and cycles are modelled, for one inference.
+
+    The cycles are the sum of those of the NPU, of copies for the NPU, and of ``host``, the operators on the CPU.
+    ``on_cpu`` has the name and the count of each kind of operator on the CPU.
+    """
 
     file: str
     file_bytes: int
@@ -104,13 +108,13 @@ class LoadedSummary:
 
     @property
     def delegate_cycles(self) -> int:
-        """Return the cycles of the NPU and of copies for it."""
+        """Return the cycles of the NPU and of copies for the NPU."""
         return sum(program.cycles for program in self.programs) + self.implied_copy_cycles
 
     @property
     def implied_copy_cycles(self) -> int:
-        """Return the cycles of copying weights from flash in each inference that no program contains: where the chip's SRAM does not
-        hold them."""
+        """Return the cycles of copies of weights from flash that an inference needs and that no program contains. They
+        are 0 where the chip's SRAM holds the weights, and for an unknown target."""
         if self.target is None:
             return 0
         fetched = any(program.header["prefetch_size"] for program in self.programs)
@@ -121,23 +125,23 @@ class LoadedSummary:
 
     @property
     def cycles(self) -> int:
-        """Return the cycles of one inference; for an unknown target without the host's cycles."""
+        """Return the modelled cycles of one inference. For an unknown target the host's cycles are not included."""
         return self.delegate_cycles if self.latency is None else self.latency.cycles
 
     @property
     def milliseconds(self) -> float | None:
-        """Return the modelled time of one inference; None for an unknown target."""
+        """Return the modelled time of one inference in milliseconds; None for an unknown target."""
         return None if self.latency is None else self.latency.milliseconds
 
     @property
     def scratch_bytes(self) -> int:
-        """Return the largest arena of a program, with its prefetch buffer: programs run one after the other in the same
-        memory."""
+        """Return the size of the largest arena of a program with its prefetch buffer. Programs run one after the other
+        in the same memory."""
         return max(program.header["scratch_size"] + program.header["prefetch_size"] for program in self.programs)
 
     @property
     def state_bytes(self) -> int:
-        """Return the bytes that all programs keep between runs."""
+        """Return the bytes of state that all programs keep between runs."""
         return sum(program.header["state_size"] for program in self.programs)
 
     @property
@@ -149,7 +153,7 @@ class LoadedSummary:
         return sum(program.header["microcode_size"] for program in self.programs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as data."""
+        """Return the figures as values for JSON."""
         return {
             "file": self.file,
             "file_bytes": self.file_bytes,

@@ -35,12 +35,12 @@ class ShownModel:
 
     @property
     def report(self) -> Summary:
-        """Return the figures of the compile as data."""
+        """Return the figures of the compile."""
         raise NotImplementedError
 
     @property
     def quick_advice(self) -> tuple[Advice, ...]:
-        """Return the advice that takes no search."""
+        """Return the advice that is found without a search; see ``quick_advice``."""
         raise NotImplementedError
 
     def summary(self) -> str:
@@ -49,8 +49,8 @@ class ShownModel:
         return ShownText(plain(summary_table(self.report, advice=found)), summary_html(self.report, found))
 
     def explain(self) -> str:
-        """Return the text of ``openneutron explain``: the figures, each kernel call with its modelled cost, and each operator on
-        the CPU with the reason; a notebook shows them as tables."""
+        """Return the text of ``openneutron explain``, which a notebook shows as tables. It has the figures, each kernel
+        call with its modelled cost, and each operator on the CPU with the reason."""
         found = self.quick_advice
         text = plain(explanation(self.report, memory=False, advice=found))
         return ShownText(text, explanation_html(self.report, found))
@@ -74,7 +74,7 @@ def loaded_html(summary: LoadedSummary) -> str:
 
 
 def summary_html(summary: Summary, advice: Sequence[Advice] = ()) -> str:
-    """Return the figures of a compile as HTML, with the first operators on the CPU."""
+    """Return the figures of a compile as HTML, with up to ``SHOWN_ON_CPU`` rows of operators on the CPU."""
     return _page(*_head(summary, advice), *_on_cpu(summary, SHOWN_ON_CPU))
 
 

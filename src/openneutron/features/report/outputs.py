@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The accuracy of a quantized model's results, and of their parts, as data and in words."""
+"""The accuracy of the results of a quantized model and of parts of these results, as data and in words."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from typing import Any
 from openneutron.features.report.units import plural
 
 ENOUGH_DB = 15.0
-"""A result or part with a lower ratio is warned of."""
+"""A warning names results and parts whose signal-to-noise ratio is lower than this, in dB."""
 
 CHANNELS = "channels"
-"""The name of parts that are neighbouring channels of one range."""
+"""The name of a part that consists of neighbouring channels with one range."""
 
 SHOWN = 4
-"""Results, and parts of one, that a text names."""
+"""The number of results that a text names, and of parts of each result."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartAccuracy:
-    """The accuracy of a part of a result: an operand of the concatenation that the result is, or neighbouring channels.
+    """The accuracy of a part of a result. The part is an operand of the concatenation that computes the result, or a
+    group of neighbouring channels.
 
-    ``place`` is the part's place in the result as an index (``[:, 4:9]``), empty for a part that is no box. ``db`` is the ratio of
-    signal to noise against float, in dB; None without noise, or without a signal. ``is_constant``: the part has one value, although
-    it varies in float.
+    ``place`` is the index of the part in the result (``[:, 4:9]``). It is empty if the part is no rectangular slice.
+    ``db`` is the ratio of signal to noise against the float model, in dB; None if there is no noise, or no signal.
+    ``is_constant`` states that all values of the part are equal, although they vary in the float model.
     """
 
     name: str
@@ -36,7 +37,7 @@ class PartAccuracy:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether the part is too far from float to be of use."""
+        """Return whether the part is useless: it is constant, or its ratio is below ``ENOUGH_DB``."""
         return self.is_constant or (self.db is not None and self.db < ENOUGH_DB)
 
     def __str__(self) -> str:
@@ -46,9 +47,10 @@ class PartAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class OutputAccuracy:
-    """The accuracy of result ``index`` of a quantized model in PyTorch's arithmetic, on some calibration samples, against float.
+    """The accuracy of result ``index`` of a quantized model against the float model, measured on ``samples``
+    calibration samples in PyTorch's arithmetic.
 
-    The fields are those of ``PartAccuracy``. ``parts`` is empty for a result without parts.
+    ``db`` and ``is_constant`` are defined as in ``PartAccuracy``. ``parts`` is empty for a result that is not divided.
     """
 
     index: int
@@ -59,7 +61,8 @@ class OutputAccuracy:
 
     @property
     def lost(self) -> tuple[PartAccuracy, ...]:
-        """Return the parts that are too far from float to be of use; the result itself, if it is and has no parts."""
+        """Return the parts for which ``is_lost`` is true. If there are none, return the result itself as a part,
+        provided that it is lost."""
         whole = PartAccuracy("", "", self.db, self.is_constant)
         found = tuple(part for part in self.parts if part.is_lost)
         return found or ((whole,) if whole.is_lost else ())
@@ -79,7 +82,8 @@ def db_text(value: float | None) -> str:
 
 
 def output_lines(outputs: Sequence[OutputAccuracy]) -> list[str]:
-    """Return a line for each result, lost results first. The last line counts the results that are left out."""
+    """Return a line for each result, or for ``SHOWN`` of them, in the order of the model. Results with lost parts are
+    chosen first, then those with the lowest ratios. If results are omitted, the last line has their number."""
     order = sorted(outputs, key=lambda item: (not item.lost, math.inf if item.db is None else item.db))
     shown = sorted(order[:SHOWN], key=lambda item: item.index)
     lines = []
@@ -102,8 +106,11 @@ def _parts_text(parts: Sequence[PartAccuracy]) -> str:
 
 
 def accuracy_warning(model: str, outputs: Iterable[OutputAccuracy], io_dtype: str | None = None) -> str | None:
-    """Return what a compile warns of: results and parts that are too far from float. ``io_dtype``: the type of outputs that are
-    not float."""
+    """Return a warning that names results and parts that are too far from the float model; None if there are none.
+
+    ``io_dtype`` is the type of the model's outputs if they are not float; it determines the hint at the end of the
+    warning.
+    """
     lost = [(item, part) for item in outputs for part in item.lost]
     if not lost:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The figures of a compile, from a LiteRT file or a PyTorch model alike."""
+"""The figures of a compile, for LiteRT files and PyTorch models alike."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from openneutron.ops.shape import VIEWS
 from openneutron.targets import Target
 
 CPU_SHARE = 0.1
-"""The share of the multiply-accumulates on the CPU from which the modelled latency is not that of the model."""
+"""If the CPU has more than this share of the multiply-accumulates, the latency of the model is reported as unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """An operator on the NPU, in the terms of its origin, with its partition.
+    """An operator on the NPU, as the user's model names it, and the number of its partition.
 
-    ``computes``: see ``diagnostics.OnCpu``.
+    ``computes`` is False for views and identities; see ``diagnostics.OnCpu``.
     """
 
     operator: str
@@ -49,10 +49,11 @@ def conversions_in(graph: Graph) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """A partition of the model, which is one program, and the compiler's report of it. ``name`` is that in files, ``number`` its place.
+    """A partition of the model, which is compiled to one program, with the compiler's report.
 
-    ``names`` are the names for people of the nodes of the user's graph, ``modules`` the paths of those in a module. ``conversions``: see
-    ``conversions_in``.
+    ``name`` is the partition's name in files, ``number`` its position. ``names`` maps nodes of the user's graph to
+    readable names, and ``modules`` maps nodes to module paths; nodes outside modules are missing. ``conversions`` is
+    the result of ``conversions_in``.
     """
 
     name: str
@@ -64,18 +65,19 @@ class PartitionSummary:
 
     @property
     def heading(self) -> str:
-        """Return the partition in words."""
+        """Return the heading of the partition, such as ``Partition 0``."""
         return f"Partition {self.number}"
 
     def module(self, name: str) -> str:
-        """Return the module path of a kernel call or buffer of this name; empty where it is unknown."""
+        """Return the module path of a kernel call or buffer by its name; an empty string if the path is unknown."""
         return self.modules.get(node_of(name, self.modules), "")
 
     def title(self, name: str) -> str:
-        """Return the node's name for people with the compiler's suffix; ``name`` itself where the node is unknown.
+        """Return a readable name for a kernel call or buffer, with the compiler's suffix; ``name`` itself if its node
+        is unknown.
 
-        For example ``features.3.conv.1/middle`` for ``aten_convolution_default_1/middle``, and ``load features.3`` for a copy into the
-        memory of a Neutron-S.
+        For example, return ``features.3.conv.1/middle`` for ``aten_convolution_default_1/middle``. A copy into the
+        memory of a Neutron-S has the name ``load features.3``.
         """
         for moved in ("load ", "store "):
             if name.startswith(moved):
@@ -86,7 +88,8 @@ class PartitionSummary:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedSummary:
-    """A partition that NXP's converter compiled, with the sizes of its program; its costs are unknown here."""
+    """The sizes of the program of a partition that NXP's converter compiled, in bytes. The partition's costs are
+    unknown."""
 
     name: str
     microcode_bytes: int
@@ -101,15 +104,17 @@ class ConvertedSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a compile. Sizes are bytes; times and cycles are modelled, of one inference: of the NPU, of copies for it, and of
-    ``host``, the operators on the CPU.
+    """The figures of a compile. Sizes are bytes. Times and cycles are modelled, for one inference.
 
-    Weights that do not fit the chip's SRAM beside a run count as copied from flash in each inference, all of them but tables of entries, as
-    ``prefetch_constants`` copies them: the NPU reads only SRAM.
+    Cycles are the sum of those of the NPU, of copies for the NPU, and of ``host``, the operators on the CPU. The NPU
+    reads only SRAM. If the weights do not fit the chip's SRAM beside a run, each inference is assumed to copy them from
+    flash, as with ``prefetch_constants``. Tables are not counted in these copies, since the kernels copy single entries
+    of them.
 
-    ``budget_bytes`` holds for each partition: they run one after the other in the same memory. ``file_bytes`` is the size
-    of ``file``, the result; None where nothing was written. ``kernel_selection`` is the C file of its kernels, if asked for.
-    ``outputs`` is the accuracy of the model's float results; empty without a float model to compare with.
+    ``budget_bytes`` limits each partition alone, since partitions run one after the other in the same memory. ``file``
+    is the compiled file and ``file_bytes`` its size; both are None where nothing was written. ``kernel_selection`` is
+    the name of the C file that selects the kernels; None if it was not requested. ``outputs`` is the accuracy of the
+    model's results; it is empty without a float model to compare with.
     """
 
     model: str
@@ -127,18 +132,18 @@ class Summary:
 
     @property
     def operators(self) -> int:
-        """Return the number of operators that compute, on either side. Views, identities and dropouts in eval mode are
-        not counted."""
+        """Return the number of operators that compute, on the NPU and on the CPU. Views, identities and dropouts in
+        eval mode are not counted."""
         return self.operators_on_npu + sum(item.computes for item in self.on_cpu)
 
     @property
     def operators_on_npu(self) -> int:
-        """Return the number of these ``operators`` on the NPU."""
+        """Return the number of operators on the NPU, counted as in ``operators``."""
         return sum(item.computes for item in self.delegated)
 
     @property
     def whole(self) -> bool:
-        """Return whether the model runs on the NPU except for the conversions of its float inputs and outputs."""
+        """Return whether one partition has the whole model, except for conversions of its float inputs and outputs."""
         return len(self.partitions) == 1 and all(item.converts or not item.computes for item in self.on_cpu)
 
     @property
@@ -148,7 +153,7 @@ class Summary:
 
     @property
     def cpu_macs(self) -> int:
-        """Return the multiply-accumulates of operators that stay on the CPU."""
+        """Return the multiply-accumulates of the operators on the CPU."""
         return sum(item.macs for item in self.on_cpu)
 
     @property
@@ -158,23 +163,25 @@ class Summary:
 
     @property
     def weights_fit(self) -> bool:
-        """Return whether the NPU reads all weights without copies that the program does not make; see ``latency.weights_fit``."""
+        """Return whether an inference needs no copies of weights beyond those that the programs make; see
+        ``latency.weights_fit``."""
         fetched = any(part.report.fetched_bytes for part in self.partitions)
         return weights_fit(self.target, self.weights_bytes, self.sram_bytes, fetched)
 
     @property
     def constants_fit(self) -> bool:
-        """Return whether the memory that has the constants between runs, such as flash, holds weights and microcode."""
+        """Return whether weights and microcode fit the memory that stores constants between runs, such as flash."""
         return self.weights_bytes + self.microcode_bytes <= int(self.target.constants_home.size.value * 1024)
 
     def implied_copy_cycles(self, part: PartitionSummary) -> int:
-        """Return the cycles of copying the weights of ``part`` from flash in each inference, without tables, of which the kernels copy
-        entries; 0 where the SRAM holds the weights."""
+        """Return the cycles of copies of the weights of ``part`` from flash, in each inference; 0 if the SRAM holds the
+        weights. Tables are not counted, since the kernels copy single entries of them."""
         copied = part.report.weights_bytes - part.report.kept_bytes
         return 0 if self.weights_fit else fetch_cycles(copied, self.target)
 
     def part_cycles(self, part: PartitionSummary) -> int:
-        """Return the cycles of ``part`` with its copies. Copies of constants block where the chip's copy engine is synchronous."""
+        """Return the cycles of ``part`` with those of ``implied_copy_cycles``. The NPU waits for copies of constants
+        where the chip's copy engine is synchronous."""
         return part.report.cycles + self.implied_copy_cycles(part)
 
     @property
@@ -215,59 +222,63 @@ class Summary:
 
     @property
     def overlapped_cycles(self) -> int:
-        """Return ``cycles`` with a port that copies in the background. Copies that the program does not make are not
-        hidden."""
+        """Return the cycles of one inference if the driver's port copies constants in the background. Only copies that
+        a program makes can overlap with kernels."""
         hidden = sum(part.report.cycles - part.report.overlapped_cycles for part in self.partitions)
         return self.cycles - hidden
 
     @property
     def milliseconds(self) -> float:
-        """Return the modelled time of one inference: of the NPU, of copies and of the host."""
+        """Return the modelled latency of one inference in milliseconds: ``cycles`` at the clock of the NPU."""
         return self.latency.milliseconds
 
     @property
     def band(self) -> tuple[float, float]:
-        """Return the milliseconds between which the latency is expected to be on the chip."""
+        """Return the lowest and the highest latency that is expected on the chip, in milliseconds."""
         return self.latency.band
 
     @property
     def is_on_cpu(self) -> bool:
-        """Return whether so much of the model is on the CPU that its latency is unknown: most operators, or a tenth of the
-        multiply-accumulates."""
+        """Return whether so much of the model is on the CPU that its latency is unknown. This is so if the CPU has most
+        of the operators, or more than a tenth of the multiply-accumulates."""
         return 2 * self.computed_on_cpu > self.operators or self.cpu_macs > CPU_SHARE * (self.macs + self.cpu_macs)
 
     @property
     def computed_on_cpu(self) -> int:
-        """Return the number of operators on the CPU that compute more than conversions of quantized values."""
+        """Return the number of operators on the CPU that compute. Conversions to and from quantized values are not
+        counted."""
         converts = (item.converts or kind_of(item.operator) is HostKind.CONVERSION for item in self.on_cpu)
         return sum(item.computes and not other for item, other in zip(self.on_cpu, converts, strict=True))
 
     @property
     def utilisation(self) -> float:
-        """Return the share of the multiply-accumulates that the NPU could do in its time."""
+        """Return the utilisation of the multipliers: the multiply-accumulates on the NPU, divided by those that the NPU
+        could compute in ``delegate_cycles``."""
         return self.macs / (self.delegate_cycles * self.target.macs_per_cycle) if self.delegate_cycles else 0.0
 
     @property
     def sram_bytes(self) -> int:
-        """Return the most SRAM that a partition takes: arena, prefetch buffer, and inputs and outputs outside the
-        arena, beside the states of all partitions."""
+        """Return the SRAM of a run in bytes, which is that of the largest partition with the states of all partitions.
+        The SRAM of a partition is its arena, its prefetch buffer, and the inputs and outputs outside the arena."""
         others = (part.report.sram_bytes - part.report.state_bytes for part in self.partitions)
         return max(others, default=0) + self.state_bytes
 
     @property
     def weights_are_in_sram(self) -> bool:
-        """Return whether all weights are in the chip's SRAM beside a run: the NPU reads no other memory, and they fit."""
+        """Return whether the chip's SRAM holds all weights during a run. They have to fit, and the NPU can't read them
+        from another memory."""
         fetched = any(part.report.fetched_bytes for part in self.partitions)
         return self.weights_fit and not fetched and not self.target.reads_constants_in_place and bool(self.partitions)
 
     @property
     def total_sram_bytes(self) -> int:
-        """Return the SRAM that the model takes on the chip: ``sram_bytes``, and the weights where they are in the same memory."""
+        """Return the SRAM that the model occupies on the chip, in bytes: ``sram_bytes``, and the weights if they are in
+        SRAM."""
         return self.sram_bytes + (self.weights_bytes if self.weights_are_in_sram else 0)
 
     @property
     def state_bytes(self) -> int:
-        """Return the bytes that all partitions keep between runs."""
+        """Return the bytes of state that all partitions keep between runs."""
         return sum(part.report.state_bytes for part in self.partitions)
 
     @property
@@ -282,7 +293,8 @@ class Summary:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Return the faults that the audit has found in programs that were not taken: mistakes in the compiler, to be reported."""
+        """Return the faults that the audit found in faster programs, which were therefore rejected. A fault is a
+        mistake in the compiler, to be reported."""
         return tuple(fault for part in self.partitions for fault in part.report.faults)
 
     def _repr_html_(self) -> str:
@@ -292,7 +304,8 @@ class Summary:
         return summary_html(self)
 
     def to_dict(self, details: bool = False) -> dict[str, Any]:
-        """Return the figures as data. With ``details``, every kernel call and buffer of each partition too."""
+        """Return the figures as values for JSON. With ``details`` they include every kernel call and buffer of each
+        partition."""
         return {
             **{name: getattr(self, name) for name in AS_THEY_ARE},
             "target": self.target.name,
@@ -322,11 +335,11 @@ AS_THEY_ARE = (
     "host_operators_not_modelled", "is_on_cpu", "overlapped_cycles", "utilisation", "total_sram_bytes", "state_bytes",
     "weights_bytes", "microcode_bytes", "file", "file_bytes", "kernel_selection",
 )  # fmt: skip
-"""The figures that data has under their own names."""
+"""The attributes of ``Summary`` that ``to_dict`` returns under their own names."""
 
 
 NOT_SHOWN = ("target", "cycles", "macs", "milliseconds", "inputs", "outputs")
-"""Fields of the compiler's report that a partition's data has elsewhere, or not at all."""
+"""The fields of the compiler's report that ``to_dict`` omits in a partition, or has under another name."""
 
 
 def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> dict[str, Any]:
@@ -387,20 +400,20 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
 # -- rows for operators on the CPU --------------------------------------------------------------------------------------
 
 SHOWN_KINDS = 3
-"""The number of kinds of operators that a row names."""
+"""The number of kinds of operators that the title of a row names."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuRow:
-    """The operators of one module, or of one call of the user's, that stay on the CPU for the same reason; at least
-    one."""
+    """One or more operators that stay on the CPU for the same reason. They are from one module, or from one call in the
+    user's code."""
 
     items: tuple[OnCpu, ...]
 
     @property
     def title(self) -> str:
-        """Return the operator. For several operators return their call, or their kinds, with the count: ``aten.sort (2
-        operators)``."""
+        """Return the name of the operator. For several operators, return their call or their kinds, and their number:
+        ``aten.sort (2 operators)``."""
         first, count = self.items[0], len(self.items)
         if count == 1:
             return first.operator
@@ -430,10 +443,10 @@ class CpuRow:
 
 
 def folded(operators: Iterable[OnCpu]) -> list[CpuRow]:
-    """Return the operators in rows, each row at the position of its first operator.
+    """Return the operators grouped in rows. A row has the position of its first operator.
 
-    Operators share a row where reason, suggestion and name (the module's path) are equal, or where they are pieces of
-    one call of the user's.
+    Operators share a row if they have equal reasons and suggestions, and an equal name (the module's path) or an equal
+    call in the user's code.
     """
     rows: dict[tuple[str, ...], list[OnCpu]] = {}
     row_of: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -447,7 +460,8 @@ def folded(operators: Iterable[OnCpu]) -> list[CpuRow]:
 
 
 def by_reason(operators: Iterable[OnCpu]) -> list[CpuRow]:
-    """Return the operators in rows of one reason, suggestion and cost, each row at the position of its first operator."""
+    """Return the operators grouped in rows by reason, suggestion and fallback cost. A row has the position of its first
+    operator."""
     rows: dict[object, list[OnCpu]] = {}
     for item in operators:
         rows.setdefault((item.reason, item.suggestion, item.fallback), []).append(item)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tables as values, with writers for a terminal, HTML, Markdown and JSON.
 
-On a narrow terminal names are shortened first; then columns are dropped and listed below the table.
+A narrow terminal shows shortened names first. If these do not suffice, columns are dropped and listed below the table.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ from rich.padding import Padding
 from rich.text import Text
 
 NAME_WIDTH = 44
-"""Characters of a tensor's name that a table shows."""
+"""The number of characters of a tensor's name that a table shows."""
 
 LEAST_NAME_WIDTH = 12
 
 Cell = str | int | float | Text | None
-"""A text, which may have a style on terminals, or a number; None is empty."""
+"""The value of a cell: a text, which may have a style on terminals, a number, or None for an empty cell."""
 
 _CELL = "text-align:left;vertical-align:top;padding:0.15em 0.8em 0.15em 0;border:none;background:none;color:inherit"
 _INLINE = {"th": _CELL, "td": _CELL, "head": f"{_CELL};border-bottom:1px solid currentColor", "tr": "background:none"}
-"""The styles of a notebook's elements, by tag: the notebook's own colours."""
+"""The CSS of HTML elements in a notebook, by tag. Colours are those of the notebook."""
 
 
 def short_name(name: str, width: int = NAME_WIDTH) -> str:
-    """Return a tensor's name that fits a column: the last of the names that a converter joined, cut from the front."""
+    """Return a tensor's name in at most ``width`` characters. Of names that a converter joined with ``;`` only the last
+    one is shown, and its front is cut."""
     name = name.rsplit(";", 1)[-1]
     return name if len(name) <= width else f"...{name[3 - width :]}"
 
 
 def escaped(text: str) -> str:
-    """Return a text for HTML."""
+    """Return a text with the special characters of HTML escaped."""
     from html import escape  # here, since a compile does without: its tables of entities take time to import
 
     return escape(text)
 
 
 def number_text(value: Any) -> str:
-    """Return the text of a cell: numbers with commas between thousands, floats with six digits."""
+    """Return the text of a cell. Integers have commas between thousands, floats six significant digits."""
     if isinstance(value, int):
         return f"{value:,}"
     return "" if value is None else f"{value:,.6g}" if isinstance(value, float) else str(value)
@@ -50,11 +51,12 @@ def number_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heading, and the values of its cells with the function that makes texts of them.
+    """A column: its heading, the values of its cells, and the function ``text`` that formats a value.
 
-    ``key`` is the column's name in JSON, where an empty key leaves the column out; ``is_shown`` is False for columns of JSON alone.
-    ``names`` marks the tensors' names, which are shortened where the table is too wide. Columns are dropped in descending order of
-    ``goes``; a column with 0 stays. The text of a column that ``wraps`` takes several lines, of at most ``most`` characters.
+    ``key`` is the column's name in JSON; a column with an empty key is not in JSON. ``is_shown`` is False for columns
+    that only JSON has. ``names`` marks the column of tensors' names, which are shortened if the table is too wide. If
+    that does not suffice, columns are dropped in descending order of ``goes``; a column whose ``goes`` is 0 stays.
+    ``wraps`` allows several lines in a cell, with at most ``most`` characters each.
     """
 
     heading: str = ""
@@ -85,7 +87,7 @@ class Column:
 
 
 def right(heading: str, cells: Sequence[Cell] = (), **more: Any) -> Column:
-    """Return a column whose texts end in one line, as numbers do."""
+    """Return a column that is aligned to the right, as numbers are."""
     return Column(heading, cells, justify="right", **more)
 
 
@@ -111,7 +113,8 @@ class Table:
 
     @classmethod
     def of_rows(cls, columns: Iterable[Column | str], rows: Iterable[Sequence[Cell]], **more: Any) -> Self:
-        """Return a table of rows, whose cells are in the order of the columns; a column may be its heading."""
+        """Return a table with these rows. The cells of a row are in the order of the columns. A column may be given as
+        its heading alone."""
         made = [Column(column) if isinstance(column, str) else column for column in columns]
         cells: Iterable[Sequence[Cell]] = zip(*rows, strict=True)
         known = list(cells) or [()] * len(made)
@@ -142,8 +145,8 @@ class Table:
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def html(self, caption: str = "", for_notebook: bool = False) -> str:
-        """Return the table as HTML. ``for_notebook``: styles stand on each element, and the first column heads the rows of a table without
-        headings."""
+        """Return the table as HTML. With ``for_notebook`` each element has its own style. In a table without headings
+        the first cell of each row is its heading."""
 
         def element(tag: str, text: str, kind: str, attributes: str = "") -> str:
             style = f' style="{_INLINE[kind]}"' if for_notebook else ""
@@ -203,7 +206,7 @@ class Table:
             )
 
     def _fitted(self, columns: list[Column], width: int) -> list[Column]:
-        """Return the columns that fit the width, with shortened names."""
+        """Return the columns that fit ``width`` characters, with names shortened as far as needed."""
         names = next((column for column in columns if column.names), None)
         if names is None:
             return columns
@@ -222,5 +225,5 @@ class Table:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """Return labels and their values, indented below a title."""
+    """Return a table of labels and values without headings, indented below a title."""
     return Table.of_rows((Column(style="cyan"), Column(wraps=True)), rows, has_headings=False, indent=2)

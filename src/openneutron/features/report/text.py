@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Summaries as tables, and as plain text."""
+"""Functions that return a summary as tables or as plain text."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from openneutron.options import DEFAULT_EFFORT
 from openneutron.targets import Target
 
 SHOWN_ON_CPU = 12
-"""Operators on the CPU that a summary lists; ``explain`` lists all."""
+"""The number of rows of operators on the CPU that a summary lists; ``explain`` lists all."""
 
 STATES_SHOWN = 4
 """The number of states that a summary names."""
 
 NAMES_SHOWN = 2
-"""Names of operators on the CPU that a row of a summary has; ``explain`` has all."""
+"""The number of operators that a row of a summary names; ``explain`` names all."""
 
 COST_WIDTH = 30
 
@@ -42,7 +42,8 @@ PLAIN_WIDTH = 120
 
 
 def plain(renderable: RenderableType, width: int = PLAIN_WIDTH) -> str:
-    """Return a table as text, without colours, and without blanks at the ends of lines. Brackets and colons of names stay."""
+    """Return a table as text without colours and without blanks at the ends of lines. Brackets and colons in names are
+    not interpreted as markup."""
     console = Console(
         file=io.StringIO(), width=width, no_color=True, highlight=False, markup=False, emoji=False, legacy_windows=False
     )
@@ -56,7 +57,8 @@ def _share(part: float) -> str:
 
 
 def summary_table(summary: Summary, with_cpu: bool = True, advice: Sequence[Advice] = ()) -> RenderableType:
-    """Return the figures of a compile, and what stays on the CPU."""
+    """Return the figures of a compile, the table of its partitions if there are several, and with ``with_cpu`` the
+    operators on the CPU."""
     title = Text.assemble((summary.model, "bold"), f"  for {summary.target.name} ({summary.target.title})")
     parts: list[RenderableType] = [title, facts(summary_rows(summary, advice))]
     if len(summary.partitions) > 1:
@@ -67,7 +69,8 @@ def summary_table(summary: Summary, with_cpu: bool = True, advice: Sequence[Advi
 
 
 def one_line(summary: Summary) -> str:
-    """Return the model, its chip and its main figures."""
+    """Return the model, its chip and its main figures in one line. Latency and SRAM are omitted where most of the model
+    is on the CPU."""
     on_npu = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')} on the NPU"
     figures = (
         ""
@@ -79,7 +82,7 @@ def one_line(summary: Summary) -> str:
 
 
 def timings_table(timings: Timings) -> RenderableType:
-    """Return the seconds of each step and of all."""
+    """Return a table of the seconds of each step of a compile and of their sum."""
     rows = [(item.step, item.wall_seconds, item.cpu_seconds) for item in timings.steps]
     rows.append(("All", timings.wall_seconds, timings.cpu_seconds))
     steps, wall, cpu = zip(*rows, strict=True)
@@ -150,7 +153,7 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
 
 
 def _macs_text(summary: Summary) -> str:
-    """Return the model's multiply-accumulates and the share that stays on the CPU."""
+    """Return the multiply-accumulates of the model in words, with the share of those on the CPU if there are any."""
     if not summary.cpu_macs:
         return count_text(summary.macs)
     in_all = summary.macs + summary.cpu_macs
@@ -158,7 +161,8 @@ def _macs_text(summary: Summary) -> str:
 
 
 def _warning_text(summary: Summary) -> str:
-    """Return that most or all of the model is on the CPU, with the most frequent reason; empty where it is not."""
+    """Return a warning that most or all of the model is on the CPU, with the most frequent reason; an empty string if
+    this is not so."""
     if not summary.is_on_cpu or summary.converted:
         return ""
     reasons = Counter(item.reason for item in summary.on_cpu if item.computes and not item.converts)
@@ -170,7 +174,8 @@ def _warning_text(summary: Summary) -> str:
 
 
 def _latency_text(summary: Summary) -> str:
-    """Return the latency of an inference; no figure where most of the model is on the CPU."""
+    """Return the latency of an inference in words. If most of the model is on the CPU, the text states that the latency
+    is not known."""
     if not summary.is_on_cpu:
         return latency_text(summary.latency)
     on_cpu = summary.computed_on_cpu
@@ -184,12 +189,13 @@ def _latency_text(summary: Summary) -> str:
 
 
 def _assumed_text(target: Target) -> str:
-    """Return the number of facts about the chip that are assumed; empty where none is."""
+    """Return the number of facts about the chip that are assumed, in words; an empty string if there are none."""
     return f"{target.assumption}; `openneutron targets` lists them" if target.assumed else ""
 
 
 def _bound_text(summary: Summary) -> str:
-    """Return the shares of the time by bottleneck, with the copies that kernels wait for; they add up to the whole."""
+    """Return the shares of the time by bottleneck, in words. Copies that kernels wait for count as a bottleneck, so
+    that the shares add up to the whole time."""
     spent = Counter[str]()
     for part in summary.partitions:
         for call in part.report.operators:
@@ -202,7 +208,8 @@ def _bound_text(summary: Summary) -> str:
 
 
 def _stripes_text(summary: Summary) -> str:
-    """Return the number of calls in stripes and the cost of their dispatch, where there are any."""
+    """Return the number of calls in stripes and the cost of their dispatch, in words; an empty string if there are
+    none."""
     striped = [item for part in summary.partitions for item in part.report.operators if item.stripes > 1]
     if not striped:
         return ""
@@ -212,7 +219,8 @@ def _stripes_text(summary: Summary) -> str:
 
 
 def _effort_text(summary: Summary) -> str:
-    """Return the gain of an effort beyond the default one."""
+    """Return the cycles that a higher effort saved against the default effort, in words; an empty string at the default
+    effort."""
     reports = [part.report for part in summary.partitions if part.report.effort != DEFAULT_EFFORT]
     if not reports:
         return ""
@@ -227,7 +235,8 @@ def _effort_text(summary: Summary) -> str:
 
 
 def _total_sram_text(summary: Summary) -> str:
-    """Return the sum of a run's memory and the weights; empty where the weights are in another memory."""
+    """Return the sum of a run's SRAM and the weights, in words; an empty string where the weights are in another
+    memory."""
     if not summary.weights_are_in_sram:
         return ""
     chip = int(summary.target.sram.value * 1024)
@@ -238,7 +247,7 @@ def _total_sram_text(summary: Summary) -> str:
 
 
 def _sram_text(summary: Summary) -> str:
-    """Return the parts of the memory of a run, which add up to it."""
+    """Return the SRAM of a run in words, with the parts that add up to it."""
     largest = max((part.report for part in summary.partitions), key=lambda each: each.sram_bytes - each.state_bytes)
     parts = [f"arena {size_text(largest.arena_bytes)}"]
     if largest.prefetch_bytes:
@@ -255,7 +264,8 @@ def _sram_text(summary: Summary) -> str:
 
 
 def _state_text(summary: Summary) -> str:
-    """Return the memory that lasts between runs; empty for a model without state."""
+    """Return the size and the names of states kept between runs, in words; an empty string for a model without
+    state."""
     names = [name for part in summary.partitions for name in part.report.states]
     shown = ", ".join(names[:STATES_SHOWN]) + (
         f" and {len(names) - STATES_SHOWN} more" if len(names) > STATES_SHOWN else ""
@@ -264,7 +274,8 @@ def _state_text(summary: Summary) -> str:
 
 
 def _weights_text(summary: Summary) -> str:
-    """Return the memory of the constants in words. The budget counts constants only where the program fetches them."""
+    """Return the size of the constants and their memory in words. The SRAM budget includes constants only where the
+    program fetches them."""
     size = summary.weights_bytes
     if any(part.report.fetched_bytes for part in summary.partitions):
         return (
@@ -276,14 +287,15 @@ def _weights_text(summary: Summary) -> str:
 
 
 def _too_much_text(summary: Summary) -> str:
-    """Return that the chip's memory of constants does not hold weights and microcode; empty where it does."""
+    """Return a remark that the chip's memory for constants is too small for weights and microcode; an empty string if
+    it is large enough."""
     home = summary.target.constants_home
     there = int(home.size.value * 1024)
     return "" if summary.constants_fit else f"; the chip's {home.name} of {size_text(there)} does not hold them"
 
 
 def partitions_table(summary: Summary) -> RenderableType:
-    """Return each partition's share; the SRAM budget holds for each of them alone."""
+    """Return a table with the figures of each partition. The SRAM budget limits each partition alone."""
     rows = [
         (
             str(part.number),
@@ -316,10 +328,10 @@ def fallback_text(cost: Fallback) -> str:
 
 
 def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
-    """Return operators on the CPU, a row for each reason; with ``limit``, as many rows, the first names of each, and how many more
-    operators there are.
+    """Return a table of operators on the CPU, with a row for each reason (``by_reason``).
 
-    ``by_reason`` determines which operators share a row.
+    With ``limit``, the table has that many rows with the first names of each, and a line with the number of the
+    remaining operators.
     """
     rows = by_reason(operators)
     shown = rows[:limit]
@@ -346,8 +358,8 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
 
 
 def _names_text(row: CpuRow, limit: int | None) -> str:
-    """Return the names of a row's operators with their lines in the model's source; with ``limit``, the first ones and the number of the
-    others."""
+    """Return the names of a row's operators, with their lines in the model's source. With ``limit``, return that many
+    names and the number of the remaining ones."""
     names = list(
         dict.fromkeys(
             f"{short_name(item.name)} ({item.line})" if item.line not in item.name else short_name(item.name)
@@ -360,17 +372,18 @@ def _names_text(row: CpuRow, limit: int | None) -> str:
 
 
 def calls_table(part: PartitionSummary) -> RenderableType:
-    """Return each kernel call of a partition with its modelled cost, and the reasons for idle multipliers of calls that use less than
-    half of them."""
+    """Return a table of a partition's kernel calls with their modelled costs. For calls that use less than half of the
+    multipliers, the reasons follow below the table."""
     title = f"{part.heading}: {plural(len(part.report.operators), 'kernel call')}, modelled"
     return Group(Text(title, "bold"), calls_of(part), *_idle_lines(part))
 
 
 def calls_of(part: PartitionSummary) -> Table:
-    """Return each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
+    """Return a table of a partition's kernel calls with their modelled costs.
 
-    ``parallel`` is the dimension that the pipelines divide among them, ``bound by`` the bottleneck: dispatch, memory or compute;
-    ``stripes`` is the number of the operator's calls.
+    ``used`` is the share of the multipliers at work. ``parallel`` is the dimension that is divided among the pipelines.
+    ``bound by`` is the bottleneck: dispatch, memory or compute. ``stripes`` is the number of stripes in which the
+    operator is computed.
     """
     report = part.report
     calls = report.operators
@@ -393,7 +406,8 @@ def calls_of(part: PartitionSummary) -> Table:
 
 
 def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
-    """Return the reasons why multipliers idle, each with its operators."""
+    """Return the reasons for idle multipliers, each followed by the names of its operators; an empty list if there are
+    none."""
     reasons: dict[str, Counter[str]] = {}
     for item in part.report.operators:
         for loss in item.losses:
@@ -408,7 +422,8 @@ def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
 
 
 def explanation(summary: Summary, memory: bool, advice: Sequence[Advice] = ()) -> RenderableType:
-    """Return the summary, each partition's kernel calls (and memory), and everything on the CPU."""
+    """Return the text of ``openneutron explain``: the summary, the kernel calls of each partition, and all operators on
+    the CPU. With ``memory`` it has each partition's memory map too."""
     parts: list[RenderableType] = [summary_table(summary, with_cpu=False, advice=advice)]
     for part in summary.partitions:
         parts += ["", calls_table(part)]
@@ -420,7 +435,8 @@ def explanation(summary: Summary, memory: bool, advice: Sequence[Advice] = ()) -
 
 
 def passes_table(passes: Sequence[Explained]) -> RenderableType:
-    """Return what each pass of the compiler did to a partition: the calls that it made, or the causes for which it made none."""
+    """Return a table of the compiler's passes over a partition. For each pass it has the calls that the pass made, or
+    the causes for which it made none."""
     columns = [
         Column("pass", [each.row.name for each in passes], style="cyan"),
         Column("family", [each.row.family.value for each in passes]),
@@ -431,7 +447,8 @@ def passes_table(passes: Sequence[Explained]) -> RenderableType:
 
 
 def copies_text(summary: Summary) -> str:
-    """Return the time that copies of constants take, and that with a port that copies in the background."""
+    """Return the time of copies of constants in words, with the latency of a port that copies in the background; an
+    empty string without copies."""
     if not summary.weights_fit:
         taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
         there = size_text(int(summary.target.sram.value * 1024))
@@ -450,7 +467,8 @@ def copies_text(summary: Summary) -> str:
 
 
 def traffic_text(summary: Summary) -> str:
-    """Return the bytes between external memory and the memory of the NPU; empty for a chip without such a memory."""
+    """Return the bytes that an inference copies between external memory and the memory of the NPU, in words; an empty
+    string for a chip without such memories."""
     if not summary.target.moves_tiles:
         return ""
     reports = [part.report for part in summary.partitions]
@@ -464,19 +482,20 @@ def traffic_text(summary: Summary) -> str:
 
 
 CHART_WIDTH = 32
-"""The columns of the chart of live ranges."""
+"""The width of the chart of live ranges, in characters."""
 
 _TILE = re.compile(r"(.+)([<>])[\d ]*")
-"""The name of a tile's buffer (compiler/search/tiles/streams.py): that of its tensor, and ``<`` for a load or ``>`` for a store."""
+"""The pattern of names of tiles' buffers (compiler/search/tiles/streams.py): the name of the tensor, and ``<`` for a
+load or ``>`` for a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappedBuffer:
-    """A piece of memory: addresses ``offset`` to ``offset + size_bytes``, live in steps ``first`` to ``last``. Outputs are live behind the
-    last step.
+    """A buffer at addresses ``offset`` to ``offset + size_bytes`` of a partition's memory. It is live in steps
+    ``first`` to ``last``; an output is live after the last step too.
 
-    ``is_constant``: the piece holds copied constants of the kernel call ``title``. A rolling buffer holds ``rows_held`` of the ``rows`` of
-    its tensor; both are 0 for other buffers.
+    ``is_constant`` marks copied constants of the kernel call ``title``. A rolling buffer holds ``rows_held`` of the
+    ``rows`` of its tensor; both are 0 for other buffers.
     """
 
     title: str
@@ -490,7 +509,8 @@ class MappedBuffer:
 
 
 def mapped_buffers(part: PartitionSummary) -> Iterator[MappedBuffer]:
-    """Yield the buffers of a partition: first tensors and tiles, then copied constants from their copy to their last use."""
+    """Yield the buffers of a partition. Tensors and tiles come first, then copied constants, which are live from their
+    copy to their last use."""
     steps = part.report.steps
     for item in part.report.memory:
         live = max(item.first, 0), item.last
@@ -515,7 +535,8 @@ def _title(part: PartitionSummary, name: str) -> str:
 
 
 def memory_table(part: PartitionSummary) -> RenderableType:
-    """Return buffers by address, each with the steps it is live in: ``.`` is before or after, ``#`` is live."""
+    """Return a table of a partition's buffers by address. A bar shows the steps in which a buffer is live: ``#`` for
+    live, ``.`` for others."""
     report = part.report
     buffers = sorted(mapped_buffers(part), key=lambda item: (item.offset, item.first))
     steps = max((item.last for item in report.memory), default=0) + 1
@@ -534,7 +555,7 @@ def memory_table(part: PartitionSummary) -> RenderableType:
 
 
 def _placement(report: Report) -> str:
-    """Return the quality of the placement in words."""
+    """Return the difference between the arena's size and its lower bound, in words."""
     if report.arena_bytes == report.bound_bytes:
         return "the lower bound of these buffers"
     above = f"{size_text(report.arena_bytes - report.bound_bytes)} above"

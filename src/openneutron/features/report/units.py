@@ -12,7 +12,7 @@ def size_text(size: int) -> str:
 
 
 def count_text(count: int) -> str:
-    """Return a count with a thousand's letter."""
+    """Return a count in units of a thousand (k), a million (M) or a billion (G)."""
     for letter, unit in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if count >= unit:
             return f"{count / unit:,.1f} {letter}"
@@ -25,7 +25,8 @@ def plural(count: int, what: str) -> str:
 
 
 def duration_text(milliseconds: float) -> str:
-    """Return a duration in milliseconds, in microseconds below one, or with a tenth of a microsecond below ten of them."""
+    """Return a duration in milliseconds, or in microseconds if it is shorter than 1 ms. Less than 10 us have one
+    decimal."""
     if milliseconds >= 0.9995:  # below this a microsecond more or less is seen
         return f"{milliseconds:,.2f} ms"
     microseconds = milliseconds * 1e3

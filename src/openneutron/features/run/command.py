@@ -31,15 +31,16 @@ from openneutron.features.report.units import plural
 from openneutron.ir import QuantParams
 
 SHOWN_VALUES = 8
-"""An output of at most so many values is printed whole."""
+"""An output with at most this number of values is printed whole."""
 
 
 INDICES = 10
-"""Random integers of 32 and 64 bits are below this: they are counts, or places in a table, which seldom has fewer entries."""
+"""Random integers of 32 and 64 bits are lower than this. Such inputs are usually counts or indices of a table, and a
+table seldom has fewer entries."""
 
 
 DRAWN_BYTES = 8
-"""NumPy draws floats as float64 and narrows them afterwards."""
+"""The bytes of a random value while it is drawn: NumPy draws floats as float64 and converts them afterwards."""
 
 
 def _memory() -> int:
@@ -50,10 +51,10 @@ def _memory() -> int:
 def random_array(
     generator: np.random.Generator, dtype: np.dtype, shape: Sequence[int], below: int | None = None
 ) -> np.ndarray:
-    """Return random values: over the full range of a narrow integer type, from 0 to ``below`` (or INDICES) for a wide
-    integer type, from a standard normal distribution for floats.
+    """Return random values. Integers of 8 and 16 bits have the full range of their type. Integers of 32 and 64 bits are
+    at least 0 and lower than ``below`` (default: INDICES). Floats have a standard normal distribution.
 
-    Raises InvalidOptionError for a type or shape without values: a negative extent, or more bytes than the computer's memory.
+    Raises InvalidOptionError for other types, for a negative extent, and for more bytes than the computer's memory.
     """
     size = math.prod(shape) * max(dtype.itemsize, DRAWN_BYTES)
     if min(shape, default=1) < 0 or size > _memory():
@@ -79,19 +80,20 @@ def random_array(
 
 @dataclass(frozen=True, slots=True)
 class InputTensor:
-    """An input of a file; ``quant`` is None where it is not quantized per tensor."""
+    """An input of a file. ``quant`` is None if the input is not quantized, or not with one scale for the tensor."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
     quant: QuantParams | None = None
     below: int | None = None
-    """The bound that integers must be below, where they are places in a table."""
+    """The number of entries of the table if the integers are indices of one; the indices are lower than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """A file that is ready to run. ``where`` names the part that runs on the NPU. ``etdump`` returns the events of the runs."""
+    """A file that is ready to run. ``where`` states in words what runs on the NPU. ``etdump`` returns the ETDump of the
+    runs; it is None unless they are traced."""
 
     inputs: Sequence[InputTensor]
     where: str
@@ -156,7 +158,7 @@ def run_file(
 
 
 def _streamed(runnable: Runnable, frames: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-    """Return the outputs of one run after the other, stacked along a new first axis."""
+    """Return the outputs of consecutive runs, stacked along a new first axis. ``frames`` has the inputs of each run."""
     found: list[Sequence[Any]] = []
     with step("Running", len(frames)):
         for done, values in enumerate(frames, 1):
@@ -168,7 +170,8 @@ def _streamed(runnable: Runnable, frames: Sequence[Sequence[np.ndarray]]) -> lis
 def _frames(
     path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], has_others: bool
 ) -> list[list[np.ndarray]]:
-    """Return the inputs of each run. Raises InvalidOptionError where the arrays of ``--stream`` are not those of the file."""
+    """Return the inputs of each run from the arrays of ``--stream``. Raises InvalidOptionError where types or shapes
+    differ from those of the file's inputs."""
     if has_others:
         raise InvalidOptionError("--stream: it makes the inputs; leave out --input and --random.")
     if len(given) != len(tensors):
@@ -220,10 +223,10 @@ def tflite_inputs(simulator: FileSimulator) -> list[InputTensor]:
 
 
 def open_pte(path: Path, traced: bool = False) -> Runnable:
-    """Return the program in ExecuTorch's runtime, with its delegates on the simulated NPU; with ``traced``, its runs leave
-    events.
+    """Return a ``.pte`` ready to run in ExecuTorch's runtime, with its delegates on the simulated NPU. With ``traced``,
+    its runs record an ETDump.
 
-    Raises InvalidModelError where ExecuTorch refuses the file, MissingToolError where the delegate can't be built.
+    Raises InvalidModelError where ExecuTorch rejects the file, and MissingToolError where the delegate can't be built.
     """
     data = path.read_bytes()
     where = _where(len(pte.payloads(data, path.name)), f"{pte.BACKEND_ID} delegate")
@@ -246,7 +249,7 @@ def open_pte(path: Path, traced: bool = False) -> Runnable:
 
 
 def _open_with_bindings(path: Path, data: bytes, where: str, traced: bool = False) -> Runnable:
-    """Return the program in ExecuTorch's own bindings, which take torch."""
+    """Return a ``.pte`` ready to run in ExecuTorch's own Python bindings, which require torch."""
     from openneutron.pytorch.run.runner import Runner
 
     runner = Runner(path.name, data, traced)
@@ -271,7 +274,8 @@ def _where(count: int, kind: str) -> str:
 def given_inputs(
     path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], seed: int | None
 ) -> list[np.ndarray]:
-    """Return the arrays of ``--input``, or random ones. Raises InvalidOptionError where they are not those of the file."""
+    """Return the arrays of ``--input``, or random arrays for a seed. Raises InvalidOptionError where types or shapes
+    differ from those of the file's inputs."""
     wanted = "; ".join(
         f"{index}: {tensor.name} {describe(tensor.dtype, tensor.shape)}" for index, tensor in enumerate(tensors)
     )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One model compiled with every combination of options, in a table that survives interrupts."""
+"""Sweeps: compiles of one model with every combination of options, in a table from which an interrupted sweep
+continues."""
 
 from openneutron.features.sweep.grid import Point, grid
 from openneutron.features.sweep.run import Compiling, Row, Table, opened, run

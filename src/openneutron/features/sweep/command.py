@@ -98,12 +98,13 @@ def _picture(title: str, points: Sequence[Facts], suffix: str) -> bytes:
 
 
 def facts(point: Point, row: Row) -> dict[str, Any]:
-    """Return a point as data: its options, its state and its figures."""
+    """Return a point as values for JSON: its options, its state and its figures."""
     return {"options": point.values, "state": row.state, **row.result}
 
 
 def identity(asked: GivenModel, metric: str | None) -> dict[str, str]:
-    """Return all that the points of a sweep have in common, as text."""
+    """Return the facts that all points of a table have in common, as texts by name. A table of other facts is another
+    sweep's."""
     source = asked.source
     return {
         "model": str(source),
@@ -156,7 +157,7 @@ class _Work:
         return self._ready.compiled(request)
 
     def figures(self, program: Any, quantization: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the figures of a program, with its metrics where there is data."""
+        """Return the figures of a program as values for JSON. With a data set they include the metrics."""
         report = program.report
         found = {
             "sram_bytes": report.sram_bytes,
@@ -191,5 +192,6 @@ class _Work:
 
 
 def _check(options: CompileOptions) -> None:
-    """Raise InvalidOptionError for a budget above the memory of the point's chip."""
+    """Check the options of a point. Raises InvalidOptionError, for example, for a budget above the memory of the
+    chip."""
     converter.get(options.converter).check(options)

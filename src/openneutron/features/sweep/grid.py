@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The points of a sweep: all combinations of the values that options have.
 
-Every option that is declared with a flag can have several values: the mechanism reads the declarations and knows no option.
+Every option that is declared with a flag can have several values. This module reads the declarations and treats no
+option specially.
 """
 
 from __future__ import annotations
@@ -22,23 +23,25 @@ from openneutron.options.flags import Flag, flags_of, read_as
 YES, NO = "yes", "no"
 
 DEFAULT = "default"
-"""The value of an option that is not given, where this is no value that can be written."""
+"""The text for an option's default if the default itself is None, which can't be written."""
 
 MOST_POINTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One combination: values of fields of CompileOptions, and of QuantizationOptions."""
+    """One combination of options: values of fields of CompileOptions (``options``) and of QuantizationOptions
+    (``quantization``)."""
 
     options: Mapping[str, Any]
     quantization: Mapping[str, Any]
 
     @property
     def key(self) -> str:
-        """Return all options as JSON, those that are not given too: the same text for the same compile.
+        """Return the values of all options as JSON, with the defaults of those that are not given. Equal compiles have
+        equal keys.
 
-        Of a chip with a file of its own, the text has the file's hash too.
+        For a chip with a file of its own, the key has the hash of that file too.
         """
         options = {name: flag.default for name, flag in flags().items()} | self.values
         target = options["target"]
@@ -48,21 +51,22 @@ class Point:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return the values that are given by the names of the fields."""
+        """Return the values that are given, by the names of their fields."""
         return {**self.quantization, **self.options}
 
 
 def flags() -> dict[str, Flag]:
-    """Return the flags whose options a sweep can vary, by the names of the fields."""
+    """Return the flags of the options that a sweep can vary, by the names of their fields."""
     return {**flags_of(CompileOptions), **flags_of(QuantizationOptions)}
 
 
 def grid(texts: Mapping[str, str]) -> list[Point]:
-    """Return all combinations of the values in texts such as ``100..1500`` or ``histogram,minmax``, by the names of fields.
+    """Return all combinations of the values in ``texts``, such as ``100..1500`` or ``histogram,minmax``, which are by
+    the names of fields.
 
-    Points of one quantization are neighbours, in the order of the values; of a number the largest comes first, because a
-    compile with more memory can be compiled again with less. Raises InvalidOptionError for an unreadable value, and for
-    more than 100,000 points.
+    Points with the same quantization are neighbours. Values are in the order of their text, but numbers are in
+    descending order, since a compile with more memory can be compiled again with less. Raises InvalidOptionError for an
+    unreadable value, and for more than 100,000 points.
     """
     known = flags()
     columns: dict[str, Sequence[Any]] = {name: values_of(known[name], text) for name, text in texts.items()}
@@ -84,15 +88,16 @@ def _combined(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> Ite
 
 
 def _ordered(values: Sequence[Any]) -> Sequence[Any]:
-    """Return numbers with the largest first, behind None, which stands for no bound; other values as they are."""
+    """Return numbers in descending order, after None, which means no bound. Return other values in their order."""
     if not all(value is None or (isinstance(value, int) and not isinstance(value, bool)) for value in values):
         return values
     return sorted(values, key=lambda value: (value is not None, -(value or 0)))
 
 
 def values_of(flag: Flag, text: str) -> tuple[Any, ...]:
-    """Return the values of an option in a text: several with commas between them, ``A..B`` or ``A..B..STEP`` of a size,
-    ``yes`` and ``no`` of a switch. Raises InvalidOptionError, which names the flag, for an unusable one."""
+    """Return the values of an option in a text. Several values are separated by commas. A size can be a range, ``A..B``
+    or ``A..B..STEP``; a switch is ``yes`` or ``no``. Raises InvalidOptionError, which names the flag, for a text
+    without usable values."""
     found: list[Any] = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         found += _values(flag, item)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The points of a sweep: compiled one after the other, in a table of results that lasts."""
+"""The computation of a sweep's points, one after the other, and the persistent table of their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEP = "Sweeping"
 
 
 class Program(Protocol):
-    """A compiled model, which can be compiled again with other options of the compiler."""
+    """A compiled model that can be compiled again with other options of the compiler."""
 
     def recompile(self, **changes: Any) -> Any: ...
 
@@ -34,10 +34,11 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Compiling:
-    """The work at a point.
+    """The functions that compute a point of a sweep.
 
-    ``check`` raises InvalidOptionError for options that no model can be compiled with. ``compile`` returns the program of a quantization.
-    ``figures`` returns the figures of a program, which is compiled with the quantization that the mapping has.
+    ``check`` raises InvalidOptionError for options with which no model can be compiled. ``compile`` quantizes and
+    compiles the model. ``figures`` returns the figures of a program; its second argument has the quantization options
+    of the point. ``quantization`` has the options of all points.
     """
 
     compile: Callable[[CompileOptions, QuantizationOptions], Program]
@@ -47,10 +48,11 @@ class Compiling:
 
 
 def run(points: Sequence[Point], table: Table, work: Compiling, progress: Progress) -> dict[str, Row]:
-    """Compute the points that the table does not have, and return the rows of all of them by their keys.
+    """Compute the points that the table does not have. Return the rows of all points by their keys.
 
-    A point whose options contradict each other, or whose budget is too small or above the chip's memory, is a row with the reason. Points that another
-    process computes are left to it. Raises what ``work`` raises; the points that are done stay in the table.
+    If the options of a point contradict each other, or its budget is too small or above the chip's memory, its row has
+    the reason. Points that another process computes are skipped. Raises what ``work`` raises; points that are finished
+    stay in the table.
     """
     program: Program | None = None
     quantization: Mapping[str, Any] | None = None
@@ -76,7 +78,7 @@ def run(points: Sequence[Point], table: Table, work: Compiling, progress: Progre
 
 
 def _best(done: Sequence[Mapping[str, Any]]) -> str:
-    """Return the best time and the least memory of the finished points; empty without any."""
+    """Return the shortest latency and the least SRAM of the finished points in words; an empty string without any."""
     if not done:
         return ""
     fastest = min(figures["modelled_ms"] for figures in done)
@@ -85,7 +87,8 @@ def _best(done: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, Program | None]:
-    """Return the row of a point, and its program."""
+    """Return the row of a point, and its program; None for a point that has none. ``program`` is a program with the
+    same quantization, which is compiled again; with None the model is compiled."""
     try:
         options = CompileOptions(**point.options)
         work.check(options)
@@ -102,7 +105,7 @@ def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, P
 APPLICATION_ID = 0x4F4E5357
 VERSION = 3
 WAITING_SECONDS = 60
-"""The time that another process may keep the file locked; each keeps it for milliseconds."""
+"""The time to wait for a file that another process has locked, in seconds. A process locks it for milliseconds."""
 
 RUNNING, FINISHED, INFEASIBLE, FAILED = "running", "done", "infeasible", "failed"
 
@@ -115,7 +118,7 @@ CREATE TABLE evaluations (name TEXT PRIMARY KEY, result TEXT NOT NULL);
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A point of the table: its state and its figures."""
+    """A row of the table, for one point: its state, and its figures or the reason why it has none."""
 
     state: str
     result: Mapping[str, Any]
@@ -123,7 +126,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An open table."""
+    """An open table of a sweep's results, in a SQLite file. Several processes may use the file at once."""
 
     path: Path
     connection: sqlite3.Connection
@@ -134,7 +137,8 @@ class Table:
         return {point: Row(state, json.loads(result)) for point, state, result in found}
 
     def claim(self, point: str) -> bool:
-        """Take a point for this process; return False where it is finished, or another process computes it."""
+        """Reserve a point for this process. Return whether it is reserved; False if it is finished, or if another
+        process computes it."""
         with self._change():
             found = self.connection.execute("SELECT state, owner FROM points WHERE point = ?", (point,)).fetchone()
             if found is not None and (found[0] != RUNNING or is_running(found[1])):
@@ -143,25 +147,25 @@ class Table:
         return True
 
     def finish(self, point: str, row: Row) -> None:
-        """Write the figures of a point."""
+        """Write the row of a point."""
         with self._change():
             values = (point, row.state, me(), json.dumps(row.result))
             self.connection.execute("REPLACE INTO points VALUES (?, ?, ?, ?)", values)
 
     def release(self, point: str) -> None:
-        """Give a point back that this process has taken and not finished."""
+        """Release a point that this process has reserved and not finished."""
         with self._change():
             self.connection.execute(
                 "DELETE FROM points WHERE point = ? AND state = ? AND owner = ?", (point, RUNNING, me())
             )
 
     def evaluation(self, name: str) -> Any:
-        """Return the evaluation of this name; None where the table does not have it."""
+        """Return the evaluation that is stored under this name; None if there is none."""
         found = self.connection.execute("SELECT result FROM evaluations WHERE name = ?", (name,)).fetchone()
         return None if found is None else json.loads(found[0])
 
     def keep_evaluation(self, name: str, result: Any) -> None:
-        """Write an evaluation."""
+        """Store an evaluation under a name."""
         with self._change():
             self.connection.execute("REPLACE INTO evaluations VALUES (?, ?)", (name, json.dumps(result)))
 
@@ -178,9 +182,10 @@ class Table:
 
 @contextmanager
 def opened(path: Path, identity: Mapping[str, str]) -> Iterator[Table]:
-    """Open a table, which is made where it is absent.
+    """Open the table in a file in this context. The file is created if it is absent.
 
-    Raises InvalidOptionError where the file is no table of a sweep, is that of another sweep, or can't be written.
+    ``identity`` has the facts that all points of the table have in common. Raises InvalidOptionError where the file is
+    no table, has another identity, or can't be written.
     """
     files.check(path)
     # SQLite has Unicode alone; a file's name may be no text.
@@ -227,19 +232,20 @@ def _short(value: str | None) -> str:
 
 
 def me() -> str:
-    """Return this process as the owner of points: computer, process id, start time."""
+    """Return the text by which this process owns points: the computer's name, the process id and the start time."""
     return f"{platform.node()} {os.getpid()} {_started(os.getpid())}"
 
 
 def is_running(owner: str) -> bool:
-    """Return whether an owner's process still runs; True for those of other computers, of which nothing is known."""
+    """Return whether the process of an owner still runs. Return True for an owner on another computer, since its state
+    is unknown."""
     node, pid, started = owner.rsplit(" ", 2)
     return node != platform.node() or _started(int(pid)) == started
 
 
 def _started(pid: int) -> str:
-    """Return the time at which a process was started, in ticks since the computer was; ``gone`` where there is no such
-    process (proc(5), field 22 of stat; a zombie has ended)."""
+    """Return the start time of a process in clock ticks since the computer started (proc(5), field 22 of stat). Return
+    ``gone`` if there is no such process, or if it has ended and is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

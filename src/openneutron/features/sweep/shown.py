@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A sweep as a table and as a chart."""
+"""The results of a sweep as a table and as a chart."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SHARES = ("top1", "top5")
 """The metrics that are shown in per cent."""
 
 PARTS = {"NPU": "npu_cycles", "copies": "copy_cycles", "host": "host_cycles"}
-"""The parts of the latency, with the names of their figures."""
+"""The parts of the latency, with the keys of their cycles in a point's data."""
 
 Facts = Mapping[str, Any]
-"""A point as data: ``options``, ``state`` and its figures."""
+"""A point as values for JSON: ``options``, ``state`` and its figures."""
 
 
 def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
-    """Return a row for each point: the options that vary, memory, latency with its parts, the metric of each side, and the state of
-    points that have no figures."""
+    """Return a table with a row for each point: the options that vary, memory, latency with its parts, and the metric
+    of each side. For a point without figures, the row has its state."""
     varied = varying(points)
     sides = list(dict.fromkeys(side for point in points for side in point.get("metrics", ())))
     columns = [right(f"--{name.replace('_', '-')}", style="cyan") for name in varied]
@@ -56,13 +56,13 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
 
 
 def _part_text(point: Facts, name: str) -> str:
-    """Return the time of a part of the latency; empty where it takes none."""
+    """Return the time of a part of the latency as text; an empty string if the part has no cycles."""
     cycles = point[PARTS[name]]
     return duration_text(point["modelled_ms"] * cycles / point["modelled_cycles"]) if cycles else ""
 
 
 def metric_text(point: Facts, side: str) -> str:
-    """Return the metric of a side, in per cent where it is a share; empty without a metric."""
+    """Return the metric of a side as text, in per cent for a share; an empty string without a metric."""
     value = point.get("metrics", {}).get(side)
     if value is None:
         return ""
@@ -78,13 +78,13 @@ def _reason(point: Facts) -> str:
 
 
 def varying(points: Sequence[Facts]) -> list[str]:
-    """Return the names of the options that have several values."""
+    """Return the names of the options that differ between points."""
     names = list(points[0]["options"])
     return [name for name in names if len({repr(point["options"][name]) for point in points}) > 1]
 
 
 def value_text(name: str, value: Any) -> str:
-    """Return the value of an option as it is written on the command line."""
+    """Return the value of an option in the form of the command line."""
     if value is None:
         return "default"
     if isinstance(value, bool):
@@ -95,8 +95,9 @@ def value_text(name: str, value: Any) -> str:
 
 
 def sweep_spec(points: Sequence[Facts]) -> Spec:
-    """Return the chart of SRAM against modelled time: a line for each combination of the options other than the budget, with
-    the metric of the NPU in its name. Points without figures, and points of which most is on the CPU, are left out."""
+    """Return the chart of SRAM against modelled latency. It has a line for each combination of the options other than
+    the budget; the line's label has the metric of the NPU. Points without figures, and points with most of the model
+    on the CPU, are left out."""
     series = _series([point for point in points if point["state"] == "done"], varying(points))
     rows = [
         {"kib": round(size / 1024, 2), "ms": round(time, 4), "line": label}
@@ -129,7 +130,7 @@ def sweep_spec(points: Sequence[Facts]) -> Spec:
 
 
 def _series(done: Sequence[Facts], varied: Sequence[str]) -> dict[str, list[Facts]]:
-    """Return the points of each line by its label."""
+    """Return the points of each line of the chart by the line's label."""
     names = [name for name in varied if name != "sram_budget"]
     found: dict[str, list[Facts]] = {}
     for point in done:
@@ -138,7 +139,7 @@ def _series(done: Sequence[Facts], varied: Sequence[str]) -> dict[str, list[Fact
 
 
 def _metrics(items: Sequence[Facts]) -> str:
-    """Return the metric of the NPU on one line of the chart, or its range."""
+    """Return the metric of the NPU over the points of one line as text: one value, or the range."""
     known = {item["metrics"]["npu"]: metric_text(item, "npu") for item in items if "npu" in item.get("metrics", {})}
     texts = [known[value] for value in sorted(known)]
     return " to ".join(texts[:: max(1, len(texts) - 1)])

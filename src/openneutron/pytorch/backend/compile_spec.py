@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The CompileSpec list in which ExecuTorch carries the options of a delegation: written and read here."""
+"""Encode the options of a delegation as ExecuTorch's CompileSpec list, and decode them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OUTPUT_FORMAT = "tflite"
 NONE = "None"
 
 OURS = "openneutron"
-"""The key of the options that ExecuTorch's NXP backend does not have."""
+"""The key of this project's own options, which ExecuTorch's NXP backend does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelegateOptions:
-    """The options that a compile spec carries: the compiler's, and those of ExecuTorch's NXP backend beside them.
+    """The options in a compile spec: those of the compiler, and the further ones of ExecuTorch's NXP backend.
 
     ``name`` is the model's name in messages.
     """
@@ -41,7 +41,7 @@ class DelegateOptions:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Return ``operators_not_to_delegate`` as node names have them: ``aten_relu`` for ``aten::relu``."""
+        """Return ``operators_not_to_delegate`` in the form of node names: ``aten_relu`` for ``aten::relu``."""
         return tuple(name.replace("::", "_") for name in self.operators_not_to_delegate if name)
 
 
@@ -52,9 +52,10 @@ def with_upstream(
     fetch_constants_to_sram: bool = False,
     use_profiling: bool = False,
 ) -> CompileOptions:
-    """Return the options with those that ExecuTorch's NXP backend passes under names of its own.
+    """Return the compiler's options with the parameters of ExecuTorch's NXP backend applied.
 
-    Raises InvalidOptionError where both set one option to different values.
+    ``extra_flags`` are flags of the selected converter. Inputs and outputs are the caller's unless ``io_place`` is set. Raises
+    InvalidOptionError where a flag is unusable or contradicts an option that is set, or where ``options`` has another target.
     """
     if options.target not in (targets.DEFAULT, target):
         raise InvalidOptionError(
@@ -75,7 +76,7 @@ def with_upstream(
 
 
 def encode(delegate: DelegateOptions) -> list[CompileSpec]:
-    """Return the list: the nine keys of ExecuTorch's NXP backend in its order, then one value with ours."""
+    """Return the compile spec: the nine keys of ExecuTorch's NXP backend in its order, then the key ``OURS``."""
     ours = {"name": delegate.name, "options": delegate.options.to_dict()}
     texts = {**_upstream(delegate), OURS: json.dumps(ours, default=operator.index)}
     return [CompileSpec(key, text.encode()) for key, text in texts.items()]
@@ -97,15 +98,15 @@ def _upstream(delegate: DelegateOptions) -> dict[str, str]:
 
 
 def is_ours(specs: Sequence[CompileSpec]) -> bool:
-    """Return whether ``encode`` made the list, and not ExecuTorch's NXP backend."""
+    """Return whether ``encode`` made the compile spec, rather than ExecuTorch's NXP backend."""
     return any(spec.key == OURS for spec in specs)
 
 
 def decode(specs: Sequence[CompileSpec]) -> DelegateOptions:
-    """Return the options in a list of ``encode`` or of ExecuTorch's NXP backend.
+    """Return the options in a compile spec that ``encode`` or ExecuTorch's NXP backend made.
 
-    Raises RuntimeError without an output format or with an unknown one, as ExecuTorch's NXP backend does, and
-    InvalidOptionError where another value is missing, unreadable or contradicts ours.
+    Raises RuntimeError without an output format or with an unknown one, as ExecuTorch's NXP backend does. Raises InvalidOptionError
+    where another value is missing or unreadable, or contradicts the value under ``OURS``.
     """
     texts = {spec.key: bytes(spec.value).decode() for spec in specs}
     if "output_format" not in texts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The user's options of delegation."""
+"""The delegation options of ExecuTorch's NXP backend."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The target as ExecuTorch's NXP backend shows it."""
+"""The properties of a target, with the interface of ExecuTorch's NXP backend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 from openneutron import targets
 
 FLAVOR = "neutron_converter_flavor"
-"""An option of ExecuTorch 1.0's NXP backend: which release of NXP's converter compiles."""
+"""The option of ExecuTorch 1.0's NXP backend that selected the release of NXP's converter."""
 
 
 class NeutronHWVersion(Enum):
@@ -22,8 +22,9 @@ class NeutronHWVersion(Enum):
 class NeutronTargetSpec:
     """The properties of a target, selected by name; the default is ``targets.DEFAULT``.
 
-    A chip's file is selected by its path. ``neutron_target`` has the facts of ``openneutron.targets``. Raises InvalidTargetError
-    (a ValueError) for a name that is unknown or not compiled for. ``neutron_converter_flavor`` (ExecuTorch 1.0 had it) changes nothing, and a warning says so.
+    ``target`` is the name of a target, or the path of a file that describes a chip. ``neutron_target`` is the row of
+    ``openneutron.targets``. Raises InvalidTargetError (a ValueError) for a target that is unknown or can't be compiled for.
+    ``neutron_converter_flavor`` (of ExecuTorch 1.0) changes nothing, and a warning says so.
 
     >>> NeutronTargetSpec("imxrt700").get_num_macs()
     8
@@ -48,11 +49,11 @@ class NeutronTargetSpec:
         return self.neutron_target.units
 
     def get_num_pipes(self) -> int:
-        """Return the number of pipelines of a unit."""
+        """Return the number of pipelines in a unit."""
         return self.neutron_target.pipelines
 
     def get_num_macs(self) -> int:
-        """Return the number of multiply-accumulates of a pipeline in a cycle."""
+        """Return the number of multiply-accumulates that a pipeline computes in a cycle."""
         return self.neutron_target.macs
 
     def get_hw_version(self) -> NeutronHWVersion:

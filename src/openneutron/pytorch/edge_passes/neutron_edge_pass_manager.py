@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The passes on edge programs that come before partitioning."""
+"""The passes on edge programs before partitioning."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from openneutron.pytorch.graph.rewriting import duplicate_dequantize
 
 
 class NeutronEdgePassManager(PassManager):
-    """For ``to_edge_transform_and_lower(transform_passes=…)``. No pass is needed: the lowering takes clusters as they come."""
+    """A pass manager for ``to_edge_transform_and_lower(transform_passes=…)``.
+
+    ``passes`` by default is ``DuplicateDequantizePass`` alone. A program needs none of the passes: it can be lowered without them too.
+    """
 
     def __init__(self, passes: Sequence[Any] | None = None) -> None:
         super().__init__(passes=list(passes) if passes is not None else [DuplicateDequantizePass()])
 
 
 class DuplicateDequantizePass:
-    """``duplicate_dequantize`` as a pass for ExecuTorch's pass managers."""
+    """A pass for ExecuTorch's pass managers that calls ``duplicate_dequantize``."""
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
         changed = duplicate_dequantize(graph_module.graph)

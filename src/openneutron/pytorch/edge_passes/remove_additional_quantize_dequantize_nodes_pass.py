@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that only move values and stay on the CPU move int8 values."""
+"""Remove quantize and dequantize nodes around CPU operators that only move values, so that they move int8 values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MOVERS = (exir_ops.edge.aten.permute_copy.default, exir_ops.edge.aten.cat.defau
 
 
 class RemoveAdditionalQDQClustersPass(ExportPass):
-    """Takes dequantize and quantize nodes with the same parameters off permutes and concatenations on the CPU.
+    """Removes the dequantize and quantize nodes around a permute or a concatenation on the CPU where all have the same parameters.
 
-    Run after lowering, as ``NeutronEdgePassManager([RemoveAdditionalQDQClustersPass()])``.
+    The pass runs after lowering: ``NeutronEdgePassManager([RemoveAdditionalQDQClustersPass()])``.
     """
 
     def call(self, graph_module: GraphModule) -> PassResult:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs with int8 or int16 inputs and outputs instead of float ones."""
+"""Change float inputs and outputs of a program to int8 or int16."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _DEQUANTIZE = exir_ops.edge.quantized_decomposed.dequantize_per_tensor.default
 
 
 class RemoveIOQuantOpsPass(ExportPass):
-    """Takes the quantize nodes off the inputs and the dequantize nodes off the outputs.
+    """Removes the quantize nodes of the inputs and the dequantize nodes of the outputs.
 
-    Scales and zero points become constant methods of the program, under the names ExecuTorch's own passes give them. Used
-    as ``manager.transform([RemoveIOQuantOpsPass(edge_program_manager=manager)])``. ``io_dtype``: the type of inputs and outputs that
-    lose their nodes, ``int8`` or ``int16``; None is any.
+    Scales and zero points become constant methods of the program, under the names that ExecuTorch's own passes use. The pass is used
+    as ``manager.transform([RemoveIOQuantOpsPass(edge_program_manager=manager)])``. ``io_dtype`` limits the pass to inputs and outputs
+    that are quantized to this type, ``int8`` or ``int16``; None: any type.
     """
 
     def __init__(self, edge_program_manager: EdgeProgramManager, io_dtype: str | None = None) -> None:
@@ -33,8 +33,11 @@ class RemoveIOQuantOpsPass(ExportPass):
         self._others: set[str] = set()
 
     def call(self, graph_module: GraphModule) -> PassResult:
-        """Inputs that something reads as float too stay float, as does what nothing quantizes. Raises
-        NotImplementedError without exactly one output node, InvalidOptionError where all have another type than ``io_dtype``."""
+        """Remove the nodes in place. An input stays float unless all its readers are equal quantize nodes.
+
+        An output stays float unless a dequantize node computes it. Raise NotImplementedError without exactly one output node, and
+        InvalidOptionError where ``io_dtype`` is another type than that of all quantized inputs and outputs.
+        """
         inputs, outputs = self._quantized_inputs(), self._quantized_outputs()
         if self._others and not inputs and not outputs:
             other = min(self._others)
@@ -53,7 +56,7 @@ class RemoveIOQuantOpsPass(ExportPass):
         nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
         found = []
         for index, name in enumerate(program.graph_signature.user_inputs):
-            # A number is not named, but stands there itself.
+            # The signature has the value of a number input in the place of a name.
             node = nodes.get(name) if isinstance(name, str) else None
             if node is None:
                 continue
@@ -63,7 +66,10 @@ class RemoveIOQuantOpsPass(ExportPass):
         return found
 
     def _quantized_outputs(self) -> list[tuple[int, int]]:
-        """Return the program's own outputs with their indices among all outputs: state that is written back comes first."""
+        """Return the dequantized outputs of the wanted type, each as its index among the user's outputs and among all outputs.
+
+        The program's outputs begin with the state that is written back.
+        """
         program = self._edge_program_manager.exported_program()
         nodes = [node for node in program.graph.nodes if node.op == "output"]
         if len(nodes) != 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Hashes of torch graphs: of operators that are the same wherever torch is, of tensors and of calibration samples."""
+"""Hash the parts of torch graphs for cache keys: nodes, tensors and calibration samples."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from openneutron.device.cache import Digest
 from openneutron.pytorch.graph.program import arguments_of, overload_of
 
 KNOWN_OPERATORS = ("aten", "prims", "quantized_decomposed")
-"""The namespaces of operators that are another only where torch is another. Operators of users may change at any time."""
+"""The namespaces of operators that change only with the release of torch. A user's operators may change at any time."""
 
 
 def is_known(node: Node, module: GraphModule) -> bool:
-    """Return whether a hash of a node's text and tensors has all that its result depends on.
+    """Return whether a node's result depends on nothing but the text and the tensors that ``add_node`` hashes.
 
-    It has not for operators of users, random ones, control flow, and calls of modules.
+    The result is False for a user's operators, random operators, control flow and calls of modules.
     """
     if node.op == "get_attr":
         return type(attrgetter(str(node.target))(module)) in (torch.Tensor, nn.Parameter)
@@ -35,7 +35,7 @@ def is_known(node: Node, module: GraphModule) -> bool:
 
 
 def _is_random(node: Node, overload: torch._ops.OpOverload) -> bool:
-    """Return whether a call draws random numbers. Dropouts outside of training do not, nor does an attention without one."""
+    """Return whether a call draws random numbers. A dropout in inference and an attention without dropout draw none."""
     if torch.Tag.nondeterministic_seeded not in overload.tags:
         return False
     given = arguments_of(node)
@@ -43,12 +43,12 @@ def _is_random(node: Node, overload: torch._ops.OpOverload) -> bool:
 
 
 def machine() -> str:
-    """Return all of the machine that the results of torch's kernels depend on, as text."""
+    """Return the facts of the machine that change the results of torch's kernels, as text: threads and CPU features."""
     return repr((torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()))
 
 
 def add_node(digest: Digest, node: Node, module: GraphModule) -> None:
-    """Add a node, with the tensor that it stands for."""
+    """Add a node's text to the digest, and for a ``get_attr`` node its tensor too."""
     digest.add(repr((node.name, node.op, str(node.target), node.args, node.kwargs)).encode())
     if node.op == "get_attr":
         add_tensor(digest, attrgetter(str(node.target))(module))
@@ -60,7 +60,7 @@ def add_tensor(digest: Digest, tensor: torch.Tensor) -> None:
 
 
 def add_samples(digest: Digest, samples: Iterable[Any]) -> None:
-    """Add calibration samples: tuples of arguments, or calls with ``args`` and ``kwargs``."""
+    """Add calibration samples to the digest: tuples of arguments, or objects with ``args`` and ``kwargs``."""
     for sample in samples:
         leaves = pytree.tree_leaves((getattr(sample, "args", sample), dict(getattr(sample, "kwargs", {}))))
         digest.add(str(len(leaves)).encode())
@@ -72,7 +72,7 @@ def add_samples(digest: Digest, samples: Iterable[Any]) -> None:
 
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
-    """Return the values of a tensor, row by row."""
-    # Of a copy: a tensor that NumPy has seen can't be resized any more, and observers resize theirs.
+    """Return the values of a tensor as bytes in row-major order."""
+    # NumPy gets a copy: a tensor that shares memory with NumPy can't be resized any more, and observers resize tensors.
     copied = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
     return copied.reshape(-1).view(torch.uint8).numpy().tobytes()

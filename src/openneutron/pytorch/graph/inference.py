@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs that were exported in training mode, as they compute in inference."""
+"""Change graphs that were exported in training mode so that they compute as in inference."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from openneutron.pytorch.graph.rewriting import add_call
 _aten = torch.ops.aten
 
 NORMS = (_aten._native_batch_norm_legit_functional.default, _aten._native_batch_norm_legit.default)
-"""Batch normalizations in training, as ``run_decompositions`` leaves them, with running statistics."""
+"""The operators with running statistics that ``run_decompositions`` turns batch normalizations in training into."""
 
 COUNTER = "num_batches_tracked"
 
 
 def to_inference(module: GraphModule, with_dropout: bool = True) -> bool:
-    """Let batch normalizations use their running statistics, and with ``with_dropout`` dropouts drop nothing, in place.
+    """Change a graph in place so that batch normalizations use their running statistics.
 
-    Return whether anything computes another value. Statistics and counters of batches are no longer changed.
+    With ``with_dropout``, dropouts drop nothing either. Return whether the graph may compute other values now. Such a graph updates
+    neither the running statistics nor the counters of batches.
     """
     changed = False
     for node in list(module.graph.nodes):
@@ -50,17 +51,20 @@ def to_inference(module: GraphModule, with_dropout: bool = True) -> bool:
 
 
 def _set_arguments(node: Node) -> bool:
-    """Set the arguments of a call that are others in training."""
+    """Set the arguments of a call that select training, such as ``training`` and ``dropout_p``, to those of inference.
+
+    Return whether the call may compute other values now. A batch normalization without running statistics stays as it is.
+    """
     given = arguments_of(node)
     if "momentum" in given and given.get("running_mean") is None:
-        return False  # there are no other statistics than the batch's own
+        return False  # the statistics of the batch are the only ones
     wanted: dict[str, Any] = {"train": False, "training": False, "use_input_stats": False, "dropout_p": 0.0}
     assert isinstance(node.target, torch._ops.OpOverload)
     changed = False
     for place, item in enumerate(node.target._schema.arguments):
         if item.name not in wanted or given[item.name] in (None, wanted[item.name]):
             continue
-        # The flag of a recurrent layer or of attention without dropout changes nothing.
+        # In a recurrent layer without dropout the flag changes nothing.
         changed |= given.get("dropout", 1.0) != 0.0
         if place < len(node.args):
             node.update_arg(place, wanted[item.name])
@@ -93,7 +97,7 @@ def _to_running(module: GraphModule, norm: Node) -> bool:
 
 
 def _drop_writes(module: GraphModule) -> None:
-    """Remove the writes of what counts batches, and of values to themselves."""
+    """Remove the updates of ``num_batches_tracked``, and each copy of a tensor to itself."""
     for node in list(module.graph.nodes):
         if node.op != "call_function" or node.target not in (_aten.add_.Tensor, _aten.copy_.default):
             continue

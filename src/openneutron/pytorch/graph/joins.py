@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Concatenations behind which only shape operators follow, as trees of pieces.
+"""Represent concatenations, and the shape operators on their results, as trees of pieces.
 
-The shape operators move in front of the concatenations where the result stays the same:
-``cat([a, b], 1).permute(0, 2, 1)`` is ``cat([a.permute(0, 2, 1), b.permute(0, 2, 1)], 2)``, and a slice of a concatenation is the
-operands that it covers.
+A shape operator moves from the result of a concatenation to the operands where the values stay the same:
+``cat([a, b], 1).permute(0, 2, 1)`` is ``cat([a.permute(0, 2, 1), b.permute(0, 2, 1)], 2)``. A slice of a concatenation becomes a
+concatenation of the operands that it covers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from openneutron.pytorch.graph.moves import Change, is_move
 _aten = torch.ops.aten
 
 MOST_PIECES = 64
-"""A concatenation of more operands is one piece."""
+"""A concatenation of more operands or of more pieces than this is one piece itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A shape operator with its arguments behind the tensor. ``origin`` is the node that it comes from."""
+    """A shape operator. ``args`` are its arguments after the tensor, and ``origin`` is the node that it comes from."""
 
     origin: Node
     target: Any
@@ -42,14 +42,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The result of a node, behind some shape operators."""
+    """The result of a node after the shape operators ``moves``. ``shape`` is the shape after the last one."""
 
     node: Node
     moves: tuple[Move, ...]
     shape: tuple[int, ...]
 
     def value_of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the piece, given the result of its node."""
+        """Return the value of the piece, given the result of its node."""
         for move in self.moves:
             tensor = move.target(tensor, *move.args)
         return tensor
@@ -57,7 +57,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A concatenation. ``origin`` is its node."""
+    """A concatenation of trees along ``dim``. ``origin`` is its node, ``shape`` the shape of the result."""
 
     origin: Node
     dim: int
@@ -67,7 +67,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A tree behind a shape operator that can't move in front of the concatenation."""
+    """A shape operator on a tree whose outermost concatenation it can't move into. ``shape`` is that of the result."""
 
     move: Move
     inner: Tree
@@ -89,7 +89,10 @@ def pieces_of(tree: Tree) -> Iterator[Piece]:
 
 
 def join_of(origin: Node, dim: int, pieces: Sequence[Tree]) -> Tree:
-    """Return a concatenation; the piece itself where there is but one. Concatenations of one dimension become one."""
+    """Return the concatenation of ``pieces`` along ``dim``, or the piece itself where there is only one.
+
+    The operands of a piece that is a concatenation along ``dim`` too become operands of the result.
+    """
     flat: list[Tree] = []
     for piece in pieces:
         flat += piece.pieces if isinstance(piece, Join) and piece.dim == dim else (piece,)
@@ -101,9 +104,10 @@ def join_of(origin: Node, dim: int, pieces: Sequence[Tree]) -> Tree:
 
 
 def exchanged(tree: Tree) -> Tree | None:
-    """Return a concatenation of concatenations with the outer dimension inside; None where their operands don't match.
+    """Return a concatenation of concatenations with the outer and the inner dimension exchanged.
 
-    ``cat([cat([a, b], 1), cat([c, d], 1)], 2)`` is ``cat([cat([a, c], 2), cat([b, d], 2)], 1)``.
+    ``cat([cat([a, b], 1), cat([c, d], 1)], 2)`` becomes ``cat([cat([a, c], 2), cat([b, d], 2)], 1)``. The result is None for any other
+    tree, and where the inner concatenations differ in their dimension or in the extents of their operands.
     """
     if not isinstance(tree, Join) or not all(isinstance(piece, Join) for piece in tree.pieces):
         return None
@@ -118,7 +122,10 @@ def exchanged(tree: Tree) -> Tree | None:
 
 
 def tree_of(node: Node) -> Tree:
-    """Return the concatenations, behind shape operators, that a node's result is made of; one piece where the result is no concatenation."""
+    """Return the tree of the concatenations and shape operators that compute a node's result.
+
+    The tree is one piece where the result is no concatenation. The node must have a shape (``shape_of``).
+    """
     shape = shape_of(node)
     assert shape is not None
     whole = Piece(node, (), shape)
@@ -129,7 +136,7 @@ def tree_of(node: Node) -> Tree:
         dim = node.args[1] if len(node.args) > 1 else 0
         if not isinstance(operands, (list, tuple)) or not isinstance(dim, int) or not 1 < len(operands) <= MOST_PIECES:
             return whole
-        # An operand of torch's old empty tensors has another rank.
+        # torch.cat ignores an empty tensor of rank 1 among operands of another rank.
         if any(len(shape_of(item) or ()) != len(shape) for item in operands):
             return whole
         found = join_of(node, dim % len(shape), [tree_of(item) for item in operands])
@@ -143,7 +150,7 @@ def tree_of(node: Node) -> Tree:
 
 
 def shape_of(node: Node) -> tuple[int, ...] | None:
-    """Return the shape of a float tensor whose extents are numbers; None for any other result."""
+    """Return the shape of a node's float tensor whose extents are numbers; None for any other value."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return None
@@ -155,7 +162,12 @@ _VIEWS = (_aten.view.default, _aten.reshape.default, _aten.flatten.using_ints, _
 
 
 def move_of(node: Node) -> Move | None:
-    """Return a shape operator in the form in which ``moved`` knows it; None for any other node."""
+    """Return a shape operator as a ``Move`` in canonical form; None for any other node.
+
+    The canonical form uses few operators: each view is a reshape, and each transpose is a permute. Its dims are not negative, and the
+    bounds of a slice are within the extent. ``moved`` has its rules for these operators. The result is also None where a shape is
+    unknown or an argument is computed.
+    """
     target, args = node.target, tuple(node.args[1:])
     shape = shape_of(node)
     source = node.args[0] if node.args else None
@@ -192,7 +204,7 @@ def move_of(node: Node) -> Move | None:
 
 
 def moved(tree: Tree, move: Move) -> Tree:
-    """Return a tree behind a shape operator, which goes in front of the concatenations as far as it can."""
+    """Return the tree of a shape operator on ``tree``. The operator moves into the concatenations as deep as it can."""
     if isinstance(tree, Piece):
         return Piece(tree.node, (*tree.moves, move), move.shape_of(tree.shape))
     if isinstance(tree, Join):
@@ -249,8 +261,11 @@ def _flipped(join: Join, move: Move) -> Tree | None:
 
 
 def _reshaped(join: Join, move: Move) -> Tree | None:
-    """Return the views of the operands, where the joined dimension is the outermost of those that a dimension of the result is
-    made of."""
+    """Return the concatenation of the reshaped operands; None where the operands can't be reshaped one by one.
+
+    A dimension of the result must begin with the joined dimension: the product of the extents before both is the same. Each operand
+    must also have a whole number of the blocks inside this dimension.
+    """
     (shape,) = move.args
     lead = math.prod(join.shape[: join.dim])
     blocks = [math.prod(piece.shape[join.dim :]) for piece in join.pieces]
@@ -279,8 +294,10 @@ def _ignored(node: Node, tree: Tree) -> None:
 
 
 def built(module: GraphModule, before: Node, tree: Tree, note: Callable[[Node, Tree], None] = _ignored) -> Node:
-    """Insert a tree in front of a node and return its result. ``note`` gets each concatenation, and each shape operator behind one,
-    with its subtree."""
+    """Insert the calls of a tree before the node ``before``, and return the node of the tree's result.
+
+    ``note`` is called with the new node and its subtree for each concatenation and each shape operator on a concatenation.
+    """
     if isinstance(tree, Piece):
         node = tree.node
         for move in tree.moves:
@@ -297,7 +314,7 @@ def built(module: GraphModule, before: Node, tree: Tree, note: Callable[[Node, T
 
 
 def _call(module: GraphModule, before: Node, origin: Node, target: Any, *args: Any) -> Node:
-    """Insert a call with the notes of ``origin``."""
+    """Insert a call with the metadata of ``origin`` and return it. ``alias`` inserts nothing: its argument is returned."""
     if target is _aten.alias.default:
         (source,) = args
         assert isinstance(source, Node)

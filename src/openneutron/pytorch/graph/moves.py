@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operators of ATen that only move values of their first operand, by what they may change."""
+"""A table of the ATen operators that only move values of their first operand, with the most that each may change."""
 
 from __future__ import annotations
 
@@ -50,10 +50,13 @@ MOVES: Mapping[object, Change] = MappingProxyType(
         _aten.slice.Tensor: Change.TAKEN,
     }
 )
-"""A reader that depends on the values alone, such as their bounds, may pass through any move. Sums and means may pass through views
-and permutations only: a move that takes elements changes how often each is added."""
+"""The operators with their kinds.
+
+A result that depends on the values alone, such as their bounds, is the same before and after most moves. A sum or a mean is the same
+before and after views and permutations only: a move of kind ``TAKEN`` changes how often each element is added.
+"""
 
 
 def is_move(node: Node, most: Change = Change.TAKEN) -> bool:
-    """Return whether a node calls an operator that changes at most this much."""
+    """Return whether a node calls an operator of ``MOVES`` whose kind is at most ``most``."""
     return node.op == "call_function" and MOVES.get(node.target, most + 1) <= most

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The facts of an exported program's nodes: operator names, quantization, constants, layouts, origins, reasons."""
+"""Read the facts of an exported program's nodes: operator names, quantization, constants, layouts, origins, reasons."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ QUANTIZE_FIRST = "Quantize it with NeutronQuantizer."
 """The suggestion for a model that reaches the partitioner without the quantization it needs."""
 
 WITH_INTEGERS = "The NPU's operators on integers and booleans are those of indices, positions and conditions."
-"""The hint where the operator would have to compute with integers or booleans."""
+"""The suggestion for an operator that would compute with integers or booleans."""
 
 REWRITE = "Write it with operators that docs/supported-ops.md lists."
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """The reason of a CPU fallback, as the end of a sentence that begins with the node's name, and a suggestion. ``rule``: the
-    lowering rule or the stage that refused the node."""
+    """The reason of a CPU fallback and a suggestion.
+
+    ``reason`` is the end of a sentence that begins with the node's name. ``hint`` is the suggestion. ``rule`` names the lowering rule or
+    the stage that refused the node.
+    """
 
     reason: str
     hint: str = ""
@@ -40,7 +43,7 @@ class Reject:
 
 
 class Rejected(Exception):
-    """Ends a rule from inside; ``lower`` turns it into the Reject it carries."""
+    """Raised inside a lowering rule to refuse the node. ``lower`` catches it and returns ``reject``."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -48,32 +51,34 @@ class Rejected(Exception):
 
 
 KEPT_FLOAT = "kept_float"
-"""The user's call that keeps the node float."""
+"""Metadata key: the name of the user's call that keeps the node float, such as ``set_global``."""
 
 LEFT_FLOAT = "left_float"
-"""True on nodes that the quantizer examined and has no rule for."""
+"""Metadata key: True on nodes that the quantizer examined and has no rule for."""
 
 JOINS_OUTPUT = "joins_output"
-"""True on nodes that join parts of a result of the model behind their dequantize nodes."""
+"""Metadata key: True on nodes that join parts of a result of the model after the dequantize nodes of the parts."""
 
 WHOLE_NUMBERS = "whole_numbers"
-"""The least and the largest value of a float that stands for integers, each of which int8 represents exactly."""
+"""Metadata key: the least and the largest value of a float tensor that holds integers. int8 represents each of them exactly."""
 
 VMAP = "torch._functorch.predispatch"
-"""The module of the functions that torch.export leaves in a graph for ``torch.vmap``. They change the state of the process, and where
-one fails between them, every later operator of the process fails."""
+"""The module of the functions that torch.export leaves in a graph for ``torch.vmap``.
+
+The functions change the state of the process. If an operator between them fails, every later operator of the process fails too.
+"""
 
 STAYS_WHOLE = "stays_whole"
-"""The reason why a decomposable operator stayed whole, and a suggestion."""
+"""Metadata key: the reason why a decomposable operator was not decomposed, and a suggestion."""
 
 WRITTEN_AS = "written_as"
-"""The operator that a node of a decomposition was made from."""
+"""Metadata key: the operator whose decomposition has the node."""
 
 INPUT_NAME = "input_name"
-"""The name for people of an input of a partition, which is an operator of the model or an input of it."""
+"""Metadata key on the inputs of a partition: the name that messages use for the node (``model_name``)."""
 
 NOT_DELEGATED = "not_delegated"
-"""The name in operators_not_to_delegate that matched a node before decomposition."""
+"""Metadata key: the entry of ``operators_not_to_delegate`` that matched the node before decomposition."""
 
 
 QUANTIZE = frozenset(
@@ -88,7 +93,7 @@ GETITEM = "getitem"
 
 CHANNELS_LAST = (0, 2, 3, 1)
 CHANNELS_INNERMOST: Mapping[int, tuple[int, ...]] = MappingProxyType({3: (0, 2, 1), 4: CHANNELS_LAST})
-"""The order of axes in which convolutions take lines and images, by rank."""
+"""By rank, the permutation that moves the channels of a line [N, C, W] or an image [N, C, H, W] to the last axis."""
 
 DTYPE_OF_TORCH = {
     torch.float32: DType.FLOAT32,
@@ -102,7 +107,7 @@ DTYPE_OF_TORCH = {
 
 
 def overload_of(node: Node) -> torch._ops.OpOverload | None:
-    """Return the ATen overload a node calls, of the edge dialect's wrapper too; None where it calls something else."""
+    """Return the overload that a node calls, directly or in the edge dialect's wrapper; None where a node calls no overload."""
     target = node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "_op", None)
     return target if isinstance(target, torch._ops.OpOverload) else None
 
@@ -113,7 +118,7 @@ def is_vmapped(node: Node) -> bool:
 
 
 def joins_output(node: Node) -> bool:
-    """Return whether a node joins parts of a result of the model behind their dequantize nodes."""
+    """Return whether a node joins parts of a result of the model after the dequantize nodes of the parts."""
     return JOINS_OUTPUT in node.meta.get("custom", {})
 
 
@@ -157,7 +162,7 @@ def is_compute(node: Node) -> bool:
 
 
 def is_delegated(node: Node) -> bool:
-    """Return whether the node is an earlier delegate call, or takes a result of one."""
+    """Return whether the node is a delegate call of an earlier partitioner, or the ``getitem`` of one of its results."""
     call = node.all_input_nodes[0] if is_getitem(node) else node
     return call.target is executorch_call_delegate
 
@@ -167,21 +172,21 @@ def is_getitem(node: Node) -> bool:
 
 
 EXACT = (torch.int32, torch.int64, torch.bool)
-"""Types of values that are computed and passed on as they are: integers and booleans."""
+"""The types whose values programs compute and return unquantized: integers and booleans."""
 
 
 def is_exact(node: Node) -> bool:
-    """Return whether the node's values are integers or booleans, no reals and nothing that stands for reals."""
+    """Return whether the node's values are integers or booleans that are no quantized reals."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype in EXACT and not is_quantize(node)
 
 
 NUMBERS = (torch.uint8, torch.int8, torch.int16)
-"""Types of integers that the NPU converts to numbers."""
+"""The integer types that the NPU converts to float."""
 
 
 def is_number(node: Node) -> bool:
-    """Return whether the node's values are bytes or words that a program converts to float, and no quantized values."""
+    """Return whether the node's values are of ``NUMBERS`` and are no quantized reals: nothing quantizes or dequantizes them."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dtype not in NUMBERS or is_quantize(node):
         return False
@@ -203,7 +208,9 @@ def has_fixed_shape(node: Node) -> bool:
 
 
 def depends_on_data(node: Node) -> bool:
-    """Return whether the result, or an extent of it, is a number that torch.export can only name (``u0``)."""
+    """Return whether the node's result is a number that only a run can tell, or has such an extent.
+    torch.export names such a number by a symbol (``u0``). An example is the result of ``nonzero``.
+    """
     value = node.meta.get("val")
     values = value if isinstance(value, (list, tuple)) else (value,)
     numbers = [extent for item in values if isinstance(item, torch.Tensor) for extent in item.shape]
@@ -219,8 +226,7 @@ def dtype_of(node: object) -> torch.dtype | None:
 
 
 def is_channels_last(node: Node) -> bool:
-    """Return whether a rank-4 tensor's values lie channels innermost (False too where that and contiguous are the
-    same)."""
+    """Return whether a rank-4 tensor is channels-last in memory. The result is False for a tensor that is contiguous too."""
     value = node.meta["val"]
     if not isinstance(value, torch.Tensor) or value.dim() != 4 or value.is_contiguous():
         return False
@@ -228,17 +234,20 @@ def is_channels_last(node: Node) -> bool:
 
 
 def is_plain_layout(node: Node) -> bool:
-    """Return whether ExecuTorch passes the tensor contiguous, or channels-last at rank 4.
+    """Return whether a tensor is contiguous, or channels-last at rank 4, when ExecuTorch runs the program.
 
-    A computed tensor of other strides, such as a transposed one, is contiguous there: views are copies in the Edge program, and
-    results of a delegate have the layout that the partition states (``pass_contiguous``).
+    Every computed tensor is: even a transposed one has a plain layout there, because views are copies in the Edge program, and the
+    results of a delegate have the layout that the partition states (``pass_contiguous``). An input has the strides of its value.
     """
     value = node.meta["val"]
     return isinstance(value, torch.Tensor) and (node.op != "placeholder" or has_plain_strides(value))
 
 
 def pass_contiguous(node: Node) -> None:
-    """State that ExecuTorch passes a computed tensor contiguous if its strides are neither contiguous nor channels-last."""
+    """Make the fake value of a computed tensor contiguous if it is neither contiguous nor channels-last.
+
+    ExecuTorch then passes the tensor contiguous. Inputs stay as they are.
+    """
     value = node.meta["val"]
     if node.op != "placeholder" and isinstance(value, torch.Tensor) and not has_plain_strides(value):
         node.meta["val"] = value.contiguous()
@@ -250,7 +259,7 @@ def has_plain_strides(value: torch.Tensor) -> bool:
 
 
 def module_path(node: Node) -> str:
-    """Return the path of the node's module in the model, ``features.3.conv``; empty where PyTorch does not know it."""
+    """Return the path of the node's module in the model, such as ``features.3.conv``; empty where PyTorch noted none."""
     stack = node.meta.get("nn_module_stack")
     if not stack:
         return ""
@@ -259,7 +268,7 @@ def module_path(node: Node) -> str:
 
 
 def source_line(node: Node) -> str:
-    """Return ``file.py:12`` of the model's own code that made the node; empty where PyTorch does not know it."""
+    """Return the line of the model's own code that made the node, as ``file.py:12``; empty where PyTorch noted none."""
     trace = node.meta.get("stack_trace") or ""
     lines = re.findall(r'File "([^"]+)", line (\d+)', trace)
     own = [line for line in lines if "/torch/" not in line[0] and not line[0].startswith("<")]
@@ -268,11 +277,11 @@ def source_line(node: Node) -> str:
 
 
 def model_name(node: Node) -> str:
-    """Return the name of a node for people: its module's path, such as ``features.3.conv``.
+    """Return the name of a node in messages: the path of its module, such as ``features.3.conv``.
 
     An operator that the outermost ``forward`` calls has no module; its name is the function with the line of the model's source, such as
-    ``max_pool2d (net.py:28)``. A node's own name is returned where PyTorch knows neither, and for inputs. The name of a quantize or
-    dequantize node is that of its operand.
+    ``max_pool2d (net.py:28)``. An input has the node's own name, as has a node without a noted module and line. A quantize or dequantize
+    node has the name of its operand.
     """
     if (is_quantize(node) or is_dequantize(node)) and isinstance(node.args[0], Node):
         return model_name(node.args[0])
@@ -283,10 +292,10 @@ def model_name(node: Node) -> str:
 
 
 class Constants:
-    """The constant tensors behind a program's placeholders.
+    """The constant tensors of a program's placeholders: parameters, buffers that no run changes, and lifted constants.
 
-    While ExecuTorch partitions, parameters are FakeTensors; ``state_dict`` may give the real ones by name. Where only the
-    shape is known, zeros of that shape stand in, which take no memory.
+    While ExecuTorch partitions, parameters are FakeTensors. ``state_dict`` may have the real tensors by name. ``array`` returns zeros
+    that take no memory where only the shape of a constant is known.
     """
 
     def __init__(self, program: ExportedProgram, state_dict: Mapping[str, torch.Tensor] | None = None) -> None:
@@ -319,12 +328,12 @@ class Constants:
         return value
 
     def state(self, node: Node) -> np.ndarray | None:
-        """Return the first value of a buffer that the program changes; None where only its shape is known."""
+        """Return the initial value of a buffer that the program changes; None where only its shape is known."""
         tensor = self.tensor(node)
         return None if isinstance(tensor, FakeTensor) else tensor.cpu().numpy()
 
     def array(self, node: Node) -> np.ndarray:
-        """Return the values of a constant placeholder, row by row in the edge program's order of dimensions."""
+        """Return the values of a constant placeholder as a contiguous array with the dimensions of the edge program."""
         tensor = self.tensor(node)
         if isinstance(tensor, FakeTensor):
             dtype = DTYPE_OF_TORCH[tensor.dtype].numpy
@@ -333,8 +342,7 @@ class Constants:
 
 
 def quant_params(node: Node, constants: Constants) -> QuantParams:
-    """Return scale and zero point of a quantize or dequantize node. Raises ValueError where they are computed at run
-    time."""
+    """Return scale and zero point of a quantize or dequantize node. Raise ValueError where a run computes them."""
     if op_name(node).endswith("per_channel.default"):
         scales, zero_points, axis = node.args[1:4]
         values, zeros = _numbers(scales, constants), _numbers(zero_points, constants)
@@ -350,12 +358,15 @@ ACTIVATIONS = (DType.INT8, DType.INT16)
 """The types of quantized activations."""
 
 _LEAST: Mapping[torch.dtype, tuple[int, ...]] = MappingProxyType({torch.int8: (-128,), torch.int16: (-32768, -32767)})
-"""The lower ends that activations may be clamped to. int16 is symmetric in most quantizers, and kernels saturate one step below."""
+"""The values of ``quant_min`` that activations may have. Most quantizers use -32767 for int16; kernels saturate at -32768."""
 
 
 def activation_params(node: Node, constants: Constants) -> QuantParams:
-    """Return scale and zero point of a quantize or dequantize node of values that are computed. Rejects one that clamps
-    them to less than the type holds, which no kernel does, and an int16 zero point other than 0."""
+    """Return scale and zero point of a quantize or dequantize node of an activation.
+
+    Raise Rejected where the node clamps the values to a smaller range than that of the type, which no kernel does, and where an int16
+    zero point is not 0. Raise ValueError where a run computes scale or zero point.
+    """
     dtype, (low, high) = quantized_dtype(node), _range(node)
     if dtype in _LEAST and (low not in _LEAST[dtype] or high != torch.iinfo(dtype).max):
         ends = torch.iinfo(dtype)
@@ -373,12 +384,12 @@ def activation_params(node: Node, constants: Constants) -> QuantParams:
 
 
 def stored_type(node: Node) -> DType:
-    """Return the type of the values that a quantize or dequantize node is for."""
+    """Return the type of the quantized values of a quantize or dequantize node."""
     return DTYPE_OF_TORCH[quantized_dtype(node)]
 
 
 def quantized_dtype(node: Node) -> torch.dtype:
-    """Return the integer type a quantize or dequantize node is for."""
+    """Return the torch type of the quantized values of a quantize or dequantize node."""
     return next((item for item in reversed(node.args) if isinstance(item, torch.dtype)), torch.int8)
 
 
@@ -393,7 +404,7 @@ def _numbers(item: object, constants: Constants) -> np.ndarray:
 
 
 def quantized(values: np.ndarray, node: Node, quant: QuantParams) -> np.ndarray:
-    """Return what a quantize node makes of constant values: rounded half to even, as PyTorch rounds, and saturated."""
+    """Return constant values as a quantize node quantizes them: rounded half to even, as PyTorch rounds, and saturated."""
     low, high = _range(node)
     scales, zeros = np.asarray(quant.scales), np.asarray(quant.zero_points)
     if quant.axis is not None:
@@ -413,7 +424,7 @@ def _range(node: Node) -> tuple[int, int]:
 
 
 def arguments_of(node: Node) -> dict[str, Any]:
-    """Return every argument of a call, with the schema's defaults for those not given."""
+    """Return every argument of a call by name. An argument that the call leaves out has the default of the schema."""
     overload = overload_of(node)
     assert overload is not None
     arguments = overload._schema.arguments
@@ -422,8 +433,10 @@ def arguments_of(node: Node) -> dict[str, Any]:
 
 
 def pair(item: Any, absent: Any = None) -> tuple[int, int]:
-    """Return (rows, columns) of an argument that is a number, one number in a list, or two; ``absent`` for an empty
-    list."""
+    """Return an argument such as a stride as (rows, columns).
+
+    ``item`` is a number, or a list of one or two numbers. ``absent`` is used for an empty list and for None.
+    """
     if isinstance(item, int):
         return item, item
     if not item:
@@ -432,11 +445,10 @@ def pair(item: Any, absent: Any = None) -> tuple[int, int]:
 
 
 def written(node: Node) -> str:
-    """Return the function or method that the user, or the module the user wrote, called: ``silu`` of the sigmoid it was
-    made of.
+    """Return the function or method that the model's code called, such as ``silu`` for the sigmoid of its decomposition.
 
-    torch.export notes it (``torch_fn``), and keeps it through decompositions; empty where it does not. A file may have anything in this
-    note.
+    torch.export notes the call (``torch_fn``), and keeps the note through decompositions. The result is empty without a note, or with
+    one of another form: a file may have anything in its place.
     """
     noted = node.meta.get("torch_fn")
     if not isinstance(noted, (tuple, list)) or len(noted) != 2 or not isinstance(noted[1], str):
@@ -449,21 +461,19 @@ def written(node: Node) -> str:
 
 
 def call_of(node: Node) -> str:
-    """Return a name that all nodes made of one call of the user's have in common; empty where it is not known."""
+    """Return a name that the nodes of one call in the model's code have in common; empty where ``written`` is empty."""
     return str(node.meta["torch_fn"][0]) if written(node) else ""
 
 
 def base_name(node: Node) -> str:
-    """Return the operator without namespace and overload, and without what makes it another form of the same: ``view``
-    of ``aten.view_copy.default``."""
+    """Return the operator without namespace, overload and the marks of its variants: ``view`` for ``aten.view_copy.default``."""
     parts = op_name(node).split(".")
     name = parts[1] if len(parts) > 1 else parts[0]
     return name.strip("_").removesuffix("_copy")
 
 
 def title(node: Node) -> str:
-    """Return the operator as the user knows it: ``aten.relu``; ``silu (aten.sigmoid)`` where it is made from another
-    one."""
+    """Return the operator for messages: ``aten.relu``, or ``silu (aten.sigmoid)`` where the model's code called another one."""
     parts = op_name(node).split(".")
     operator = ".".join(parts[:2])
     said = written(node)
@@ -471,7 +481,7 @@ def title(node: Node) -> str:
 
 
 def is_decomposed(node: Node) -> bool:
-    """Return whether the node is a part of a decomposed call of the user's, as far as its names tell."""
+    """Return whether the node is a part of a decomposed call: neither the operator's name nor the call's contains the other."""
     said, base = written(node), base_name(node)
     overload = overload_of(node)
     return bool(said) and overload is not None and said != base and said not in base and base not in said
@@ -484,10 +494,10 @@ SAME = frozenset(
 """Operators whose result is their input."""
 
 CASTS = frozenset(("aten::_to_copy", "aten::to", "dim_order_ops::_to_dim_order_copy"))
-"""Operators that give the same numbers another type."""
+"""Operators that convert their input to another type."""
 
 ALIKE = frozenset(("aten::full_like", "aten::ones_like", "aten::zeros_like"))
-"""Operators that look at their input's shape alone."""
+"""Operators whose result depends on the shape of their input alone."""
 
 
 UNTAGGED = frozenset(
@@ -495,7 +505,7 @@ UNTAGGED = frozenset(
     for name in ("divide", "hardswish", "log_sigmoid", "masked_fill", "multiply", "rsub", "special_expit", "subtract",
                  "true_divide", "where")
 )  # fmt: skip
-"""Operators that are pointwise although PyTorch has not tagged them so."""
+"""Pointwise operators that PyTorch has not tagged as pointwise."""
 
 
 STEPPED = frozenset(
@@ -514,41 +524,47 @@ STEPPED = frozenset(
         "trunc",
     )
 )
-"""Operators whose results jump."""
+"""Pointwise functions that are not continuous."""
 
 
 def jumps(node: Node) -> bool:
-    """Return whether a node's result may jump from one value to the next: the lines of an int16 table can't follow."""
+    """Return whether a node computes a function that is not continuous.
+
+    The linear interpolation in an int16 table can't represent such a function.
+    """
     overload, value = overload_of(node), node.meta.get("val")
     name = "" if overload is None else overload._schema.name
     return name in STEPPED or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
 
 
 def is_pointwise_operator(overload: torch._ops.OpOverload) -> bool:
-    """Return whether each element of an operator's result depends on the elements at its own place alone, always in the
-    same way."""
+    """Return whether an operator is pointwise: each element of the result depends on the operands' elements at its place alone.
+
+    The result is False for random operators and for those that change an operand in place.
+    """
     if overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags:
         return False
     return torch.Tag.pointwise in overload.tags or overload._schema.name in SAME | CASTS | ALIKE | UNTAGGED
 
 
 def is_pointwise(node: Node) -> bool:
-    """Return whether a node calls such an operator."""
+    """Return whether a node calls a pointwise operator (``is_pointwise_operator``) whose result is a tensor."""
     overload = overload_of(node)
     return overload is not None and isinstance(node.meta.get("val"), torch.Tensor) and is_pointwise_operator(overload)
 
 
 def is_real(node: Node) -> bool:
-    """Return whether a node's result may stand inside a function: float32, or the booleans of a comparison."""
+    """Return whether a node's result has a type that a pointwise function may have inside: float32, or boolean."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.bool)
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A function of one value as nodes: ``nodes`` in execution order compute from ``root`` alone, the last one its result.
+    """A pointwise function of the result of ``root``.
 
-    Nothing outside reads any of them but the last.
+    ``nodes`` compute the function in execution order, from ``root`` and constants alone. The last node has the result. The other nodes
+    have no readers outside of ``nodes``.
     """
 
     root: Node
@@ -562,10 +578,10 @@ class Region:
 def find_regions(
     nodes: Sequence[Node], is_number: Callable[[Node], bool], runs_inside: Callable[[Node], Node | None]
 ) -> list[Region]:
-    """Return the functions of one value among ``nodes`` (in execution order), as large as they can be.
+    """Return the largest pointwise functions among ``nodes`` (in execution order) whose result is float32.
 
-    is_number: whether a node is one number, known now. runs_inside: the operator before a node that can take it in; a node is
-    part of a function rather than that where that operator is part of it too.
+    ``is_number`` returns whether a node is a constant number. ``runs_inside`` returns the operator into which a node can be fused; None
+    without one. A node that can be fused is part of a function only if the operator that it can be fused into is part of one.
     """
     region_of: dict[Node, Region] = {}
     for node in nodes:
@@ -582,7 +598,7 @@ def find_regions(
 
 
 def _joined(node: Node, sources: list[Node], region_of: dict[Node, Region]) -> Region | None:
-    """Return the function that ends in ``node``, of the nearest tensor that allows one, or None."""
+    """Return the function that ends in ``node``, from the nearest possible root; None without one."""
     ways = [[source, *([region_of[source].root] if source in region_of else [])] for source in sources]
     if len(ways) == 1 and len(ways[0]) == 2 and len(sources[0].users) == 1:
         ways = [ways[0][1:]]
@@ -604,9 +620,10 @@ def _keeps_shape(root: Node, node: Node) -> bool:
 
 
 def evaluate(nodes: Sequence[Node], known: dict[Node, torch.Tensor]) -> torch.Tensor:
-    """Return what ``nodes`` compute of the values known of their sources, as the last one's result.
+    """Execute ``nodes`` in order on the values in ``known``, and return the result of the last node.
 
-    Their own shapes don't matter: all values of ``known`` are of one shape, or single numbers.
+    ``known`` has a value for each node that ``nodes`` read from outside. Each result is added to ``known``. The values need not have the
+    shapes of the graph: each has one common shape, or is a single number.
     """
     for node in nodes:
         overload = overload_of(node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The form of the passes over ATen graphs, and what passes do to a graph: read and add constants, insert calls."""
+"""The base classes of passes over ATen graphs, and the steps of passes: read and add constants, insert and replace calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from openneutron.pytorch.graph.program import STAYS_WHOLE, WRITTEN_AS, is_dequan
 def add_call(
     module: GraphModule, before: Node, target: Any, *args: object, origin: Node | None = None, **kwargs: object
 ) -> Node:
-    """Insert a call in front of ``before``, with the notes of ``origin`` (``before``) and with a fake value."""
+    """Insert a call before the node ``before`` and return it.
+
+    The call has the metadata of ``origin`` (by default of ``before``), and a fake value that ``target`` computes.
+    """
     origin = before if origin is None else origin
     with module.graph.inserting_before(before):
         node = module.graph.call_function(target, args, kwargs)
@@ -34,7 +37,7 @@ def add_call(
 
 
 def behind(node: Node) -> Node:
-    """Return the node in front of which the readers of a node can stand earliest; inputs stay at the beginning."""
+    """Return the first node after ``node`` that is no placeholder: a reader of ``node`` can be inserted before it."""
     after = node.next
     while after.op == "placeholder":
         after = after.next
@@ -42,13 +45,13 @@ def behind(node: Node) -> Node:
 
 
 def _first_result(node: Node) -> Any:
-    """Return the value of a node, of several ones the first."""
+    """Return the fake value of a node, or the first one where the node has several results; None without one."""
     value = node.meta.get("val")
     return value[0] if isinstance(value, (list, tuple)) and value else value
 
 
 def finished(module: GraphModule, changed: bool) -> PassResult:
-    """Return the result of a pass. Delete unread nodes of a changed graph, and compile the graph anew."""
+    """Return the result of a pass. If the graph changed, delete its unread nodes and recompile it first."""
     if changed:
         module.graph.eliminate_dead_code()
         module.recompile()
@@ -57,7 +60,10 @@ def finished(module: GraphModule, changed: bool) -> PassResult:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass over a graph. It runs if the graph calls one of ``targets``. keep: nodes to leave alone."""
+    """A pass over a graph. The pass runs if the graph calls one of ``targets``.
+
+    ``keep`` returns True for the nodes that the pass leaves alone; None: no such nodes.
+    """
 
     keep: Callable[[Node], bool] | None = None
 
@@ -74,7 +80,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class NodePass(Pass):
-    """A pass that rewrites one node after another: those that call one of ``targets``."""
+    """A pass that rewrites the nodes that call one of ``targets``, one after another."""
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
@@ -84,7 +90,7 @@ class NodePass(Pass):
         return finished(module, changed)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
-        """Rewrite a node that has one of the ``targets``. Return False where the graph stays as it is."""
+        """Rewrite a node that calls one of ``targets``. Return whether the graph changed."""
         raise NotImplementedError
 
 
@@ -92,11 +98,10 @@ _FROM_WHERE = ("nn_module_stack", "stack_trace", "source_fn_stack", "torch_fn", 
 
 
 def splice(module: GraphModule, node: Node, traced: GraphModule, sources: Sequence[Node]) -> list[Node]:
-    """Insert copies of the traced graph's nodes, redirect the node's readers to the graph's results, and remove the
-    node. Return the copies.
+    """Replace ``node`` by copies of the nodes of a traced graph, and return the copies in order.
 
-    sources: the values of the graph's inputs. The copies have the node's module path and source line, and name its
-    operator (``WRITTEN_AS``).
+    ``sources`` are the nodes of ``module`` that the copies read in place of the traced graph's inputs. Readers of ``node`` read the
+    traced graph's results instead. The copies have the module path and source line of ``node``, and its operator as ``WRITTEN_AS``.
     """
     made: dict[Node, Any] = {}
     pieces: list[Node] = []
@@ -121,7 +126,7 @@ def splice(module: GraphModule, node: Node, traced: GraphModule, sources: Sequen
 
 
 def retrace(module: GraphModule, node: Node, function: Callable[..., Any], sources: Sequence[Node]) -> bool:
-    """Replace a call by the operators that a function of these tensors calls, and return True."""
+    """Replace a call by the ATen operators of ``function``, traced on the values of ``sources``, and return True."""
     values = [source.meta["val"] for source in sources]
     with torch.no_grad(), values[0].fake_mode:
         traced = make_fx(function, pre_dispatch=True)(*values)
@@ -137,7 +142,10 @@ def _notes(node: Node, piece: Node) -> dict[str, Any]:
 
 
 def replace(node: Node, result: Any) -> bool:
-    """Let the readers of a call read the result instead, or its results in their order, remove the call, and return True."""
+    """Remove a call, let its readers read ``result`` instead, and return True.
+
+    ``result`` is a node, or a list with a node for each result of a call with several.
+    """
     if isinstance(result, (list, tuple)):
         for user in list(node.users):
             assert user.target is operator.getitem, f"{user.name} reads all results of {node.name} at once"
@@ -156,7 +164,7 @@ def only_user(node: Node) -> Node | None:
 
 
 def results_of(node: Node) -> dict[int, list[Node]]:
-    """Return the nodes that take single results of a call with several, by the index of the result."""
+    """Return the ``getitem`` nodes with readers of a call with several results, by the index of the result."""
     found: dict[int, list[Node]] = {}
     for user in node.users:
         if is_getitem(user) and user.users:
@@ -165,8 +173,7 @@ def results_of(node: Node) -> dict[int, list[Node]]:
 
 
 def constant_of(module: GraphModule, node: object) -> torch.Tensor | None:
-    """Return the tensor a ``get_attr`` node holds, or None for anything else, and for state that the model writes
-    to."""
+    """Return the constant tensor of a ``get_attr`` node. Return None for anything else, such as state that a run changes."""
     if not isinstance(node, Node) or node.op != "get_attr" or is_state(node):
         return None
     held = held_by(module, node)
@@ -174,7 +181,7 @@ def constant_of(module: GraphModule, node: object) -> torch.Tensor | None:
 
 
 def number_of(module: GraphModule, item: object) -> float | None:
-    """Return a number, also one that a constant of one element holds; None for anything else."""
+    """Return ``item`` as a float: a Python number, or a constant of one element; None for anything else."""
     if isinstance(item, (int, float)):
         return float(item)
     known = constant_of(module, item)
@@ -182,7 +189,7 @@ def number_of(module: GraphModule, item: object) -> float | None:
 
 
 def held_by(module: GraphModule, node: Node) -> object:
-    """Return the attribute of a ``get_attr`` node."""
+    """Return the attribute of the module that a ``get_attr`` node names; None where there is no such attribute."""
     owner: object = module
     for part in str(node.target).split("."):
         owner = getattr(owner, part, None)
@@ -211,11 +218,14 @@ def is_state(node: Node) -> bool:
 
 
 _RETURNS_ITS_INPUT = frozenset(("aten::dropout", "aten::feature_dropout", "aten::to", "aten::_to_copy"))
-"""Operators that may hand back their input itself although their schema does not say so."""
+"""Operators that may return their input itself although their schema does not state an alias."""
 
 
 def aliases(node: Node, writer: Node) -> set[Node]:
-    """Return the nodes whose values may share memory with this node, except through ``writer``."""
+    """Return the nodes whose values may share memory with this node's value, itself included.
+
+    Aliases that are reached through ``writer`` alone are left out.
+    """
     found, waiting = {node}, [node]
     while waiting:
         here = waiting.pop()
@@ -239,7 +249,10 @@ def _is_view_of(node: Node, source: Node) -> bool:
 
 
 def writes_views(graph: Graph) -> bool:
-    """Return whether a call changes a tensor in place that later calls read through another view: ``y[:, :2] = x``."""
+    """Return whether a call changes a tensor in place that a later call reads through another view.
+
+    An example is ``y[:, :2] = x`` before a call that reads ``y``.
+    """
     places = {node: place for place, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         overload = node.target
@@ -255,8 +268,11 @@ def writes_views(graph: Graph) -> bool:
 
 
 def add_constant(module: GraphModule, before: Node, stem: str, value: torch.Tensor, origin: Node | None = None) -> Node:
-    """Return a ``get_attr`` node in front of ``before`` for a new buffer; its name is made unique from ``stem``. It has a fake value if
-    ``origin`` (``before``) has one."""
+    """Register ``value`` as a buffer, and return a new ``get_attr`` node for it before the node ``before``.
+
+    The buffer's name is ``stem``, with underscores at its end where that name is in use. The new node has a fake value if ``origin``
+    (by default ``before``) has one.
+    """
     name = stem.replace(".", "_")
     while hasattr(module, name):
         name += "_"
@@ -274,12 +290,12 @@ def has_shared_dequantize(graph: Graph) -> bool:
 
 
 def duplicate_dequantize(graph: Graph) -> bool:
-    """Copy dequantize nodes that several nodes read; True if anything changed."""
+    """Copy each dequantize node that several nodes read, so that each has one reader. Return whether the graph changed."""
     changed = False
     for node in list(graph.nodes):
         if not is_dequantize(node):
             continue
-        # A program's signature has its results by name.
+        # A result keeps the original node, since the program's signature has results by name.
         for user in sorted(node.users, key=lambda user: user.op != "output")[1:]:
             with graph.inserting_after(node):
                 twin = graph.node_copy(node)

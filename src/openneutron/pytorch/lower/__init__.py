@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Edge dialect programs to graphs with LiteRT's semantics."""
+"""Lower edge dialect programs to graphs with LiteRT's semantics."""

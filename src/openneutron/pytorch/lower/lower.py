@@ -57,7 +57,7 @@ from openneutron.pytorch.operators.rules.context import Context, Results, Value,
 from openneutron.pytorch.operators.rules.tables import COUNTED_AT_RUN_TIME, Layout, is_computed, objection
 
 QUANTIZER = "quantizer"
-"""``Reject.rule`` where only the quantizer keeps a node from the NPU."""
+"""``Reject.rule`` of a node that stays on the CPU only because it is not quantized."""
 
 LITERT_OF = {
     "bmm": "batch_matmul",
@@ -76,7 +76,7 @@ LITERT_OF = {
     "upsample_nearest2d": "resize_nearest_neighbor",
     "reflection_pad2d": "mirror_pad",
 }
-"""Rows of the operator table by what ATen calls them, where the names differ."""
+"""The name of an operator's row in the operator table by the ATen name, for operators whose names differ."""
 
 COMPUTED_WEIGHTS = Reject("its weights are computed at run time; they must be constant")
 
@@ -116,14 +116,16 @@ def no_rule(node: Node) -> Reject:
 
 
 def stays_whole(node: Node) -> Reject | None:
-    """Return why an operator that PyTorch can decompose, or one of its pieces, was quantized neither whole nor in
-    pieces."""
+    """Return the noted reason why an operator that PyTorch can decompose was quantized neither whole nor in pieces, or None.
+
+    ``node``: the operator, or one of its pieces.
+    """
     why = node.meta.get("custom", {}).get(STAYS_WHOLE)
     return None if why is None else Reject(*why)
 
 
 def not_quantized(node: Node) -> Reject:
-    """Return why a node's operands are no int8 values, as far as the node itself tells."""
+    """Return the reason why a node is not quantized, as far as the node and its operands show it."""
     against = objection(node) or (_computed_weights(node) if op_name(node) == "aten.convolution.default" else None)
     if against is not None:
         return against
@@ -150,7 +152,7 @@ def not_quantized(node: Node) -> Reject:
 
 
 def _computed_weights(node: Node) -> Reject | None:
-    """Object to a convolution whose weights are computed, or an input of the model."""
+    """Return a reason against a convolution whose weights are computed or an input of the model, or None."""
     weight = node.args[1]
     while isinstance(weight, Node) and (is_dequantize(weight) or is_quantize(weight)):
         weight = weight.args[0]
@@ -167,8 +169,11 @@ RULE = "states"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateNodes:
-    """A buffer that can be a state: its placeholder, the quantize nodes that read it, the quantize node of its new value, and the
-    dequantize node behind that, which the program's signature names."""
+    """A buffer that can be a state.
+
+    buffer: its placeholder. reads: the quantize nodes that read it. update: the quantize node of its new value. write: the dequantize
+    node that reads ``update`` and that the program's signature names.
+    """
 
     target: str
     buffer: Node
@@ -178,7 +183,7 @@ class StateNodes:
 
     @property
     def outside(self) -> tuple[Node, ...]:
-        """Return the nodes that belong to no unit, and to the partition that has the state."""
+        """Return the nodes that belong to the partition that has the state, but to no unit."""
         return (*self.reads, self.write)
 
     def is_within(self, nodes: Collection[Node]) -> bool:
@@ -198,7 +203,7 @@ NO_STATES = States()
 
 
 def states_of(program: ExportedProgram, constants: Constants) -> States:
-    """Return the buffers that a program changes."""
+    """Return the buffers that a program changes: those that can be states, and the others with reasons."""
     signature = program.graph_signature
     nodes = {node.name: node for node in program.graph_module.graph.nodes}
     buffers = {target: name for name, target in signature.inputs_to_buffers.items()}
@@ -235,9 +240,9 @@ def _objection(buffer: Node, write: Node, constants: Constants) -> str | None:
 
 
 def lowered_state(state: StateNodes, context: Context, constants: Constants) -> State | None:
-    """Return the state of a graph; None where no node of the graph reads it. Its new value gets the layout of the old one.
+    """Return the graph's state for a buffer, or None if no node of the graph reads the buffer.
 
-    Before the first run it is the buffer's value; zero bytes where that is not known yet.
+    The new value gets the layout of the old one. The first value is that of the buffer, or zero bytes if it is not known yet.
     """
     read = state.reads[0]
     if read not in context.inputs:
@@ -288,15 +293,18 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The node that can't be lowered, of a unit that therefore can't."""
+    """The node that prevents the lowering of its unit or partition, with the reason."""
 
     node: Node
     reject: Reject
 
 
 class Lowering:
-    """Lowers units one after the other into one graph. ``transpose_on_npu``: a contiguous NCHW input or output gets a TRANSPOSE in
-    the graph; otherwise it is NHWC in the graph and the runtime transposes."""
+    """Lowers units one after the other into one graph.
+
+    transpose_on_npu: the graph transposes contiguous NCHW inputs and outputs. Otherwise they are NHWC in the graph, and the
+    runtime transposes them.
+    """
 
     def __init__(
         self,
@@ -330,7 +338,7 @@ class Lowering:
         return lowering
 
     def lower_unit(self, unit: Unit) -> Refusal | None:
-        """Add the unit's nodes to the graph, or nothing at all. Return the reason in the second case."""
+        """Add all nodes of the unit to the graph and return None. If one can't be lowered, add nothing and return its refusal."""
         functions = functions_of(unit.nodes, self.constants)
         tables = {
             node: function
@@ -340,7 +348,7 @@ class Lowering:
         while True:
             refusal = self._lower_unit(unit, tables)
             refused = refusal.node if refusal is not None else None
-            # What LiteRT's own operator can't do, a table may.
+            # A table may compute a function that LiteRT's own operator can't.
             more = {node: function for node, function in functions.items() if refused in function.nodes}
             if refusal is None or more.keys() <= tables.keys():
                 return refusal
@@ -382,7 +390,7 @@ class Lowering:
         return None
 
     def why_not(self, node: Node) -> Reject | None:
-        """Return the reason that a node alone gives: the user keeps it float, it has no rule, or its inputs are not
+        """Return a reason against a node for itself, or None: the user keeps it float, it has no rule, or its inputs are not
         quantized."""
         if (kept := kept_float(node)) is not None:
             return kept
@@ -486,8 +494,8 @@ class Lowering:
         return Value(arranged, shape, wanted, shape)
 
     def _exact(self, node: Node) -> Value:
-        """Return the value of integers or booleans that come from outside, or are constant. Bytes and words are numbers, at the
-        scale 1."""
+        """Return the value of integers or booleans that are constant or come from outside of the partition. Integers of 8 and 16
+        bits are quantized values at the scale 1."""
         context, shape = self.context, shape_of(node)
         dtype = DTYPE_OF_TORCH[node.meta["val"].dtype]
         quant = per_tensor(1.0, 0) if is_number(node) else None
@@ -505,8 +513,10 @@ class Lowering:
         return Value(as_int8, shape, order, shape)
 
     def finished(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered | Refusal:
-        """Return the graph with these inputs and outputs, or the output that does not lie in memory as ExecuTorch passes
-        tensors. Inputs and states that nothing reads are left out."""
+        """Return the graph with these inputs and outputs, without inputs and states that nothing reads.
+
+        Return a refusal instead if the type or the memory layout of an output is not one that ExecuTorch can pass.
+        """
         context = self.context
         taken = {value.tensor for value in context.inputs.values()}
         exits = []
@@ -537,8 +547,11 @@ class Lowering:
         return Lowered(graph, tuple(entries), tuple(exits), context.owners, stored)
 
     def _output(self, node: Node, taken: set[str]) -> PartitionTensor:
-        """Return the output of a result, in the layout in which the edge program has it. A tensor that is an input or
-        output already, or a constant, is copied."""
+        """Return the partition's output for a node, in the layout of the edge program, or in NHWC for the runtime to transpose.
+
+        A tensor that is in ``taken`` (an input or another output) or is a constant is copied. Raises Rejected for a type or layout
+        that ExecuTorch can't pass.
+        """
         context = self.context
         if DTYPE_OF_TORCH.get(node.meta["val"].dtype) not in ACTIVATIONS and not is_exact(node):
             raise Rejected(f"its result leaves as {node.meta['val'].dtype}: nothing quantizes it")
@@ -569,12 +582,15 @@ def _two_types(source: DType, result: DType) -> Reject:
 
 
 def _widened(quant: QuantParams) -> QuantParams:
-    """Return parameters of int16 for the range of an int8 tensor."""
+    """Return an int16 quantization that covers the range of an int8 one."""
     return per_tensor(quant.scale * max(128 + quant.zero_point, 127 - quant.zero_point) / 32767, 0)
 
 
 def _rule_of(node: Node) -> str:
-    """Return the rule that a node's lowering is, ``convolution.linear``."""
+    """Return the name of a node's lowering rule: the package of the rule and its function, such as ``operators.convolution``.
+
+    Return "quantization" for quantize and dequantize nodes, and "none" for other nodes without a rule.
+    """
     row = LOWER_RULES.get(op_name(node))
     if row is None:
         return "quantization" if is_quantize(node) or is_dequantize(node) else "none"
@@ -604,8 +620,7 @@ def _live(graph: Graph) -> list[IrNode]:
 
 
 def _images(units: Sequence[Unit]) -> set[Node]:
-    """Return the nodes whose values some operator will want channels innermost, found from the readers back to what
-    they read."""
+    """Return the nodes whose values an operator will read with channels innermost. The search goes from readers to sources."""
     images: set[Node] = set()
     for unit in reversed(units):
         for node in reversed(unit.nodes):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The units of delegation, orders of execution, and pointwise functions as tables of their results: for all
-256 values of int8, for 513 values of int16.
+"""The units of delegation, orders of execution, and lookup tables of pointwise functions.
 
-The nodes of a unit are on the NPU together or not at all, because float values join them.
+The nodes of a unit run on the NPU together or not at all, because float values connect them. A table has the results for
+all 256 values of int8, or for 513 values of int16.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 def in_order(items: Iterable[Item], sources: Callable[[Item], Iterable[Item]]) -> list[Item]:
-    """Return the items sorted so that each comes after its sources; items on a cycle, and those behind it, are left out.
+    """Return the items sorted so that each comes after its sources. Items that are on a cycle or depend on one are left out.
 
     Items that are ready at the same time keep the order in which their last sources come.
     """
@@ -82,7 +82,7 @@ def components(items: Iterable[Item], neighbors: Callable[[Item], Iterable[Item]
 
 
 class Groups:
-    """The nodes of a graph in groups that run as one, in an order in which they can run."""
+    """Groups of a graph's nodes, in an order of execution. The nodes of a group run together."""
 
     def __init__(self, nodes: Iterable[Node], key_of: Callable[[Node], Hashable]) -> None:
         together: dict[Hashable, list[Node]] = defaultdict(list)
@@ -100,13 +100,13 @@ class Groups:
         order = in_order(together, lambda key: dict.fromkeys(group_of[source] for source in reads[key]))
         assert len(order) == len(together), "groups on a cycle"
         self.groups: Sequence[tuple[Sequence[Node], Sequence[Node]]] = [(together[key], reads[key]) for key in order]
-        """The nodes of each group, and what they read from outside of it."""
+        """The nodes of each group, and the nodes outside of the group that they read."""
 
     def levels(self, on_npu: Callable[[Node], bool]) -> Mapping[Node, int]:
-        """Return for each node how often execution must have changed from NPU to CPU and back before it can run.
+        """Return the level of each node: how often values must pass from the NPU to the CPU before the node can run.
 
-        NPU nodes of one level can run together: a way from one of them to another over the CPU would have raised the level.
-        The number of levels with NPU nodes is the least number of delegate calls there can be.
+        NPU nodes of one level can run together: a path from one to another over the CPU would raise the level of the second. The
+        number of levels with NPU nodes is the lower bound of the number of delegate calls.
         """
         level: dict[Node, int] = {}
         for nodes, reads in self.groups:
@@ -119,7 +119,10 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """The function of ``nodes`` (in execution order) of the dequantized values of ``source`` and of numbers."""
+    """A pointwise function of one quantized value, computed by ``nodes`` in execution order.
+
+    dequantized: the dequantize nodes of that value. source: the first of them. numbers: the nodes of constant single numbers.
+    """
 
     source: Node
     nodes: tuple[Node, ...]
@@ -128,7 +131,7 @@ class Function:
 
     @property
     def has_operator(self) -> bool:
-        """Return whether it is one call of an operator that has a rule of its own, with one operand."""
+        """Return whether the function is one call, with one operand, of an operator that has a lowering rule."""
         if len(self.nodes) != 1 or op_name(self.nodes[0]) not in LOWER_RULES:
             return False
         return sum(isinstance(argument, Node) for argument in self.nodes[0].args) == 1
@@ -137,7 +140,8 @@ class Function:
 def function_behind(end: Node, constants: Constants) -> Function | None:
     """Return the pointwise function of one quantized value whose result is ``end``, or None.
 
-    Its leaves are dequantize nodes of one value, and single numbers; all between is pointwise, of one shape.
+    The function reads dequantize nodes of one value and single numbers, and all its operators are pointwise. The shape of ``end``
+    is that of the value.
     """
     order: dict[Node, None] = {}
     dequantized: dict[Node, None] = {}
@@ -183,10 +187,11 @@ def _is_number(node: Node, constants: Constants) -> bool:
 
 
 def table_of(function: Function, quantize: Node, result: QuantParams, constants: Constants) -> np.ndarray:
-    """Return the table of a function: PyTorch's own float32 results. Of int8 it is int8 [256], every stored value as ``quantize``
-    stores it; of int16 it is int16 [513], between whose entries LiteRT's lookups interpolate. ``result``: the parameters of the entries.
+    """Return the lookup table of a function, from PyTorch's own float32 results.
 
-    Where there is no result (the root of a negative number), it is the one nearest to it.
+    For an int8 source, the table has the result for each of the 256 stored values, as ``quantize`` stores it. For an int16 source
+    it is int16 [513], and LiteRT's lookups interpolate between its entries. ``result``: the quantization of the entries.
+    A value without a result (the root of a negative number) gets the result of the nearest value that has one.
     """
     source = quant_params(function.source, constants)
     if stored_type(function.source) is DType.INT16:
@@ -207,10 +212,10 @@ def _results(function: Function, constants: Constants, stored: np.ndarray, sourc
 
 
 def _interpolated(values: np.ndarray, result: QuantParams) -> np.ndarray:
-    """Return the entries for every 128th stored value, of results for every 64th one.
+    """Return the entries of an int16 table, for every 128th stored value, from results for every 64th one.
 
-    As in LiteRT's tables, an entry is moved by half the error that a line to the next entry has in the middle. A line rises or
-    falls by at most 32767: at a pole such as that of 1 / x at 0, the side below gives way.
+    As in LiteRT's tables, an entry is moved by half the error that a line to the next entry has in the middle. Neighbouring entries
+    differ by at most ``STEEPEST``: at a pole, such as that of 1 / x at 0, the entries below the pole are changed.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         steps = values.astype(np.float64) / result.scale
@@ -247,7 +252,10 @@ def _number(node: Node, constants: Constants) -> torch.Tensor:
 
 
 def _without_gaps(values: np.ndarray) -> np.ndarray:
-    """Return the values with those that are no number replaced by the nearest that is; the lower of two as near."""
+    """Return the values with each NaN replaced by the nearest value that is a number, or by 0 if all values are NaN.
+
+    Of two equally near values, the one with the lower index is used.
+    """
     there = np.flatnonzero(~np.isnan(values))
     if there.size == values.size:
         return values
@@ -258,7 +266,7 @@ def _without_gaps(values: np.ndarray) -> np.ndarray:
 
 
 def functions_of(nodes: Iterable[Node], constants: Constants) -> dict[Node, Function]:
-    """Return the functions of one value that end in quantize nodes, by those nodes."""
+    """Return the pointwise functions whose results quantize nodes read, by quantize node; see ``function_behind``."""
     found: dict[Node, Function] = {}
     for node in nodes:
         source = node.args[0] if is_quantize(node) else None
@@ -268,7 +276,7 @@ def functions_of(nodes: Iterable[Node], constants: Constants) -> dict[Node, Func
 
 
 def only_inside(functions: Mapping[Node, Function]) -> set[Node]:
-    """Return the nodes of these functions that nothing else reads."""
+    """Return the nodes that only these functions read. ``functions``: pointwise functions by the quantize nodes of their results."""
     inside = {node for function in functions.values() for node in (*function.nodes, *function.numbers)}
     while outside := {
         node for node in inside if any(user not in inside and user not in functions for user in node.users)
@@ -279,7 +287,7 @@ def only_inside(functions: Mapping[Node, Function]) -> set[Node]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """A cluster dequantize, operators, quantize. ``nodes`` are in execution order, quantize and dequantize included."""
+    """Dequantize nodes, operators and quantize nodes that float values connect. ``nodes`` has all of them in execution order."""
 
     nodes: tuple[Node, ...]
 
@@ -292,10 +300,10 @@ class Unit:
 
 
 def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Unit]]:
-    """Return all units of a graph: first those that can run one after the other, in such an order, then those on a
-    cycle. A unit on a cycle reads values that depend on its own results.
+    """Return two lists: the units of a graph that can run one after the other, in that order, and the units that can't.
 
-    Quantize nodes of the model's inputs, dequantize nodes of its outputs and what was delegated before belong to none.
+    The second list has the units that depend on a cycle, that is, on a unit that reads values computed from its own results.
+    Quantize nodes of the model's inputs, dequantize nodes of its outputs and delegate calls belong to no unit.
     """
     functions = functions_of(graph.nodes, constants).values()
     inside = {node for function in functions for node in function.nodes}

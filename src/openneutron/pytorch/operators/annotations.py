@@ -22,11 +22,11 @@ from openneutron.pytorch.graph.rewriting import results_of
 from openneutron.pytorch.operators.rules.context import ACTIVATIONS
 
 ScaleMap = Callable[[torch.Tensor], torch.Tensor]
-"""From the scales of a layer's weights to those of its output channels."""
+"""A function from the scales of a layer's weights to the scales of its output channels."""
 
 
 class Result(Enum):
-    """Whose scale the result has."""
+    """The origin of the scale of a call's result."""
 
     OWN = "its own, from calibration"
     SHARED = "the first input's"
@@ -138,11 +138,12 @@ BYTES_AND_WORDS: Mapping[torch.dtype, tuple[float, int, torch.dtype]] = MappingP
 """Scale, zero point and type of integers as numbers, by the type of the integers: each is represented exactly."""
 
 LARGEST_VALUE = 1e4
-"""A larger filler marks a missing value: a range with such a filler would leave no steps for other values."""
+"""The largest magnitude of a filler that counts as a value. A larger one marks a missing value: a quantization whose range
+includes it would leave no steps for other values."""
 
 MASKED = -64.0
-"""The number that is added to a masked score instead of -infinity, which int8 can't represent. A mask has no value but this and 0,
-so that int8 represents both exactly. In int8, and in float32 sums of probabilities, e**-64 counts as 0."""
+"""The number that is added to a masked score instead of -infinity, which int8 can't represent. A mask has only the values 0 and
+-64, which int8 represents exactly. In int8, and in float32 sums of probabilities, e**-64 counts as 0."""
 
 FILL = "aten.masked_fill.Scalar"
 """The operator that fills masked positions. After decomposition, its fillers are far outside the range of the values."""
@@ -163,7 +164,7 @@ MOVES = frozenset(
         ),
     )
 )
-"""Operators that only move values, choose among them, or, as resizes between neighbours do, stay inside their range."""
+"""Operators that only move values, select some of them, or interpolate between neighbours: their results stay in the input's range."""
 
 FUNCTIONS = (
     *(f"{name}.default" for name in ("abs", "exp", "gelu", "hardswish", "leaky_relu", "log")),

@@ -12,12 +12,13 @@ from openneutron.pytorch.operators.annotations import MASKED
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 MOST_KEYS_OF_SOFTMAX = 16
-"""Keys up to which probabilities are LiteRT's SOFTMAX, whose result has the fixed scale 1/256.
+"""The limit on keys for LiteRT's SOFTMAX, whose result has the fixed scale 1/256.
 
-Rounding n even probabilities to that scale leaves 58.9 - 20 log10(n) dB of their mean of n values: 34.8 at 16 keys, 28.8
-at 32, 16.8 at 128. Of more keys the exponentials relative to the row's largest are multiplied by the values, and the
-products by the reciprocal of the row's sum: 37 dB at 32 and at 128. Not where a causal mask makes some rows' sums many
-times others', whose reciprocals then have few steps: there the two are alike (25 and 24 dB at 128 keys).
+With n equal probabilities rounded to that scale, the weighted mean of n values has a signal-to-noise ratio of 58.9 - 20 log10(n)
+dB: 34.8 at 16 keys, 28.8 at 32, 16.8 at 128. For more keys, the exponentials relative to the largest of their row are multiplied
+by the values, and the products by the reciprocal of the row's sum: 37 dB at 32 and at 128 keys. A causal mask always uses SOFTMAX:
+it makes the sums of some rows many times larger than others, so that their reciprocals have few steps, and the two methods are
+equally accurate (25 and 24 dB at 128 keys).
 """
 
 
@@ -41,7 +42,7 @@ def scaled_dot_product_attention(
 
 
 def attended(scores: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
-    """Compute softmax(scores) @ value, with the division last where that is more accurate."""
+    """Compute softmax(scores) @ value, with the division last if that is more accurate (see ``MOST_KEYS_OF_SOFTMAX``)."""
     if is_causal or scores.shape[-1] <= MOST_KEYS_OF_SOFTMAX:
         return _product(torch.softmax(scores, -1), value)
     parts = torch.exp(scores - scores.amax(-1, keepdim=True))
@@ -49,7 +50,8 @@ def attended(scores: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
 
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """rows @ matrix. Several heads of rows to one of the matrix count as one head of more rows: nothing is copied."""
+    """Return rows @ matrix. Several heads of ``rows`` that share a head of ``matrix`` are joined to one head of more rows, without
+    a copy."""
     if (
         min(rows.dim(), matrix.dim()) < 3
         or rows.shape[-3] == matrix.shape[-3]
@@ -63,7 +65,7 @@ def _product(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-    """Return the scores plus the mask, of which -infinity and False are ``MASKED``."""
+    """Return the scores plus the mask, in which ``MASKED`` replaces False and numbers below it, such as -infinity."""
     if is_causal:
         rows, columns = scores.shape[-2:]
         scores = scores + torch.full((rows, columns), MASKED).triu(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Comparisons, booleans and choices by them, extrema with their positions, running sums, and values in order."""
+"""Comparison, logical and select operators, extrema with their positions, running sums, sorts and searches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, alway
 _aten = torch.ops.aten
 
 MOST_ADDED = 512
-"""Positions of a running sum, whose matrix of ones has their square in bytes."""
+"""The limit on positions of a running sum. Its matrix of ones has the square of this number in bytes."""
 
 
 def out_of_reach(number: float) -> bool:
@@ -59,7 +59,10 @@ def unequal_to_number(self: Tensor, other: float) -> Tensor | Keep:
 
 
 def _of_boolean(self: Tensor, other: float, stays: bool) -> Tensor | Keep:
-    """Return a boolean, or its negation."""
+    """Return the comparison of a boolean with 0 or 1: the boolean as two negations if ``stays``, else its negation.
+
+    Return KEPT for another type or another number.
+    """
     if self.dtype != torch.bool or other not in (0, 1):
         return KEPT
     negated = _aten.logical_not.default(self)
@@ -87,7 +90,7 @@ def where_numbers(condition: Tensor, self: float, other: float) -> Tensor | Keep
 
 
 def _extreme(value_of: Any, position_of: Any) -> Callable[..., Any]:
-    """Return the decomposition of max or min, of all values or along a dimension with their positions."""
+    """Return the decomposition of max or min. Along a dimension, the positions are a second result."""
 
     def rule(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | tuple[Tensor, Tensor] | Keep:
         if not self.is_floating_point() or (dim is not None and not self.dim()):
@@ -105,7 +108,7 @@ decomposes("aten.min.default", "aten.min.dim")(_extreme(_aten.amin.default, _ate
 
 @decomposes("aten.cumsum.default")
 def running_sum(self: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor | Keep:
-    """Return a product with a triangle of ones, which int8 holds exactly."""
+    """Return the product with a triangular matrix of ones, which int8 represents exactly."""
     if not self.is_floating_point() or dtype not in (None, self.dtype) or not self.numel():
         return KEPT
     if self.numel() == 1:
@@ -118,7 +121,7 @@ def running_sum(self: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor | K
     return sums.transpose(dim, -1) if self.dim() > 1 else sums.reshape(count)
 
 
-# -- the order of values, which ExecuTorch's runtime has as topk alone
+# -- sorts, which become topk, the only one that ExecuTorch's runtime has
 
 
 @decomposes("aten.sort.default")
@@ -128,7 +131,7 @@ def sort(self: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor] | Ke
 
 @decomposes("aten.sort.stable")
 def stable_sort(self: Tensor, stable: bool | None, dim: int, descending: bool) -> tuple[Tensor, Tensor] | Keep:
-    """topk does not keep the order of equal values, so that a sort that has to keep it stays whole."""
+    """Decompose a sort to topk, unless it must be stable: topk does not keep the order of equal values."""
     return KEPT if stable else _sorted(self, dim, descending)
 
 
@@ -146,7 +149,7 @@ def kth_value(self: Tensor, k: int, dim: int, keepdim: bool) -> tuple[Tensor, Te
 
 @decomposes("aten.median.dim")
 def median_of_axis(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor] | Keep:
-    """Of an even number of values, the median is the smaller one of the two in the middle."""
+    """Return the median and its position. The median of an even number of values is the smaller of the middle two."""
     return _kth(self, (self.shape[dim] + 1) // 2, dim, keepdim) if self.dim() else KEPT
 
 
@@ -182,7 +185,7 @@ def search_sorted(
 
 
 def _places(boundaries: Tensor, values: Tensor, out_int32: bool, right: bool) -> Tensor | Keep:
-    """Return for each value the number of boundaries below it, or with ``right`` of those that it reaches."""
+    """Return for each value the number of boundaries below the value, or with ``right`` at or below the value."""
     if not values.dim() or not boundaries.numel() or values.numel() * boundaries.shape[-1] > MOST_COMPARED:
         return KEPT
     limits = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
@@ -200,22 +203,22 @@ def is_in(elements: Tensor, test_elements: Tensor, assume_unique: bool, invert: 
 
 
 MOST_COMPARED = 1 << 18
-"""The limit on comparisons in the place of one search, each a byte of memory; a number of our own choice."""
+"""The limit on comparisons that replace one search. Each takes a byte of memory. The number is our own choice."""
 
 
 LEAST_SCALE = 1 / 256
-"""LiteRT compares multiples of 1/256: stored values of one quantization stay apart from this scale on."""
+"""The smallest scale at which LiteRT, which compares multiples of 1/256, distinguishes all values of one quantization."""
 
 FINE_SCALE = 1 / 16
-"""Values of two quantizations are compared to 1/16 of a step or better from this scale on."""
+"""The smallest scale at which LiteRT compares values of two quantizations to 1/16 of a step or better."""
 
 COMPARED_SCALE = 0.5
-"""The larger scale of what is multiplied before it is compared; LiteRT takes scales below 1."""
+"""The larger scale of two operands that are multiplied before their comparison. LiteRT requires scales below 1."""
 
 
 @lowers("aten.argmax.default", "aten.argmin.default", layout=Layout.OWN, exact=True, emits=("arg_max", "arg_min"))
 def position(node: Node, context: Context) -> Value | Reject:
-    """int64, as PyTorch has it; of several equal values the first."""
+    """Return the position of the extremum as int64, like PyTorch. Of several equal values, the first one counts."""
     given = arguments_of(node)
     data, dim = context.value(given["self"]), given["dim"]
     if dim is None or not data.shape:
@@ -273,7 +276,7 @@ _BYTES = per_tensor(0.5, 0)
 
 
 def of_integers(node: Node, context: Context, a: Value, other: object, op: str) -> Value | Reject:
-    """Compare the bytes of integers with those of a number or of other integers: EQUAL or NOT_EQUAL."""
+    """Lower ``op`` (equal or not_equal) of integers and a number, or integers of the same type, to comparisons of bytes."""
     dtype = context.dtype(a)
     size = dtype.size_bytes
     if not isinstance(other, Node):
@@ -303,7 +306,7 @@ def of_integers(node: Node, context: Context, a: Value, other: object, op: str) 
 
 
 def _bytes(context: Context, tensor: str, shape: Shape) -> str:
-    """Return the bytes of integers, in this shape and a last axis of its own."""
+    """Return an int8 tensor of the bytes of integers: the integers in ``shape``, the bytes of each along a last axis."""
     here = context.tensors[tensor]
     size = here.dtype.size_bytes
     if here.data is not None:
@@ -314,7 +317,10 @@ def _bytes(context: Context, tensor: str, shape: Shape) -> str:
 
 
 def _all_bytes(node: Node, context: Context, op: str, operands: Sequence[str], shape: Shape) -> str:
-    """Return whether all bytes of a number are equal, or one is not."""
+    """Compare bytes and reduce the last axis: all bytes must be equal for ``equal``, or any differ for ``not_equal``.
+
+    Return the name of the boolean result, of ``shape`` without the last axis.
+    """
     same = context.emit(op, operands, shape, None, f"{node.name}_of_bytes", DType.BOOL)
     axes = context.add_integers(f"{node.name}_axes", [len(shape) - 1])
     over = "reduce_all" if op == "equal" else "reduce_any"
@@ -322,14 +328,14 @@ def _all_bytes(node: Node, context: Context, op: str, operands: Sequence[str], s
 
 
 MOST_ORDERED = 254
-"""Integers from 0 up to here, without it, are ordered as bytes: two values are left for all integers below and above."""
+"""Integers from 0 to below this number are ordered as int8. The other two int8 values represent all smaller and larger integers."""
 
 _LOWEST = per_tensor(0.5, -MOST_ORDERED // 2)
 """The parameters at which 0 is stored one above the least int8 value; EQUAL and LESS distinguish any two stored values."""
 
 
 def _ordered_integers(node: Node, context: Context, a: Value, other: object, op: str) -> Value | Reject:
-    """Compare integers with constants, or constants with integers, in int8: what is outside the constants' range saturates."""
+    """Compare integers with constants, in either order, as int8. Integers outside [0, ``MOST_ORDERED``) saturate."""
     values = [a, context.value(other) if isinstance(other, Node) else _whole_number(node, context, other)]
     held = [context.tensors[value.tensor].data for value in values]
     known = [item for item in held if item is not None]
@@ -350,7 +356,10 @@ def _ordered_integers(node: Node, context: Context, a: Value, other: object, op:
 
 
 def _whole_number(node: Node, context: Context, number: object) -> Value:
-    """Return a number as a constant that stands for it in a comparison with integers."""
+    """Return an int64 scalar constant with the value of a Python number, to compare integers with it.
+
+    Raises Rejected for a number with a fraction.
+    """
     assert isinstance(number, (int, float))
     if number != int(number):
         raise Rejected(f"it compares integers with {number}; a whole number is needed")
@@ -358,7 +367,7 @@ def _whole_number(node: Node, context: Context, number: object) -> Value:
 
 
 def numbers_of_integers(node: Node, context: Context, value: Value) -> Value | Reject:
-    """Return int32 or int64 integers as the numbers that they are, in the result's quantization: saturated at its range."""
+    """Convert int32 or int64 integers to int8 in the quantization of the node's result, saturated at its range."""
     quant = context.results.quant(node)
     if context.results.dtype(node) is not DType.INT8:
         return Reject(f"it converts {context.dtype(value)} to {context.results.dtype(node)}; int8 is what there is")
@@ -372,7 +381,7 @@ def numbers_of_integers(node: Node, context: Context, value: Value) -> Value | R
 
 
 def integers_of_numbers(node: Node, context: Context, value: Value) -> Value | Reject:
-    """Return int8 numbers as int32 or int64, without their fractions. Their low bytes come from a table."""
+    """Convert quantized int8 values to int32 or int64, without their fractions. A table has the low byte of each result."""
     numbers = np.trunc(_reals(context.quant(value), DType.INT8)).astype(np.int64)
     dtype = DTYPE_OF_TORCH[node.meta["val"].dtype]
     is_signed = numbers[0] >= -128 and numbers[-1] <= 127
@@ -397,10 +406,11 @@ def integers_of_numbers(node: Node, context: Context, value: Value) -> Value | R
 def _saturated(
     context: Context, value: Value, quant: QuantParams, stem: str, scale: float | None = None
 ) -> Value | None:
-    """Return integers at a scale and zero point, as PyTorch quantizes their numbers; None where a range of more than a byte
-    matters. ``scale``: that of the integers where it is not the one stored.
+    """Return int32 or int64 integers quantized to int8 as PyTorch quantizes them.
 
-    The low byte finds the result in a table, where the others only extend its sign; the sign alone decides elsewhere.
+    Return None if neither [-128, 127] nor [0, 255] contains all integers that do not saturate. Within that range, a table of
+    the low byte gives the result. Outside, the sign does. ``scale``: the scale to quantize with if it is not that of ``quant``,
+    which the result's tensor has in any case.
     """
     here = context.tensors[value.tensor]
 
@@ -449,7 +459,7 @@ def _saturated(
 _BESIDE_COMPARISONS = (
     "equal", "not_equal", "less", "greater_equal", "mul", "slice", "bitcast", "lookup", "reduce_all", "reduce_any", "select_v2",
 )  # fmt: skip
-"""The operators by which integers of several bytes and quotients are compared."""
+"""Operators that a comparison may add beside its own: to compare integers byte by byte, and to change scales (mul)."""
 
 for _name, (_op, _) in _COMPARISONS.items():
     _emitted = (_op, *(other for other in _BESIDE_COMPARISONS if other != _op))
@@ -464,7 +474,10 @@ def _reals(quant: QuantParams, dtype: DType) -> np.ndarray:
 
 
 def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name: str) -> Value:
-    """Return the comparison of stored values that equals a comparison with a number. holds: its results for all of them."""
+    """Lower a comparison with a number to a comparison with one stored value.
+
+    holds: the result of the comparison for each stored value, the lowest first.
+    """
     if name in ("eq", "ne"):
         odd = np.flatnonzero(holds == (name == "eq"))
         op = ("equal" if name == "eq" else "not_equal") if odd.size else ("less" if name == "eq" else "greater_equal")
@@ -479,8 +492,11 @@ def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name
 
 
 def _comparable(node: Node, context: Context, values: Sequence[Value], name: str) -> list[Value]:
-    """Return the values, all multiplied by one number where LiteRT would not take their scales or would round too much
-    away. Of int16, LiteRT orders the stored values: both get the larger scale."""
+    """Return the values at scales that LiteRT's comparison accepts and does not round too much.
+
+    If their scales are too large or too small, all values are multiplied by one number. LiteRT orders int16 values as stored,
+    so that both get the larger scale.
+    """
     quants = [context.quant(value) for value in values]
     if context.dtype(values[0]) is DType.INT16 and name not in ("eq", "ne"):
         coarse = max(quants, key=lambda quant: quant.scale)
@@ -496,7 +512,7 @@ def _comparable(node: Node, context: Context, values: Sequence[Value], name: str
 
 
 def _multiplied(node: Node, context: Context, value: Value, factor: float, times: str) -> str:
-    """Return the same stored values at a scale that is ``factor`` times theirs."""
+    """Return a tensor with the same stored values, and the scale multiplied by ``factor``."""
     here = context.tensors[value.tensor]
     assert here.quant is not None
     quant = per_tensor(here.quant.scale * factor, here.quant.zero_point)
@@ -546,7 +562,7 @@ def where(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.masked_fill.Scalar", preserve=always, moves=True, emits=("lookup", "select_v2"))
 def masked_fill(node: Node, context: Context) -> Value | Reject:
-    """The number saturates at the result's range."""
+    """Lower a fill to SELECT_V2. The filler saturates at the result's range."""
     given, quant = arguments_of(node), context.results.quant(node)
     if math.isnan(given["value"]):
         return Reject("it fills with NaN, which no integer can hold")
@@ -558,7 +574,7 @@ def masked_fill(node: Node, context: Context) -> Value | Reject:
 
 
 def truths_as_numbers(node: Node, context: Context, condition: Value) -> Value:
-    """1.0 for true and 0.0 for false, in the result's quantization."""
+    """Return 1.0 for true and 0.0 for false, in the quantization of the node's result."""
     quant, dtype = context.results.quant(node), context.results.dtype(node)
     one, zero = (
         context.add_number(f"{node.name}_{word}", context.pad_value(quant, number, dtype), quant, dtype)
@@ -575,10 +591,10 @@ def _truth(context: Context, node: object) -> Value:
 
 
 def _at_scale(context: Context, value: Value, quant: QuantParams) -> Value:
-    """Return the value at this scale and zero point, as PyTorch quantizes it: a constant stored anew, others through a
-    table, or by QUANTIZE where they are int16.
+    """Return the value at this scale and zero point, as PyTorch quantizes it.
 
-    LiteRT's QUANTIZE rounds twice, which is a step off for many values where a scale grows by little more than 2.
+    A constant is quantized anew, an int8 value is looked up in a table, and an int16 value goes through QUANTIZE. LiteRT's
+    QUANTIZE rounds twice: if the scale grows by little more than 2, many values are a step off.
     """
     here = context.tensors[value.tensor]
     if here.quant == quant:

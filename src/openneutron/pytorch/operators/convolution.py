@@ -2,7 +2,7 @@
 """Convolutions in one, two and three dimensions.
 
 Convolutions of volumes become convolutions of images: the taps along the depth become channels.
-LiteRT's TRANSPOSE_CONV knows neither groups nor dilation: both become zeros among the weights, and selection drops the zeros.
+LiteRT's TRANSPOSE_CONV has neither groups nor dilation. Both become zeros among the weights, and kernel selection drops the zeros.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ Triple = Sequence[int]
 def conv3d(
     input: Tensor, weight: Tensor, bias: Tensor | None, stride: Triple, padding: Triple, dilation: Triple, groups: int
 ) -> Tensor:
-    """Compute a convolution of volumes as one convolution of images, with every output depth of every volume in the
-    batch.
+    """Compute a convolution of volumes as one convolution of images: the batch has an image for each output depth of each volume.
 
-    The input channels are those of the depth's taps, concatenated, so that each output is one sum of products, as in
-    three dimensions.
+    The channels of an image are the concatenated channels of all planes that the window covers along the depth. Each output is then
+    one sum of products, as in three dimensions.
     """
     (step, *steps), (before, *around), (apart, *aparts) = (_three(item) for item in (stride, padding, dilation))
     planes = _padded(_planes(input), before, before)
@@ -138,8 +137,10 @@ def _stacked(read: list[Tensor], groups: int) -> Tensor:
 
 
 def _taps_of(weight: Tensor, taps: list[int], groups: int) -> Tensor:
-    """Return the weights of a transposed convolution at some of the depth's taps, as those of images; zeros without a
-    tap."""
+    """Return the weights of a transposed convolution of images: those of ``weight`` at these taps of the depth, concatenated.
+
+    Return zeros if there is no tap.
+    """
     split = weight.reshape(groups, -1, *weight.shape[1:])
     chosen = [split[:, :, :, k] for k in taps] or [torch.zeros_like(split[:, :, :, 0])]
     return _aten.cat.default(chosen, 1).reshape(-1, weight.shape[1], *weight.shape[3:])
@@ -147,7 +148,7 @@ def _taps_of(weight: Tensor, taps: list[int], groups: int) -> Tensor:
 
 _aten = torch.ops.aten
 _SPATIAL = {_aten.conv_transpose1d.default: 1, _aten.conv_transpose2d.input: 2}
-"""Dimensions behind the channels; there may be no batch before them."""
+"""The number of dimensions after the channels. The input of these operators may have no batch."""
 
 
 def _groups(node: Node) -> int:
@@ -164,13 +165,15 @@ def _channels(node: Node, value: object) -> int:
 
 
 def _transposed_axis(node: Node) -> int:
-    """Weights [input, output of the group, ...]: a scale for each output channel of a group, which the groups share; where
-    a group has one input, for each of those."""
+    """Return the axis of a transposed convolution's weights [input, output of the group, ...] that has a scale for each index.
+
+    It is 1, with scales that all groups share, or 0 if each group has one input.
+    """
     return 0 if _groups(node) == _channels(node, node.args[0]) > 1 else 1
 
 
 def _output_scales(node: Node) -> ScaleMap:
-    """Make of a transposed convolution's weight scales one for each output channel."""
+    """Return the function from a transposed convolution's weight scales to the scales of all its output channels."""
     groups, outputs = _groups(node), _channels(node, node)
     if _transposed_axis(node) == 0:
         return lambda scales: scales.repeat_interleave(outputs // groups)
@@ -216,7 +219,8 @@ LARGEST_BIAS = {DType.INT32: 2**31 - 1, DType.INT64: 2**46 - 1}
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A sliding window in rows and columns; ``before`` is the padding in front, behind it is what the result needs."""
+    """A sliding window over rows and columns. ``before``: the padding before the first row and column. The padding after the last ones
+    follows from the extents of the result; see ``behind``."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -224,7 +228,7 @@ class Window:
     dilation: tuple[int, int] = (1, 1)
 
     def behind(self, size: Shape, result: Shape) -> tuple[int, int]:
-        """Return rows and columns that the last windows reach past the input of extents ``size``."""
+        """Return the numbers of rows and columns by which the last windows reach beyond an input of extents ``size``."""
         reach = (
             (out - 1) * stride + (kernel - 1) * dilation + 1 - extent - before
             for out, stride, kernel, dilation, extent, before in zip(
@@ -235,7 +239,7 @@ class Window:
         return rows, columns
 
     def is_same(self, size: Shape, result: Shape) -> bool:
-        """Return whether this is what LiteRT calls SAME."""
+        """Return whether the window's padding is what LiteRT calls SAME."""
         behind = self.behind(size, result)
         return all(
             out == -(-extent // stride) and same_padding(extent, kernel, stride, dilation) == (before, after)
@@ -266,7 +270,7 @@ def padded(context: Context, source: str, window: Window, result: Shape, value: 
 
 
 def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], value: int | None = None) -> str:
-    """Return the tensor with stored values around it: its zero point, or ``value``."""
+    """Return the tensor padded by ``amounts`` (before and after each axis) with the stored ``value``; None is its zero point."""
     here = context.tensors[source]
     assert here.quant is not None
     shape = tuple(extent + before + after for extent, (before, after) in zip(here.shape, amounts, strict=True))
@@ -329,7 +333,7 @@ def _operands(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Va
 
 
 def with_row(shape: Shape) -> Shape:
-    """[N, C, width] with a row of its own; a shape of rank 4 as it is."""
+    """Return [N, C, 1, width] for the shape [N, C, width], and other shapes unchanged."""
     return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
 
 
@@ -381,7 +385,8 @@ def _bias_quant(weight: QuantParams, data: QuantParams) -> QuantParams:
     emits=("conv_2d", "depthwise_conv_2d", "transpose_conv", "pad", "padv2", "slice"),
 )
 def any_convolution(node: Node, context: Context) -> Value | Reject:
-    """ExecuTorch gives every convolution this form. The quantizer decomposes those in three dimensions before."""
+    """Lower ``aten.convolution``, to which ExecuTorch converts every convolution. The quantizer has decomposed those in three
+    dimensions."""
     return (conv_transpose if arguments_of(node)["transposed"] else convolution)(node, context)
 
 
@@ -393,7 +398,7 @@ def any_convolution(node: Node, context: Context) -> Value | Reject:
     emits=("transpose_conv", "slice"),
 )
 def conv_transpose(node: Node, context: Context) -> Value | Reject:
-    """TRANSPOSE_CONV, with a SLICE behind it where PyTorch's padding leaves out what neither SAME nor VALID does."""
+    """Lower to a TRANSPOSE_CONV, and a SLICE of its result if PyTorch's padding crops more than SAME or VALID does."""
     given, shape = arguments_of(node), with_row(shape_of(node))
     data, weight, window = _operands(context, given, shape_of(node))
     stride, before, dilation = window.stride, window.before, window.dilation
@@ -402,7 +407,7 @@ def conv_transpose(node: Node, context: Context) -> Value | Reject:
     spread = _each(lambda taps, step: (taps - 1) * step + 1, window.kernel, dilation)
     padding, whole = "SAME", result
     if not _is_same(extents, result, spread, stride, before):
-        # Positions behind the windows hold the bias alone; under VALID there are fewer of them than a stride.
+        # Positions after the last window hold the bias alone. Under VALID there are fewer of them than the stride.
         behind = _each(
             lambda left, size, step, taps, out: max(0, left + out - (size - 1) * step - taps),
             before, extents, stride, spread, result,
@@ -443,7 +448,7 @@ def _each(rule: Any, *sides: Pair) -> Pair:
 
 
 def _is_same(extents: Pair, result: Pair, spread: Pair, stride: Pair, before: Pair) -> bool:
-    """Return whether LiteRT's SAME takes outputs of this extent and leaves out the same of them."""
+    """Return whether LiteRT's SAME allows a result of these extents and crops it as PyTorch's padding does."""
 
     def one(size: int, out: int, taps: int, step: int, left: int) -> bool:
         least = (size - 1) * step
@@ -453,8 +458,10 @@ def _is_same(extents: Pair, result: Pair, spread: Pair, stride: Pair, before: Pa
 
 
 def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilation: Pair) -> str:
-    """Return a constant [output, height, width, input] of PyTorch's weights [input, output of the group, height,
-    width], ``spread`` rows and columns large, with zeros between the taps and between the groups."""
+    """Convert PyTorch's weights [input, output of the group, height, width] to a constant [output, height, width, input].
+
+    The height and width of the constant are ``spread``. Zeros stand between the taps, for the dilation, and between the groups.
+    """
     name = context.arranged(weight, tuple(range(len(weight.shape))))
     here = context.tensors[name]
     inputs, group_outputs, kernel_h, kernel_w = with_row(weight.shape)
@@ -473,7 +480,8 @@ def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilatio
 
 
 def output_scales(quant: QuantParams, groups: int, inputs: int, group_outputs: int) -> QuantParams:
-    """Return the weights' scales, one for each output channel (or one for all)."""
+    """Return the quantization of the weights with a scale for each output channel, or one for all. Raises Rejected if their own
+    scales don't allow that."""
     if quant.axis is None:
         return quant
     if any(quant.zero_points):

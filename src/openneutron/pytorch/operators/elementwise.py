@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operators that treat every element alike.
 
-Lowering rules work on any order of the axes of their inputs. Operators are decomposed whose pieces in PyTorch lose accuracy in int8 or
-have no kernel.
+Lowering rules work on any order of the axes of their inputs. An operator is decomposed here if PyTorch's own decomposition loses
+accuracy in int8 or has pieces without a kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _aten = torch.ops.aten
 
 
 def times(x: Tensor, factor: float) -> Tensor:
-    """Return the tensor times a number; the tensor itself where that is 1."""
+    """Return the tensor times a number, or the tensor itself if the number is 1."""
     return x if factor == 1 else x * factor
 
 
@@ -43,7 +43,8 @@ ALIASES = {
     "aten.subtract.Tensor": _aten.sub.Tensor,
     "aten.true_divide.Tensor": _aten.div.Tensor,
 }
-"""Operators that another one with the same arguments computes: int8 holds no NaN, by which fmax differs from maximum."""
+"""Operators, each with one that computes the same from the same arguments. fmax and maximum differ only for NaN, which int8 can't
+represent."""
 
 
 def _renamed(overload: torch._ops.OpOverload) -> Callable[..., Tensor]:
@@ -123,7 +124,7 @@ MOST_CLASSES = 4096
 """The limit on classes of a one-hot vector; the identity matrix has the square of the classes in bytes."""
 
 MOST_FACTORS = 64
-"""The limit on values along a dimension that is multiplied out, pair by pair."""
+"""The limit on values along a dimension whose product is computed, pair by pair."""
 
 
 @decomposes("aten.rrelu.default")
@@ -160,9 +161,9 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
 @decomposes("aten.prod.dim_int")
 def product_along(self: Tensor, dim: int, keepdim: bool, dtype: torch.dtype | None) -> Tensor | Keep:
-    """Multiply the halves of the values with each other until one value is left, then with the odd ones out.
+    """Multiply the two halves of the values until one value is left, and then multiply that by the values of odd positions left over.
 
-    Each product has a scale of its own: a concatenation of products and factors would give them one for all.
+    Each product has a scale of its own. A concatenation of products and remaining values would have one scale for all of them.
     """
     if not self.is_floating_point() or dtype not in (None, self.dtype) or not self.dim():
         return KEPT
@@ -181,7 +182,7 @@ def product_along(self: Tensor, dim: int, keepdim: bool, dtype: torch.dtype | No
 
 @decomposes("aten.any.default", "aten.any.dim", "aten.any.dims")
 def is_any(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor | Keep:
-    """Return the maximum of the booleans as numbers."""
+    """Return whether any boolean is true, by the maximum of the booleans as numbers."""
     if self.dtype != torch.bool or not self.dim() or not self.numel():
         return KEPT
     dims = [dim] if isinstance(dim, int) else list(range(self.dim()) if dim is None else dim)
@@ -210,7 +211,7 @@ def round_to_decimals(self: Tensor, decimals: int) -> Tensor:
 
 @decomposes("aten.copysign.Tensor", "aten.copysign.Scalar")
 def copysign(self: Tensor, other: Tensor | float) -> Tensor | Keep:
-    """A zero has no sign in int8, and counts as positive."""
+    """Return the values with the signs of others. A zero has no sign in int8, and counts as positive."""
     if not self.is_floating_point():
         return KEPT
     size = self.abs()
@@ -221,13 +222,12 @@ def copysign(self: Tensor, other: Tensor | float) -> Tensor | Keep:
 
 @decomposes("aten.signbit.default")
 def signbit(self: Tensor) -> Tensor:
-    """A zero has no sign in int8, and counts as positive."""
+    """Return whether each value is negative. A zero has no sign in int8, and counts as positive."""
     return self < 0
 
 
 def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
-    """Return an operator on each element of the first argument; the value keeps its order and may stay an unsettled
-    view."""
+    """Add an operator on each element of the node's first argument, and return its result in the same order and view."""
     data = context.value(node.args[0])
     stored = context.tensors[data.tensor].shape
     name = context.emit(op, (data.tensor,), stored, context.results.quant(node), node.name, **attrs)
@@ -307,8 +307,10 @@ ROUNDS = Reject(
 
 
 def of_two(node: Node) -> Reject | None:
-    """Object to a quotient of integers, and to a rounded one of two computed tensors; with one computed tensor the quotient is a
-    table."""
+    """Return a reason against a quotient of integers or a rounded quotient of two computed tensors, or None.
+
+    The quotient of one computed tensor and a constant is a table.
+    """
     if (integers := of_integers(node)) is not None:
         return integers
     return ROUNDS if len([source for source in node.all_input_nodes if is_computed(source)]) > 1 else None
@@ -316,7 +318,8 @@ def of_two(node: Node) -> Reject | None:
 
 @lowers("aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.remainder.Tensor", against=of_two)
 def rounded_quotient(node: Node, context: Context) -> Value | Reject:
-    """Of one computed tensor and a number it is a function of one value; of two it can't be had from rounded operands."""
+    """Reject a rounded quotient of two computed tensors: the rounded operands do not determine it. A quotient of one computed
+    tensor and a number is lowered as a table, without this rule."""
     del node, context
     return ROUNDS
 
@@ -331,13 +334,14 @@ def prelu(node: Node, context: Context) -> Value | Reject:
 
 
 Rescaled = Callable[[Node, Context, str, QuantParams], str]
-"""Add the operators of one along the last axis of a tensor, for a result with these parameters; return its name."""
+"""A function that adds a softmax or log_softmax of a tensor along its last axis, with the given quantization of the result, and returns
+the name of the result."""
 
 
 def _along(op: str, rescaled: Rescaled) -> Callable[[Node, Context], Value | Reject]:
     """Return the rule of an operator along one dimension, which LiteRT supports along the last axis.
 
-    ``rescaled``: for a result whose quantization differs from the one that LiteRT fixes.
+    ``rescaled`` adds the operators for an int8 result whose quantization is not the one that LiteRT fixes.
     """
     fixed = BY_NAME[op].fixed_output
     assert fixed is not None
@@ -371,8 +375,10 @@ def _fine(node: Node, context: Context, source: str, quant: QuantParams) -> str:
 
 
 def _wide(node: Node, context: Context, source: str, quant: QuantParams) -> str:
-    """Return log_softmax as x - max(x) + max(log_softmax(x)): LiteRT's result ends at -255/16, and only a row's largest
-    logarithm is always above. The difference of two stored values is exact."""
+    """Add log_softmax as x - max(x) + max(log_softmax(x)) and return the name of the result.
+
+    LiteRT's result saturates at -255/16, which only the largest logarithm of a row always exceeds. x - max(x) is exact.
+    """
     fixed = BY_NAME["log_softmax"].fixed_output
     here, shape = context.tensors[source].quant, context.tensors[source].shape
     assert fixed is not None and here is not None

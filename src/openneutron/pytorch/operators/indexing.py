@@ -74,8 +74,10 @@ def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | 
 
 
 def _scattered(x: Tensor, dim: int, index: Tensor, values: Tensor, accumulate: bool) -> Tensor | Keep:
-    """Scatter where each line along the dimension has indices of its own; other dimensions must be as long as the
-    indices'."""
+    """Write values along a dimension, with indices of its own for each line.
+
+    Return KEPT unless the input and the indices have equal extents in all other dimensions.
+    """
     if not x.is_floating_point() or values.dtype != x.dtype or not x.dim() or not index.numel():
         return KEPT
     dim = dim % x.dim()
@@ -131,12 +133,12 @@ def slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: i
 
 
 def _put_once(x: Tensor, dim: int, index: Tensor, values: Tensor) -> Tensor | Keep:
-    """Write values at one index of one dimension, as into a key cache; no dimension moves."""
+    """Write values at one index of one dimension, as into a key cache, without a permutation of dimensions."""
     extent = x.shape[dim]
     if extent * extent > MOST_ONE_HOT:
         return KEPT
     is_put = _aten.index.Tensor(torch.eye(extent, dtype=torch.bool), [index.reshape(-1)])
-    # The index's dimensions, all of one element, replace the one that they index.
+    # The dimensions of the index, all of extent 1, replace the dimension that it indexes.
     behind = x.dim() - dim - 1
     shape = [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]]
     if values.dim() < len(shape):
@@ -146,8 +148,10 @@ def _put_once(x: Tensor, dim: int, index: Tensor, values: Tensor) -> Tensor | Ke
 
 
 def _masked(x: Tensor, given: dict[int, Tensor], values: Tensor, accumulate: bool) -> Tensor | Keep:
-    """Write values where a mask is true; keep the call whole if the values differ between positions, since these depend
-    on the mask."""
+    """Write values where a mask is true.
+
+    Return KEPT if the values differ between positions: which position gets which value depends on the mask.
+    """
     ((dim, mask),) = given.items()
     behind = x.dim() - dim - mask.dim()
     if values.dim() > behind and any(extent != 1 for extent in values.shape[: values.dim() - behind]):
@@ -208,8 +212,8 @@ SUM, MEAN, MAX = 0, 1, 2
 """The modes of ``aten.embedding_bag``."""
 
 MOST_TAKEN = 512
-"""The limit on the embeddings of all bags of a call: a table of this many rows and columns marks the embeddings behind
-each offset."""
+"""The limit on the embeddings of all bags of a call. A table with this many rows and columns marks the embeddings at or after each
+offset."""
 
 
 @decomposes("aten.embedding_bag.padding_idx", "aten.embedding_bag.default")
@@ -231,7 +235,7 @@ def embedding_bag(
     if padding_idx is not None or not 0 < taken <= MOST_TAKEN or bags < 1 or indices.dim() != 1:
         return KEPT
     rows = _aten.embedding.default(weight, indices)
-    # Row o of the table marks the embeddings at offset o or behind it.
+    # Row o of the table marks the embeddings at offset o and after it.
     table = torch.ones(taken, taken + 1, dtype=weight.dtype).tril().t()
     behind = _aten.index.Tensor(table, [offsets])
     inside = _aten.slice.Tensor(behind, 0, 0, bags)
@@ -259,7 +263,7 @@ def _largest(rows: Tensor, inside: Tensor) -> Tensor:
 
 @lowers("aten.embedding.default", moves=True, layout=Layout.OWN, emits=("slice", "gather"))
 def embedding(node: Node, context: Context) -> Value | Reject:
-    """An index that names no row ends the run with an error."""
+    """Lower to a GATHER of rows. An index without a row ends the run with an error."""
     given = arguments_of(node)
     return _taken(node, context, context.value(given["weight"]), 0, given["indices"])
 
@@ -275,7 +279,8 @@ def index_select(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.index.Tensor", moves=True, layout=Layout.OWN, emits=("slice", "gather"))
 def index(node: Node, context: Context) -> Value | Reject:
-    """Indices below 0 count from the end. Of several index tensors, for neighbouring dimensions, all but the last are constant."""
+    """Lower indexing by tensors to GATHER. Constant indices below 0 count from the end. Several index tensors must be for
+    neighbouring dimensions, and all but the last must be constant."""
     given = arguments_of(node)
     places = [place for place, item in enumerate(given["indices"]) if item is not None]
     if len(places) == 1:
@@ -333,7 +338,7 @@ def _taken_by_several(node: Node, context: Context, places: list[int], which: Se
 
 @lowers("aten.gather.default", moves=True, layout=Layout.OWN, emits=("gather",))
 def gather(node: Node, context: Context) -> Value | Reject:
-    """LiteRT's GATHER takes indices of its own for each batch: the dimension goes last, all others are batches."""
+    """Lower to a GATHER along the last axis, with all other dimensions as batches: each batch of LiteRT's GATHER has its own indices."""
     given = arguments_of(node)
     data = context.settled(context.value(given["self"]))
     if not data.shape:
@@ -384,8 +389,10 @@ def _gathered(
 
 
 def _indices(context: Context, node: Any, extent: int) -> Value:
-    """Return the indices' value; constant ones not below 0. Rejects what is no integer, and constant ones that name
-    nothing."""
+    """Return the value of the indices, in which constant indices below 0 are replaced by positions from the start.
+
+    Raises Rejected unless the indices are int32 or int64.
+    """
     value = context.value(node)
     here = context.tensors[value.tensor]
     if here.dtype not in (DType.INT32, DType.INT64):

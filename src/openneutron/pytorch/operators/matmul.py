@@ -22,13 +22,16 @@ _aten = torch.ops.aten
 
 
 def _sum(added: Tensor, beta: float, product: Tensor) -> Tensor:
-    # With beta 0 PyTorch does not even read what it would add.
+    # With beta 0, PyTorch does not read the tensor to add, even if it has NaNs.
     return product + times(added, beta) if beta else product
 
 
 @decomposes("aten.addmm.default", "aten.addmv.default", "aten.baddbmm.default")
 def add_product(self: Tensor, beta: float, alpha: float, **factors: Tensor) -> Tensor | Keep:
-    """Left alone where it is a linear layer with a bias; alpha goes to the second factor, which may be a constant."""
+    """Return beta * self + alpha * (first @ second), with alpha applied to the second factor, which may be a constant.
+
+    Return KEPT for a linear layer with a bias.
+    """
     first, second = factors.values()
     if alpha == beta == 1 and (self.dim(), second.dim()) == (1, 2):
         return KEPT
@@ -70,7 +73,7 @@ def addr(self: Tensor, vec1: Tensor, vec2: Tensor, beta: float, alpha: float) ->
 def tensordot(self: Tensor, other: Tensor, dims_self: Sequence[int], dims_other: Sequence[int]) -> Tensor:
     gone, met = [dim % self.dim() for dim in dims_self], [dim % other.dim() for dim in dims_other]
     for one, two in zip(gone, met, strict=True):
-        # A dimension that stands opposite one of 1 element is summed.
+        # A dimension that is contracted with one of extent 1 is summed.
         if self.shape[one] < other.shape[two]:
             other = other.sum(two, keepdim=True)
         elif self.shape[one] > other.shape[two]:
@@ -94,7 +97,7 @@ def multi_dot(tensors: Sequence[Tensor] = (), matrices: Sequence[Tensor] = ()) -
 
 @decomposes("aten.einsum.default")
 def einsum(equation: str, tensors: Sequence[Tensor], **_: object) -> Tensor | Keep:
-    """Two operands at a time, from the left. Left alone where an operand names a dimension twice (a diagonal)."""
+    """Contract two operands at a time, from the left. Return KEPT if an operand names a dimension twice (a diagonal)."""
     terms, wanted = _terms(equation.replace(" ", ""), tensors)
     if any(len(set(term)) != len(term) for term in terms):
         return KEPT
@@ -113,8 +116,8 @@ _Labelled = tuple[Tensor, list[str]]
 
 
 def _terms(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], list[str]]:
-    """Return the labels of each operand and of the result; the ellipsis' dimensions count as labels "...0", "...1",
-    from the last."""
+    """Return the labels of each operand and of the result. The dimensions of an ellipsis have the labels "...0", "...1" and so on,
+    from the last one."""
     left, arrow, right = equation.partition("->")
     pieces = left.split(",")
     dots = [tensor.dim() - len(piece.replace("...", "")) for piece, tensor in zip(pieces, tensors, strict=True)]
@@ -139,8 +142,10 @@ def _reduced(x: Tensor, term: list[str], needed: set[str]) -> _Labelled:
 
 
 def _contracted(a: _Labelled, b: _Labelled, needed: set[str]) -> _Labelled:
-    """Return the product of two operands, summed over what both have and nobody needs: [batch, left, depth] @ [batch,
-    depth, right]."""
+    """Return the product of two operands, summed over the labels that both have and that are not in ``needed``.
+
+    It is computed as [batch, left, depth] @ [batch, depth, right], or elementwise if there is no label to sum over.
+    """
     (left, own), (right, other) = a, b
     shared = [label for label in own if label in other]
     depth = [label for label in shared if label not in needed]
@@ -202,7 +207,7 @@ def mm(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.matmul.default", preserve=always, layout=Layout.OWN, emits=("batch_matmul",))
 def matmul(node: Node, context: Context) -> Value | Reject:
-    """A vector on the left is one row, a vector on the right one column."""
+    """Lower to a BATCH_MATMUL. A vector on the left becomes a matrix of one row, a vector on the right one of one column."""
     a, b = (context.value(item) for item in node.args)
     if len(a.shape) == 1:
         a = context.viewed(a, (1, *a.shape))
@@ -215,7 +220,10 @@ lowers("aten.bmm.default", layout=Layout.OWN, emits=("batch_matmul",))(matmul)
 
 
 def _product(node: Node, context: Context, a: Value, b: Value, weight_turned: bool = False) -> Value | Reject:
-    """Emit BATCH_MATMUL, which reads either operand in its stored order, rows or columns innermost."""
+    """Add a BATCH_MATMUL, which reads each operand in its stored order, with rows or columns innermost, and return its result.
+
+    weight_turned: ``b`` is the weight [outputs, inputs] of a linear layer.
+    """
     if context.results.fused(node) is not None:
         return Reject(
             "a clamp behind it runs inside it, which products of computed matrices can't", "Quantize between."
@@ -234,7 +242,7 @@ def _product(node: Node, context: Context, a: Value, b: Value, weight_turned: bo
 
 
 def _as_matrices(context: Context, value: Value) -> tuple[str, bool]:
-    """Return the tensor with rows and columns innermost, and whether columns come first."""
+    """Return the tensor with the last two dimensions innermost, and whether they are transposed (BATCH_MATMUL's adj_x or adj_y)."""
     value = context.settled(value)
     order = tuple(range(len(value.shape)))
     turned = (*order[:-2], order[-1], order[-2])
@@ -273,9 +281,9 @@ def _linear(node: Node, context: Context, data: Any, weight: Value, bias: Any) -
 
 
 def _features_last(context: Context, value: Value, weights: str) -> tuple[str, str, Shape]:
-    """Return (input tensor, weights, order of its axes) with the features innermost.
+    """Return (input tensor, weights, order of the input's axes) with the features innermost.
 
-    If the input is an image that was flattened batch by batch, the columns of the weights get the stored order of the image.
+    If the input is a flattened image, the columns of the weights are reordered to the stored order of the image.
     """
     features = len(value.shape) - 1
     if not value.is_settled and len(value.shape) == 2 and value.order[0] == 0 and value.base[0] == value.shape[0]:

@@ -27,7 +27,7 @@ _aten = torch.ops.aten
 
 
 def _part(x: Tensor, dim: int, start: int, end: int) -> Tensor:
-    """Return positions [start, end) of a dimension; the tensor itself where that is all of it."""
+    """Return the positions [start, end) of a dimension, or the tensor itself if these are all positions."""
     return x if (start, end) == (0, x.shape[dim]) else _aten.slice.Tensor(x, dim, start, end)
 
 
@@ -131,7 +131,7 @@ def repeat_interleave(self: Tensor, repeats: int, dim: int | None, **_: object) 
 @decomposes("aten.diff.default")
 def diff(self: Tensor, n: int, dim: int, prepend: Tensor | None, append: Tensor | None) -> Tensor:
     if n == 0:
-        return self.clone()  # PyTorch leaves out what stands around it then
+        return self.clone()  # PyTorch ignores prepend and append then
     around = [tensor for tensor in (prepend, self, append) if tensor is not None]
     self = _aten.cat.default(around, dim) if len(around) > 1 else self
     for _ in range(n):
@@ -142,7 +142,7 @@ def diff(self: Tensor, n: int, dim: int, prepend: Tensor | None, append: Tensor 
 
 @decomposes("aten.diagonal.default")
 def diagonal(self: Tensor, offset: int, dim1: int, dim2: int) -> Tensor | Keep:
-    """Return every (columns + 1)-th value of the matrices, with their rows concatenated."""
+    """Return diagonals as every (columns + 1)-th value of matrices whose rows are concatenated; KEPT for empty diagonals."""
     first, second = dim1 % self.dim(), dim2 % self.dim()
     others = [dim for dim in range(self.dim()) if dim not in (first, second)]
     rows, columns = self.shape[first], self.shape[second]
@@ -155,7 +155,7 @@ def diagonal(self: Tensor, offset: int, dim1: int, dim2: int) -> Tensor | Keep:
 
 
 def _moved(node: Node, context: Context, value: Value) -> Value:
-    """Return the value in the quantization that the node's result ends in; integers and booleans as they are."""
+    """Return the value in the quantization of the node's result. Integers and booleans are returned unchanged."""
     if context.dtype(value) not in ACTIVATIONS:
         return value
     return context.requantized(value, context.results.quant(node), f"{node.name}_requantized")
@@ -220,7 +220,10 @@ def copy(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.as_strided.default", "aten.as_strided_copy.default", moves=True, renames=True)
 def as_strided(node: Node, context: Context) -> Value | Reject:
-    """Return the input where the call states the input's own layout, as adaptive pools to 1x1 of channels-last images do."""
+    """Return the input if the call's sizes and strides are the input's own, as in adaptive pools to 1x1 of channels-last images.
+
+    Reject other calls.
+    """
     given = arguments_of(node)
     source = node.args[0].meta["val"]
     told = [(extent, stride) for extent, stride in zip(given["size"], given["stride"], strict=True) if extent != 1]
@@ -242,7 +245,7 @@ _APART = (
 
 @lowers(*_APART, moves=True)
 def apart(node: Node, context: Context) -> Value | Reject:
-    """Return the whole tensor; each reader takes its own part."""
+    """Return the whole tensor. The getitem nodes that follow slice their parts from it."""
     return context.value(node.args[0])
 
 
@@ -329,14 +332,14 @@ def select(node: Node, context: Context) -> Value | Reject:
 
 
 def _inside(place: int | None, extent: int, absent: int) -> int:
-    """Return a slice's begin or end as a position from 0 to the extent."""
+    """Return the begin or end of a slice as a position from 0 to the extent; ``absent`` if it is None."""
     if place is None:
         return absent
     return min(max(place + extent if place < 0 else place, 0), extent)
 
 
 def _sliced(node: Node, context: Context, value: Value, dim: int, start: int, end: int, step: int) -> Value:
-    """Return positions start, start + step … below end of a dimension."""
+    """Return the positions start, start + step … below end of a dimension, by a SLICE, or a STRIDED_SLICE for steps above 1."""
     if (start, end, step) == (0, value.shape[dim], 1):
         return value
     value = context.settled(value)
@@ -345,7 +348,7 @@ def _sliced(node: Node, context: Context, value: Value, dim: int, start: int, en
     shape = (*value.shape[:dim], len(range(start, end, step)), *value.shape[dim + 1 :])
     stored = value.stored
     if len(stored) > _SLICED_AXES:
-        # LiteRT slices fewer axes: those before and behind count as one each.
+        # LiteRT slices fewer axes: the axes before are joined to one, and so are those after.
         stored = (math.prod(stored[:place]), stored[place], math.prod(stored[place + 1 :]))
         place = 1
     source = context.reshaped(value.tensor, stored)
@@ -370,7 +373,7 @@ def _sliced(node: Node, context: Context, value: Value, dim: int, start: int, en
 
 
 _SLICED_AXES = 5
-"""Axes that LiteRT's SLICE and STRIDED_SLICE know."""
+"""The limit on axes in LiteRT's SLICE and STRIDED_SLICE."""
 
 
 @lowers("aten.flip.default", moves=True, emits=("reverse_v2",))
@@ -385,7 +388,7 @@ def flip(node: Node, context: Context) -> Value | Reject:
         return context.emit("reverse_v2", (tensor, axes), here, context.quant(value), node.name)
 
     name = value.tensor
-    # LiteRT turns neighbouring axes only; the kernel takes two at a time.
+    # LiteRT reverses neighbouring axes only, and the kernel reverses at most two in one call.
     while turned:
         places = turned[: 2 if turned[1:2] == [turned[0] + 1] else 1]
         name, turned = emit(name, places), turned[len(places) :]
@@ -407,14 +410,16 @@ def repeat(node: Node, context: Context) -> Value | Reject:
 
 
 def _repeats(shape: Shape, wanted: Shape) -> list[tuple[int, int, int, int]]:
-    """Return (elements before, extent, count, elements behind) for each run of axes repeated as one, the innermost
-    first, so that lines are long from then on."""
+    """Return (elements before, extent, count, elements after) for each run of axes that is repeated as one axis.
+
+    The innermost run comes first, so that the later ones copy long lines.
+    """
     runs: list[tuple[int, int, int, int]] = []
     here = list(shape)
     axis = len(shape) - 1
     while axis >= 0:
         first = axis
-        # Neighbouring axes of one element are one axis of one element.
+        # Neighbouring axes of extent 1 count as one such axis.
         while shape[axis] == 1 and first and shape[first - 1] == 1:
             first -= 1
         extent, result = math.prod(here[first : axis + 1]), math.prod(wanted[first : axis + 1])
@@ -429,7 +434,7 @@ def _repeats(shape: Shape, wanted: Shape) -> list[tuple[int, int, int, int]]:
 def cat(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     shape, quant = shape_of(node), context.results.quant(node)
-    # PyTorch lets an empty list element of any shape pass.
+    # PyTorch ignores an empty tensor of any shape in the list.
     values = [context.value(item) for item in given["tensors"] if item.meta["val"].numel()]
     if not values:
         return Reject("all its inputs are empty")

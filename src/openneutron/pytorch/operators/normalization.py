@@ -139,7 +139,10 @@ def rms_norm(node: Node, context: Context) -> Value | Reject:
 
 
 def _lines(node: Node, context: Context, centred: bool) -> Value:
-    """Return layer_norm over the last dimensions as one axis, in the order of the tensor's memory."""
+    """Add a layer_norm over the last dimensions, which become one axis in the order of the tensor's memory; return its result.
+
+    centred: the mean is subtracted, as in a layer norm and not in an RMS norm.
+    """
     given, shape = arguments_of(node), shape_of(node)
     data = context.settled(context.value(given["input"]))
     count = len(given["normalized_shape"])
@@ -161,7 +164,7 @@ def _lines(node: Node, context: Context, centred: bool) -> Value:
 
 @lowers("aten.group_norm.default", preserve=always, layout=Layout.NHWC, emits=("group_norm",))
 def group_norm(node: Node, context: Context) -> Value | Reject:
-    """Rows and columns of the image are the dimensions behind the channels, in any order."""
+    """Lower to group_norm of an image, whose rows and columns are the dimensions after the channels, in any order."""
     given, shape = arguments_of(node), shape_of(node)
     data = context.settled(context.value(given["input"]))
     order = (0, *(axis for axis in data.order if axis > 1), 1)
@@ -176,7 +179,10 @@ def group_norm(node: Node, context: Context) -> Value | Reject:
 
 
 def _numbers(context: Context, node: Any, shape: Sequence[int], order: Shape) -> str | None:
-    """Return a constant float32 vector of a gain or bias, its axes in this order; None where it is not given."""
+    """Add a gain or bias as a constant float32 vector, with its axes in this order, and return its name; None if ``node`` is None.
+
+    Raises Rejected for a gain or bias that is not constant.
+    """
     if node is None:
         return None
     if node not in context.constants:

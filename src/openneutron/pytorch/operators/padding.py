@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Padding by a number, by the edge, mirrored and around; less than nothing crops."""
+"""Padding with a number or the edge, and reflected and circular padding. Negative amounts crop."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from openneutron.pytorch.operators.rules.context import Context, Shape, Value, e
 from openneutron.pytorch.operators.rules.tables import lowers
 
 Amounts = list[tuple[int, int]]
-"""For each dimension what comes before and behind it; below 0 is cut off."""
+"""The amounts of padding before and after each dimension. A negative amount is cut off."""
 
 
 def _amounts(flat: list[int], rank: int) -> Amounts:
-    """PyTorch counts from the last dimension."""
+    """Return the amounts for all dimensions from PyTorch's flat list, which starts with the last dimension."""
     amounts = [(0, 0)] * rank
     for place in range(len(flat) // 2):
         amounts[-1 - place] = (flat[2 * place], flat[2 * place + 1])
@@ -62,7 +62,7 @@ def _repeated(node: Node, context: Context, mode: str, flat: list[int]) -> Value
         name = _mirror_pad(node, context, name, amounts)
     else:
         for axis in padded:
-            # The positions that PyTorch repeats at each place.
+            # The input position that PyTorch copies to each position of the result.
             numbers = torch.arange(context.tensors[name].shape[axis], dtype=torch.float32).reshape(1, 1, -1)
             positions = F.pad(numbers, amounts[axis], mode).reshape(-1)
             name = take(context, name, axis, [int(place) for place in positions], node.name)

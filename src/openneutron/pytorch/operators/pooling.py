@@ -35,7 +35,7 @@ from openneutron.pytorch.operators.separable import (
 
 
 def _size(value: object) -> tuple[int, int] | None:
-    """Return rows and columns of a node's result; None where they are no fixed numbers."""
+    """Return the numbers of rows and columns of a node's result, or None if they are symbolic."""
     assert isinstance(value, Node)
     rows, columns = value.meta["val"].shape[-2:]
     return (rows, columns) if isinstance(rows, int) and isinstance(columns, int) else None
@@ -55,7 +55,7 @@ class Pool:
 
 
 def pool_of(node: Node) -> Pool | None:
-    """Return the average pool that a node is; None where the extents of its images are no fixed numbers."""
+    """Return the average pool of a node, or None if the extents of its images are symbolic."""
     given = arguments_of(node)
     size, result = _size(given["self"]), _size(node)
     if size is None or result is None:
@@ -108,13 +108,16 @@ def _user_pool(node: Node) -> Node | None:
 
 
 FINER_FROM = 5
-"""Values under a window from which on a plain average gets steps of its own, for which it needs the weights of a depthwise
-convolution. On noise that is 3 dB for 3x3, 5 for 4x4, 13 for 8x8; for 2x2 less than 2."""
+"""The smallest number of values under a window with which a plain average gets a scale of its own, and so becomes a depthwise
+convolution. On noise, this gains 3 dB for 3x3, 5 for 4x4, 13 for 8x8, and less than 2 for 2x2."""
 
 
 def _rescales(pool: Pool, values: int) -> bool:
-    """Return whether a result in finer steps than the input's is of use: a mean's is, and any that is rounded once; but
-    small windows are left to LiteRT's pool, which keeps the scale. ``values``: how many the result is the mean of."""
+    """Return whether the result of a pool gets a scale of its own, which is finer than that of the input.
+
+    It does if the pool is a mean of whole axes, or is rounded only once. A small window keeps the input's scale, as LiteRT's own pool
+    does. values: the number of values in the mean of one result.
+    """
     if pool.averages.mean_axes:
         return True
     is_window = pool.averages.is_window(pool.window)
@@ -130,8 +133,10 @@ _aten = torch.ops.aten
 
 
 def by_planes(volume: Tensor, on_image: Callable[[Tensor], Tensor], on_depth: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return what ``on_image`` makes of each plane, and then ``on_depth`` along the planes, as rows, and all their
-    points, as columns."""
+    """Apply ``on_image`` to each plane of a volume, and then ``on_depth`` along the depth; return the resulting volume.
+
+    ``on_depth`` gets an image for each channel, with a row for each plane and a column for each point of a plane.
+    """
     batches = volume.shape[0] if volume.dim() == 5 else 1
     channels, depth, height, width = volume.shape[-4:]
     planes = on_image(volume.reshape(batches, channels * depth, height, width))
@@ -141,11 +146,11 @@ def by_planes(volume: Tensor, on_image: Callable[[Tensor], Tensor], on_depth: Ca
 
 
 NEUTRAL = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
-"""The numbers of a window along an axis on which the window does nothing."""
+"""The settings of a window along an axis that the window does not change."""
 
 
 def _of_volumes(on_images: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return the pool of volumes that pools the planes, and then the depth as rows."""
+    """Return the decomposition of a pool of volumes: ``on_images`` pools the planes, and then the depth as rows of images."""
 
     def rule(**given: Any) -> Tensor:
         volume = given.pop("self")
@@ -225,7 +230,7 @@ for _dimensions in (1, 2, 3):
 
 
 def _largest(x: Tensor, dim: int, outputs: int) -> Tensor:
-    """Adaptive maxima along rows (-2) or columns (-1): a pool for each run of windows of one size and distance."""
+    """Return adaptive maxima along rows (-2) or columns (-1), by one pool for each run of windows of equal sizes and distances."""
     extent = x.shape[dim]
     windows = adaptive_windows(extent, outputs)
     pools = []
@@ -237,7 +242,7 @@ def _largest(x: Tensor, dim: int, outputs: int) -> Tensor:
 
 
 def _runs(windows: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (first position, last, kernel, stride) of windows in a row that are one pool."""
+    """Yield (start, end, kernel, stride) for each run of consecutive windows that one pool computes."""
     while windows:
         (first, end), *rest = windows
         kernel, stride, count = end - first, 1, 1
@@ -250,12 +255,15 @@ def _runs(windows: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]
 
 
 MOST_PIECES = 64
-"""Slices that one call may become."""
+"""The limit on slices that replace one call."""
 
 
 @decomposes("aten.unfold.default")
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor | Keep:
-    """Return windows of one dimension as a new last one: a view where they lie side by side, else slices with steps."""
+    """Return the windows of one dimension along a new last dimension: as a view if the windows are adjacent, else from slices.
+
+    Return KEPT if that takes more than ``MOST_PIECES`` slices.
+    """
     if not self.dim():  # ExecuTorch's kernel ends the process for a scalar
         return self.reshape(1) if size == 1 else KEPT
     dim = dimension % self.dim()
@@ -276,7 +284,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor | Keep:
 
 @decomposes("aten.im2col.default")
 def im2col(self: Tensor, kernel_size: list[int], dilation: list[int], padding: list[int], stride: list[int]) -> Tensor:
-    """Return windows as columns: a depthwise convolution with a one for each place of the window."""
+    """Return windows as columns, by a depthwise convolution whose filters each select one position of the window."""
     image = self if self.dim() == 4 else self.unsqueeze(0)
     channels, taps = image.shape[1], kernel_size[0] * kernel_size[1]
     places = torch.eye(taps).reshape(taps, 1, *kernel_size).repeat(channels, 1, 1, 1)
@@ -294,7 +302,7 @@ def col2im(
     padding: list[int],
     stride: list[int],
 ) -> Tensor:
-    """Return columns back to windows, which add up where they overlap: the transpose of ``im2col``."""
+    """Return the image that is the sum of its windows, given as columns: the transpose of ``im2col``."""
     columns = self if self.dim() == 3 else self.unsqueeze(0)
     taps = kernel_size[0] * kernel_size[1]
     channels = columns.shape[1] // taps
@@ -325,18 +333,17 @@ def adaptive_windows(extent: int, outputs: int) -> list[range]:
 def strided_windows(extent: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> list[range]:
     """Return the windows of a maximum pool along one axis, without positions in the padding."""
     firsts = [i * stride - padding for i in range(outputs)]
-    # The first position inside the input is a whole number of dilations behind the window's first.
+    # The first position inside the input is a whole number of dilations after the first one of the window.
     inside = [first if first >= 0 else first % dilation for first in firsts]
     ends = [min(first + dilation * (kernel - 1) + 1, extent) for first in firsts]
     return [range(start, end, dilation) for start, end in zip(inside, ends, strict=True)]
 
 
 def first_positions(x: Tensor, largest: Tensor, windows: Sequence[Windows]) -> Tensor | None:
-    """Return int64 positions with ``largest``'s shape in the flattened last dimensions of x, one of ``windows`` for
-    each axis.
+    """Return the positions of maxima as int64 in the shape of ``largest``, or None if that takes too many comparisons.
 
-    Returns None where that takes too many comparisons. ``largest`` has the quantization of x, so that equal values stay
-    equal.
+    Positions count in the flattened last dimensions of x. ``windows`` has the windows of each of these dimensions. ``largest``
+    has the quantization of x, so that equal values stay equal.
     """
     image = x.shape[-len(windows) :]
     elements, outputs = math.prod(image), math.prod(len(axis) for axis in windows)
@@ -368,12 +375,13 @@ INDICES = Reject(
 
 
 def indices_used(node: Node) -> Reject | None:
-    """Object to a maximum pool of which another result than the first is read."""
+    """Return a reason against a maximum pool whose indices are read, or None."""
     return INDICES if any(op_name(user) == GETITEM and user.args[1] != 0 for user in node.users) else None
 
 
 def _pooled(node: Node, context: Context, op: str, source: str, padding: str, window: Window, shape: Shape) -> Value:
-    """Return a pool in its input's quantization, which is what LiteRT's pools know, and then in the result's."""
+    """Add a pool, and return its result in the quantization of the node's result. LiteRT's pools keep that of their input, so that
+    a QUANTIZE follows if the two differ."""
     quant = context.tensors[source].quant
     assert quant is not None
     wanted = context.results.quant(node)
@@ -424,15 +432,16 @@ def max_pool(node: Node, context: Context) -> Value | Reject:
 
 @lowers(*(f"aten.adaptive_max_pool{n}d.default" for n in (1, 2, 3)), against=indices_used)
 def adaptive_max_pool(node: Node, context: Context) -> Value | Reject:
-    """Lower the adaptive pools that are not decomposed."""
+    """Reject an adaptive maximum pool that was not decomposed."""
     del node, context
     return Reject("it is still whole", "Quantize with NeutronQuantizer, which makes maxima of slices of it.")
 
 
 def _side_by_side(node: Node, context: Context, source: str, window: Window, result: Shape) -> str:
-    """Return the NHWC tensor with the rows and columns that each window looks at next to each other.
+    """Return an NHWC tensor in which the rows and columns of each dilated window are copied next to each other.
 
-    A tap outside the image is one that is inside: that does not change the largest.
+    A position of the window inside the image replaces each one outside, which does not change the maximum. Raises Rejected for a
+    window without a position inside.
     """
     for axis in (1, 2):
         extent, place = context.tensors[source].shape[axis], axis - 1
@@ -464,9 +473,11 @@ def average(node: Node, context: Context) -> Value | Reject:
 
 
 def _averaged(node: Node, context: Context, data: Value, averages: Separable, window: Window, image: Shape) -> Value:
-    """Return means of whole rows, columns or images as such. LiteRT's own pool where it means the same and keeps the
-    quantization. Otherwise a depthwise convolution, where all values have one weight: it takes any scale, and its
-    padding costs nothing. Otherwise matrices."""
+    """Lower an average pool, by the first of these that computes it: MEAN, for whole rows, columns or images; LiteRT's own pool, if
+    the result has the input's quantization; a depthwise convolution, if all values have equal weights; products with matrices.
+
+    A depthwise convolution allows any scale of the result, and its padding costs nothing.
+    """
     if averages.mean_axes:
         return mean_over(node, context, data, tuple(2 + axis for axis in averages.mean_axes), image)
     quant = context.results.quant(node)

@@ -32,7 +32,7 @@ from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, alway
 
 
 def _products(node: Node) -> Iterator[tuple[Node, Node | None]]:
-    """Yield each weight of the layer with the bias in units of the input's scale times the weight's."""
+    """Yield each weight of the layer, with its bias or None. The scale of a bias is the input's scale times the weight's."""
     _, of_input, of_hidden, biases, *_ = node.args
     yield from zip(of_input, biases or [None] * len(of_input), strict=True)
     yield from ((weight, None) for weight in of_hidden)
@@ -104,7 +104,8 @@ def _lstm_step(gates: torch.Tensor, state: State, weights: Weights) -> State:
 
 
 def _gru_step(gates: torch.Tensor, state: State, weights: Weights) -> State:
-    """The hidden state's bias stays with the hidden state, since a gate is multiplied with their sum."""
+    """Compute the next state. The hidden bias is added to the product of the hidden state, since the reset gate multiplies
+    that sum."""
     (hidden,) = state
     extent = hidden.shape[-1]
     own = F.linear(hidden, weights.of_hidden, weights.hidden_bias)
@@ -267,7 +268,7 @@ def lstm(node: Node, context: Context) -> Value | Reject:
     emits=("unidirectional_sequence_lstm",),
 )
 def lstm_states(node: Node, context: Context) -> Value | Reject:
-    # The results are the values of the getitem nodes behind the call.
+    # The results are the values of the getitem nodes that read the call.
     given, results = arguments_of(node), results_of(node)
     quant = _hidden_quant(node, context)
     states: list[str | None] = []
@@ -325,8 +326,8 @@ def _lstm(node: Node, context: Context, shape: Shape, quant: QuantParams, hidden
 
 
 def _hidden_quant(node: Node, context: Context) -> QuantParams:
-    """Return the quantization of a hidden state: that of its readers, or that of the state before the first step where only the cell
-    state is read."""
+    """Return the quantization of a hidden state: that of its readers, or if only the cell state is read, that of the hidden state
+    before the first step. Raises Rejected if neither exists for a projected state."""
     given, results = arguments_of(node), results_of(node)
     read = next((results[place][0] for place in (0, 1) if place in results), None)
     if read is not None:
@@ -339,7 +340,7 @@ def _hidden_quant(node: Node, context: Context) -> QuantParams:
 
 
 def _state_shape(node: Node, place: int, usual: Shape) -> Shape:
-    """Return the shape of a state, which is that of the call's result with the state after the last step."""
+    """Return the shape of a state: that of result ``place`` of the call, or ``usual`` if the call has a single result."""
     value = node.meta["val"]
     return tuple(int(extent) for extent in value[place].shape) if isinstance(value, (list, tuple)) else usual
 
@@ -350,7 +351,10 @@ def _cell_quant(node: Node) -> QuantParams:
 
 
 def _state_quant(op: str, quant: QuantParams) -> QuantParams:
-    """Return the quantization of the state of a GRU's units, a power of two that holds what the output holds."""
+    """Return the quantization of the int16 state of a GRU or RNN, whose scale is a power of two.
+
+    For a GRU, its range includes that of the output, which has the quantization ``quant``.
+    """
     largest = max(127 - quant.zero_point, 128 + quant.zero_point) * quant.scale
     integer_bits = max(0, math.ceil(math.log2(largest))) if op == "gru" else 0
     return per_tensor(2.0 ** -max(0, MOST_STATE_BITS - integer_bits), 0)

@@ -46,7 +46,7 @@ LARGEST_CELL = 16
 def cell_scale(call: Node) -> float:
     """Return the scale of the int16 cell state of an LSTM's call, a power of two.
 
-    A step adds at most 1 to a cell that is 0 in front of the first step, so that few steps need few integer bits.
+    A cell is 0 before the first step, and each step adds at most 1, so that few steps need few integer bits.
     """
     given = arguments_of(call)
     largest = LARGEST_CELL
@@ -156,7 +156,7 @@ def _rnn(
 
 
 def _initial(x: Tensor, given: Tensor | None, batch_first: bool, units: int) -> Tensor:
-    """Return the state [1, sequence, unit] before the first step."""
+    """Return the state [1, sequence, unit] before the first step: ``given``, or zeros for None."""
     return x.new_zeros(1, x.shape[0 if batch_first else 1], units) if given is None else given
 
 

@@ -55,7 +55,10 @@ def hypot(self: Tensor, other: Tensor) -> Tensor | Keep:
 
 
 def _variance(x: Tensor, dims: list[int], correction: float, keepdim: bool) -> Tensor | Keep:
-    """Of a whole dimension the squares' mean is taken, and their number corrected by a factor: sums would be large."""
+    """Return the variance over ``dims``, as a mean of squares times a factor for the correction. A sum of squares would be large.
+
+    Return KEPT if the variance is NaN or infinite.
+    """
     count = math.prod(x.shape[dim] for dim in dims)
     if count <= correction:
         return KEPT  # It is NaN or infinite.
@@ -89,7 +92,8 @@ for _root, _name in ((False, "var"), (True, "std")):
 def vector_norm(
     self: Tensor, ord: float, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None
 ) -> Tensor | Keep:
-    """The sum is a mean times a number: means rescale, and the number goes into the table of the root."""
+    """Compute a norm from a mean times the number of terms instead of a sum: the result of a mean has a scale of its own, and the
+    number becomes a part of the table of the root."""
     dims = tuple(range(self.dim())) if dim is None else tuple(dim)
     if not self.dim() and ord != 0:
         return self.abs()
@@ -113,7 +117,7 @@ MOST_DIFFERENCES = 1 << 18
 
 @decomposes("aten.cdist.default")
 def distances(x1: Tensor, x2: Tensor, p: float, **_: object) -> Tensor | Keep:
-    """Return the norm of the difference of each point of one set from each point of the other."""
+    """Return the norm of the difference of each point of one set and each point of the other. KEPT for p = 0, and for too many points."""
     differences = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     if p <= 0 or not 0 < differences.numel() <= MOST_DIFFERENCES:
         return KEPT
@@ -129,8 +133,8 @@ def mean(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.sum.default", "aten.sum.dim_IntList", layout=Layout.OWN, emits=("mean", "mul"))
 def total(node: Node, context: Context) -> Value | Reject:
-    """A sum of n values is n times their mean. The mean is stored in steps of 1/n of the sum's scale, so the product with n
-    changes only the scale, not the bytes. (LiteRT 2.3.0's reference SUM takes int8 for uint8.)"""
+    """Lower a sum of n values to their mean times n. The scale of the mean is 1/n of the scale of the sum, so that the product with
+    n changes only the scale, not the bytes. (LiteRT 2.3.0's reference SUM takes int8 for uint8.)"""
     data, dims, kept = _reduced(node, context)
     count = math.prod(data.shape[dim] for dim in dims)
     quant = context.results.quant(node)
@@ -145,7 +149,7 @@ def _reduced(node: Node, context: Context) -> tuple[Value, Shape, Shape]:
     given = arguments_of(node)
     data = context.settled(context.value(given["self"]))
     rank = len(data.shape)
-    # PyTorch takes dimension 0 of a single number, which has none.
+    # PyTorch accepts dimension 0 for a single number, which has no dimensions.
     dims = tuple(sorted({dim % rank for dim in (given.get("dim") or range(rank))})) if rank else ()
     return data, dims, tuple(1 if axis in dims else extent for axis, extent in enumerate(data.shape))
 
@@ -153,7 +157,7 @@ def _reduced(node: Node, context: Context) -> tuple[Value, Shape, Shape]:
 def mean_over(
     node: Node, context: Context, data: Value, dims: Shape, shape: Shape, quant: QuantParams | None = None
 ) -> Value:
-    """Return the mean over ``dims``, which stay as ones, with this quantization, or that of the node's result."""
+    """Return the mean over ``dims``, which keep an extent of 1. quant: the result's quantization; None means that of the node's result."""
     data = context.settled(data)
     quant = quant or context.results.quant(node)
     order = data.order
@@ -201,7 +205,7 @@ def extreme(node: Node, context: Context) -> Value | Reject:
 
 
 def _two_runs(places: list[int]) -> list[list[int]]:
-    """Return the places, at most two runs of neighbours in each list: what the kernel reduces at a time."""
+    """Divide the places into lists with at most two runs of consecutive places each, which the kernel reduces in one call."""
     runs: list[list[int]] = []
     for place in places:
         if runs and runs[-1][-1] == place - 1:

@@ -21,8 +21,10 @@ from openneutron.pytorch.operators.separable import Matrix, Separable, apply, ne
 
 
 def _resize(on_images: str, given: dict[str, Any]) -> Callable[[Tensor, list[int], list[float | None]], Tensor]:
-    """Return the resize of images with the attributes of one in other dimensions. It takes either output extents or
-    factors."""
+    """Return a function that resizes images with the attributes of a resize in other dimensions.
+
+    The function resizes by the factors if any is given, else to the output extents.
+    """
     overload = getattr(torch.ops.aten, on_images).vec
     attributes = [given["align_corners"]] if "align_corners" in given else []
 
@@ -35,8 +37,10 @@ def _resize(on_images: str, given: dict[str, Any]) -> Callable[[Tensor, list[int
 
 
 def _sizes_and_factors(given: dict[str, Any], rank: int) -> tuple[list[int], list[float | None]]:
-    """Return what is asked for: output extents without factors, or factors. Factors beside extents are those it
-    computes with."""
+    """Return the output extents of a call, or zeros, and its factors, or Nones.
+
+    If a call has both, PyTorch computes positions with the factors.
+    """
     factors = given.get("scale_factors") or [
         given[key] for key in ("scales", "scales_d", "scales_h", "scales_w") if key in given
     ]
@@ -44,7 +48,7 @@ def _sizes_and_factors(given: dict[str, Any], rank: int) -> tuple[list[int], lis
 
 
 def _by_images(on_images: str, rank: int) -> Callable[..., Tensor]:
-    """Return the resize of sequences (rank 1) or volumes (rank 3) by a resize of images."""
+    """Return the decomposition of a resize of sequences (rank 1) or volumes (rank 3) to resizes of images."""
 
     def rule(**given: Any) -> Tensor:
         x = given["input"] if "input" in given else given["self"]
@@ -99,12 +103,12 @@ PLACEMENTS = ((False, False), (False, True), (True, False))
 """LiteRT's (align_corners, half_pixel_centers)."""
 
 BILINEAR_TOLERANCE = 2.0**-8
-"""The permitted distance of LiteRT's weights, whose positions are rounded to 1/1024 step by step, from PyTorch's: less than a step
-between the smallest and the largest stored value."""
+"""The permitted difference between LiteRT's weights, whose positions are rounded to 1/1024 step by step, and PyTorch's. Its effect is
+less than one step even between the smallest and the largest stored value."""
 
 
 def _factors(given: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Return the factors that were asked for, which may differ from those of the extents."""
+    """Return the factors of rows and columns that a call states, or Nones. They may differ from the ratios of the extents."""
     rows, columns = given.get("scale_factors") or (given.get("scales_h"), given.get("scales_w"))
     return rows, columns
 

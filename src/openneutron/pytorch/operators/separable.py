@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that are one matrix along rows and one along columns: average pools and resizes, as PyTorch itself computes them.
+"""Average pools and resizes as products with two matrices, one along the rows and one along the columns.
 
-Such an operator's matrix along an axis is its result for unit vectors. PyTorch computes the matrix, so that every attribute counts,
+The matrix along an axis has the operator's results for unit vectors. PyTorch computes them, so that every attribute counts,
 such as the divisors at the borders under ceil_mode, and scale factors that differ slightly from the ratio of the extents.
 """
 
@@ -25,10 +25,10 @@ Matrix = npt.NDArray[np.float64]
 """[outputs, inputs]"""
 
 TOLERANCE = 1e-5
-"""Entries that differ by less are the same (float32 quotients differ by less)."""
+"""Matrix entries that differ by less count as equal. The rounding errors of float32 quotients are smaller."""
 
 WHOLE_MATRIX_BYTES = 1 << 14
-"""Up to here rows and columns are multiplied at once, by one matrix, so that the result is rounded once."""
+"""The limit on one matrix for both rows and columns. A product with one matrix rounds the result once."""
 
 _aten = torch.ops.aten
 
@@ -41,7 +41,7 @@ class Separable:
     columns: Matrix
 
     def is_window(self, window: Window) -> bool:
-        """Return whether each result is the sum of what such a window shows, all of it times ``weight``."""
+        """Return whether each result is the sum of the values under the window, times ``weight``."""
         axes = zip((self.rows, self.columns), window.kernel, window.stride, window.before, strict=True)
         return self.weight > 0 and all(
             np.allclose(matrix / matrix.max(), _inside(*matrix.shape, *numbers), rtol=0, atol=TOLERANCE)
@@ -50,8 +50,10 @@ class Separable:
 
     @property
     def mean_axes(self) -> tuple[int, ...]:
-        """Return the axes of which one result is left, the mean, where the others stay as they are; none for anything
-        else."""
+        """Return the axes (0: rows, 1: columns) that the operator reduces to their mean, if it changes no other axis.
+
+        Return () for an operator that does something else.
+        """
         kept = [is_identity(matrix) for matrix in (self.rows, self.columns)]
         means = [
             len(matrix) == 1 and np.allclose(matrix, 1 / matrix.size, rtol=TOLERANCE, atol=0)
@@ -63,12 +65,12 @@ class Separable:
 
     @property
     def weight(self) -> float:
-        """Return the largest product of a row's weight and a column's."""
+        """Return the largest weight of an input value in a result: the product of the largest entries of both matrices."""
         return float(self.rows.max() * self.columns.max())
 
     @property
     def fits_whole(self) -> bool:
-        """Return whether one matrix for both axes is small enough."""
+        """Return whether one matrix for both axes has at most ``WHOLE_MATRIX_BYTES``."""
         return self.rows.size * self.columns.size <= WHOLE_MATRIX_BYTES
 
 
@@ -77,14 +79,17 @@ def is_identity(matrix: Matrix) -> bool:
 
 
 def _inside(outputs: int, extent: int, kernel: int, stride: int, before: int) -> Matrix:
-    """Return 1 where a window shows a position and 0 elsewhere, for a window that begins this far before the first position."""
+    """Return a matrix [outputs, extent] with 1 for the positions under the window of each output, and 0 elsewhere.
+
+    The first window begins ``before`` positions before the first position.
+    """
     starts = np.arange(outputs)[:, None] * stride - before
     places = np.arange(extent)[None, :]
     return ((places >= starts) & (places < starts + kernel)).astype(np.float64)
 
 
 def litert_padding(averages: Separable, window: Window) -> str | None:
-    """VALID or SAME, whichever makes LiteRT's AVERAGE_POOL_2D with this window the same operator, or None."""
+    """Return the padding (VALID or SAME) with which LiteRT's AVERAGE_POOL_2D computes the same with this window, or None."""
     axes = list(zip((averages.rows, averages.columns), window.kernel, window.stride, strict=True))
     for padding in ("VALID", "SAME"):
         if all(_is_pool(matrix, size, step, padding) for matrix, size, step in axes):
@@ -105,10 +110,10 @@ def _is_pool(matrix: Matrix, kernel: int, stride: int, padding: str) -> bool:
 
 
 def average_pool(given: Mapping[str, Any], size: tuple[int, int]) -> Separable:
-    """aten.avg_pool2d with the arguments of its schema, on this many rows and columns."""
+    """Return the matrices of aten.avg_pool2d. given: its arguments by the names in its schema. size: rows and columns of the input."""
     kernels = [_in_row(axis, given["kernel_size"], 1)[1] for axis in (0, 1)]
     divisor = given["divisor_override"]
-    # One of the window's area is each axis's own.
+    # A divisor that is the window's area is split into the window's extents.
     divisors = (divisor, None if divisor is None else 1) if divisor != kernels[0] * kernels[1] else kernels
     matrices = []
     for axis, extent in enumerate(size):
@@ -121,7 +126,7 @@ def average_pool(given: Mapping[str, Any], size: tuple[int, int]) -> Separable:
 
 
 def adaptive_average_pool(size: tuple[int, int], result: tuple[int, int]) -> Separable:
-    """aten._adaptive_avg_pool2d from this many rows and columns to that many."""
+    """Return the matrices of aten._adaptive_avg_pool2d from ``size`` to ``result`` rows and columns."""
     matrices = []
     for extent, outputs in zip(size, result, strict=True):
         matrices.append(_matrix(extent, _aten._adaptive_avg_pool2d.default, [1, outputs]))
@@ -136,7 +141,8 @@ def window_of(matrix: Matrix) -> tuple[int, int]:
 
 
 Resize = Callable[..., torch.Tensor]
-"""An overload of the upsample family: (input, output size, [align_corners,] rows' factor or None, columns')."""
+"""An overload of the upsample family. Its arguments are the input, the output size, align_corners if it has that, and the factors of
+rows and columns, each of which may be None."""
 
 
 def resized(
@@ -146,8 +152,10 @@ def resized(
     result: tuple[int, int],
     factors: tuple[float | None, float | None],
 ) -> Separable:
-    """Return a resize from this many rows and columns to that many; ``attributes`` are those between size and
-    factors."""
+    """Return the matrices of a resize from ``size`` to ``result`` rows and columns.
+
+    attributes: the arguments of ``resize`` between the output size and the factors.
+    """
     matrices = []
     for extent, outputs, factor in zip(size, result, factors, strict=True):
         args = ([1, outputs], *attributes, None, factor)
@@ -158,7 +166,7 @@ def resized(
 def nearest_positions(
     resize: Resize, size: tuple[int, int], result: tuple[int, int], factors: tuple[float | None, float | None]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the input row of each output row, and the same for columns, of a resize that only picks."""
+    """Return the input row of each output row, and the input column of each output column, of a nearest-neighbor resize."""
     found = []
     for extent, outputs, factor in zip(size, result, factors, strict=True):
         ramp = torch.arange(extent, dtype=torch.float32).reshape(1, 1, 1, extent)
@@ -168,13 +176,19 @@ def nearest_positions(
 
 
 def _in_row(axis: int, item: Any, neutral: int) -> list[int]:
-    """Return an axis's number of [rows, columns] (or of one number for both), for an image of one row."""
+    """Return a pool's argument for an image of one row along ``axis``: ``neutral``, and the number of that axis.
+
+    item: the argument for images, [rows, columns] or one number for both.
+    """
     items = list(item) if isinstance(item, (list, tuple)) else [item]
     return [neutral, items[axis % len(items)]]
 
 
 def _matrix(extent: int, overload: Callable[..., torch.Tensor], *args: Any) -> Matrix:
-    """Return what a call makes of unit vectors, as images of one row: rows and columns are treated alike."""
+    """Return the matrix of a call along an axis: its results for unit vectors, which are images of one row.
+
+    The same holds for columns, because these operators treat rows and columns alike.
+    """
     units = torch.eye(extent).reshape(1, extent, 1, extent)
     with torch.no_grad():
         made = overload(units, *args)
@@ -182,9 +196,10 @@ def _matrix(extent: int, overload: Callable[..., torch.Tensor], *args: Any) -> M
 
 
 def as_integers(matrix: Matrix, dtype: DType = DType.INT8) -> tuple[npt.NDArray[np.integer[Any]], float]:
-    """Return (stored, scale): the matrix as int8 or int16, with the scale 1/n, n a whole number, that loses least.
+    """Return (stored, scale): the matrix as int8 or int16, and the scale 1/n with the smallest rounding error.
 
-    Each row keeps its sum as far as n allows: what is constant stays so.
+    n is a whole number, or the largest number with which the entries fit. Each row keeps its sum as far as n allows, so that a
+    constant input has a constant result.
     """
     largest, end = float(np.abs(matrix).max()), ends_of(dtype)[1]
     assert largest > 0
@@ -197,7 +212,7 @@ def as_integers(matrix: Matrix, dtype: DType = DType.INT8) -> tuple[npt.NDArray[
     loss = np.zeros(len(steps))
     for entry in entries:
         loss = np.maximum(loss, np.abs(np.rint(entry * steps) - entry * steps) / steps)
-    # Of numbers as good as each other the smallest: whole weights make exact sums.
+    # Of equally good numbers the smallest is taken: whole weights make exact sums.
     best = float(steps[int(np.argmax(loss <= loss.min() + 1e-6 * largest))])
     scaled = matrix * best
     stored = np.floor(scaled + 1e-4)
@@ -210,10 +225,10 @@ def as_integers(matrix: Matrix, dtype: DType = DType.INT8) -> tuple[npt.NDArray[
 
 
 MOST_STEPS = 2048
-"""Whole numbers tried as the reciprocal of a matrix's scale."""
+"""The limit on whole numbers that are tried as the reciprocal of a matrix's scale."""
 
 MOST_ENTRIES = 256
-"""Different entries that are looked at for it."""
+"""The limit on different entries of a matrix for which the rounding error of a scale is computed."""
 
 
 def apply(context: Context, value: Value, operator: Separable, quant: QuantParams, stem: str) -> Value:
@@ -242,7 +257,7 @@ def apply(context: Context, value: Value, operator: Separable, quant: QuantParam
 
 
 def _between(context: Context, source: str, matrix: Matrix) -> QuantParams:
-    """Return parameters that hold everything a matrix makes of a tensor."""
+    """Return a quantization whose range includes all products of the matrix and the tensor."""
     quant, dtype = context.tensors[source].quant, context.tensors[source].dtype
     assert quant is not None
     more = max(1.0, float(np.maximum(matrix, 0).sum(1).max()))
@@ -259,7 +274,10 @@ def _between(context: Context, source: str, matrix: Matrix) -> QuantParams:
 
 
 def along(context: Context, source: str, axis: int, matrix: Matrix, quant: QuantParams, stem: str) -> str:
-    """Return the tensor with this axis multiplied by the matrix: a layer with weights, or a product of activations of one type."""
+    """Return the tensor with this axis multiplied by the matrix, in the quantization ``quant``.
+
+    The last axis of an int8 tensor is multiplied by a FULLY_CONNECTED, all others by a BATCH_MATMUL.
+    """
     shape, dtype = context.tensors[source].shape, context.tensors[source].dtype
     before, extent, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     outputs = len(matrix)
@@ -267,7 +285,7 @@ def along(context: Context, source: str, axis: int, matrix: Matrix, quant: Quant
     stored, scale = as_integers(matrix, dtype)
     weights = per_tensor(float(np.float32(scale)), 0)
     if behind == 1 and dtype is DType.INT16:
-        # The product has finer weights than a layer.
+        # BATCH_MATMUL has finer weights (int16) than FULLY_CONNECTED.
         constant = context.add_constant(f"{stem}_matrix", np.ascontiguousarray(stored.T)[None], weights)
         flat = context.reshaped(source, (1, before, extent))
         name = context.emit("batch_matmul", (flat, constant), (1, before, outputs), quant, stem)

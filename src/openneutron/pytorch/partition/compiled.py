@@ -89,9 +89,9 @@ def origins_of(units: Iterable[Unit], lowered: Lowered) -> dict[str, Origin]:
 
 
 def _computed(node: Node) -> Node:
-    """Return the operator whose values a node quantizes, dequantizes or takes out of a tuple.
+    """Return the operator whose result a node quantizes, dequantizes or takes out of a tuple.
 
-    A node that computes, or whose values come from outside of the partition, is returned itself.
+    Return the node itself if it computes, or if its values come from outside of the partition.
     """
     source = node
     while not is_compute(source) or is_getitem(source):
@@ -103,7 +103,7 @@ def _computed(node: Node) -> Node:
 
 
 def with_origins(conversion: Conversion, origins: Mapping[str, Origin]) -> Conversion:
-    """Return a conversion of this project's compiler with the origins among the facts of its program."""
+    """Return a conversion of this project's compiler with the origins added to the facts of its program."""
     assert conversion.compiled is not None
     program = with_facts(conversion.program, [_traced(item, origins) for item in facts_of(conversion.program)])
     return replace(conversion, program=program, compiled=replace(conversion.compiled, program=program))
@@ -184,7 +184,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredPartition:
-    """A partition before its compile. layers: the names of the graph's nodes in messages."""
+    """A partition that is not compiled yet. layers: the name in messages of each node of the graph."""
 
     name: str
     graph: Graph = field(repr=False)
@@ -258,7 +258,7 @@ class CompiledPartition:
 
     @cached_property
     def _prepared(self) -> Prepared:
-        """Return the first stages of a compile. They keep the result of each search for the next compile."""
+        """Return the first stages of the compile, which keep the result of each search for the next compile."""
         known = self.first_stages
         return known if isinstance(known, Prepared) else prepared(self.graph, known, kept=True)
 
@@ -276,7 +276,7 @@ class CompiledPartition:
             node = NeutronNode(self.name, self.graph.inputs, self.graph.outputs, self.compiled.program)
             model = litert.read(pure)
             main = model.model.subgraphs[0]
-            # A stock file has the states' old and new values behind the other tensors; the program keeps them itself.
+            # A stock file has the old and new values of states after the other tensors; a program keeps states itself.
             main.inputs, main.outputs = main.inputs[: len(node.inputs)], main.outputs[: len(node.outputs)]
             made = splice(model, [node])
         return {folder / f"{self.name}_pure.et.tflite": pure, folder / f"{self.name}_neutron.et.tflite": made}
@@ -291,7 +291,7 @@ def recompiled(
 
 @contextmanager
 def in_modules(layers: Callable[[], Mapping[str, str]]) -> Iterator[None]:
-    """Raise a BudgetError of the block with the names of layers that ``layers`` returns."""
+    """Return a context that raises a BudgetError of its block with the names in messages, which ``layers`` returns."""
     try:
         yield
     except BudgetError as error:

@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
-import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
+import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators)
 import torch
 from executorch.exir.operator.convert import to_out_variant
 from executorch.exir.tracer import _default_decomposition_table
@@ -98,7 +98,7 @@ class Delegation:
         return next((item for item in self.on_cpu if item.rule != UNITS), next(iter(self.on_cpu), None))
 
     def __add__(self, later: Delegation) -> Delegation:
-        """Return the placement of both methods. The delegate calls of ``later`` get the numbers behind the first method's."""
+        """Return the placement of both methods. The delegate calls of ``later`` are numbered after those of this method."""
         moved = (replace(item, partition=item.partition + self.partitions) for item in later.on_npu)
         return Delegation((*self.on_npu, *moved), (*self.on_cpu, *later.on_cpu), self.partitions + later.partitions)
 
@@ -174,7 +174,10 @@ def on_npu(nodes: Iterable[Node], partition: int) -> list[NodeOnNpu]:
 
 
 def fallbacks(graph: Graph, partitions: Sequence[Iterable[Node]]) -> dict[Node, Fallback]:
-    """Return the cost of each call on the CPU. Calls that exchange values on the CPU form an island and share one cost."""
+    """Return the cost of each call on the CPU, by node; empty without calls on the CPU or without partitions.
+
+    Calls that exchange values on the CPU form an island and share one cost.
+    """
     part_of = {node: number for number, nodes in enumerate(partitions) for node in nodes}
     on_cpu = [node for node in graph.nodes if node.op == "call_function" and node not in part_of]
     if not on_cpu or not part_of:
@@ -262,7 +265,7 @@ _VIEWS = frozenset(("aten.view_copy.default", "aten.alias_copy.default", "aten._
 
 
 def has_cpu_kernel(node: Node) -> bool:
-    """Return whether a call can run on the CPU. Calls of no library's operator (getitem, control flow, sizes) can."""
+    """Return whether a call can run on the CPU. Calls without an operator of a library (getitem, control flow, sizes) can."""
     overload = overload_of(node)
     return overload is None or str(overload) in _VIEWS or has_kernel(overload)
 
@@ -271,7 +274,7 @@ def has_cpu_kernel(node: Node) -> bool:
 def has_kernel(overload: torch._ops.OpOverload) -> bool:
     """Return whether ExecuTorch's runtime has a kernel for an operator."""
     if not any(isinstance(item.type, torch.TensorType) for item in overload._schema.returns):
-        # ExecuTorch's emitter tells lists of tensors from numbers, and rejects what it can't emit.
+        # The results are lists of tensors or numbers: ExecuTorch's emitter rejects the operators that it can't emit.
         return True
     schema = _out_schema(overload)
     if schema is None:
@@ -303,7 +306,7 @@ def registered() -> frozenset[str]:
 
 
 NAMES_SHOWN = 4
-"""The number of operators that a message names."""
+"""The limit on operators that a message names."""
 
 
 def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
@@ -342,7 +345,7 @@ def check_nodes(nodes: Iterable[Node], name: str) -> None:
 
 
 def _stays_whole(node: Node) -> bool:
-    """Return whether the operator keeps its form: no table, decomposition or copying form of ExecuTorch's replaces it."""
+    """Return whether the operator keeps its form: neither a table, nor ExecuTorch's decomposition or copy variant, replaces it."""
     overload = overload_of(node)
     if overload is None or overload in decomposed():
         return False
@@ -390,7 +393,7 @@ def names_of(node: Node, edge_name: str | None = None) -> set[str]:
 
 
 def matching(node: Node, patterns: Sequence[str], edge_name: str | None = None) -> str | None:
-    """Return the first pattern that matches the node."""
+    """Return the first pattern that matches the node, or None. edge_name: see ``names_of``."""
     names = names_of(node, edge_name) if patterns else ()
     return next((pattern for pattern in patterns if _matches(pattern, names)), None)
 
@@ -437,7 +440,7 @@ def _operators_of(node: Node) -> Iterable[str]:
 
 
 def _overloads(name: str) -> Iterable[str]:
-    """Return the names of the overloads of an ATen operator; none where there is no such operator."""
+    """Return the names of the overloads of an ATen operator, or () if there is no such operator."""
     packet = getattr(torch.ops.aten, name, None)
     return packet.overloads() if isinstance(packet, torch._ops.OpOverloadPacket) else ()
 

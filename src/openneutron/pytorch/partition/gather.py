@@ -134,7 +134,7 @@ def _partition(graph: Graph, units: Sequence[Unit], constants: Container[Node]) 
 class PartitionOptions:
     """The operators that the user leaves to the CPU, and options of lowering.
 
-    compiles: a function that tries the compiler on a lowered partition.
+    compiles: a function that tries the compiler on a lowered partition; see ``select.try_compile``.
     """
 
     operators_not_to_delegate: tuple[str, ...] = ()
@@ -207,7 +207,7 @@ def _states_on_cpu(partitions: Sequence[Partition], states: States) -> Iterator[
 def _reject_circles(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> None:
-    """Note why each unit on a cycle stays on the CPU: a unit of the cycle can't be lowered, or the cycle itself is the reason."""
+    """Add a reason to ``rejected`` for each operator of units on a cycle: a unit can't be lowered, or else the cycle itself."""
     lowering = Lowering(constants, units, options.transpose_on_npu)
     for unit in units:
         refusal = _unwanted(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
@@ -245,7 +245,8 @@ def _not_quantized(node: Node, seen: bool) -> Reject:
 def _supported(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> tuple[Lowering, list[Unit]]:
-    """Lower all units. Return the lowering and the units that can be lowered, and note a reason for each node of the other units."""
+    """Lower all units. Return the lowering and the units that can be lowered, and add a reason for each operator of the other units
+    to ``rejected``."""
     lowering = Lowering(constants, units, options.transpose_on_npu)
     accepted = []
     for unit in units:
@@ -276,7 +277,8 @@ def _unwanted_node(node: Node, patterns: Sequence[str]) -> Reject | None:
 
 
 def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, rejected: dict[Node, Reject]) -> None:
-    """Note a reason for each node of a refused unit: the node's own reason, or that it exchanges values with the refused node."""
+    """Add a reason to ``rejected`` for each operator of a refused unit: the operator's own, or else that it exchanges values with
+    the refused node."""
     culprit = refusal.node
     if culprit not in unit.compute and unit.compute:
         # A user knows the operator that a quantize or dequantize node belongs to, not the node.
@@ -297,7 +299,8 @@ def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, reject
 def _tried(
     part: Partition, lowering: Lowering | Refusal, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> Partition | set[Unit]:
-    """Return the partition with its graph, or the units that must leave the partition, whose reasons are noted."""
+    """Return the partition with its graph. If it can't be compiled, return the units that must leave the partition, and add a
+    reason for each of their operators to ``rejected``."""
     result = lowering if isinstance(lowering, Refusal) else lowering.finished("partition", part.inputs, part.outputs)
     if isinstance(result, Lowered):
         if result.moves_nothing and not options.allow_no_op_partitions:
@@ -313,7 +316,7 @@ def _tried(
 
 
 def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> Refusal | Trial | None:
-    """Return the compiler's trial of a lowered partition (None without a compiler), or the reason why there can be no payload."""
+    """Return the compiler's trial of a lowered partition, None without a compiler, or a refusal if there can be no payload."""
     for tensors, what in ((lowered.inputs, "inputs"), (lowered.outputs, "outputs")):
         if len(tensors) > MOST_TENSORS:
             reason = f"it has {len(tensors)} {what}; a delegate call has at most {MOST_TENSORS}"
@@ -357,7 +360,10 @@ class Handover:
         outputs: Sequence[Node],
         states: Sequence[StateNodes],
     ) -> Lowered | None:
-        """Return the lowered partition with the nodes of the delegated program, or None if that program differs from the partition."""
+        """Return the lowered partition with the nodes of the delegated program, or None if that program is not the partition.
+
+        The arguments are the units, constants, inputs, outputs and states of the delegated program.
+        """
         units = list(units)
         if self.key != key_of(units, inputs, outputs, states):
             return None
@@ -382,7 +388,7 @@ class Handover:
 def key_of(
     units: Iterable[Unit], inputs: Iterable[Node], outputs: Iterable[Node], states: Iterable[StateNodes]
 ) -> tuple[str, ...]:
-    """Return as text all that lowering reads of a partition, except the values of constants and the first values of states."""
+    """Return everything about a partition that lowering reads, as text, except values of constants and first values of states."""
     nodes = [node for unit in units for node in unit.nodes]
     sources = dict.fromkeys(source for node in nodes for source in node.all_input_nodes)
     operators = [op_name(node) for node in nodes]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From a float ATen graph to a quantized one, by calibration with sample inputs or by quantization-aware training."""
+"""Quantize a float ATen graph, by calibration with sample inputs or by quantization-aware training."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ KIND = "ranges"
 LIBRARIES = ("torch", "torchao", "numpy")
 
 KNOWN_OBSERVERS = ("openneutron", "torchao")
-"""The packages whose observers keep what they have seen in buffers."""
+"""The packages whose observers keep all their statistics in buffers."""
 
 
 def key_of(prepared: GraphModule, samples: Sequence[Any]) -> str | None:
-    """Return the hash of all that the ranges of a prepared module depend on; None where that is not known.
+    """Return the hash of everything that the ranges of a prepared module depend on, or None if that is not known.
 
-    It is not known of operators of users, of random ones, of control flow, and of observers of users.
+    A user's operator, a random operator, control flow and a user's observer have dependencies that are not known.
     """
     if not all(_is_known(node, prepared) for node in prepared.graph.nodes):
         return None
@@ -72,7 +72,7 @@ def _is_known(node: Node, prepared: GraphModule) -> bool:
 
 
 def _settings(observer: nn.Module) -> Iterator[tuple[str, str]]:
-    """Yield the class of an observer and its settings, in words."""
+    """Yield the class of an observer and its plain attributes, as pairs of a name and a text."""
     yield "class", f"{type(observer).__module__}.{type(observer).__qualname__}"
     for name, value in sorted(vars(observer).items()):
         if isinstance(value, (bool, int, float, str, tuple, torch.dtype, torch.qscheme)):
@@ -92,7 +92,7 @@ def _buffers(observer: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def save(store: Store, key: str, prepared: GraphModule) -> None:
-    """Write what the observers of a calibrated module have seen."""
+    """Store the buffers of all observers of a calibrated module under ``key``."""
     facts: list[dict[str, Any]] = []
     blobs: list[bytes] = []
     for target, observer in _observers(prepared).items():
@@ -104,7 +104,8 @@ def save(store: Store, key: str, prepared: GraphModule) -> None:
 
 
 def restore(store: Store, key: str, prepared: GraphModule) -> bool:
-    """Return whether the cache has the ranges of this calibration; the observers then are as they were at its end."""
+    """Load the buffers of the observers that are stored under ``key``. Return False, and change nothing, if there
+    are none for exactly these observers."""
     data = store.get(KIND, key)
     if data is None:
         return False
@@ -192,7 +193,8 @@ def calibrate_or_restore(
     calibration_inputs: Iterable[tuple[Any, ...] | ModelInputs],
     after_sample: Callable[[int], None] | None = None,
 ) -> None:
-    """Calibrate the prepared model, or take the ranges from the cache of the compile that runs. Raises as ``calibrate`` does.
+    """Calibrate the prepared model, or load its ranges from the cache of the compile in progress. Raises the errors
+    of ``calibrate``.
 
     With a cache, all samples are in memory at once, since their hash is a part of the entry's name.
     """
@@ -215,8 +217,10 @@ def calibrate(
     calibration_inputs: Iterable[tuple[Any, ...] | ModelInputs],
     after_sample: Callable[[int], None] | None = None,
 ) -> None:
-    """Run the prepared model on every sample. Raises InvalidOptionError without samples, or where the model can't run
-    on one."""
+    """Run the prepared model on every sample. Warn if it returns NaN for one.
+
+    Raises InvalidOptionError if there are no samples, or if the model can't run on one.
+    """
     done, undefined = 0, None
     with torch.no_grad(), step("Calibrating"):
         for sample in calibration_inputs:
@@ -227,7 +231,7 @@ def calibrate(
                     results = prepared(*(sample if isinstance(sample, (tuple, list)) else (sample,)))
             except (OpenNeutronError, AssertionError):
                 raise
-            # An index outside a table, weights without values: the operators may raise anything.
+            # The operators may raise anything, for example for an index outside of a table.
             except Exception as error:
                 raise InvalidOptionError(
                     f"calibration: the model can't be run on sample {done}: {first_line(error)} ({type(error).__name__}). "
@@ -259,20 +263,22 @@ _TRAINING = {
     _aten.feature_dropout.default: 2,
     _aten.alpha_dropout.default: 2,
 }
-"""Calls that differ between training and inference, with the place of the argument that selects one."""
+"""Operators that differ between training and inference, with the position of the argument that selects training."""
 
 
 def prepare_training(module: GraphModule, quantizer: Quantizer) -> GraphModule:
     """Return the module with fake quantizations, ready to be trained; ``train`` and ``eval`` work on it as on any
     module.
 
-    With a NeutronQuantizer, batch normalizations of every kind of layer are trained along. Others leave that to torchao.
+    With a NeutronQuantizer, batch normalizations are trained along with every kind of layer. With another quantizer,
+    torchao handles batch normalizations.
     """
     return with_modes(prepare_qat_pt2e(begun(module, quantizer), quantizer))
 
 
 def begun(module: GraphModule, quantizer: Quantizer) -> GraphModule:
-    """Return the module in the form for ``prepare_qat_pt2e``."""
+    """Return the module in the form for ``prepare_qat_pt2e``. With a NeutronQuantizer, its batch normalizations are
+    joined with layers (``SimulateBatchNorm``)."""
     if isinstance(quantizer, NeutronQuantizer):
         quantizer.begin(module)
         SimulateBatchNorm(quantizer.keeps_float)(module)
@@ -280,7 +286,7 @@ def begun(module: GraphModule, quantizer: Quantizer) -> GraphModule:
 
 
 def with_modes(prepared: GraphModule) -> GraphModule:
-    """Return the module with ``set_training`` as ``train`` and ``eval``."""
+    """Return the module, whose methods ``train`` and ``eval`` now call ``set_training``."""
 
     def train(model: GraphModule, mode: bool = True) -> GraphModule:
         return set_training(model, mode)
@@ -294,7 +300,8 @@ def with_modes(prepared: GraphModule) -> GraphModule:
 
 
 def set_training(module: GraphModule, mode: bool) -> GraphModule:
-    """Return the exported module in training or inference mode: batch norms and dropouts, with their own settings."""
+    """Switch the batch norms and dropouts of an exported module to training or to inference, in place, and return
+    the module."""
     for node in module.graph.nodes:
         place = _TRAINING.get(node.target) if node.op == "call_function" else None
         if place is not None and len(node.args) > place:
@@ -304,12 +311,14 @@ def set_training(module: GraphModule, mode: bool) -> GraphModule:
 
 
 def converted(prepared: GraphModule) -> GraphModule:
-    """Return the trained module with quantize and dequantize nodes; weights have the scales of what they are now."""
+    """Return the trained module with quantize and dequantize nodes. The scales of weights are those of the trained
+    weights."""
     return with_biases(convert_pt2e(ended(prepared)))
 
 
 def ended(prepared: GraphModule) -> GraphModule:
-    """Return the trained module in the form for ``convert_pt2e``."""
+    """Return the trained module in the form for ``convert_pt2e``: in inference mode, with batch normalizations
+    folded, and with observers that have seen the folded weights."""
     set_training(prepared, False)
     for node in list(prepared.graph.nodes):
         # A module exported in training mode counts its batches.
@@ -339,8 +348,8 @@ INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class QuantizeBiases(NodePass):
-    """Quantize the biases that training or folding left float in a quantized graph: to int32, in units of the input's scale
-    times the weights' scale."""
+    """Quantize the biases that training or folding left float in a quantized graph. They become int32 with the
+    input's scale times the weights' scale."""
 
     targets = (*CONVOLUTIONS, torch.ops.aten.linear.default)
 
@@ -377,7 +386,7 @@ class QuantizeBiases(NodePass):
 
 
 def _scales(module: GraphModule, node: Node) -> torch.Tensor | None:
-    """Return the scale or scales of a dequantized tensor, in double."""
+    """Return the scale or scales of a dequantize node as a float64 vector; None for any other node."""
     if node.target is _q.dequantize_per_tensor.default:
         return torch.tensor(float(node.args[1]), dtype=torch.float64).reshape(1)
     if node.target in (_q.dequantize_per_tensor.tensor, _q.dequantize_per_channel.default):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results of a model that are concatenations of parts with different ranges, such as boxes in pixels and scores of a detector.
+"""Split results of a model that concatenate parts with different ranges, such as boxes in pixels and scores of a
+detector.
 
-One scale for the whole result would leave no steps for the part of small values. So the parts are quantized apart, each with its
-own scale, and joined in float behind their dequantize nodes. Parts of similar ranges stay one tensor.
+One scale for the whole result would leave no steps for the part of small values. So each part is quantized with its
+own scale, and the parts are joined in float after their dequantize nodes. Parts of similar ranges stay one tensor.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ _CHANNELS = {
     _aten.conv2d.default: 1,
     _aten.conv2d.padding: 1,
 }
-"""Layers and the dimension over which they add up."""
+"""Layers, with the dimension of their input over which they sum."""
 
 MOST_PARTS_OF_LAYERS = 4
-"""Layers of more parts stay whole."""
+"""A layer whose input would be split into more parts stays whole."""
 
 
 def split_layers(module: GraphModule, samples: FirstSamples | None) -> bool:
@@ -81,7 +82,8 @@ def _operands(join: Node) -> list[Node]:
 
 
 def _join_of(module: GraphModule, layer: Node) -> Node | None:
-    """Return the concatenation over whose dimension a layer adds up; None for other nodes."""
+    """Return the concatenation that a layer reads, if its dimension is the one over which the layer sums; None
+    otherwise."""
     dim = _CHANNELS.get(layer.target) if layer.op == "call_function" else None
     join = layer.args[0] if dim is not None else None
     if dim is None or not isinstance(join, Node) or join.target is not _aten.cat.default or layer.kwargs:
@@ -97,7 +99,7 @@ def _join_of(module: GraphModule, layer: Node) -> Node | None:
 
 
 def _groups(operands: Sequence[Node], ranges: dict[Node, Seen]) -> list[list[Node]]:
-    """Return runs of neighbours with similar ranges."""
+    """Return the operands in groups: neighbours with similar ranges are one group."""
     groups: list[list[Node]] = []
     for item in operands:
         if groups and is_alike([ranges[other] for other in (*groups[-1], item)]):
@@ -162,14 +164,16 @@ def split_heads(module: GraphModule, samples: FirstSamples | None) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Parts:
-    """Trees whose pieces are divided into parts. ``whole`` are the subtrees that have one scale, ``joins`` those above."""
+    """Divides the pieces of trees into parts. ``whole`` has the subtrees that get one scale each, ``joins`` those
+    above them."""
 
     seen: dict[Piece, Seen]
     whole: set[Tree] = field(default_factory=set)
     joins: set[Tree] = field(default_factory=set)
 
     def of(self, tree: Tree) -> Tree:
-        """Return the tree with neighbours of similar ranges joined first."""
+        """Return the tree with neighbours of similar ranges joined first. The subtrees that get one scale are added
+        to ``whole``."""
         if isinstance(tree, Piece) or is_alike([self.seen[piece] for piece in pieces_of(tree)]):
             self.whole.add(tree)
             return tree
@@ -196,11 +200,11 @@ class _Parts:
                     self.whole.add(groups[-1])
                     continue
             groups.append(piece)
-        # Not ``join_of``: a group is one part although its dimension is the same.
+        # ``join_of`` would dissolve a group with the same dimension, but a group is one part.
         return Join(tree.origin, tree.dim, tuple(groups), tree.shape)
 
     def count(self, tree: Tree) -> int:
-        """Return the number of subtrees with a scale each, and note what joins them."""
+        """Return the number of subtrees with a scale of their own. The trees that join them are added to ``joins``."""
         if tree in self.whole:
             return 1
         self.joins.add(tree)
@@ -219,7 +223,8 @@ _UNIT = ("aten.sigmoid.default", "aten.hardsigmoid.default", *SOFTMAX)
 
 
 def _known(piece: Piece) -> Seen:
-    """Return the range that is known without data: that of functions with a fixed range; all others count as far wider."""
+    """Return a piece's range without data: [0, 1] for a function with this fixed range, and a far wider one for all
+    others."""
     high = 1.0 if str(piece.node.target) in _UNIT else 1e3
     return Seen(0.0, high, (high / 10) ** 2, 1)
 
@@ -234,7 +239,7 @@ def measured(module: GraphModule, pieces: Sequence[Piece], samples: Sequence[Any
 
 
 class _Measuring(Run):
-    """Runs of a float module that keep the ranges of pieces."""
+    """Runs a float module, and keeps the ranges of pieces in ``seen``."""
 
     def __init__(self, module: GraphModule, pieces: Sequence[Piece]) -> None:
         super().__init__(module)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Change weights and biases of a float model so that its int8 form is closer to it.
 
-Equalization gives the channels between two layers like magnitudes: each channel is divided behind the first layer and multiplied
-inside the second. It is exact if only a function f(c x) = c f(x), c > 0, such as a ReLU, is between the layers. The factors are those
-of SmoothQuant (Xiao et al., arXiv 2211.10438): the largest value of a channel to the power a, divided by its largest weight to the
-power 1 - a. Cross-layer equalization (Nagel et al., arXiv 1906.04721) has the same form, with weights alone. In front of a depthwise
-convolution a is 1, because each of its channels has a scale of its own. A ReLU6 has one bound for all channels. A channel that
-reaches the bound keeps its magnitude, and no other channel grows beyond the bound, so that the result is the same on all samples.
-(The paper replaces ReLU6 by ReLU, which changes the result.)
+Equalization makes the magnitudes of the channels between two layers similar. The first layer's weights and bias are
+divided by a factor for each channel, and the second layer's weights are multiplied by it. The result is exact if
+only functions with f(c x) = c f(x) for c > 0, such as a ReLU, are between the layers. The factors are those of
+SmoothQuant (Xiao et al., arXiv 2211.10438): the largest value of a channel to the power a, divided by its largest
+weight to the power 1 - a. Cross-layer equalization (Nagel et al., arXiv 1906.04721) has the same form, but computes
+the factors from weights alone. Before a depthwise convolution a is 1, because each of its channels has a scale of
+its own. A ReLU6 has one bound for all channels. A channel that reaches the bound keeps its magnitude, and no other
+channel grows beyond the bound, so that the result is the same on all samples. (The paper replaces ReLU6 by ReLU,
+which changes the result.)
 
 Bias correction and learned rounding compare the layers of the float model with those of the quantized one.
 """
@@ -34,24 +36,29 @@ _aten = torch.ops.aten
 
 
 MOST_POSITIONS = 1024
-"""The positions of a sample's result that count, evenly spread over all."""
+"""The most positions of a layer's result that are used from each sample. They are spread evenly over the result."""
 
 DAMPING = 0.01
-"""The weight of the distance to the float weights, in parts of the mean energy of an input. Inputs that are zero in all samples
-otherwise leave their weights free, and few samples determine many weights badly (as in GPTQ, arXiv 2210.17323)."""
+"""The penalty on the squared distance from the float weights, relative to the mean energy of an input. Without the
+penalty, the weights of inputs that are zero in all samples would be arbitrary, and few samples would determine many
+weights badly (as in GPTQ, arXiv 2210.17323)."""
 
 LEAST_ENERGY = 1e-12
-"""The least damping, where all inputs are zero."""
+"""The least penalty, which applies if all inputs are zero."""
 
 PASSES = 4
 """The most passes over all weights of a layer."""
 
 BLOCK = 64
-"""The weights whose changes are applied to the others at once. The result does not depend on the number, but for rounding."""
+"""The number of weights whose changes are applied to the other weights at once. The result does not depend on this
+number, except for rounding errors."""
 
 
 def round_weights(pair: LayerPair) -> None:
-    """Round the weights of the quantized layer, in place. Weights that another layer reads too stay as they are."""
+    """Round the weights of the quantized layer, in place, so that its result is closest to the float layer's.
+
+    Weights that are not constant, or that another layer reads too, stay as they are.
+    """
     operand = pair.node.args[1]
     stored = pair.stored(operand)
     weight = constant_of(pair.real, pair.twin.args[1])
@@ -65,7 +72,7 @@ def round_weights(pair: LayerPair) -> None:
     low, high = (int(bound) for bound in operand.args[-3:-1])
 
     def by_group(tensor: torch.Tensor) -> torch.Tensor:
-        """Return [group, weight of an output, output]."""
+        """Return the tensor as float64 in the shape [group, weight of an output, output]."""
         return tensor.double().reshape(groups, tensor.shape[0] // groups, -1).mT
 
     exact = by_group(weight) / by_group(scales)
@@ -82,7 +89,10 @@ def nearest(
     scales: torch.Tensor,
     ends: tuple[torch.Tensor, torch.Tensor],
 ) -> torch.Tensor:
-    """Return integers between ``ends`` whose products with the inputs are nearest to the wanted results, in squares.
+    """Return integers whose products with the inputs are close to the wanted results, by the sum of squared
+    differences.
+
+    Each integer is one of the two of ``ends``. Coordinate descent makes at most ``PASSES`` passes over the weights.
 
     Args:
         energy: The products of the inputs with each other, [group, weight, weight].
@@ -116,7 +126,8 @@ def nearest(
 
 
 def _sums(pair: LayerPair, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the products of the layer's inputs with each other, and with the float layer's results without their bias."""
+    """Return two sums over all samples: the products of the layer's inputs with each other, and their products with
+    the float layer's results before the bias. The shapes are those of ``energy`` and ``wanted`` in ``nearest``."""
     energy = wanted = torch.zeros(())
     for inputs, results in _rows(pair, groups):
         energy = energy + (inputs.mT @ inputs).double()
@@ -125,7 +136,8 @@ def _sums(pair: LayerPair, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _rows(pair: LayerPair, groups: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the inputs of each sample, [group, position, weight], and the float results, [group, position, output]."""
+    """Yield for each sample the quantized layer's inputs, [group, position, weight], and the float layer's results
+    before the bias, [group, position, output]."""
     twin = arguments_of(pair.twin)
     bias = None if twin["bias"] is None else constant_of(pair.real, twin["bias"])
     for mine, real in zip(pair.here, pair.there, strict=True):
@@ -142,7 +154,8 @@ def _rows(pair: LayerPair, groups: int) -> Iterator[tuple[torch.Tensor, torch.Te
 
 
 def _unfolded(pair: LayerPair, inputs: torch.Tensor, groups: int) -> torch.Tensor:
-    """Return the inputs of a convolution's outputs, [group, position, weight]."""
+    """Return the input values that each position of a convolution's result is computed from, as [group, position,
+    weight]."""
     given = arguments_of(pair.node)
     weight = pair.stored(pair.node.args[1])
     assert weight is not None
@@ -163,9 +176,10 @@ INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
 def correct_bias(pair: LayerPair) -> None:
-    """Add to the bias of the quantized layer, in place, what makes the mean of each channel that of the float layer.
+    """Shift the bias of the quantized layer so that the mean of each channel is that of the float layer.
 
-    The bias is int32, and float where the layer computes on int16 activations.
+    An int32 bias is changed in place. A float bias, which a layer on int16 activations has, is replaced by a new
+    constant. A layer without a constant bias stays as it is.
     """
     node = pair.node
     operand = node.args[2] if len(node.args) > 2 else None
@@ -187,7 +201,8 @@ def correct_bias(pair: LayerPair) -> None:
 
 
 def _replace(pair: LayerPair, bias: Node, shift: torch.Tensor) -> None:
-    """Give the layer another float bias. The float module keeps the tensor that both had."""
+    """Replace the layer's float bias by a new constant, the bias plus ``shift``. The float module keeps the old
+    tensor, which both modules have shared."""
     changed = (attrgetter(str(bias.target))(pair.quantized).double() + shift).float()
     constant = add_constant(pair.quantized, pair.node, f"{bias.target}_corrected", changed)
     pair.node.update_arg(2, constant)
@@ -202,9 +217,10 @@ Values = dict[Node, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerPair:
-    """A layer of the quantized module and the same layer of the float module, with the values before both for each sample.
+    """A layer of the quantized module (``node``) and the same layer of the float module (``twin``).
 
-    ``there`` has the float layer's result too.
+    ``here`` has, for each sample, the values of nodes of the quantized module before the layer. ``there`` has those
+    of the float module, and the result of ``twin``.
     """
 
     real: GraphModule
@@ -229,7 +245,7 @@ class LayerPair:
         return torch.tensor(float(scale), dtype=torch.float64)
 
     def store(self, operand: Node, values: torch.Tensor) -> None:
-        """Change the integers of a constant operand, in place."""
+        """Write the integers of a constant operand in place, and update the operand's value in ``here``."""
         stored = self.stored(operand)
         assert stored is not None
         stored.copy_(values.to(stored.dtype))
@@ -243,7 +259,8 @@ Change = Callable[[LayerPair], None]
 def layer_by_layer(
     real: GraphModule, quantized: GraphModule, samples: Sequence[ModelInputs], changes: Sequence[Change]
 ) -> None:
-    """Apply the changes to each layer, which sees its inputs as the changed layers before it compute them.
+    """Apply the changes to each layer, in execution order. The layer's inputs are those that the changed layers
+    before it compute.
 
     ``real`` has the operators of ``quantized`` under the same names.
     """
@@ -277,7 +294,7 @@ def _inputs(module: GraphModule, call: ModelInputs) -> Values:
 
 
 def _last_uses(module: GraphModule) -> dict[Node, list[Node]]:
-    """Return for each node the nodes whose values nothing after it reads. Constants are kept."""
+    """Return for each node the sources that no later node reads. Constants are not among them."""
     last = {source: node for node in module.graph.nodes for source in node.all_input_nodes}
     found: dict[Node, list[Node]] = {}
     for source, node in last.items():
@@ -298,7 +315,7 @@ def _step(module: GraphModule, node: Node, samples: list[Values], ends: dict[Nod
 
 
 def computed(node: Node, values: Values) -> Any:
-    """Return the result of a node."""
+    """Execute a node on the values of its sources, and return the result."""
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     assert callable(node.target)
     return node.target(*args, **kwargs)
@@ -309,16 +326,17 @@ KEEPING = frozenset({
     _aten.relu.default, _aten.relu_.default, _aten.leaky_relu.default, _aten.leaky_relu_.default, _aten.dropout.default,
     _aten.max_pool2d.default, _aten.avg_pool2d.default, _aten.adaptive_avg_pool2d.default,
 })  # fmt: skip
-"""Operators that a positive factor of a channel passes through, outside of training."""
+"""Operators with f(c x) = c f(x) for a positive factor c of each channel, outside of training."""
 
 CLAMPS = frozenset({
     _aten.relu6.default, _aten.relu6_.default, _aten.hardtanh.default, _aten.hardtanh_.default, _aten.clamp.default,
     _aten.clamp_.default,
 })  # fmt: skip
-"""Operators that a factor passes through where they begin at 0 and a channel stays below their upper bound."""
+"""Operators that a factor passes through if their lower bound is 0 and the channel stays below their upper bound."""
 
 NEAR = 1e-5
-"""A channel reaches a bound where its largest value is nearer than this, in parts of the bound: rounding of float32."""
+"""A channel reaches a bound if its largest value is within this fraction of the bound. The fraction covers the
+rounding of float32."""
 
 CONVOLUTION_EXPONENT = 0.5
 LARGEST_FACTOR = 2.0**12
@@ -327,7 +345,8 @@ LEAST_VALUE = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """Two layers with nothing between them but operators that a factor passes through, ``clamps`` among them."""
+    """Two layers between which a channel's factor passes through all operators. ``clamps`` are those operators that
+    have an upper bound."""
 
     first: Node
     second: Node
@@ -352,7 +371,7 @@ class Pair:
 
 
 def pairs(module: GraphModule) -> Iterator[Pair]:
-    """Yield the pairs of layers in a module, in execution order."""
+    """Yield the pairs of layers between which channels can be equalized, in execution order."""
     for node in module.graph.nodes:
         if not _is_layer(module, node):
             continue
@@ -371,7 +390,8 @@ def pairs(module: GraphModule) -> Iterator[Pair]:
 
 
 def upper_bound(node: Node) -> float | None:
-    """Return the bound at which a clamp that begins at 0 ends, infinity for a ReLU in this form; None for other operators."""
+    """Return the upper bound of a clamp whose lower bound is 0, or infinity if it has none, as a ReLU in this form.
+    Return None for any other operator."""
     if node.target not in CLAMPS:
         return None
     if node.target in (_aten.relu6.default, _aten.relu6_.default):
@@ -401,8 +421,12 @@ def _channels_fit(module: GraphModule, first: Node, second: Node) -> bool:
 
 
 def equalize(module: GraphModule, samples: Iterable[ModelInputs], convolutions: bool, smooth: float | None) -> None:
-    """Change the weights of the pairs of ``convolutions``, and with an exponent ``smooth`` those of linear layers. In place; the
-    tensors that the module had stay as they are."""
+    """Equalize the channels between pairs of layers, in place: convolutions if ``convolutions``, linear layers if
+    ``smooth`` is not None.
+
+    ``smooth`` is the exponent; without it, convolutions use ``CONVOLUTION_EXPONENT``. The changed weights are new
+    constants: the tensors that the module had stay as they are.
+    """
     wanted = [pair for pair in pairs(module) if (smooth is not None if pair.is_linear else convolutions)]
     if not wanted:
         return
@@ -417,7 +441,7 @@ def equalize(module: GraphModule, samples: Iterable[ModelInputs], convolutions: 
 
 
 class _Largest(Interpreter):
-    """Keeps the largest magnitude of each channel of some nodes, over all runs."""
+    """Runs a module, and keeps in ``found`` the largest magnitude of each channel of some nodes over all runs."""
 
     def __init__(self, module: GraphModule, nodes: Mapping[Node, Pair]) -> None:
         super().__init__(module)
@@ -445,7 +469,7 @@ def _apply(module: GraphModule, pair: Pair, found: Mapping[Node, torch.Tensor], 
         by_input = weight.abs().amax([axis for axis in range(weight.dim()) if axis != 1])
         factors = largest**exponent / by_input.clamp_min(LEAST_VALUE) ** (1 - exponent)
     factors = torch.where((largest > 0) & torch.isfinite(factors), factors, torch.ones(()))
-    # A factor that all channels have changes nothing.
+    # A factor that is common to all channels changes nothing: divide by the geometric mean.
     factors = factors / factors.log().mean().exp()
     if pair.clamps:
         shares = [found[clamp] / (upper_bound(clamp) or math.inf) for clamp in pair.clamps]
@@ -461,9 +485,10 @@ def _apply(module: GraphModule, pair: Pair, found: Mapping[Node, torch.Tensor], 
 
 
 def below(factors: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-    """Return factors with which a clamp computes the same. ``shares``: the largest value of each channel in parts of the bound.
+    """Return the factors, changed so that a clamp between the layers has the same effect as before.
 
-    The channels that reach the bound have the factor 1. Without any, the largest channel just reaches it.
+    ``shares`` has the largest value of each channel divided by the clamp's bound. A channel that reaches the bound
+    gets the factor 1. If no channel does, the factors are scaled so that the largest channel just reaches the bound.
     """
     there = shares >= 1 - NEAR
     if bool(there.any()):
@@ -488,7 +513,8 @@ def _shaped(factors: torch.Tensor, weight: torch.Tensor, axis: int) -> torch.Ten
 
 
 def _multiply(module: GraphModule, node: Node, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Give a layer another constant: its weight (1) or its bias (2). One that is read elsewhere too stays there."""
+    """Replace a constant argument of a layer, its weight (``place`` 1) or its bias (2), by the changed one. Other
+    readers of the old constant keep it."""
     operand = node.args[place] if place < len(node.args) else None
     if not isinstance(operand, Node):
         return

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of a quantization beside the usual way: observers, equalized channels, rounded weights, corrected biases."""
+"""Quantize a model as its options specify: with other observers, equalized channels, rounded weights or corrected
+biases."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ MEASURES = ("observer", "layer_observers", "equalize", "smooth", "adaptive_round
 
 
 def measures_in(options: QuantizationOptions) -> list[str]:
-    """Return the names of the measures that are not at their defaults. Raises InvalidOptionError with one in training."""
+    """Return the names of the options in ``MEASURES`` that are not at their defaults.
+
+    Raises InvalidOptionError if there is such an option together with ``train_fn``.
+    """
     found = [name for name in MEASURES if name in changed(options)]
     if found and options.train_fn is not None:
         raise InvalidOptionError(
@@ -38,8 +42,8 @@ def measures_in(options: QuantizationOptions) -> list[str]:
 def quantizer_for(
     options: QuantizationOptions, target: NeutronTargetSpec, is_qat: bool | None = None, converter: str = OPEN
 ) -> NeutronQuantizer:
-    """Return the quantizer with the types, observers and float layers of the options. ``is_qat``: None as there is a
-    function that trains."""
+    """Return the quantizer with the activation types, observers and float layers of the options. If ``is_qat`` is
+    None, the quantizer is for training where the options have a ``train_fn``."""
     is_qat = options.train_fn is not None if is_qat is None else is_qat
     quantizer = NeutronQuantizer(target, is_qat, OBSERVER[options.observer], options.activations, converter)
     quantizer.splits_results = options.io_dtype == FLOAT32
@@ -58,9 +62,11 @@ def quantized_with(
     options: QuantizationOptions,
     after_sample: Callable[[int], None] | None = None,
 ) -> tuple[GraphModule, GraphModule]:
-    """Return a model in float and quantized, with the same names of operators. ``module`` is changed; its tensors are not.
+    """Return the float module and the quantized module, whose operators have the same names. ``module`` is changed
+    in place; its tensors are not.
 
-    Raises as ``calibrate`` does. All samples are in memory at once where a measure needs them twice.
+    Raises the errors of ``calibrate``. All samples are in memory at once if an option (``equalize``, ``smooth``,
+    ``adaptive_rounding`` or ``correct_biases``) needs them twice.
     """
     channels = options.equalize or options.smooth is not None
     changes = [round_weights] if options.adaptive_rounding else []
@@ -87,12 +93,13 @@ def quantized_with(
 
 
 def copied(module: GraphModule) -> GraphModule:
-    """Return a module with a graph of its own and the same tensors."""
+    """Return a copy of a module: the graph is copied, and the tensors are shared."""
     return GraphModule(module, copy_of(module.graph))
 
 
 def copy_of(graph: Graph) -> Graph:
-    """Return a copy of a graph whose nodes have the same names, with notes of their own."""
+    """Return a copy of a graph. The nodes have the same names, and each has a copy of the original ``meta``
+    dictionary."""
     made = Graph()
     made._codegen = copy.copy(graph._codegen)
     known: dict[Node, Node] = {}

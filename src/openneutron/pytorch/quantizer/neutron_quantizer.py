@@ -139,7 +139,7 @@ class NeutronQuantizer(Quantizer):
         self.splits_results = True
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
-        """Set how operators are quantized for which no other setting exists; None keeps them float."""
+        """Set how operators without another setting are quantized; None keeps them float."""
         self._overrides = dataclasses.replace(self._overrides, rest=config)
         return self
 
@@ -211,7 +211,7 @@ class NeutronQuantizer(Quantizer):
         is_read = any(str(node.target) in READERS for node in model.graph.nodes)
         self._positions = leave_positions_float(model, constants) if is_read else frozenset()
         self._joins = {node for node in model.graph.nodes if JOINS_OUTPUT in node.meta.get("custom", {})}
-        # Nothing has decided the quantization of these yet.
+        # The nodes whose quantization is not decided yet.
         decided = self._joins | constants
         free = [node for node in model.graph.nodes if Q_ANNOTATION_KEY not in node.meta and node not in decided]
         self._wide = NOTHING_WIDE
@@ -237,10 +237,10 @@ class NeutronQuantizer(Quantizer):
         return model
 
     def validate(self, model: GraphModule) -> None:
-        """Nothing to check: every row of the rule table can be computed, in float where the NPU can't."""
+        """Accept every model: each row of the rule table can be computed, in float where the NPU can't."""
 
     def _config(self, node: Node) -> QuantizationConfig | None:
-        """Return how a node is to be quantized, with the type of its activations; None for not at all."""
+        """Return how a node is quantized, with the type of its activations. Return None if the node stays float."""
         if node in self._positions:
             return None
         config = self._overrides.of(node)
@@ -255,13 +255,18 @@ class NeutronQuantizer(Quantizer):
         return config is not None and config.activations is None and node not in self._positions
 
     def _widens(self) -> bool:
-        """Return whether parts of a model of int8 may be int16: not in training, nor for NXP's converter."""
+        """Return whether parts of an int8 model may become int16. The target must have int16; training and NXP's
+        converter keep int8."""
         types = self.neutron_target_spec.neutron_target.npu.data_types.value
         return not self.is_qat and self.converter == OPEN and self.activations == INT8 and INT16 in types
 
     def _type_moved(self, node: Node, data: Iterable[Node], config: QuantizationConfig) -> str | None:
-        """Return the type of what an operator moves: that of its operands where they have one, unless they are converted to
-        that of its readers in any case. In front of all computation it is the readers', int16 where they differ."""
+        """Return the activation type of an operator that only moves values.
+
+        It is the type of the readers if no operand has a type yet (int16 if the readers differ), or if each operand
+        also has another reader of that type, for which it is converted anyway. Otherwise it is the type of the
+        operands; if these differ, it is that of ``config``.
+        """
         known = {kind for item in data if (kind := type_of(item)) is not None}
         wanted = self._types_read(node)
         if not known:
@@ -271,7 +276,8 @@ class NeutronQuantizer(Quantizer):
         return known.pop() if len(known) == 1 else config.activations
 
     def _types_read(self, node: Node, beside: Node | None = None) -> set[str]:
-        """Return the types of what reads a node or what moves it, all but the reader ``beside``."""
+        """Return the activation types of a node's readers, except the reader ``beside``. In place of a reader that
+        only moves values, its own readers count."""
         found: set[str] = set()
         for user in node.users:
             config, rule = self._config(user), annotation_rules().get(str(user.target))
@@ -284,8 +290,8 @@ class NeutronQuantizer(Quantizer):
         return found
 
     def _functions(self, model: GraphModule, free: Sequence[Node]) -> list[Region]:
-        """Return the pointwise functions of free nodes that become tables: all but single calls with a row of their own. Calls
-        that are quantized in different ways are no function together."""
+        """Return the pointwise functions of free nodes that become tables. All calls of a function have the same
+        quantization config. A single call with an annotation rule is not returned."""
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in free:
             config = self._config(node)
@@ -313,7 +319,8 @@ class NeutronQuantizer(Quantizer):
             node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(inputs, result, _annotated=True)
 
     def _host(self, node: Node) -> Node | None:
-        """Return the operator that an activation behind it runs inside of."""
+        """Return the layer that runs an activation as part of its own kernel; None if ``node`` is no such
+        activation."""
         if str(node.target) not in ACTIVATIONS or not isinstance(node.args[0], Node):
             return None
         host = node.args[0]
@@ -402,7 +409,7 @@ class NeutronQuantizer(Quantizer):
             assert rule.fixed is not None
             if config.activations == INT16:
                 return wide_fixed_spec()
-            # LiteRT's own operator has its fixed parameters, and so has training, whose values change.
+            # LiteRT's own operator needs the fixed parameters. Training keeps them too, since its values change.
             return fixed_spec(*rule.fixed) if self.is_qat or self.converter != OPEN else reached_spec(*rule.fixed)
         is_shared = rule.is_shared(node) and not self._wide.rescales(node)
         if is_shared and first is not None and inputs[first] is not None:
@@ -417,8 +424,11 @@ class NeutronQuantizer(Quantizer):
         return self._activation(config.output_activation, node, activations)
 
     def _activation(self, choice: Choice, node: Node, activations: str) -> QuantizationSpecBase | None:
-        """Return the spec of a tensor whose scale comes from calibration: the user's choice, or the one that suits its
-        readers."""
+        """Return the spec of a node's value: the user's choice, or the spec that suits the node and its readers.
+        None keeps the value float.
+
+        An int8 node of whole numbers has their spec (``whole_spec``), whatever the choice.
+        """
         bounds = node.meta.get("custom", {}).get(WHOLE_NUMBERS)
         if bounds is not None and activations == INT8:
             return whole_spec(bounds)
@@ -442,8 +452,11 @@ class NeutronQuantizer(Quantizer):
         return activation_spec(self.is_qat, choice.observer or self.observer, activations)
 
     def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
-        """Return the producer's scale where its operator fixes it; otherwise one from calibration, which torchao shares
-        with the producer."""
+        """Return the spec of an operand: that of the reader's config if the user gave one.
+
+        Otherwise it is the producer's spec, if the producer's operator fixes it or the user chose its observer. In
+        all other cases it is a spec with calibration, which torchao shares with the producer.
+        """
         choice, activations = config.input_activation, config.activations or self.activations
         is_chosen = isinstance(root_spec(source)[1], ChosenSpec) and type_of(source) == activations
         if isinstance(choice, Usual) and (is_chosen or decided(source, activations) is not None):
@@ -459,7 +472,8 @@ class NeutronQuantizer(Quantizer):
         config: QuantizationConfig,
         constants: Set[Node],
     ) -> bool:
-        """Add weight and bias to ``inputs``; False if the weight is not constant (in training, made of constants)."""
+        """Add the specs of weight and bias to ``inputs``. Return False if the weight is not a constant; in training
+        it may be computed from constants."""
         weight = argument(node, rule.weight)
         if not isinstance(weight, Node) or weight not in constants:
             return False
@@ -478,7 +492,8 @@ class NeutronQuantizer(Quantizer):
         return True
 
     def _tail(self, node: Node) -> Node:
-        """Return the last node that runs inside ``node``: an activation, and in training the batch norm before it."""
+        """Return the last node that runs as part of ``node``: a fused activation, in training also a batch norm
+        before it, or ``node`` itself."""
         last = node
         if self.is_qat and (norm := only_user(last)) is not None and norm.target in (BATCH_NORM, normalized):
             if norm.target is BATCH_NORM and self._overrides.keeps_float(norm):
@@ -491,7 +506,7 @@ class NeutronQuantizer(Quantizer):
 
 
 def _has_row(node: Node) -> bool:
-    """Return whether a call with one operand has an annotation rule, and with it an operator of LiteRT's."""
+    """Return whether a node has an annotation rule for one operand without weights, and thus an operator of LiteRT."""
     rule = annotation_rules().get(str(node.target))
     return rule is not None and rule.data == (0,) and rule.weight is None
 

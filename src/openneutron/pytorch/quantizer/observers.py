@@ -33,8 +33,8 @@ CANDIDATES = 128
 """The number of lower ends, and of upper ends, of the range that are tried."""
 
 MOST_COUNTED = 1 << 18
-"""Values that are counted of each tensor at most, besides its least and its largest. A quarter of a million give
-the same ranges as all, where tails are long too; 65,536 do not."""
+"""The most values of each tensor that are counted, besides its least and its largest. A quarter of a million values
+give the same ranges as all values, even if tails are long; 65,536 do not."""
 
 LEAST_ACTIVATION_SCALE = 2.0**-16
 """The smallest scale, which keeps requantization multipliers and int32 biases in range for a nearly constant tensor.
@@ -48,15 +48,16 @@ LEAST_WIDE_SCALE = 2.0**-24
 """``LEAST_ACTIVATION_SCALE`` for int16, which has 2**8 times as many steps."""
 
 LEAST_CHANNEL_RATIO = 2.0**-12
-"""An output channel's weight scale is at least this part of the largest one.
+"""The least weight scale of an output channel, as a fraction of the largest one of the layer.
 
-Such a channel's products stay below a step of the int8 output anyway, and a smaller scale would let the int32 bias
-(in units of input scale times weight scale) overflow.
+The products of a channel with smaller weights stay below a step of the int8 output anyway. A smaller scale would let
+the int32 bias (in units of input scale times weight scale) overflow.
 """
 
 
 LARGEST_SIGNAL = 1e30
-"""Larger values are fillers of masks, such as torch.finfo(torch.float32).min, and what arithmetic makes of these."""
+"""The largest magnitude of a signal. Larger values are fillers of masks, such as torch.finfo(torch.float32).min, or
+results of arithmetic on fillers."""
 
 
 def stride_of(count: int) -> int:
@@ -71,8 +72,9 @@ def stride_of(count: int) -> int:
 class HistogramRangeObserver(UniformQuantizationObserverBase):
     """Observes a float tensor and gives the affine int8 parameters of least mean squared error.
 
-    Zero is always representable. Values that are exactly zero cost nothing in any range and are left out, as are those
-    beyond ``LARGEST_SIGNAL``, infinite ones and those that are not numbers. Large tensors are sampled, all but their extremes.
+    Zero is always representable. Values that are exactly zero have no error in any range and are not counted. Values
+    beyond ``LARGEST_SIGNAL``, infinities and NaN are not counted either. Of large tensors, a sample and the two
+    extremes are counted.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -97,7 +99,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         here_low, here_high = low, high
         low, high = min(low, float(self.min_val)), max(high, float(self.max_val))
         if high <= low:
-            # One value so far. It counts once there is a range.
+            # All values so far are equal. Their count moves to its bin once there is a range.
             self.min_val.fill_(low)
             self.max_val.fill_(high)
             self.histogram[0] += torch.count_nonzero(x)
@@ -109,7 +111,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
             self.max_val.fill_(high)
         stride = stride_of(x.numel())
         if x.dim() == 4 and not x.is_contiguous():
-            # Channels-last images can be read as they lie, without a copy.
+            # Read a channels-last image in the order of its memory, without a copy.
             x = x.permute(0, 2, 3, 1)
         some = x.reshape(-1)[::stride].float()
         counts = torch.histc(some, BINS, float(self.min_val), float(self.max_val)).double()
@@ -134,7 +136,8 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return np.bincount(places, weights=old, minlength=BINS)
 
     def best_range(self) -> tuple[float, float]:
-        """Return the range of least mean squared error among those whose ends are bin edges, zero inside."""
+        """Return the range of least mean squared error among those that end at bin edges. The error is that of the
+        range extended to 0."""
         low, high = float(self.min_val), float(self.max_val)
         if not high > low:
             return low, high
@@ -156,7 +159,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return float(edges[lows[row]]), float(edges[highs[column]])
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (scale, zero point); of the whole of what was seen so far."""
+        """Return (scale, zero point) for all values that were seen so far."""
         if self._chosen is None:
             low, high = self.best_range()
             if not np.isfinite([low, high]).all():
@@ -172,7 +175,8 @@ LEFT_OUT = 0.0001
 """The share of values that PercentileObserver leaves out, half of it at each end."""
 
 BINS_OF_ENTROPY = 128
-"""Values that one side of a distribution is reduced to (Migacz, "8-bit Inference with TensorRT", GTC 2017)."""
+"""The number of levels to which one side of a distribution is reduced (Migacz, "8-bit Inference with TensorRT", GTC
+2017)."""
 
 BINS_BETWEEN = 16
 """The distance between the ends that EntropyObserver tries, in bins."""
@@ -182,10 +186,10 @@ MISSING_COST = 20
 
 
 class PercentileObserver(HistogramRangeObserver):
-    """Leaves out the largest and the smallest values: LEFT_OUT of all."""
+    """Gives the range without the smallest and the largest values. Their share is ``LEFT_OUT`` of all values."""
 
     def best_range(self) -> tuple[float, float]:
-        """Return the range of the other values, zero inside."""
+        """Return the range of the remaining values, extended to 0."""
         low, high = float(self.min_val), float(self.max_val)
         counts = np.maximum(self.histogram.numpy(), 0)
         if not high > low or not counts.any():
@@ -200,7 +204,7 @@ class EntropyObserver(HistogramRangeObserver):
     """Takes the symmetric range whose distribution, reduced to int8, has the smallest Kullback-Leibler divergence."""
 
     def best_range(self) -> tuple[float, float]:
-        """Return this range, not beyond the values that were seen."""
+        """Return the symmetric range, cut off at the values that were seen."""
         low, high = float(self.min_val), float(self.max_val)
         counts = np.maximum(self.histogram.numpy(), 0)
         if not high > low or not counts.any():
@@ -214,8 +218,8 @@ class EntropyObserver(HistogramRangeObserver):
 
 
 def _divergence(sizes: np.ndarray, end: int) -> float:
-    """Return the divergence of the first ``end`` bins, the last with all values above it, from the same in
-    ``BINS_OF_ENTROPY`` steps."""
+    """Return the divergence in nats between the first ``end`` bins and their reduction to ``BINS_OF_ENTROPY``
+    levels. The last of these bins also has all values above it."""
     kept = sizes[:end].copy()
     kept[-1] += sizes[end:].sum()
     groups = np.arange(end) * BINS_OF_ENTROPY // end
@@ -234,17 +238,20 @@ def _divergence(sizes: np.ndarray, end: int) -> float:
 OBSERVER: dict[str, Any] = dict(
     zip(OBSERVERS, (None, MinMaxObserver, PercentileObserver, EntropyObserver), strict=True)
 )
-"""The class of each observer by its name; None stands for the usual one, ``specs.activation_spec`` has it."""
+"""The class of each observer by its name in the options. None means the default observer of
+``specs.activation_spec``."""
 
 
 FAR_INSIDE = 0.8
-"""A result gets a scale of its own where that is below this part of the scale that LiteRT fixes for the operator: at least 2 dB
-less of rounding. Else LiteRT's operator computes it."""
+"""A result gets a scale of its own if it is below this fraction of the scale that LiteRT fixes for the operator,
+which saves at least 2 dB of rounding noise. Otherwise LiteRT's operator computes the result."""
 
 
 class ReachedRangeObserver(HistogramRangeObserver):
-    """Observes the result of an operator whose scale LiteRT fixes. Gives the fixed parameters, or those of the range that is
-    reached where they are much finer: a sigmoid of rare events has values far below 1.
+    """Observes the result of an operator whose scale LiteRT fixes.
+
+    It gives the fixed parameters, or those of the range that the values reach if these are much finer
+    (``FAR_INSIDE``): a sigmoid of rare events has values far below 1.
 
     scale, zero_point: the fixed parameters.
     """
@@ -263,8 +270,9 @@ class ReachedRangeObserver(HistogramRangeObserver):
 
 
 HEADROOM = 2.0
-"""The largest magnitude that int16 represents, in units of the largest that calibration sees. A value that saturates makes far more
-noise than steps of twice the size: the built-in speech_enhancement on noise has 81 dB, and 53 without headroom."""
+"""The largest magnitude that int16 represents, relative to the largest one in calibration. A value that saturates
+makes far more noise than steps of twice the size: the built-in speech_enhancement on noise has 81 dB, and 53 dB
+without headroom."""
 
 
 ROOT_HEADROOM = 1.25
@@ -312,7 +320,8 @@ class RootRangeObserver(WholeRangeObserver):
 
 
 class LatestWeightObserver(MovingAveragePerChannelMinMaxObserver):
-    """As ``PerChannelWeightObserver``, of the weights it saw last: in training they change."""
+    """Gives the scales of ``PerChannelWeightObserver`` for the weights that it saw last, since weights change in
+    training."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(averaging_constant=1.0, **kwargs)
@@ -323,7 +332,7 @@ class LatestWeightObserver(MovingAveragePerChannelMinMaxObserver):
 
 
 class _SeesOnce:
-    """Looks at a constant once, not again with each sample."""
+    """Makes an observer look at a constant once, not again with each sample."""
 
     _seen: tuple[int, int] | None = None
 
@@ -336,14 +345,13 @@ class _SeesOnce:
 
 
 class WeightObserver(_SeesOnce, MinMaxObserver):
-    """A symmetric scale from the largest weight."""
+    """Gives one symmetric scale, from the largest magnitude of all weights."""
 
 
 class PerChannelWeightObserver(_SeesOnce, PerChannelMinMaxObserver):
-    """Symmetric scales per output channel from each channel's largest weight.
+    """Gives a symmetric scale for each output channel, from the largest magnitude of the channel's weights.
 
-    Channels that are almost nothing beside the largest get a scale that keeps their bias inside int32
-    (``LEAST_CHANNEL_RATIO``).
+    A channel with tiny weights gets a larger scale, so that its bias fits in int32 (``LEAST_CHANNEL_RATIO``).
     """
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -360,8 +368,8 @@ result.
 
 
 class ProbabilityObserver(MinMaxObserver):
-    """Observe probabilities: LiteRT's fixed scale 1/256 where the largest is above ``LARGEST_FLAT``, else a scale that
-    ends at the largest. The zero point is -128 in either case."""
+    """Observes probabilities. Gives LiteRT's fixed scale 1/256 if the largest probability is above ``LARGEST_FLAT``,
+    else the scale whose highest integer is the largest probability. The zero point is -128 in either case."""
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (scale, zero point)."""
@@ -373,8 +381,8 @@ class ProbabilityObserver(MinMaxObserver):
 
 
 class LogProbabilityObserver(MinMaxObserver):
-    """Observe logarithms of probabilities: LiteRT's fixed scale 1/16 where it reaches the lowest, else a scale that ends at
-    the lowest. The zero point is 127 in either case."""
+    """Observes logarithms of probabilities. Gives LiteRT's fixed scale 1/16 if it represents the lowest value, else
+    the scale whose lowest integer is the lowest value. The zero point is 127 in either case."""
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (scale, zero point)."""
@@ -397,10 +405,11 @@ REACH = 9.0
 
 
 class RowRangeObserver(MinMaxObserver):
-    """Observes what a softmax over dimension ``dim`` reads: values further than ``REACH`` below their row's largest count as
-    if they were just there. They saturate instead of stretching the range, above all those that a mask puts out of reach.
+    """Observes the input of a softmax over dimension ``dim``.
 
-    Nothing else is clipped: the largest values, which are few, matter most.
+    A value that is further than ``REACH`` below the largest one of its row counts as one at that distance. It
+    saturates instead of stretching the range; most such values are hidden by a mask. No other value is clipped: the
+    largest values, which are few, matter most.
     """
 
     def __init__(self, dim: int = -1, **kwargs: Any) -> None:
@@ -413,7 +422,7 @@ class RowRangeObserver(MinMaxObserver):
             x = torch.nan_to_num(x)
             largest = x.amax(self.dim, keepdim=True)
             reached = torch.maximum(x, largest - REACH)
-            # Rows whose every value is masked give probabilities that nobody uses.
+            # Nobody uses the probabilities of a row whose values are all masked.
             is_hidden = (largest < MASKED / 2) & (largest < largest.max() + MASKED / 2)
             reached = reached[(reached.abs() <= LARGEST_SIGNAL) & ~is_hidden]
             if reached.numel():
@@ -422,8 +431,8 @@ class RowRangeObserver(MinMaxObserver):
 
 
 class ReachableRangeObserver(MinMaxObserver):
-    """Observes what ``masked_fill`` makes: numbers beyond ``LARGEST_VALUE``, infinity too, only put out of reach what they
-    take the place of, and saturate."""
+    """Observes the result of ``masked_fill``. Fillers beyond ``LARGEST_VALUE``, such as infinity, are not counted
+    and saturate: they only put the values that they replace out of reach."""
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
         x = x_orig.detach()
@@ -434,7 +443,7 @@ class ReachableRangeObserver(MinMaxObserver):
 
 
 class MaskRangeObserver(MinMaxObserver):
-    """Observes a mask that is added to scores: what is below ``MASKED``, -infinity too, counts as ``MASKED``."""
+    """Observes a mask that is added to scores. Values below ``MASKED``, such as -infinity, count as ``MASKED``."""
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
         x = x_orig.detach()
@@ -444,10 +453,10 @@ class MaskRangeObserver(MinMaxObserver):
 
 
 LARGEST_LOSS_DB = 6.0
-"""A part stays in one tensor with others where this costs it at most one bit ..."""
+"""A part may share a scale with others if that costs it at most this much of its signal-to-noise ratio, one bit ..."""
 
 ENOUGH_DB = 35.0
-"""... or where it has this ratio of signal to noise nevertheless."""
+"""... or if its signal-to-noise ratio with the shared scale is at least this."""
 
 STEPS = 255
 """The steps of an int8 range."""
@@ -455,7 +464,7 @@ STEPS = 255
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The range of a part's values, their mean square, and whether both are known."""
+    """The range of a part's values, extended to 0, the sum of their squares, and their number."""
 
     low: float = 0.0
     high: float = 0.0
@@ -471,7 +480,7 @@ class Seen:
         return seen
 
     def with_values(self, tensor: torch.Tensor) -> Seen:
-        """Return the range with the values of a tensor."""
+        """Return the range extended by the finite values of a tensor."""
         finite = tensor[tensor.isfinite()].double()
         if not finite.numel():
             return self
@@ -484,7 +493,7 @@ class Seen:
 
 
 def is_alike(parts: Sequence[Seen]) -> bool:
-    """Return whether one scale serves all parts."""
+    """Return whether one int8 scale serves all parts (``LARGEST_LOSS_DB``, ``ENOUGH_DB``)."""
     step = (max(part.high for part in parts) - min(part.low for part in parts)) / STEPS
     for part in parts:
         if not part.square:

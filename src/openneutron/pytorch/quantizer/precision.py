@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Values that int8 does not resolve: states and powers are int16, positions for an operator on the CPU stay float."""
+"""Find values for which int8 has too few steps. States and powers become int16; positions for an operator on the CPU
+stay float."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from openneutron.pytorch.quantizer.specs import Place, fixed_spec, is_float, own
 
 
 def annotate_results(node: Node, kept: Kept) -> None:
-    """Give the results of a call that keeps a state their quantization. The first result that is read has the call's quantization, the
-    other results share it, and the state is int16."""
+    """Move the quantization of a call that keeps a state to the results of the call. The first result that is read
+    gets the call's spec, the other results share it, and the state is int16 with a fixed scale."""
     annotation = node.meta[Q_ANNOTATION_KEY]
     output, annotation.output_qspec = annotation.output_qspec, None
     wide = fixed_spec(kept.scale(node), 0, torch.int16) if output is not None else None
@@ -39,9 +40,10 @@ def annotate_results(node: Node, kept: Kept) -> None:
 
 
 def share_states(model: GraphModule) -> None:
-    """Give the old and the new value of each buffer that the model changes one quantization, so that it can be kept as int8.
+    """Give the old and the new value of each buffer that the model changes the same quantization, so that the buffer
+    can be kept as int8.
 
-    Where operators fix two different quantizations, both values keep their own.
+    If operators fix two different quantizations, both values keep their own.
     """
     order = {node: place for place, node in enumerate(model.graph.nodes)}
     for write in model.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
@@ -49,7 +51,7 @@ def share_states(model: GraphModule) -> None:
         if not isinstance(state, Node) or state.op != "get_attr" or not isinstance(source, Node):
             continue
         value: Place = source if spec_at((source, write)) is None else (source, write)
-        # In the order of the graph: torchao recurses without end where a read shares a spec that shares that of another read.
+        # In the order of the graph: torchao recurses without end if a read shares the spec of a read that itself shares one.
         users = sorted(state.users, key=order.__getitem__)
         reads: list[tuple[Node, Node]] = [(state, user) for user in users if spec_at((state, user)) is not None]
         if reads and root_spec(source)[1] is None and Q_ANNOTATION_KEY not in write.meta:
@@ -61,7 +63,8 @@ def share_states(model: GraphModule) -> None:
 
 
 def _join(one: Place, other: Place, order: Mapping[Node, int]) -> None:
-    """Give two places one spec. A shared spec refers to an earlier place of the graph."""
+    """Give two places one spec. The later place of the graph shares the spec of the earlier one, unless only the
+    later spec is fixed: then the earlier place gets it. Two fixed specs stay."""
     (first, spec), (second, other_spec) = sorted(
         (root_spec(one), root_spec(other)), key=lambda each: order[owner_of(each[0])]
     )
@@ -89,7 +92,8 @@ READERS = {
     "torchvision.roi_align.default": 1,
     "torchvision.roi_pool.default": 1,
 }
-"""Operators that stay on the CPU, and the argument that holds positions: a step of int8 would be a part of a pixel or several."""
+"""Operators that stay on the CPU, with the index of the argument that holds positions. One step of an int8 position
+could be several pixels."""
 
 MOST_COORDINATES = 4
 """Products and sums over at most this many elements, such as those of an affine map, belong to the arithmetic of positions."""
@@ -99,9 +103,10 @@ _SUMS = ("aten.sum.dim_IntList", "aten.mean.dim")
 
 
 def leave_positions_float(module: GraphModule, constants: Set[Node]) -> Set[Node]:
-    """Return the nodes that compute nothing but such positions, back to the layer that the positions come from.
+    """Return the nodes that compute only positions for the operators of ``READERS``, back to the layer whose result
+    they begin with.
 
-    Their reason for the CPU is noted.
+    The reason why each node stays on the CPU is stored in its ``meta`` (``STAYS_WHOLE``).
     """
     found: dict[Node, Node] = {}
     for node in reversed(module.graph.nodes):
@@ -118,7 +123,8 @@ def leave_positions_float(module: GraphModule, constants: Set[Node]) -> Set[Node
 
 
 def _reader(user: Node, node: Node, found: dict[Node, Node]) -> Node | None:
-    """Return the operator that a user reads positions for; None where it reads something else."""
+    """Return the operator of ``READERS`` for which ``user`` takes the value of ``node`` as positions; None if
+    ``user`` reads it for anything else."""
     if user in found:
         return found[user]
     place = READERS.get(str(user.target))
@@ -147,7 +153,7 @@ _ROOTS = (
     _aten.log10.default,
 )
 WIDENING = frozenset((*_ROOTS, *_POWERS))
-"""Operators of which a model without any has nothing to widen."""
+"""Roots, logarithms and powers. A model without any of these operators has nothing to widen."""
 
 _MEANS_AND_SUMS = (
     _aten.mean.dim,
@@ -159,20 +165,25 @@ _MEANS_AND_SUMS = (
 )
 
 MOST_TERMS = MOST_NORMALIZED
-"""Sums of more powers stay int8, such as those of decomposed normalizations: the rounding errors of many terms average out."""
+"""The most terms of a sum of powers that becomes int16. Longer sums, such as those of decomposed normalizations,
+stay int8: the rounding errors of many terms average out."""
 
 
 @dataclass(frozen=True, slots=True)
 class WidePowers:
-    """The nodes that are int16, those of them that add up powers for a root or a logarithm, and the results of the latter, which are
-    int8."""
+    """The nodes that become int16.
+
+    ``sums`` are those nodes that add up powers for a root or a logarithm, or move the sums. ``ends`` are the last
+    nodes of the functions that take the root or logarithm; their results are int8.
+    """
 
     nodes: Set[Node] = frozenset()
     sums: Set[Node] = frozenset()
     ends: Set[Node] = frozenset()
 
     def rescales(self, node: Node) -> bool:
-        """Return whether a sum of powers has a scale of its own, as the average pool of a few values usually has not."""
+        """Return whether a node is a sum of powers with a scale of its own. An average pool outside of such sums
+        shares its input's scale."""
         return node in self.sums and node.target in _MEANS_AND_SUMS
 
 
@@ -182,7 +193,7 @@ NOTHING_WIDE = WidePowers()
 def find_wide_powers(
     module: GraphModule, nodes: Sequence[Node], runs_inside: Callable[[Node], Node | None]
 ) -> WidePowers:
-    """Return the powers, their sums, and the pointwise functions behind a sum that take its root or logarithm.
+    """Return the powers, their sums, and the pointwise functions of a sum that take its root or logarithm.
 
     nodes: the nodes that may be quantized, in order. runs_inside: as in ``find_regions``.
     """
@@ -220,7 +231,8 @@ def _is_result(node: Node) -> bool:
 def _powers_behind(
     source: Node, free: Set[Node], by_end: dict[Node, Region], is_power: Callable[[Node], bool]
 ) -> WidePowers | None:
-    """Return the nodes from a sum, or what moves its values, back to the powers that it adds; None for other values."""
+    """Return the nodes from ``source`` back to the powers that it adds, where ``source`` is a sum or moves the
+    values of one. Return None for any other node, and for a sum of more than ``MOST_TERMS`` terms."""
     is_move = str(source.target) in MOVES
     if source not in free or not (is_move or source.target in _MEANS_AND_SUMS):
         return None

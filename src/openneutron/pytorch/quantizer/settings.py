@@ -23,8 +23,8 @@ from openneutron.pytorch.graph.program import JOINS_OUTPUT, KEPT_FLOAT, LEFT_FLO
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Stands for what the quantizer does where it is told nothing. ``observer``: a class of observers for ranges that no operator
-    decides; None is the usual one."""
+    """The quantizer's own choice of a spec. ``observer``: the class of observers for ranges that no operator
+    decides; None means the default observer."""
 
     observer: Any = None
 
@@ -32,18 +32,21 @@ class Usual:
 USUAL = Usual()
 
 Choice: TypeAlias = QuantizationSpec | Usual | None
-"""A spec, None for float, or the quantizer's own."""
+"""How a tensor is quantized: by a spec, or by the quantizer's own choice. None keeps it float."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizationConfig:
-    """The number formats of an operator; whatever is left out is as usual, None stays float.
+    """The number formats of an operator. A format that is not given is the quantizer's own choice; None keeps a
+    tensor float.
 
-    input_activation, output_activation: for tensors that calibration sees. A result whose scale the operator fixes (sigmoid)
-    or shares with its input (max pool) keeps that scale.
-    weight: for constants that are multiplied with the input. Biases are int32 wherever input and weight are quantized.
-    activations: the type of inputs and outputs without a spec, ``int8`` or ``int16``; None as the next less special setting has it.
-    Operators that only move values keep the type of their input, so that nothing is converted for these alone.
+    input_activation, output_activation: the formats of tensors that calibration sees. A result whose scale the
+    operator fixes (sigmoid) or shares with its input (max pool) keeps that scale.
+    weight: the format of constants that are multiplied with the input. A bias is int32 where input and weight are
+    int8.
+    activations: the type of inputs and outputs without a spec, ``int8`` or ``int16``. None means the type of the
+    next less specific setting. Operators that only move values keep the type of their input, so that nothing is
+    converted for these alone.
 
     Raises InvalidOptionError for an unknown type.
     """
@@ -93,7 +96,7 @@ NO_NAMES = Names(dict.fromkeys(By, frozenset()))
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """The config (None: float) of the nodes that a pattern matches. said: the user's call, for messages."""
+    """The config of the nodes that a pattern matches; None keeps them float. said: the user's call, for messages."""
 
     by: By
     pattern: str
@@ -115,7 +118,7 @@ class Override:
             return True
         if self.by is By.MODULE_NAME:
             return False
-        # aten.add is every overload of it, and Linear is torch.nn.modules.linear.Linear.
+        # aten.add matches all its overloads, and Linear matches torch.nn.modules.linear.Linear.
         short = name.rpartition(".")[0 if self.by is By.OPERATOR else 2]
         return fnmatchcase(short, self.pattern)
 
@@ -149,8 +152,8 @@ class Overrides:
         return self.of(node) is None
 
     def mark(self, module: GraphModule) -> None:
-        """Note on each node the override of its operator, which then holds for the nodes that passes make of it. A node that stays
-        float also gets the name of the user's call."""
+        """Store the override of each node in the node's ``meta``, from which the nodes that passes make of it
+        inherit the override. A node that stays float also gets the name of the user's call."""
         for node in module.graph.nodes:
             if node.op != "call_function":
                 continue
@@ -182,19 +185,22 @@ def module_name(name: str, config: QuantizationConfig | None, said: str) -> Over
 
 
 def module_type(kind: type | str, config: QuantizationConfig | None, said: str) -> Override:
-    """For a class, or its name with or without the module it is in."""
+    """Return the override for modules of a class, given as the class or as its name with or without the module it is
+    in."""
     pattern = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
     return Override(By.MODULE_TYPE, pattern, config, f"{said} '{pattern.rpartition('.')[2]}'")
 
 
 def operator(target: object, config: QuantizationConfig | None, said: str) -> Override:
-    """For an overload, all overloads of an operator, or the name of either (aten::add is aten.add)."""
+    """Return the override for an overload, for all overloads of an operator, or for the name of either (aten::add is
+    aten.add)."""
     pattern = str(target).replace("::", ".")
     return Override(By.OPERATOR, _out_of_place(pattern), config, f"{said} '{pattern}'")
 
 
 def any_of(item: object, config: QuantizationConfig | None, said: str) -> Override:
-    """For what ``item`` is: a class of modules, an operator or its name, or the name of a module."""
+    """Return the override for an item: a class of modules, an operator or its name, or the name of a module. Raises
+    InvalidOptionError for any other item."""
     if isinstance(item, type):
         return module_type(item, config, said)
     if isinstance(item, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
@@ -207,7 +213,7 @@ def any_of(item: object, config: QuantizationConfig | None, said: str) -> Overri
 
 
 def names_in(module: GraphModule) -> Names:
-    """Return the names of a model's modules, their types, and operators."""
+    """Return the names of the modules, module types and operators of a model."""
     calls = [node for node in module.graph.nodes if node.op == "call_function"]
     known = {by: frozenset(name for node in calls for name in _names_of(node, by)) for by in By}
     # A module of constants alone (a batch norm that was folded) has no nodes.
@@ -216,7 +222,7 @@ def names_in(module: GraphModule) -> Names:
 
 
 def unmark(module: GraphModule) -> None:
-    """Remove the notes that only passes and annotation need."""
+    """Remove the overrides that ``mark`` stored, which only passes and annotation need."""
     for node in module.graph.nodes:
         node.meta.pop(_CHOSEN, None)
 
@@ -234,7 +240,8 @@ def _names_of(node: Node, by: By) -> Iterable[str]:
 
 
 def _out_of_place(name: str) -> str:
-    """Return ``aten.relu.default`` of ``aten.relu_.default``: the graph has one form of each."""
+    """Return the name of the out-of-place operator, such as ``aten.relu.default`` for ``aten.relu_.default``. The
+    graph has only this form."""
     parts = name.split(".")
     if len(parts) > 1 and not parts[1].startswith("_"):
         parts[1] = parts[1].removesuffix("_")
@@ -255,7 +262,8 @@ def _unknown(override: Override, known: Iterable[str]) -> str:
 
 
 def mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
-    """Note on each call that stays float without the user's wish that it does. The partitioner's reasons read the note."""
+    """Mark with ``LEFT_FLOAT`` each call that stays float although no setting asks for it. The partitioner's reasons
+    read the mark."""
     for node in model.graph.nodes:
         custom = node.meta.get("custom", {})
         wanted = KEPT_FLOAT in custom or JOINS_OUTPUT in custom or Q_ANNOTATION_KEY in node.meta

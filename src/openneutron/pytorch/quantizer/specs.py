@@ -57,15 +57,17 @@ class ChosenSpec(QuantizationSpec):
 
 @dataclass(eq=True, frozen=True)
 class DecidedSpec(QuantizationSpec):
-    """The spec of a result whose scale its operator decides with calibration: probabilities, their logarithms, sigmoid and tanh.
-    Such a result is requantized for a tensor of another spec, and does not take its scale."""
+    """The spec of a result whose scale its operator decides with calibration: probabilities, their logarithms,
+    sigmoid and tanh. Such a result never takes the scale of another tensor; it is requantized for a reader with
+    another spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The integers of quantized activations: their type, ends, scheme, and the least scale of a nearly constant tensor.
+    """The format of quantized activations: type, lowest and highest integer, scheme, and the least scale, which a
+    nearly constant tensor gets.
 
-    int16 is symmetric, as LiteRT's 16x8 kernels have it: its zero point is 0.
+    int16 is symmetric with the zero point 0, as in LiteRT's 16x8 kernels.
     """
 
     dtype: torch.dtype
@@ -79,7 +81,7 @@ STORED = {
     INT8: Stored(torch.int8, -128, 127, torch.per_tensor_affine, LEAST_ACTIVATION_SCALE),
     INT16: Stored(torch.int16, -32767, 32767, torch.per_tensor_symmetric, LEAST_WIDE_SCALE),
 }
-"""The formats of activations, by the names that ``QuantizationOptions.activations`` has."""
+"""The formats of activations by their names in ``QuantizationOptions.activations``."""
 
 
 def _spec(activations: str, observer: Any, kind: type[QuantizationSpec] = QuantizationSpec) -> QuantizationSpec:
@@ -113,20 +115,22 @@ def activation_spec(is_qat: bool = False, observer: Any = None, activations: str
 
 @functools.cache
 def row_spec(dim: int, activations: str = INT8) -> QuantizationSpec:
-    """Return the spec of ``activation_spec`` with the range that matters to a softmax over ``dim``."""
+    """Return ``activation_spec`` for the input of a softmax over ``dim``. The range covers the values that matter to
+    the softmax."""
     observer: Any = RowRangeObserver.with_args(dim=dim, eps=STORED[activations].least_scale)
     return _spec(activations, observer)
 
 
 @functools.cache
 def powers_spec() -> QuantizationSpec:
-    """Return the spec of int16 of a sum of powers that a root or a logarithm reads."""
+    """Return the int16 spec of a sum of powers that a root or a logarithm reads."""
     return _spec(INT16, RootRangeObserver.with_args(eps=STORED[INT16].least_scale))
 
 
 @functools.cache
 def filled_spec(dim: int | None, is_qat: bool = False, activations: str = INT8) -> QuantizationSpec:
-    """Return the spec of ``activation_spec`` of a tensor with fillers that are out of reach; ``dim``: of the softmax that reads it."""
+    """Return ``activation_spec`` for a tensor with fillers that are out of reach, which the range leaves out.
+    ``dim`` is the dimension of the softmax that reads the tensor; None if there is none."""
     observer: Any = ReachableRangeObserver if dim is None else RowRangeObserver
     options = {"eps": STORED[activations].least_scale} | ({} if dim is None else {"dim": dim})
     made = FakeQuantize.with_args(observer=observer, **options) if is_qat else observer.with_args(**options)
@@ -135,7 +139,7 @@ def filled_spec(dim: int | None, is_qat: bool = False, activations: str = INT8) 
 
 @functools.cache
 def mask_spec(is_qat: bool = False, activations: str = INT8) -> QuantizationSpec:
-    """Return the spec of ``activation_spec`` of a mask that is added to scores, whose least value is ``MASKED``."""
+    """Return ``activation_spec`` for a mask that is added to scores. Its least value is ``MASKED``."""
     observer: Any = MaskRangeObserver
     options = {"eps": STORED[activations].least_scale}
     made = FakeQuantize.with_args(observer=observer, **options) if is_qat else observer.with_args(**options)
@@ -143,14 +147,14 @@ def mask_spec(is_qat: bool = False, activations: str = INT8) -> QuantizationSpec
 
 
 def is_mask(node: Node) -> bool:
-    """Return whether every reader of a node ends its values at ``MASKED``."""
+    """Return whether a node has readers, all of which clamp its values at ``MASKED`` from below."""
     ends = ("aten.clamp.default", "aten.clamp_min.default")
     return bool(node.users) and all(str(user.target) in ends and user.args[1:2] == (MASKED,) for user in node.users)
 
 
 @functools.cache
 def probability_spec(is_qat: bool = False) -> QuantizationSpec:
-    """Return ``activation_spec``'s int8 for a softmax's result, with LiteRT's scale 1/256 or a finer one."""
+    """Return the int8 spec of a softmax's result: LiteRT's scale 1/256, or a finer one for small probabilities."""
     observer: Any = ProbabilityObserver
     made = FakeQuantize.with_args(observer=observer) if is_qat else observer
     return _spec(INT8, made, DecidedSpec)
@@ -158,7 +162,7 @@ def probability_spec(is_qat: bool = False) -> QuantizationSpec:
 
 @functools.cache
 def log_probability_spec(is_qat: bool = False) -> QuantizationSpec:
-    """Return ``activation_spec``'s int8 for a log_softmax's result, with LiteRT's scale 1/16 or a wider one."""
+    """Return the int8 spec of a log_softmax's result: LiteRT's scale 1/16, or a coarser one for lower values."""
     observer: Any = LogProbabilityObserver
     made = FakeQuantize.with_args(observer=observer) if is_qat else observer
     return _spec(INT8, made, DecidedSpec)
@@ -166,14 +170,16 @@ def log_probability_spec(is_qat: bool = False) -> QuantizationSpec:
 
 @functools.cache
 def reached_spec(scale: float, zero_point: int) -> QuantizationSpec:
-    """Return ``activation_spec``'s int8 for a result with these parameters, or with finer ones of the values that are reached."""
+    """Return the int8 spec of a result with these parameters, or with finer ones if calibration reaches only a part
+    of their range."""
     made: Any = ReachedRangeObserver.with_args(scale=scale, zero_point=zero_point)
     return _spec(INT8, made, DecidedSpec)
 
 
 @functools.cache
 def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationSpec:
-    """Return the spec of int8 in [-127, 127], symmetric; one scale for each index of ``channel_axis``, or one for the tensor (None)."""
+    """Return the symmetric int8 spec of weights in [-127, 127]. There is one scale for each index of
+    ``channel_axis``, or one for the tensor if that is None."""
     observer: Any
     if channel_axis is None:
         observer = WeightObserver
@@ -183,7 +189,7 @@ def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationS
     else:
         observer = PerChannelWeightObserver
         if is_qat:
-            # torchao hands the axis to observers by their name alone, and this one is inside another class.
+            # torchao gives the axis only to observers whose name it knows, and this one is inside another class.
             observer = FakeQuantize.with_args(observer=LatestWeightObserver, ch_axis=channel_axis)
         scheme = torch.per_channel_symmetric
     return QuantizationSpec(
@@ -197,8 +203,12 @@ def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationS
 
 
 def row_dimension(node: Node) -> int | None:
-    """Return the dimension over which every reader of ``node`` takes a softmax, at once or by exponentials of
-    differences from the largest value; None where one does something else. ``node`` may be those differences too."""
+    """Return the dimension of the softmax that all readers of ``node`` compute; None if a reader does something
+    else.
+
+    The softmax may be one call, or exponentials of the differences from the largest value. ``node`` may also be
+    these differences.
+    """
     if node.users and all(str(user.target) == "aten.exp.default" for user in node.users):
         return _dimension_of_differences(node)
     found = {_row_of(user, node) for user in node.users}
@@ -206,8 +216,8 @@ def row_dimension(node: Node) -> int | None:
 
 
 def has_own_scale(softmax: Node) -> bool:
-    """Return whether a softmax's result may have another scale than LiteRT's 1/256: LiteRT's wider sum holds
-    ``MOST_EXPONENTIALS`` values."""
+    """Return whether a softmax's result may have another scale than LiteRT's 1/256. The softmax then adds at most
+    ``MOST_EXPONENTIALS`` values, which LiteRT's wider sum holds."""
     dim, rank = softmax.args[1], softmax.meta["val"].dim()
     extent = softmax.meta["val"].shape[dim] if isinstance(dim, int) and rank else None
     return isinstance(extent, int) and extent <= MOST_EXPONENTIALS
@@ -249,7 +259,7 @@ def act_qspec(is_qat: bool) -> QuantizationSpec:
 
 
 def wgt_qspec(is_qat: bool) -> QuantizationSpec:
-    """Weights with one scale, under the name they have in ExecuTorch's NXP backend."""
+    """Return the spec of weights with one scale, under the name it has in ExecuTorch's NXP backend."""
     return weight_spec(None, is_qat)
 
 
@@ -293,19 +303,19 @@ def type_of(node: Node) -> str | None:
 
 
 def decided(node: Node, activations: str) -> QuantizationSpecBase | None:
-    """Return the quantization of a node's result where its operator decides it: a constant one, or that of
-    probabilities. A result of another type than ``activations`` is converted, whatever its scale is."""
+    """Return the spec of a node's result if the node's operator decides the scale and the result has the type
+    ``activations``; None otherwise. A result of another type is converted, whatever its scale is."""
     spec = root_spec(node)[1]
     is_fixed = isinstance(spec, (FixedQParamsQuantizationSpec, DecidedSpec))
     return spec if is_fixed and type_of(node) == activations else None
 
 
 def leader(data: Sequence[Node], activations: str) -> Node | None:
-    """Return the operand whose scale all others with a shared scale take: the first whose scale its operator does not
-    fix.
+    """Return the operand whose scale the other operands of an operator share.
 
-    So no operand is forced into the range of a sigmoid. Where all are fixed alike, it is one of these; where they are
-    fixed differently, None.
+    It is the first operand whose scale its own operator does not decide, so that no operand is forced into the range
+    of a sigmoid. If the scales of all operands are decided, it is the first operand if their specs are equal, else
+    None.
     """
     specs = [decided(item, activations) for item in data]
     free = next((item for item, spec in zip(data, specs, strict=True) if spec is None), None)
@@ -315,8 +325,8 @@ def leader(data: Sequence[Node], activations: str) -> Node | None:
 
 
 def shares(item: Node, first: Node, activations: str) -> bool:
-    """Return whether an operand takes its leader's scale. An operand with a scale of its operator's is requantized, except one among
-    results of the same operator, such as probabilities."""
+    """Return whether an operand takes the scale of ``first``, its leader. An operand whose operator decides its
+    scale is requantized instead, unless the leader has the same spec, such as that of probabilities."""
     spec = decided(item, activations)
     return spec is None or (isinstance(spec, DecidedSpec) and spec is decided(first, activations))
 
@@ -328,9 +338,11 @@ def bias_spec(
     per_channel: bool,
     output_scales: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> DerivedQuantizationSpec:
-    """Return the spec of int32 in units of the input's scale times the weights', which adds to the accumulator without rescaling.
+    """Return the int32 spec of a bias. Its scale is the input's scale times the weights', so that the bias is added
+    to the accumulator without rescaling.
 
-    ``output_scales`` makes of the weights' scales those of the output channels, where that is something else.
+    ``output_scales`` is a function from the scales of the weights to those of the output channels, where these
+    differ.
     """
 
     def product(observers: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -353,7 +365,7 @@ def bias_spec(
 
 
 Place: TypeAlias = Node | tuple[Node, Node]
-"""The result of a node, or the value that a node takes from another one: (source, reader)."""
+"""A tensor with a spec: the result of a node, or the value that a reader takes from a node, as (source, reader)."""
 
 
 def owner_of(place: Place) -> Node:
@@ -362,7 +374,7 @@ def owner_of(place: Place) -> Node:
 
 
 def spec_at(place: Place) -> QuantizationSpecBase | None:
-    """Return the quantization in the annotation of a place."""
+    """Return the spec that the annotation of a place states; None if there is none."""
     annotation = owner_of(place).meta.get(Q_ANNOTATION_KEY)
     if annotation is None:
         return None
@@ -370,7 +382,8 @@ def spec_at(place: Place) -> QuantizationSpecBase | None:
 
 
 def root_spec(place: Place) -> tuple[Place, QuantizationSpecBase | None]:
-    """Return the place where the shared spec of a place begins, and the spec there."""
+    """Follow the shared specs from a place to the place with a spec of its own. Return that place and its spec,
+    which is None without an annotation."""
     while isinstance(spec := spec_at(place), SharedQuantizationSpec):
         place = spec.edge_or_node
     return place, spec
@@ -383,8 +396,11 @@ def product_specs(
     spec: QuantizationSpecBase | None,
     is_counted: bool,
 ) -> dict[Node, QuantizationSpecBase | None]:
-    """Return specs of weights with one scale each, which are ``spec``, and with ``is_counted`` of biases in units of their products
-    with ``first``."""
+    """Return the specs of weights and biases. ``products`` has pairs of a weight and its bias, or None for no bias.
+
+    Each weight gets ``spec``, which has one scale. If ``is_counted``, each bias becomes int32 with the scale of
+    ``first`` times that of its weight.
+    """
     specs: dict[Node, QuantizationSpecBase | None] = {}
     for weight, bias in products:
         specs[weight] = spec
@@ -394,7 +410,7 @@ def product_specs(
 
 
 def is_float(node: Node) -> bool:
-    """Return whether the value of a node is a float32 tensor; parameters without metadata are."""
+    """Return whether the value of a node is a float32 tensor. A parameter without metadata counts as one."""
     value = node.meta.get("val")
     if value is None and node.op == "get_attr":
         return True

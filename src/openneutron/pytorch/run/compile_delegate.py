@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compile the ExecuTorch delegate, for a wheel or on first use.
 
-CMake runs this file by its path when it builds a wheel, where no dependency of the package is installed. So it imports the
+CMake runs this file by its path when it builds a wheel. No dependency of the package is installed then, so this file imports the
 standard library alone::
 
     python compile_delegate.py --compiler c++ --runtime runtime --executorch .../site-packages/executorch --to FOLDER -- -s
 
-A delegate is compiled with the headers of one ExecuTorch and linked with nothing: ``delegate.py`` loads ExecuTorch's library
-and the driver before it, which have the symbols that the delegate needs.
+A delegate is compiled with the headers of one ExecuTorch and linked with no library. ``delegate.py`` loads ExecuTorch's library and
+the driver first: these two have the symbols that the delegate needs.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ FLAGS = (
     "-DET_EVENT_TRACER_ENABLED",
     "-DNEUTRON_CHECK_WEIGHTS",
 )
-"""The definitions are those that executorch-config.cmake of ExecuTorch 1.5 gives to its own consumers, and ours."""
+"""The flags of the C++ compiler. The definitions are those of executorch-config.cmake (ExecuTorch 1.5), and NEUTRON_CHECK_WEIGHTS."""
 
 SOURCES = ("delegate/neutron_backend.cpp", "ports/host/executorch_method.cpp")
-"""The delegate, and the C interface to a method, below ``runtime/``."""
+"""The sources of the delegate and of the C interface to a method, as paths below ``runtime/``."""
 
 HEADERS = Path("executorch")
-"""The headers, in ExecuTorch's folder ``include``."""
+"""The folder of the headers below ``include`` of the executorch package."""
 
 
 def compile_delegate(
     command: str, runtime: Path, package: Path, path: Path, more: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run the C++ compiler, and return its exit code and output. ``more``: flags after ``FLAGS``."""
+    """Compile the delegate to ``path``, and return the exit code and output of the C++ compiler.
+
+    ``runtime`` is the folder of the sources, ``package`` that of executorch. ``more`` has flags that follow ``FLAGS``.
+    """
     include = package / "include"
     folders = (runtime / "include", include, include / HEADERS / "runtime" / "core" / "portable_type" / "c10")
     sources = [str(runtime / name) for name in SOURCES]
@@ -50,10 +53,10 @@ def compile_delegate(
 
 
 def file_name(version: str, package: Path) -> str:
-    """Return the name of the delegate in a wheel for the executorch in a folder.
+    """Return the file name of a wheel's delegate for the executorch in the folder ``package``.
 
-    The name has the version and a digest of the headers, so that an ExecuTorch of the same version with other headers, such as
-    a build of a user's own, does not get this delegate.
+    The name has the version and a digest of the headers. So an ExecuTorch of the same version with other headers, such as a user's own
+    build, does not load this delegate.
     """
     root = package / "include" / HEADERS
     digest = hashlib.sha256()
@@ -64,7 +67,7 @@ def file_name(version: str, package: Path) -> str:
 
 
 def version_beside(package: Path) -> str:
-    """Return the version in the metadata beside an unpacked executorch."""
+    """Return the version in the metadata beside an unpacked executorch. Raise SystemExit where there is no metadata."""
     found = next(iter(importlib.metadata.distributions(name="executorch", path=[str(package.parent)])), None)
     if found is None:
         raise SystemExit(f"delegate: there is no metadata of executorch in '{package.parent}'.")

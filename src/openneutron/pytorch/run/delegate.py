@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The ExecuTorch delegate on the host.
+"""Find or compile the ExecuTorch delegate of the host, and load it.
 
-ExecuTorch has no stable C++ ABI, so a delegate belongs to one ExecuTorch. A wheel has the delegate of the release that
+ExecuTorch has no stable C++ ABI, so a delegate is compiled for one ExecuTorch. A wheel has the delegate of the release that
 ``openneutron[pytorch]`` names. For another ExecuTorch, and in a source tree, the delegate is compiled on first use and kept
-under ``$XDG_CACHE_HOME/openneutron`` (``~/.cache/openneutron``), under a name made of everything it depends on.
+in ``$XDG_CACHE_HOME/openneutron`` (``~/.cache/openneutron``). Its file name has a digest of all that it depends on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from openneutron.errors import MissingToolError
 from openneutron.pytorch.run.compile_delegate import FLAGS, SOURCES, compile_delegate, file_name
 
 COMPILERS = ("c++", "g++", "clang++")
-"""Tried in this order after ``$CXX``."""
+"""The C++ compilers that are tried in this order where ``$CXX`` is not set."""
 
 INCLUDED = Path(__file__).parents[2] / "_delegate"
 """The folder of the delegates in a wheel."""
@@ -35,7 +35,7 @@ ALREADY_REGISTERED = 0x16
 """ExecuTorch's Error::RegistrationAlreadyRegistered."""
 
 BINDINGS = "executorch.extension.pybindings._C"
-"""ExecuTorch's bindings. Its own portable_lib imports them after all of executorch.exir, which takes seconds."""
+"""The module of ExecuTorch's bindings. It is imported itself, since portable_lib imports all of executorch.exir first, in seconds."""
 
 RUNTIME = ("libexecutorch.so", "libexecutorch_kernels_optimized.so", "libexecutorch_kernels_quantized.so")
 """The libraries of ExecuTorch that run a method: the runtime with its registries, and the CPU operators."""
@@ -43,10 +43,10 @@ RUNTIME = ("libexecutorch.so", "libexecutorch_kernels_optimized.so", "libexecuto
 
 @cache
 def load() -> Path:
-    """Register backend id ``NeutronBackend`` with ExecuTorch's runtime in this process, and return the library's path.
+    """Register the backend ``NeutronBackend`` with ExecuTorch's runtime in this process, and return the path of the delegate.
 
-    Further calls do nothing. Raises MissingToolError where executorch or its libraries are missing, and where the delegate
-    has to be compiled and a C++ compiler is missing.
+    Further calls return the same path. Raise MissingToolError where executorch or a library of it is missing, where the delegate can't
+    be compiled or loaded, and where ExecuTorch does not register it.
     """
     executorch_package()
     importlib.import_module("torch")  # whose libraries the bindings need
@@ -67,8 +67,10 @@ def load_runtime() -> ctypes.CDLL:
 
 @cache
 def registered() -> tuple[Path, ctypes.CDLL]:
-    """Return the delegate, compiled where neither the package nor the cache has it, and registered with the runtime that is
-    loaded."""
+    """Load the delegate, which registers it with the loaded runtime. Return its path and its library.
+
+    The delegate is compiled where neither the package nor the cache has it.
+    """
     package = executorch_package()
     library()  # half of the delegate's undefined symbols
     _shared(package / "lib" / RUNTIME[0])  # the other half
@@ -82,7 +84,10 @@ def registered() -> tuple[Path, ctypes.CDLL]:
 
 
 def _shared(path: Path, suggestion: str = "Install executorch again.") -> ctypes.CDLL:
-    """Load a library whose symbols the libraries after it find. Raises MissingToolError where it can't be loaded."""
+    """Load a library, and make its symbols visible to the libraries that are loaded later.
+
+    Raise MissingToolError with ``suggestion`` where it can't be loaded.
+    """
     try:
         return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
@@ -90,8 +95,7 @@ def _shared(path: Path, suggestion: str = "Install executorch again.") -> ctypes
 
 
 def executorch_package() -> Path:
-    """Return the installed executorch's folder. Raises MissingToolError where no delegate can be linked with
-    it."""
+    """Return the folder of the installed executorch. Raise MissingToolError where it has no headers or no libexecutorch.so."""
     found = importlib.util.find_spec("executorch")
     if found is None or not found.submodule_search_locations:
         raise MissingToolError("delegate: executorch is not installed: pip install 'openneutron[pytorch]'.")
@@ -106,7 +110,7 @@ def executorch_package() -> Path:
 
 
 def included(package: Path) -> Path | None:
-    """Return the wheel's delegate for the executorch in ``package``; None where the wheel has no delegate for this one."""
+    """Return the path of the wheel's delegate for the executorch in ``package``; None where the wheel has no such delegate."""
     if not INCLUDED.is_dir():
         return None
     path = INCLUDED / file_name(importlib.metadata.version("executorch"), package)
@@ -114,7 +118,10 @@ def included(package: Path) -> Path | None:
 
 
 def compiler() -> str:
-    """Return the C++ compiler: ``$CXX``, or the first that is found. Raises MissingToolError without one."""
+    """Return the path of the C++ compiler: that of ``$CXX`` if it is set, or else the first of ``COMPILERS`` that is found.
+
+    Raise MissingToolError where no compiler is found.
+    """
     wanted = os.environ.get("CXX")
     for name in (wanted,) if wanted else COMPILERS:
         found = shutil.which(name)
@@ -132,7 +139,10 @@ def cache_directory() -> Path:
 
 
 def build(package: Path) -> Path:
-    """Return the delegate compiled for the executorch in ``package``, from the cache where it is there."""
+    """Return the path of the delegate for the executorch in ``package``. It is compiled where the cache does not have it.
+
+    Raise MissingToolError where there is no compiler, where the compiler fails, or where the cache can't be written.
+    """
     command = compiler()
     runtime = runtime_folder()
     path = cache_directory() / f"neutron_backend-{_key(command, runtime, package)}.so"
@@ -143,7 +153,7 @@ def build(package: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=path.parent) as work:
             made = Path(work) / path.name
             _compile(command, runtime, package, made)
-            made.replace(path)  # whole or not at all, also where two processes compile at once
+            made.replace(path)  # atomic, since two processes may compile at once
     except OSError as error:
         raise MissingToolError(
             f"delegate: {path.parent} can't be written: {error}. Set XDG_CACHE_HOME to a folder that can."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Modules as bytes that run in any process, without the code that made them: files that torch.export writes and reads."""
+"""Write modules as the bytes of ``.pt2`` files, and run them in other processes, without the Python code of the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from openneutron.pytorch.source.exporting import ModelInputs, export
 
 
 class _Tensors(nn.Module):
-    """A module that returns the tensors among a model's results in one tuple, in the order of a program's outputs."""
+    """A module that returns the tensors of a model's results in one tuple, in the order of the outputs of its program."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -34,8 +34,10 @@ class _Tensors(nn.Module):
 
 
 def inputs_of(module: GraphModule) -> ModelInputs:
-    """Return the inputs that a module of torch.export was traced with: zeros in place of tensors, in their layout; numbers
-    and None as they are."""
+    """Return inputs like those that a module of torch.export was traced with.
+
+    Tensors are zeros with the type, shape and memory layout of the traced ones. Numbers and None are the traced ones.
+    """
     leaves = [_leaf(node.meta.get("val")) for node in module.graph.find_nodes(op="placeholder")]
     args, kwargs = pytree.tree_unflatten(leaves, module._in_spec)
     return ModelInputs(tuple(args), kwargs)
@@ -51,8 +53,7 @@ def _leaf(value: Any) -> Any:
 
 
 def written(model: nn.Module | ExportedProgram, inputs: ModelInputs, name: str) -> tuple[bytes, bool]:
-    """Return a model as the bytes of a ``.pt2`` file, and whether it changes its own state when it runs.
-
+    """Return a model as the bytes of a ``.pt2`` file, and whether a run changes the model's state.
     Raises InvalidModelError where the model can't be exported.
     """
     module = model.module(check_guards=False) if isinstance(model, ExportedProgram) else model
@@ -72,7 +73,7 @@ def written(model: nn.Module | ExportedProgram, inputs: ModelInputs, name: str) 
 
 
 class ExportedRunner:
-    """A module that ``written`` has written, ready to run."""
+    """A module that was loaded from the bytes that ``written`` returned."""
 
     def __init__(self, content: bytes) -> None:
         program = torch.export.load(io.BytesIO(content))
@@ -82,7 +83,7 @@ class ExportedRunner:
         self._call = ModelInputs(tuple(args), _mapping(kwargs))
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the tensors of the model's results for an array for each of its tensors, in the layout of its inputs."""
+        """Run the model on ``arrays``, one for each input tensor in their order, and return the tensors of its results."""
         rest = iter(arrays)
         leaves = [
             _laid_out_as(torch.from_numpy(next(rest).copy()), leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -106,7 +107,7 @@ def _laid_out_as(tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """Run PyTorch's operators on one thread."""
+    """Run PyTorch's operators on one thread inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

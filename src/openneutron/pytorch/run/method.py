@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A method of a ``.pte`` in ExecuTorch's runtime without torch, whose import takes most of a short run.
+"""Run a method of a ``.pte`` in ExecuTorch's runtime without importing torch, which takes most of the time of a short run.
 
-It runs methods of fixed shapes whose delegates are this project's. ``opened`` returns None for any other method and for any
-failure: ``Runner``, on ExecuTorch's own bindings, runs these methods and reports the failures.
+The methods have inputs of fixed shapes, and all their delegates are this project's. ``opened`` returns None for any other method and
+for a method that the runtime can't load: ``Runner`` uses ExecuTorch's own bindings, runs these methods and reports the failures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from openneutron.pytorch.run.delegate import load_runtime
 
 METHOD = "forward"
 MOST_AXES = 16
-"""The axes of an output in the C interface (runtime/ports/host/executorch_method.cpp)."""
+"""The largest rank of an output in the C interface (runtime/ports/host/executorch_method.cpp)."""
 
 NUMPY = {number: np.dtype(name) for number, name in pte.SCALAR_TYPES.items()}
 EMBEDDING = "aten::embedding.out"
@@ -42,10 +42,10 @@ class _Output(ctypes.Structure):
 
 
 class LoadedMethod:
-    """A method that is ready to run, with its input tensors.
+    """A loaded method of a program.
 
-    ``tensors`` has type, shape and order in memory of each input, ``table_sizes`` the number of entries of the smallest
-    table that it is looked up in, or None.
+    ``tensors`` has the type, the shape and the memory order of each input. ``table_sizes`` has a number for each input whose values are
+    indices of embeddings: the number of entries of the smallest embedding. It has None for any other input.
     """
 
     def __init__(self, library: ctypes.CDLL, handle: int, data: bytes, described: pte.Method) -> None:
@@ -56,7 +56,10 @@ class LoadedMethod:
         self._close = weakref.finalize(self, lambda _data: library.neutronMethodClose(c_void_p(handle)), data)
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-        """Return the outputs for arrays of the inputs' types and shapes; None where the runtime refuses the run."""
+        """Run the method on arrays of the inputs' types and shapes, and return the outputs.
+
+        The result is None where the run fails, or where NumPy has no type for an output.
+        """
         kept = []
         with _without_stderr():
             for index, (value, tensor) in enumerate(zip(inputs, self.tensors, strict=True)):
@@ -79,9 +82,10 @@ class LoadedMethod:
 
 
 def opened(data: bytes, name: str) -> LoadedMethod | None:
-    """Return the method ``forward`` of a program, or None where it has to run on ExecuTorch's own bindings.
+    """Return the loaded method ``forward`` of a program; None where ``Runner`` has to run the program.
 
-    Raises InvalidProgramError where the file is damaged, MissingToolError where the delegate can't be built.
+    ``name`` is the file's name in messages. Raise InvalidProgramError where the file is damaged, and MissingToolError where the delegate
+    can't be built.
     """
     described = next((method for method in pte.methods(data, name) if method.name == METHOD), None)
     if described is None or not _is_simple(described):
@@ -126,7 +130,10 @@ def _table_sizes(method: pte.Method) -> list[int | None]:
 
 
 class _Quiet:
-    """Discard stderr's output. All threads inside share the redirection: the first thread begins it, the last one ends it."""
+    """Discards the output on stderr between ``enter`` and ``leave``.
+
+    Several threads share one redirection: the first one to enter begins it, and the last one to leave ends it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -155,7 +162,7 @@ _QUIET = _Quiet()
 
 @contextmanager
 def _without_stderr() -> Iterator[None]:
-    """Drop the output of ExecuTorch's libraries on stderr: after a failure, ``Runner`` states the reason."""
+    """Discard what ExecuTorch's libraries write to stderr. After a failure, ``Runner`` reports the reason."""
     _QUIET.enter()
     try:
         yield

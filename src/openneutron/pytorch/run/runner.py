@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Running a ``.pte`` in ExecuTorch's own runtime, its delegates on the simulated NPU."""
+"""Run a ``.pte`` in ExecuTorch's own runtime, with its delegates on the simulated NPU."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ ON_CPU = "Change the operator that it refuses; `openneutron explain` lists those
 
 
 def _plan(name: str, buffer: bytes) -> Any:
-    """Return the first method as data. Raises InvalidModelError where it can't be read."""
+    """Return the execution plan of a program's first method. Raise InvalidModelError where it can't be read."""
     try:
         return deserialize_pte_binary(buffer).program.execution_plan[0]
-    # The runtime has checked offsets and sizes; strings and enumerators are checked nowhere before this.
+    # The runtime has checked offsets and sizes, but neither strings nor enumerators.
     except Exception as error:
         raise InvalidModelError(
             f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again."
@@ -47,8 +47,10 @@ def _plan(name: str, buffer: bytes) -> Any:
 
 
 def _tables(plan: Any) -> dict[int, int]:
-    """Return the number of entries of the smallest embedding that reads a value as its indices, by the place of the
-    value."""
+    """Return a number of entries for each value of a plan that embeddings read as indices, by the place of the value.
+
+    The number is that of the smallest of these embeddings.
+    """
     found: dict[int, int] = {}
     for chain in plan.chains:
         for instruction in chain.instructions:
@@ -61,9 +63,9 @@ def _tables(plan: Any) -> dict[int, int]:
 
 
 class Runner:
-    """A loaded program; with ``traced``, its runs leave events for ``etdump``.
+    """A loaded program. With ``traced``, its runs record events for ``etdump``.
 
-    Raises InvalidModelError where the program is damaged or has no method ``forward``.
+    Raises InvalidModelError where the program is damaged, has no method ``forward``, or can't be loaded.
     """
 
     def __init__(self, name: str, buffer: bytes, traced: bool = False) -> None:
@@ -86,18 +88,20 @@ class Runner:
 
     @property
     def inputs(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
-        """Return shape and type of each tensor the program takes; the largest shape where it is not fixed."""
+        """Return the shape and the type of each input tensor. A shape that is not fixed is the largest one."""
         return [(tuple(wanted.sizes), enum_to_scalar_map[wanted.scalar_type]) for wanted in self._tensors]
 
     @property
     def memory_orders(self) -> list[tuple[int, ...]]:
-        """Return for each input tensor of the program its axes in memory order, the innermost last."""
+        """Return the axes of each input tensor in memory order, the innermost last."""
         return [tuple(int(axis) for axis in wanted.dim_order) for wanted in self._tensors]
 
     @property
     def table_sizes(self) -> list[int | None]:
-        """Return for each input tensor of the program the number of entries of the smallest table that it is looked up
-        in."""
+        """Return for each input tensor the number of entries of the smallest embedding that reads it as indices.
+
+        The number is None for a tensor that no embedding reads.
+        """
         return [self._tables.get(place) for place in self._places]
 
     @property
@@ -105,11 +109,12 @@ class Runner:
         return [value for value in self._inputs if isinstance(value, TensorSchema)]
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the outputs. NumPy arrays among the inputs are converted to tensors, other floats to float32. Numbers and None
-        among the inputs are part of the program and may be left out, all together.
+        """Run the program and return its outputs.
 
-        Raises InvalidOptionError where the inputs are not the program's, InvalidModelError where ExecuTorch refuses to
-        compute one of its operators.
+        NumPy arrays become tensors, and other floats become float32. ``inputs`` are either all inputs or the tensors alone: numbers and
+        None are part of the program.
+
+        Raise InvalidOptionError where the inputs do not match those of the program, and InvalidModelError where the run fails.
         """
         inputs = [torch.from_numpy(item.copy()) if isinstance(item, np.ndarray) else item for item in inputs]
         if len(inputs) == len(self._tensors) and all(isinstance(item, torch.Tensor) for item in inputs):
@@ -123,7 +128,7 @@ class Runner:
         return tuple(item.clone() if isinstance(item, torch.Tensor) else item for item in outputs)
 
     def etdump(self) -> bytes:
-        """Return the events of all runs until now, as ExecuTorch's ETDump."""
+        """Return the events of all runs so far as the bytes of ExecuTorch's ETDump."""
         with tempfile.TemporaryDirectory() as folder:
             dump, debug = (Path(folder) / name for name in ("etdump", "debug"))
             self._program.write_etdump_result_to_file(str(dump), str(debug))
@@ -148,7 +153,7 @@ class Runner:
         return item.contiguous()
 
     def _checked(self, place: int, item: Any, wanted: Any) -> Any:
-        # A string comes as None: a program has no place for its characters.
+        # A program stores no strings: its value for a string input is None.
         if (type(item) is type(wanted) and item == wanted) or (wanted is None and isinstance(item, str)):
             return wanted
         is_what = f"a {type(item).__name__}" if isinstance(item, torch.Tensor) else repr(item)
@@ -170,9 +175,10 @@ def _number(value: Any) -> Any:
 
 @contextmanager
 def _executorch(subject: str, suggestion: str) -> Iterator[None]:
-    """Put ExecuTorch's output on stderr into the message of a failure, and drop the output of a success.
+    """Raise a RuntimeError of ExecuTorch as an InvalidModelError, with the first line that ExecuTorch logged.
 
-    Its bindings write to Python's stderr, its libraries to the process's; meanwhile nobody else should.
+    All output on stderr is kept away from the terminal: the bindings write to Python's stderr, and the libraries to that of the process.
+    No other thread should write to stderr meanwhile.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -198,7 +204,7 @@ def _executorch(subject: str, suggestion: str) -> Iterator[None]:
 
 
 def _words(error: RuntimeError, log: str) -> str:
-    """Return the exception's first line, then the first thing ExecuTorch logged, without where in its sources."""
+    """Return the first line of the exception, and in parentheses the first line of the log without its place in the source."""
     lines = [re.sub(r"^.*?\[\w+\.(?:cpp|h):\d+\]\s*", "", line) for line in log.splitlines()]
     first = next((line for line in lines if line.strip()), "")
     head = str(error).splitlines()[0].rstrip(".") if str(error) else "no reason given"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calibration samples, in the forms in which people have them, as calls of a model: in memory, or from files, loaders and datasets."""
+"""Convert calibration samples to calls of a model. Samples are in memory, in files, or come from loaders and datasets."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from openneutron.pytorch.source.exporting import ModelInputs
 class Calibrated:
     """The facts of the calibration that a compiled model keeps.
 
-    ``preprocessing`` states the steps from a file to an input as text; empty where the samples had none. ``sample`` is the first
-    sample: the model's arguments in their order, None for those that are no tensors of NumPy's types; empty without a calibration.
+    ``preprocessing`` is a text with the steps from a file to an input; empty where the samples were not preprocessed. ``sample`` has the
+    model's arguments in the first sample, in their order; it is empty before the first sample was read. An argument is None where it is
+    no tensor, or has a type that NumPy has not.
     """
 
     preprocessing: str = ""
@@ -34,17 +35,17 @@ class Calibrated:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return the texts that a compiled file has, by the names of their methods."""
+        """Return the texts that a compiled file stores, by the names of the methods that return them."""
         return {PREPROCESSING: self.preprocessing} if self.preprocessing else {}
 
 
 class ExampleInputs(list[Any]):
-    """The example inputs in the place of calibration data, whose ranges nobody expects to be typical."""
+    """Example inputs that are used as calibration data. Nothing warns where their ranges are not typical."""
 
 
 @dataclass(slots=True, eq=False)
 class Calibration:
-    """The calibration samples of a compile, as calls of the model. The first one that is read stays in ``calibrated``."""
+    """The calibration samples of a compile, as calls of the model. ``calibrated`` keeps the first sample when it is read."""
 
     given: Iterable[Any]
     call: ModelInputs
@@ -52,8 +53,10 @@ class Calibration:
 
     @classmethod
     def of(cls, given: Any, call: ModelInputs, options: DataOptions) -> Calibration | None:
-        """Return the samples; None without any. Raises InvalidOptionError where the data can't be used, or options are given that it has
-        no use for."""
+        """Return the samples of the data ``given``; None where ``given`` is None.
+
+        Raises InvalidOptionError where the data can't be used, and for data options without data.
+        """
         if given is None:
             for name in changed(options):
                 raise InvalidOptionError(
@@ -84,14 +87,17 @@ def _copied(leaf: Any) -> np.ndarray | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationData:
-    """The samples of a source, read one after the other, as calls of a model without their labels."""
+    """The samples of a source as calls of a model, without their labels. They are read one after the other."""
 
     source: Source
     call: ModelInputs = field(repr=False)
 
     @classmethod
     def of(cls, given: Any, call: ModelInputs, options: DataOptions, option: str) -> CalibrationData:
-        """Return the samples of the data for a model with these example inputs. Errors are those of ``data.source``."""
+        """Return the samples in the data ``given`` for a model with the example inputs ``call``.
+
+        ``option`` names the data in messages. Raises as ``device.data.source`` does.
+        """
         found = source(
             given,
             inputs_of(call),
@@ -115,7 +121,10 @@ class CalibrationData:
 
 
 def inputs_of(call: ModelInputs) -> list[ModelInput]:
-    """Return the tensors of a model's example inputs as inputs of a source. Raises InvalidModelError for a type that NumPy has not."""
+    """Return the shapes and types of the tensors in a model's example inputs.
+
+    Raises InvalidModelError for a type that NumPy has not.
+    """
     return [ModelInput(tuple(tensor.shape), _numpy_type(tensor)) for tensor in call.tensors]
 
 
@@ -132,14 +141,15 @@ FORMS = "Pass a list of samples, each a tuple of the model's arguments"
 
 
 def samples(calibration: Any, wanted: ModelInputs, is_typical: bool = True) -> Iterator[ModelInputs]:
-    """Yield the calibration samples in the shapes and layouts of the example inputs; larger batches are split.
+    """Yield the calibration samples in the shapes and layouts of the example inputs ``wanted``. Larger batches are split.
 
-    A sample is a tuple of arguments, a tensor for a single argument, a dict of keywords, or ``(tuple, dict)`` for both. An array may
-    stand for a tensor, the batch axis may be absent if the model takes one row, and a label may follow the arguments. One array of all
-    samples is split too.
+    A sample is a tuple of arguments, a tensor for a single argument, a dict of keywords, or ``(tuple, dict)`` for both. NumPy arrays are
+    converted to tensors. The batch axis may be absent if the model's batch is one, and a label may follow the arguments.
+    ``calibration`` may also be one array of all samples, which is split.
 
-    Raises InvalidOptionError for a sample that does not fit the example inputs, or that has NaN or infinite values. With ``is_typical``, a
-    warning at the end names inputs that have only one value, or one sample far outside of the range of all others.
+    Raises InvalidOptionError for a sample that does not fit the example inputs, or that has NaN or infinite values. With ``is_typical``,
+    warnings after the last sample name each input that has the same value everywhere, or has one sample far outside the range of all
+    others.
     """
     ranges = _Ranges(wanted)
     for index, item in enumerate(_items(calibration, wanted)):
@@ -154,11 +164,11 @@ def samples(calibration: Any, wanted: ModelInputs, is_typical: bool = True) -> I
 
 
 def _items(calibration: Any, wanted: ModelInputs) -> Iterable[Any]:
-    """Return the samples of what was given as the calibration data."""
+    """Return the samples in the calibration data. Raises InvalidOptionError where the data has no samples to iterate over."""
     if isinstance(calibration, ARRAYS):
         array: Any = calibration
         tensors = wanted.tensors
-        # Another axis in front of the batch's counts the samples.
+        # An additional first axis counts the samples.
         return array if len(tensors) == 1 and array.ndim > tensors[0].ndim else [array]
     if isinstance(calibration, Mapping):
         if wanted.kwargs and not wanted.args:
@@ -173,7 +183,7 @@ def _items(calibration: Any, wanted: ModelInputs) -> Iterable[Any]:
 
 
 def _are_inputs(given: Any, wanted: ModelInputs) -> bool:
-    """Return whether there is an array for each input, with the values of all samples."""
+    """Return whether ``given`` is a sequence of one array for each input, with the values of all samples."""
     if (
         not isinstance(given, (tuple, list))
         or len(given) != len(wanted.leaves)
@@ -193,7 +203,7 @@ def _call(item: Any, wanted: ModelInputs) -> ModelInputs:
 
 
 def _without_label(sample: ModelInputs, wanted: ModelInputs) -> ModelInputs:
-    """Return the sample without what follows the arguments, where the arguments fit."""
+    """Return the sample without the label after its arguments; the sample itself where the arguments do not fit."""
     short = ModelInputs(sample.args[:-1], {})
     if short.structure != wanted.structure:
         return sample
@@ -202,7 +212,10 @@ def _without_label(sample: ModelInputs, wanted: ModelInputs) -> ModelInputs:
 
 
 def _fitted(index: int, sample: ModelInputs, wanted: ModelInputs) -> ModelInputs:
-    """Return the sample as tensors of the example's types and ranks. Raises InvalidOptionError where that can't be."""
+    """Return the sample with tensors that have the types and ranks of the example inputs.
+
+    Raises InvalidOptionError for a sample that does not fit. ``index`` is the sample's number in the message.
+    """
     there, here = wanted.leaves, sample.leaves
     if sample.structure != wanted.structure:
         arrays = all(isinstance(leaf, ARRAYS) for leaf in here) and all(
@@ -226,8 +239,10 @@ def _fitted(index: int, sample: ModelInputs, wanted: ModelInputs) -> ModelInputs
 
 
 def _as_tensor(part: Any, model: Any) -> Any:
-    """Return an array as a tensor of the example's type where that is another float or NumPy's default differs, and with its batch
-    axis."""
+    """Return a part of a sample as a tensor with the type of the example input ``model``, and with its batch axis.
+
+    Floats are converted to each other, and NumPy's int64 to another integer type that holds the values. Other types stay as they are.
+    """
     if not isinstance(model, torch.Tensor):
         return part
     if isinstance(part, (np.ndarray, np.generic)):
@@ -287,7 +302,7 @@ def _batches(index: int, sample: ModelInputs, wanted: ModelInputs) -> Iterator[M
 
 
 def _times(part: torch.Tensor, model: torch.Tensor) -> int:
-    """Return how many of the model's batches are in the sample's; 0 where it is no whole number."""
+    """Return the number of the model's batches in the batch of a sample; 0 where that is no whole number."""
     if part.shape == model.shape:
         return 1
     extent = _batch(model)
@@ -305,7 +320,7 @@ def _piece(part: Any, model: Any, number: int) -> Any:
 
 
 def _like(part: Any, model: Any) -> Any:
-    """Return the tensor in the example's memory layout: the exported graph has it built in."""
+    """Return the tensor in the memory layout of the example input, which the exported graph has built in."""
     if not isinstance(part, torch.Tensor):
         return part
     if model.dim() == 4 and model.is_contiguous(memory_format=torch.channels_last):
@@ -314,12 +329,12 @@ def _like(part: Any, model: Any) -> Any:
 
 
 FAR = 1000.0
-"""The ratio of a sample's largest value to that of all others from which on the sample is named."""
+"""A warning names a sample whose largest magnitude is at least this multiple of that of all other samples."""
 
 
 @dataclass(slots=True, eq=False)
 class _Ranges:
-    """The ranges of the float inputs in all samples, to find samples that poison a calibration."""
+    """The ranges of the float inputs in all samples, by which samples that spoil a calibration are found."""
 
     wanted: ModelInputs
     _largest: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
@@ -369,5 +384,5 @@ class _Ranges:
 
 
 def _is_mask(value: torch.Tensor) -> bool:
-    """Return whether a tensor is an additive mask: 0, and minus infinity where nothing is to be seen."""
+    """Return whether a tensor is an additive mask of attention: each value is 0 or minus infinity."""
     return bool(((value == 0) | (value == -np.inf)).all())

@@ -40,11 +40,14 @@ from openneutron.pytorch.source.file_kind import what_it_is
 
 
 class NeedsTrust(Exception):
-    """The file can run code chosen by its author; the message is the reason."""
+    """Raised for a file whose loading may run code that its author chose. The message is the reason."""
 
 
 class NotRegistered(Exception):
-    """An operator or class that no imported module has registered; ``module`` is the module that may register it."""
+    """Raised for an operator or a class that no imported module has registered.
+
+    ``module`` is the name of the module that may register it.
+    """
 
     def __init__(self, reason: str, module: str = "MODULE") -> None:
         super().__init__(reason)
@@ -58,7 +61,7 @@ HIGHER_ORDER = frozenset(
         "wrap_activation_checkpoint", "wrap_with_autocast", "wrap_with_set_grad_enabled",
     )
 )  # fmt: skip
-"""Higher-order operators that call only graphs of the same program, or operators."""
+"""Higher-order operators that call nothing but operators and graphs of the same program."""
 
 PREDISPATCH = frozenset(
     (
@@ -81,12 +84,12 @@ FUNCTIONS = frozenset(
         "cast_symbool_to_symint_guardless", "ceiling", "floor", "max", "min",
     )
 )  # fmt: skip
-"""Names that size expressions and guards may call."""
+"""The names of the functions that size expressions and guards may call."""
 
 METHODS = frozenset(
     ("size", "stride", "storage_offset", "isnan", "floor", "ceil", "trunc", "sqrt", "inf", "sym_max", "sym_min")
 )
-"""Attributes of tensors, ``math`` and ``torch`` in guards."""
+"""The attributes of tensors, ``math`` and ``torch`` that guards may use."""
 
 _SYNTAX = (
     ast.Expression, ast.BoolOp, ast.Compare, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Call, ast.keyword, ast.Load,
@@ -99,21 +102,21 @@ _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 
 
 def check_program(content: bytes) -> None:
-    """Walk through the JSON of a program, parsed by torch's own parser, so that each string is checked by its field.
+    """Check each string in the JSON of a program by the rule for its field. torch's own parser parses the JSON.
 
-    Raises NeedsTrust at the first string that torch would execute or import something for, NotRegistered for an unknown
-    operator or an unknown class of inputs or outputs.
+    Raises NeedsTrust for a string that may let torch execute or import something, and NotRegistered for an unknown operator or an
+    unknown class of inputs or outputs.
     """
     _walk(_bytes_to_dataclass(schema.ExportedProgram, content), "", False)
 
 
 def _walk(value: Any, field: str, in_call: bool) -> None:
-    """Check a value of a field. ``in_call``: the value is an argument of a call, whose text torch passes on
-    unchanged."""
+    """Check the value of a field and all values inside it. ``in_call``: the value belongs to a call, whose string arguments are
+    not checked because torch passes them on unchanged."""
     if isinstance(value, schema.CustomObjArgument):
         raise NeedsTrust("it has an argument that is an object of a class of its own")
     if isinstance(value, schema.Graph):
-        for given in value.inputs:  # guards compare a graph's inputs with their values
+        for given in value.inputs:  # torch writes the values of constant inputs into guards
             if isinstance(given.value, str):
                 _plain(given.value)
     if isinstance(value, schema._Union):
@@ -166,7 +169,7 @@ def _target(text: str) -> None:
 
 
 def _expression(text: str) -> None:
-    """Check a size expression as sympy writes it, or a guard."""
+    """Raise NeedsTrust for a text that is neither a size expression, as sympy writes it, nor a guard."""
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:
@@ -243,13 +246,13 @@ def _class(name: str) -> NotRegistered:
 
 
 def _quoted(text: str) -> str:
-    """Return a text of the file for a message, shortened to one line."""
+    """Return a text of the file in quotes for a message, escaped and at most ``LONGEST_QUOTE`` characters long."""
     shown = text.encode("unicode_escape").decode("ascii")
     return f"'{shown}'" if len(shown) <= LONGEST_QUOTE else f"'{shown[:LONGEST_QUOTE]}...'"
 
 
 LONGEST_QUOTE = 100
-"""The number of characters of the file that a message repeats."""
+"""The largest number of characters of a text from the file that a message shows."""
 
 _RULES: Mapping[str, Callable[[str], None]] = {
     "name": _name,
@@ -263,8 +266,8 @@ _RULES: Mapping[str, Callable[[str], None]] = {
     "in_spec": _tree,
     "out_spec": _tree,
 }
-"""Patterns by field of ``torch._export.serde.schema``; any other string has no quotes, backslashes, braces or line
-ends."""
+"""The checks of strings by field of ``torch._export.serde.schema``. ``_plain`` checks the strings of all other fields: they have no
+quotes, backslashes, braces or control characters."""
 
 
 def unsafe_payload(config: Mapping[str, Any]) -> Collection[str]:
@@ -285,8 +288,7 @@ PAYLOADS = {
     "constant": f"data/constants/{MODEL}_constants_config.json",
 }
 PICKLES = (f"data/sample_inputs/{MODEL}.pt", f"data/weights/{MODEL}.pt", f"data/constants/{MODEL}.pt")
-"""Records that torch loads with ``weights_only``, and without where that fails; the last two are from older
-releases."""
+"""Records that torch unpickles with ``weights_only``, and without it where that fails. Older releases wrote the last two."""
 
 TRUST = "If you know who made the file, load it with --trust (trust=True)"
 
@@ -332,7 +334,10 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
 
 
 def _import(module: str) -> None:
-    """Import a user's module. The current folder is searched last, so that its modules hide no installed module."""
+    """Import a user's module. Raise InvalidOptionError where the import fails.
+
+    The current folder is searched last, so that its modules hide no installed module.
+    """
     here = str(Path.cwd())
     sys.path.append(here)
     try:
@@ -346,7 +351,10 @@ def _import(module: str) -> None:
 
 
 def _check(data: bytes) -> None:
-    """Check every record that torch's loader interprets, parsed in the loader's way."""
+    """Check each record of the archive that torch's loader interprets, with the parsers of the loader.
+
+    Raises NeedsTrust and NotRegistered as ``check_program`` does, and ValueError for an archive without exactly one program.
+    """
     reader = PT2ArchiveReader(io.BytesIO(data))
     names = reader.get_file_names()
     if any(name.startswith("data/aotinductor/") for name in names):
@@ -364,7 +372,7 @@ def _check(data: bytes) -> None:
 
 
 def _check_pickle(name: str, content: bytes) -> None:
-    """Raise NeedsTrust where a record holds more than tensors, numbers, text and containers of these."""
+    """Raise NeedsTrust where a pickle holds anything but tensors, numbers, text and containers of these."""
     if not content:
         return
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Models through torch.export, as ATen graphs and as programs, and their example inputs; refusals of the models that it can't take.
+"""Export models with torch.export as ATen graphs and as programs, and report the models that can't be exported.
 
-Inputs are tensors, numbers, None and strings, in tuples, lists and dicts as a model takes them.
+Example inputs are tensors, numbers, None and strings, in tuples, lists and dicts like those of the model's arguments.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from openneutron.pytorch.graph.program import is_functional, is_getitem, is_vmap
 from openneutron.pytorch.graph.rewriting import is_state, writes_views
 
 CONSTANTS = (int, float, bool, str, type(None))
-"""What an input may be beside a tensor: torch.export builds its value into the program."""
+"""The types of inputs that are no tensors. torch.export builds the values of such inputs into the program."""
 
 NUMERIC = "biufc"
-"""The kinds of NumPy's types that are those of tensors."""
+"""The kinds (``dtype.kind``) of NumPy's types that tensors have too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelInputs:
-    """One call of a model. ``names``: those of the program's inputs in the order of ``leaves``, where they are known."""
+    """The arguments of one call of a model. ``names`` are the names of ``leaves`` in the program; empty where they are unknown."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -69,7 +69,7 @@ class ModelInputs:
 
     @property
     def leaves(self) -> list[Any]:
-        """Return what is in the arguments, in the order in which a program takes it."""
+        """Return the tensors and constants in the arguments, in the order of the program's inputs."""
         return pytree.tree_leaves((self.args, dict(self.kwargs)))
 
     @property
@@ -86,12 +86,14 @@ class ModelInputs:
         return ModelInputs(args, kwargs, self.names)
 
     def as_sample(self) -> Any:
-        """Return the call as a calibration sample."""
+        """Return the call as a calibration sample: ``args``, or ``(args, kwargs)`` where there are keywords."""
         return (self.args, dict(self.kwargs)) if self.kwargs else self.args
 
     def laid_out(self, channels_last: bool | None) -> ModelInputs:
-        """Return the call with its images contiguous or channels-last (None: as they are), and every other tensor
-        contiguous."""
+        """Return the call with images (tensors of rank 4) in one memory format, and every other tensor contiguous.
+
+        Images are channels-last for True and contiguous for False. They keep their format for None.
+        """
         return self.rebuilt([_laid_out(leaf, channels_last) for leaf in self.leaves])
 
 
@@ -106,9 +108,10 @@ def _laid_out(leaf: Any, channels_last: bool | None) -> Any:
 
 
 def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> ModelInputs:
-    """Return the example inputs as a call; a tensor alone is a model's only argument, and a dict has arguments by keyword.
+    """Return the example inputs as a call of the model ``name``.
 
-    Raises InvalidOptionError where one of them is nothing that can be passed to a program.
+    ``inputs`` is a tuple or list of arguments, a dict of arguments by keyword, or the only argument. NumPy arrays are converted to
+    tensors. Raises InvalidOptionError for an input that can't be passed to a program.
     """
     if isinstance(inputs, Mapping):
         inputs, keywords = (), {**inputs, **(keywords or {})}
@@ -131,8 +134,10 @@ def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> Model
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AtenGraph:
-    """A model as an ATen graph, and its example inputs in the layout asked for. ``state`` is what the model changes when it
-    runs, by name, as it was before any run."""
+    """A model as an ATen graph, and its example inputs in the requested memory format.
+
+    ``state`` has the buffers that a run of the model changes, by name, with their values before the first run.
+    """
 
     module: GraphModule
     inputs: ModelInputs
@@ -140,9 +145,10 @@ class AtenGraph:
 
 
 def aten_graph(request: Request) -> AtenGraph:
-    """Return the graph of a request's model; the model itself stays as it is.
+    """Return the ATen graph of a request's model. The model itself is not changed.
 
-    Raises InvalidModelError where it is no model or can't be exported, InvalidOptionError where there are no usable inputs.
+    Raises InvalidModelError where the request has no model or one that can't be exported, and InvalidOptionError without usable example
+    inputs.
     """
     model, name, channels_last = request.model, request.name, request.quantization.channels_last
     inputs, keywords = request.example_inputs, request.example_kwargs
@@ -166,11 +172,11 @@ def aten_graph(request: Request) -> AtenGraph:
         if first is not None or any(getattr(leaf, "dtype", None) in OTHER_FLOATS for leaf in given.leaves):
             model, given = _in_float32(model, given, first, name)
         if channels_last:
-            # A copy: the layout is changed in place, and the model is the caller's.
+            # The layout is changed in place, so the caller's model is copied.
             model = copy.deepcopy(model).to(memory_format=torch.channels_last)
         modes = {module: module.training for module in model.modules()}
         try:
-            # A module of torch.export refuses another mode: it is as it was exported.
+            # A module of torch.export can't change its mode: eval() raises NotImplementedError.
             with suppress(NotImplementedError) if isinstance(model, GraphModule) else nullcontext():
                 model.eval()
             program = export(model, given, name)
@@ -205,7 +211,7 @@ def aten_graph(request: Request) -> AtenGraph:
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """Return the module inside ``torch.compile`` and inside wrappers for several devices."""
+    """Return the module inside the wrappers of ``torch.compile`` and of parallel training; the model itself without a wrapper."""
     while True:
         inner = getattr(model, "_orig_mod", None)
         if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
@@ -216,14 +222,17 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 
 
 OTHER_FLOATS = (torch.float64, torch.float16, torch.bfloat16)
-"""The types that PyTorch computes on beside float32; no kernel of the NPU takes them."""
+"""The float types of PyTorch other than float32, for which the NPU has no kernels."""
 
 _Owned = tuple[nn.Module, str, torch.Tensor]
 
 
 def _in_float32(model: nn.Module, given: ModelInputs, first: _Owned | None, name: str) -> tuple[nn.Module, ModelInputs]:
-    """Return the model and its example inputs with float32 in the place of other floats. The model is a copy where it has such a tensor,
-    the first of which is given."""
+    """Return the model and its example inputs in float32 instead of other floats.
+
+    ``first`` is the model's first tensor of another float, as ``_other_floats`` yields it. With such a tensor the model is a copy, and a
+    warning names the tensor. Without one (None), the model itself is returned.
+    """
     if first is not None:
         owner, own, tensor = first
         path = next(path for path, module in model.named_modules() if module is owner)
@@ -240,8 +249,10 @@ def _in_float32(model: nn.Module, given: ModelInputs, first: _Owned | None, name
 
 
 def _other_floats(model: nn.Module) -> Iterator[_Owned]:
-    """Yield the tensors of other floats with the modules that own them and their names there: parameters, buffers and plain attributes,
-    such as constants from NumPy."""
+    """Yield each tensor of ``OTHER_FLOATS``, with the module that owns it and its name in that module.
+
+    These are parameters, buffers and plain attributes, such as constants from NumPy.
+    """
     for module in model.modules():
         for part in (module._parameters, module._buffers, vars(module)):
             for own, value in part.items():
@@ -250,17 +261,18 @@ def _other_floats(model: nn.Module) -> Iterator[_Owned]:
 
 
 def _states(module: GraphModule) -> list[str]:
-    """Return the names of the buffers that the module changes.
+    """Return the names of the buffers that a run of the module changes.
 
-    ``run_decompositions({})`` takes nothing apart. It makes the changes copies at the end of the graph: quantization would
-    read a buffer that changes in between, or a view of one, before its change or as a constant. A write to a view of another
-    tensor becomes the operator that returns the whole tensor: quantize nodes between tensor and view would lose the write.
+    A graph with such buffers needs ``run_decompositions({})``, which decomposes no operator. It replaces each change of a buffer by a
+    copy at the end of the graph; otherwise quantization would read the buffer before its change, or as a constant. It also replaces
+    each write to a view by an operator that returns the whole tensor; otherwise quantize nodes between tensor and view would lose the
+    write.
     """
     return [str(node.target) for node in module.graph.find_nodes(op="get_attr") if is_state(node)]
 
 
 def _read_sources(module: GraphModule) -> None:
-    """Let what reads a state's new value behind its copy read what is copied, so that a result is no alias of the state."""
+    """Let the readers of ``copy_`` nodes read the source of the copy instead, so that no result is an alias of a state."""
     for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
         source = node.args[1]
         if isinstance(source, Node) and node.users:
@@ -269,8 +281,8 @@ def _read_sources(module: GraphModule) -> None:
 
 
 def _check_dialect(program: ExportedProgram, name: str) -> None:
-    """Raise InvalidModelError for a program of ExecuTorch's Edge dialect, which no quantizer takes."""
-    # By name: importing the class takes most of ExecuTorch.
+    """Raise InvalidModelError for a program of ExecuTorch's Edge dialect, which can't be quantized."""
+    # The class is compared by name, since its import would import most of ExecuTorch.
     if any(type(node.target).__name__ == "EdgeOpOverload" for node in program.graph.nodes):
         raise InvalidModelError(
             f"'{name}' is a program of ExecuTorch's Edge dialect, which can't be quantized any more. Pass the program of "
@@ -279,7 +291,10 @@ def _check_dialect(program: ExportedProgram, name: str) -> None:
 
 
 def _check_results(program: ExportedProgram, name: str) -> None:
-    """Raise InvalidModelError where there is no result, or one is a number read from a tensor, which ExecuTorch can't return."""
+    """Raise InvalidModelError for a program without results, or with a result that is a number from a tensor.
+
+    ExecuTorch can't return such a number.
+    """
     if all(item is None for item in program.graph.output_node().args[0]):
         raise InvalidModelError(
             f"'{name}' returns no value: a program has one at least. Return the tensors that it computes."
@@ -294,7 +309,7 @@ def _check_results(program: ExportedProgram, name: str) -> None:
 
 
 def restore(module: GraphModule, state: Mapping[str, torch.Tensor]) -> None:
-    """Set a module's state back to what it was before calibration."""
+    """Set the buffers named in ``state`` to copies of its values, as they were before calibration."""
     for target, value in state.items():
         _set_buffer(module, target, value.clone())
 
@@ -305,19 +320,19 @@ def _set_buffer(module: nn.Module, target: str, value: torch.Tensor) -> None:
 
 
 SAMPLES = 4
-"""Calibration samples that the float model runs on to find the ranges of parts."""
+"""The number of first calibration samples on which the float model runs, to find ranges and to measure the accuracy of results."""
 
 
 @dataclass(slots=True, eq=False)
 class FirstSamples:
-    """Calibration samples whose first ones can be read before the others, from iterators too."""
+    """Calibration samples, from iterators too, whose first ones can be read before all are iterated over."""
 
     given: Iterable[Any]
     _read: list[Any] = field(default_factory=list)
     _rest: Iterator[Any] | None = None
 
     def first(self, count: int) -> list[Any]:
-        """Return this many samples, or all if there are fewer."""
+        """Return the first ``count`` samples, or all if there are fewer. The returned samples stay in memory."""
         if self._rest is None:
             self._rest = iter(self.given)
         self._read += islice(self._rest, max(0, count - len(self._read)))
@@ -331,7 +346,7 @@ class FirstSamples:
         return self._read
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield all samples. Those behind the first ``SAMPLES`` can be read only once, unless all are in memory."""
+        """Yield all samples. Those after the first ``SAMPLES`` can be read only once, unless all are in memory."""
         self.first(SAMPLES)
         yield from self._read
         assert self._rest is not None
@@ -342,10 +357,10 @@ class FirstSamples:
 
 
 class Run(Interpreter):
-    """Runs of a module that leave the module's state as it is."""
+    """An interpreter that runs a module without changing the module's state."""
 
     def of(self, sample: Any) -> Any:
-        """Return the results of a calibration sample."""
+        """Return the module's results for a calibration sample."""
         if isinstance(sample, ModelInputs):
             leaves = sample.leaves
         else:
@@ -359,10 +374,10 @@ class Run(Interpreter):
 
 
 def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram:
-    """Return the program of a module. The inputs themselves stay as they are, whatever the module does to them.
+    """Return the program of a module. The module gets copies of the inputs.
 
-    Raises InvalidModelError with the first line of the error of torch.export or of the module's own code. The notes of the error have the
-    text that torch printed.
+    Raises InvalidModelError with the first line of the error of torch.export or of the module's own code. The text that torch printed
+    is a note of the error.
     """
     given = inputs.rebuilt(
         [
@@ -375,7 +390,7 @@ def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram
             program = torch.export.export(module, given.args, dict(given.kwargs), strict=False)
         except (OpenNeutronError, KeyboardInterrupt):
             raise
-        # torch.export raises whatever the model's own code raises, and a good many types of its own.
+        # torch.export passes on the exceptions of the model's own code, and raises many types of its own.
         except BaseException as error:
             found = refusal(name, module, error)
             if printed.getvalue().strip():
@@ -386,7 +401,10 @@ def export(module: nn.Module, inputs: ModelInputs, name: str) -> ExportedProgram
 
 
 def _at_example_shapes(program: ExportedProgram, given: ModelInputs, name: str) -> ExportedProgram:
-    """Return a program for inputs of any shape as that for the shapes of the example inputs."""
+    """Return a program with dynamic shapes exported for the shapes of the example inputs, with a warning.
+
+    A program of fixed shapes is returned as it is.
+    """
     free = {
         str(node.name): value
         for node in program.graph.find_nodes(op="placeholder")
@@ -410,8 +428,10 @@ def _at_example_shapes(program: ExportedProgram, given: ModelInputs, name: str) 
 
 
 def _flatten_unknown_containers(module: GraphModule) -> None:
-    """Give results in containers that can't be written to a file (named tuples of torch, a user's dataclasses) as a
-    tuple."""
+    """Let the module return a flat tuple if its results are in containers that no file can describe.
+
+    Examples are named tuples of torch and a user's dataclasses.
+    """
     info = module.graph._codegen.pytree_info
     try:
         pytree.treespec_dumps(info.out_spec)
@@ -425,13 +445,16 @@ def _flatten_unknown_containers(module: GraphModule) -> None:
 QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
 QAT = ("torch.ao.nn.qat", "torch.ao.nn.intrinsic.qat")
 PREPARED = ("torch.ao.quantization.", "torchao.quantization.")
-"""The packages of modules that are quantized, trained with quantization, and that observe or quantize values."""
+"""The packages of quantized modules (``QUANTIZED``), of modules for quantization-aware training (``QAT``), and of observers."""
 
 FLOAT_MODEL = "Pass the float model with calibration=[...], or an ExportedProgram that NeutronQuantizer and convert_pt2e quantized"
 
 
 def check_float(model: nn.Module, name: str) -> None:
-    """Raise InvalidModelError for a model that PyTorch's eager or FX quantization has quantized or prepared, wholly or in part."""
+    """Raise InvalidModelError for a TorchScript module, and for a model with quantized parts.
+
+    PyTorch's eager or FX quantization, or torchao, has quantized these parts or prepared them for quantization.
+    """
     if isinstance(model, torch.jit.ScriptModule):
         raise InvalidModelError(
             f"'{name}' is a TorchScript module, which torch.export can't trace. Pass the Python module that it was made from."
@@ -457,11 +480,11 @@ def check_float(model: nn.Module, name: str) -> None:
 
 @contextmanager
 def _exporting(module: nn.Module) -> Iterator[io.StringIO]:
-    """Keep what torch logs and prints about an exception, which has the same in it, away from stderr, and yield what was printed.
+    """Prepare torch and the module for an export inside the block, and yield the text that is printed to stderr.
 
-    PyTorch's transformers take a mask as it is. They would look at its values for a causal mask, which has a faster way and the same
-    result; while a model is exported there are no values. The module returns the fields of its dataclasses as dicts, which torch.export
-    knows; it refuses a class that is not registered.
+    torch logs nothing, since the exception has the same text. PyTorch's transformers do not look for a causal mask: they would read the
+    values of a mask to compute the same result faster, and an export has no values. The module returns dataclasses as dicts of
+    their fields, since torch.export accepts only registered classes.
     """
 
     def fields_of(result: Any) -> Any:
@@ -495,7 +518,7 @@ def _exporting(module: nn.Module) -> Iterator[io.StringIO]:
 
 
 def refusal(name: str, model: nn.Module, error: BaseException) -> InvalidModelError:
-    """Return the error for an exception of torch.export or of the model's own code."""
+    """Return the error that reports an exception of torch.export or of the model's own code to the user."""
     place = _place(model, error.__traceback__)
     if isinstance(error, SystemExit):
         return InvalidModelError(
@@ -521,11 +544,14 @@ def first_line(error: BaseException) -> str:
 
 
 LONGEST_CODE = 80
-"""The number of characters of a line of source that messages show."""
+"""The largest number of characters of a line of source that a message shows."""
 
 
 def _place(model: nn.Module, trace: TracebackType | None) -> str:
-    """Return the line of source where the exception comes from; where none is the user's, the module of the model."""
+    """Return the last line of the user's code in a traceback, as the end of a message.
+
+    The result is the module of the model where the traceback has no such line, and empty without a module.
+    """
     names: Mapping[int, str] = {id(module): path for path, module in model.named_modules() if path}
     line, inside = "", ""
     for frame, number in traceback.walk_tb(trace):
@@ -542,7 +568,7 @@ def _place(model: nn.Module, trace: TracebackType | None) -> str:
 
 @functools.cache
 def _libraries() -> tuple[str, ...]:
-    """Return the folders of code that is not the model's."""
+    """Return the folders of code that is not the model's own: of other packages, this project and Python."""
     found = (importlib.util.find_spec(package) for package in PACKAGES)
     packages = [place for spec in found if spec is not None for place in spec.submodule_search_locations or ()]
     own = str(Path(__file__).parents[2])
@@ -550,13 +576,13 @@ def _libraries() -> tuple[str, ...]:
 
 
 def lifted(module: GraphModule, inputs: ModelInputs) -> ExportedProgram | None:
-    """Return the program of a quantized graph module; None where only a trace can tell what it is.
+    """Return the program of a quantized graph module without tracing the module; None where it has to be traced.
 
-    torchao returns a GraphModule whose operators carry the shapes of the first export. ``torch.export.export`` runs each of them again to
-    find the same. Here the module's tensors become inputs of the program, as torch.export lifts them.
+    torchao returns a GraphModule whose nodes have the shapes of the first export, so that ``torch.export.export`` would run each operator
+    only to find the same shapes. Here the module's tensors become inputs of the program, as torch.export lifts them.
 
-    A trace is needed for operators that change a tensor in place, control flow, extents that are no numbers, and arguments or
-    results that are no tensors.
+    A module has to be traced if it has operators that change a tensor in place, control flow, extents that are no numbers, or
+    arguments or results that are no tensors.
     """
     graph = module.graph
     results = graph.output_node().args[0]
@@ -575,13 +601,13 @@ def lifted(module: GraphModule, inputs: ModelInputs) -> ExportedProgram | None:
         if node.op != "call_function":
             continue
         overload = overload_of(node)
-        # The stem of the name that a trace gives to the node.
+        # A trace makes the name of the node from this stem.
         name = "getitem" if overload is None else overload.overloadpacket.__name__
         args, kwargs = map_arg((node.args, node.kwargs), made.__getitem__)
         copied = new.create_node("call_function", node.target, args, kwargs, name)
         copied.meta = dict(node.meta)
         sources = [source.meta["val"] for source in copied.all_input_nodes]
-        # Quantize nodes change memory formats, and with them those of later results.
+        # Quantize nodes change the memory format of their results, and so that of later results.
         if _is_view(overload) or not _is_contiguous([copied.meta.get("val"), *sources]):
             args, kwargs = map_arg((args, kwargs), lambda source: source.meta["val"])
             with mode, torch.no_grad():
@@ -607,7 +633,7 @@ def lifted(module: GraphModule, inputs: ModelInputs) -> ExportedProgram | None:
 
 
 def _is_plain(node: Node, module: GraphModule) -> bool:
-    """Return whether a node can be taken over as it is."""
+    """Return whether ``lifted`` can copy a node without tracing it."""
     value = node.meta.get("val")
     for item in value if isinstance(value, (list, tuple)) else (value,):
         if isinstance(item, torch.Tensor):
@@ -625,7 +651,7 @@ def _is_plain(node: Node, module: GraphModule) -> bool:
 
 
 def _is_view(overload: torch._ops.OpOverload | None) -> bool:
-    """Return whether an operator's result may be a view of its argument, whose strides decide those of the result."""
+    """Return whether an operator's result may be a view of an argument, whose strides then decide those of the result."""
     return overload is not None and any(item.alias_info is not None for item in overload._schema.returns)
 
 
@@ -641,7 +667,10 @@ def _is_contiguous(values: Iterable[Any]) -> bool:
 def _inputs(
     graph: Graph, tensors: Mapping[str, torch.Tensor], mode: Any
 ) -> tuple[Graph, dict[Node, Node], list[InputSpec]]:
-    """Return a graph with the module's tensors and the model's inputs, the nodes they stand for, and their signature."""
+    """Return a new graph whose placeholders are the module's tensors and the model's inputs.
+
+    The second result maps the nodes of ``graph`` to these placeholders, and the third one is the signature of the placeholders.
+    """
     new, specs = Graph(), []
     held: dict[str, Node] = {}
     # A signature has the parameters before the buffers.

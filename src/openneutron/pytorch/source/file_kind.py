@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kinds of files that PyTorch writes, recognized without PyTorch."""
+"""Recognize the kinds of files that PyTorch writes, without importing PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def what_it_is(path: Path) -> str:
-    """Return a description of the file's kind, such as ``is a TorchScript file``, from the names in its archive."""
+    """Return the kind of a file for a message, such as ``is a TorchScript file``. The names in its archive decide."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.partition("/")[2] for name in archive.namelist()]

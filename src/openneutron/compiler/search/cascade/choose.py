@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cascade schedules for a budget: the fastest plan that fits once its buffers have addresses, or the least memory of all plans."""
+"""Choose cascade schedules for a budget: the fastest plan that fits once its buffers have addresses, or the plan of the least memory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from openneutron.options import CALLER
 from openneutron.targets import Target
 
 Numbers = Mapping[int, tuple[tuple[int, ...], ...]]
-"""For each position of a segment the numbers of its calls in the schedule: by piece, and in a piece by call."""
+"""The numbers, in the schedule, of the calls at each position of a segment: a tuple for each piece, with a number for each call."""
 
 
 def schedule_of(parts: Sequence[Stripes], storages: Storages) -> tuple[Schedule, Storages]:
-    """Return the schedule of a plan's parts, without prefetch, and the storages with those between the calls of patches."""
+    """Return the schedule of a plan's parts, without prefetch, and the storages, with those between the calls of patches added."""
     calls: list[KernelCall] = []
     steps: list[Step] = []
     rings: dict[str, int] = {}
@@ -63,7 +63,7 @@ def numbered(part: Stripes, calls: list[KernelCall]) -> Numbers:
 
 
 def _between(part: Stripes) -> Iterator[tuple[Storage, int, int]]:
-    """Yield the storages between the calls of the part's patches, the rows held of each, and its offset in the allocation."""
+    """Yield each storage between the calls of the part's patches, the number of its rows in memory, and its offset in the allocation."""
     positions = [p for p in part.segment.positions if part.segment.network.calls[p].patch is not None]
     done = rounds(part.segment, part.pace, part.height, part.even) if positions else {}
     for position in positions:
@@ -95,7 +95,7 @@ def part_steps(part: Stripes, numbers: Numbers) -> list[Step]:
 def _stripes(
     part: Stripes, position: int, row0: int, row1: int, numbers: tuple[tuple[int, ...], ...]
 ) -> Iterator[Rows]:
-    """Yield the stripes of a position in an iteration: of one call, or piece by piece of each call of a chain."""
+    """Yield the stripes of a position in an iteration: one of a single call, or, piece by piece, one of each call of a chain."""
     network = part.segment.network
     call = network.calls[position]
     spans = [(row0, row1)] if call.patch is None else stripe(call.patch.needs, row0, row1)
@@ -111,10 +111,10 @@ UNLIMITED = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class CascadeSchedule:
-    """A schedule with addresses, the storages with those that are its own, and its modelled cycles.
+    """A schedule with addresses, its storages, and its modelled cycles.
 
-    ``peak_bytes`` is the search's estimate. The estimate is above the arena where buffers of a segment are not live at the same
-    time, and below the arena where the addresses leave gaps.
+    ``peak_bytes`` is the estimate of the memory that the search made. The estimate is larger than the arena where buffers of a segment are
+    not live at the same time, and smaller where the addresses leave gaps.
     """
 
     schedule: Schedule
@@ -125,22 +125,22 @@ class CascadeSchedule:
 
     @property
     def arena_bytes(self) -> int:
-        """Return the arena with all addresses."""
+        """Return the size of the arena, in bytes."""
         return self.layout.scratch_bytes
 
     @property
     def budget_bytes(self) -> int:
-        """Return the budget from which on ``CascadeSearch.fastest`` finds this schedule or a faster one."""
+        """Return the smallest budget for which ``CascadeSearch.fastest`` is sure to find this schedule or a faster one, in bytes."""
         return max(self.peak_bytes, self.arena_bytes)
 
 
 @dataclass(slots=True)
 class CascadeSearch:
-    """The cascade schedules of these calls.
+    """The search for cascade schedules of a list of calls.
 
-    ``fetched``: the search reserves memory for constants too: for all constants of a cascade, for the smallest piece of a
-    whole call. The arenas hold tensors only; only ``levels`` is of use then. ``cuts``: no cascade continues from before such a
-    call into it. ``floor_bytes``: a lower bound of the arenas.
+    With ``fetched``, the search reserves memory for constants too: for all constants of a cascade, and for the smallest piece of a whole
+    call. The arena still has tensors only, so that only ``levels`` is of use. No cascade has a call of ``cuts`` other than as its first.
+    ``floor_bytes`` is a lower bound of all arenas.
     """
 
     calls: Sequence[KernelCall]
@@ -162,13 +162,14 @@ class CascadeSearch:
 
     @property
     def least_cycles(self) -> int:
-        """Return a lower bound of the cycles of all schedules with a cascade; takes no search."""
+        """Return a lower bound of the cycles of all schedules with a cascade, without a search."""
         return self.plans.least_cycles(0, len(self.calls))
 
     def fastest(self, budget: int) -> CascadeSchedule | None:
-        """Return the schedule of the fewest cycles in an arena of at most ``budget`` bytes, or None.
+        """Return the schedule of the fewest cycles in an arena of at most ``budget`` bytes; None if there is no such schedule.
 
-        It is the first that fits of one list, from the fastest schedule to the smallest: a greater budget never costs cycles.
+        The schedules of a fixed list are tried from the fastest to the smallest, until one fits. A greater budget therefore never gives a
+        slower schedule.
         """
         if budget < self.floor_bytes:
             return None
@@ -180,11 +181,11 @@ class CascadeSearch:
         return last if last.arena_bytes <= budget else None
 
     def least_bytes(self, below: int = UNLIMITED) -> int:
-        """Return the smallest budget that ``fastest`` finds a schedule for, or ``below`` where that is smaller."""
+        """Return the smallest budget for which ``fastest`` finds a schedule, or ``below`` where that is smaller, in bytes."""
         least, best = self.plans.least(), below
         if self._schedule(least, best - 1).arena_bytes < best:
             best = self._schedule(least).arena_bytes
-        # A plan whose buffers take more may have an arena that takes less: the smaller the plan, the more it can gain.
+        # A plan of more bytes may have a smaller arena. Smaller plans come first, since they can make the arena smaller by more.
         for plan in reversed([*self._downwards(self.plans.plan(best - 1))]):
             if plan.peak_bytes < best and self._schedule(plan, best - 1).arena_bytes < best:
                 best = min(best, self._schedule(plan).budget_bytes)
@@ -213,13 +214,13 @@ class CascadeSearch:
         return plan
 
     def _schedule(self, plan: Plan, enough: int | None = None) -> CascadeSchedule:
-        """Return the plan with addresses, in the smallest arena that is found, or in the first of at most ``enough`` bytes.
+        """Return the plan with addresses, in the first arena found of at most ``enough`` bytes, or in the smallest one without ``enough``.
 
-        Where no arena of ``enough`` bytes is found, the result is some larger arena.
+        If no arena of at most ``enough`` bytes is found, the result has a larger arena.
         """
         placing = self._placed.get(plan.peak_bytes)
         if placing is None:
-            # Of several plans of one speed and memory always the same, whatever budget led here.
+            # Several plans may have equal cycles and memory. This takes the same one of them for each budget.
             found = self.plans.plan(plan.peak_bytes)
             assert found is not None and found.cycles == plan.cycles
             placing = self._placed[plan.peak_bytes] = _Placing(self, found, self.at(found, found.parts, None))
@@ -235,7 +236,7 @@ class CascadeSearch:
         return CascadeSchedule(schedule, layout, storages, plan.cycles, plan.peak_bytes)
 
     def directions(self, plan: Plan) -> EitherWay:
-        """Return the plan's parts with their mirrored alternatives, where there are any."""
+        """Return the parts of the plan, each with its mirrored alternative if it has one."""
         choices: list[tuple[Stripes, ...]] = []
         for part in plan.parts:
             made = part.segment.network
@@ -249,10 +250,10 @@ class CascadeSearch:
 
 @dataclass(slots=True)
 class _Placing:
-    """A plan's arenas; smaller ones are searched only on demand.
+    """The search for the addresses of one plan. Smaller arenas are searched only on demand.
 
-    ``as_it_is`` is the plan by first fit, ``smallest`` the plan with the directions that let the arena shrink to the estimate.
-    No arena takes ``exceeded`` bytes or less: that is proved.
+    ``as_it_is`` is the plan with addresses by first fit. ``smallest`` is the plan in the smallest arena that was found, with other
+    directions of its parts where these help; None before that search. It is proved that no arena takes ``exceeded`` bytes or less.
     """
 
     search: CascadeSearch
@@ -263,7 +264,7 @@ class _Placing:
     _directions: EitherWay | None = None
 
     def within(self, enough: int | None) -> CascadeSchedule:
-        """See ``CascadeSearch._schedule``."""
+        """Return the plan with addresses, as ``CascadeSearch._schedule`` describes."""
         if enough is not None and self.as_it_is.arena_bytes <= enough:
             return self.as_it_is
         if self.smallest is None and self.as_it_is.arena_bytes <= self.plan.tensor_bytes:
@@ -282,7 +283,7 @@ class _Placing:
         return self.smallest
 
     def exceeds(self, enough: int) -> bool:
-        """Return True where it is proved that no arena takes ``enough`` bytes or less."""
+        """Return whether it is proved that no arena takes ``enough`` bytes or less."""
         assert self._directions is not None
         if self.exceeded < enough and exceed(self._directions.candidates, enough):
             self.exceeded = enough
@@ -300,10 +301,10 @@ class _Placing:
 
 @dataclass(frozen=True, slots=True)
 class EitherWay:
-    """A plan's parts, each in one direction or in both: from the first rows to the last, or backwards.
+    """The parts of a plan, each in one direction or in both: from the first rows to the last, or backwards.
 
-    The tensors that a cascade defines overlap the tensors that it consumes from below, or from above where the cascade runs
-    backwards. The arena depends on directions and addresses together.
+    A tensor that a cascade defines can overlap a tensor that it consumes. The defined tensor is then the lower one, or the upper one if the
+    cascade runs backwards. The size of the arena depends on directions and addresses together.
     """
 
     choices: Sequence[Sequence[Stripes]]
@@ -311,7 +312,7 @@ class EitherWay:
 
 
 def live_in(part: Stripes) -> tuple[tuple[Item, ...], Mapping[tuple[str, str], int]]:
-    """Return the items live while a part runs, in its own steps, and the overlaps allowed among them."""
+    """Return the items that are live while a part runs, with live ranges in steps of the part, and the overlaps that are allowed."""
     network, first, end = part.segment.network, part.segment.first, part.segment.end
     numbers = numbered(part, [])
     positions = {number: position for position, pieces in numbers.items() for piece in pieces for number in piece}

@@ -26,16 +26,16 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TiledTask:
-    """The selections of a graph's kernel calls, with gathered outputs, for a chip whose kernels work on tiles."""
+    """The task for a chip whose kernels work on tiles: the selections of a graph's kernel calls, with the outputs of ``gathered``."""
 
     fit: TileFit
 
     @staticmethod
     def of(selected: Sequence[Selection], target: Target, passes: Passes = ALL) -> TiledTask:
-        """Return the task of a graph. Selections with chained calls are left out, since these have no tiles.
+        """Return the task of a graph. Selections with chained calls are left out, since chained calls can't run in tiles.
 
-        Norms over all rows in two passes are selections behind the others: where the memory of the NPU does not hold the input of a norm,
-        both passes take it in tiles.
+        The selections of ``_in_two_passes`` come after the others. Where the memory of the NPU does not hold the input of a norm over all
+        rows, both passes read the input in tiles.
         """
         made: list[Selection] = []
         for storages, calls in selected:
@@ -51,27 +51,29 @@ class TiledTask:
         return self.fit.searches.target
 
     def within(self, budget: int) -> Fitted | Infeasible:
-        """Return the fastest schedule found for ``budget`` bytes of NPU memory, beside inputs and outputs, which are external."""
+        """Return the fastest schedule found for ``budget`` bytes of NPU memory. Inputs and outputs are in external memory."""
         found = self.fit.fastest(budget)
         if found is None:
-            # The budget is negative where it is smaller than the states, which are outside of it.
+            # The caller subtracts the bytes of states, so that the budget may be negative.
             return Infeasible(budget, lambda below: self.fit.least(max(budget, 0), below))
         return Fitted(found.schedule, found.layout, found.storages)
 
 
 def _in_two_passes(storages: Storages, calls: Sequence[KernelCall], passes: Passes) -> list[Selection]:
-    """Return the selection with each norm over all rows in two passes, if there is such a norm. No call is computed again for the second
-    pass, since external memory holds its result."""
+    """Return the selection with each norm over all rows in two passes; return no selection if there is no such norm.
+
+    The second pass needs no call to be computed again, since external memory holds the results of the calls before the norm."""
     made = passes.follow(("sequences", "two-passes"), CallList(tuple(calls), storages), {})
     return [] if made is None else [(made.storages, list(made.calls))]
 
 
 @dataclass(slots=True, eq=False)
 class TileFit:
-    """The schedules in tiles of a graph that were found so far.
+    """The search for schedules in tiles of a graph, which keeps the schedules that it has found.
 
-    ``_known``: the schedules of a graph of few calls by sizes of the memory of the NPU, one for each list of its calls that has one.
-    ``_feasible``: the sizes of ``sizes_up_to`` that were asked for; ``_least``: the least budgets, by the next size of ``sizes_up_to``.
+    For a graph of few calls, ``_known`` has the schedules for each size of memory: one for each list of calls that has a schedule.
+    ``_feasible`` states for each size that was searched whether it has a schedule. ``_least`` has the least budget up to a size that
+    has a schedule. These sizes are those of ``sizes_up_to``.
     """
 
     searches: Searches
@@ -82,24 +84,25 @@ class TileFit:
     def fastest(self, budget: int) -> TiledSchedule | None:
         """Return the fastest schedule that is found for ``budget`` bytes of NPU memory; None if no schedule is found.
 
-        A budget has a schedule where a smaller one has: a size of ``sizes_up_to`` up to it, or the least budget before the first of these sizes.
-        Of a graph of many calls the first selection of kernel calls counts that has a schedule: the tiles of cascades are the same with
-        the copies of the others, and a search takes seconds. A joined call can't be divided into groups of channels, though.
+        A budget has a schedule if a smaller one has a schedule. The smaller one is a size of ``sizes_up_to``, or the least budget before
+        the first feasible size. For a graph of many calls, the first selection of kernel calls that has a schedule is taken. Each search
+        takes seconds, and the tiles of cascades are the same in the other selections. These are needed where a joined call is too large,
+        since a joined call can't be divided into groups of channels.
         """
         budget -= budget % ALIGNMENT
         self.searches.forget_many()
         found = self._fastest_of_few(budget) if self.searches.are_few else self._fastest_of_many(budget)
         if found is not None or budget <= 0:
             return found
-        # ``least`` may be a budget between two of ``sizes_up_to``.
+        # The least budget may be between two sizes of ``sizes_up_to``.
         larger = _next_size(budget)
         least = self._refined(larger) if self._is_feasible(larger) else larger
         return self._of_least(least, larger) if least <= budget else None
 
     def least(self, above: int, below: int) -> int:
-        """Return the least budget above ``above`` that has a schedule, or ``below`` where that is smaller.
+        """Return the least budget above ``above`` that has a schedule, or ``below`` where that is smaller, in bytes.
 
-        The first of ``sizes_up_to`` is taken that has a schedule, and then the least budget between this size and the one before it.
+        The search takes the first size of ``sizes_up_to`` that has a schedule, and then the least budget between it and the size before.
         """
         size = _next_size(above)
         while size < below:
@@ -109,9 +112,10 @@ class TileFit:
         return below
 
     def _refined(self, size: int) -> int:
-        """Return the least budget that has a schedule, between a size that has one and the size of ``sizes_up_to`` before it.
+        """Return the least budget that has a schedule, up to ``size`` and above the size of ``sizes_up_to`` before it, by bisection.
 
-        A budget that is ``ALIGNMENT`` bytes smaller has no schedule, or is the size before.
+        The size ``size`` itself must have a schedule. For the budget that is ``ALIGNMENT`` bytes smaller than the result, no schedule was
+        found, or it is the size before.
         """
         if size not in self._least:
             low, high = sizes_up_to(size - 1)[0] if size > ALIGNMENT else 0, size
@@ -132,10 +136,10 @@ class TileFit:
         return self._feasible[size]
 
     def _of_least(self, budget: int, size: int, is_any: bool = False) -> TiledSchedule | None:
-        """Return a schedule for a budget that is smaller than ``size``, a size of ``sizes_up_to``; None if no schedule is found.
+        """Return a schedule for a budget up to the feasible size ``size`` of ``sizes_up_to``; None if no schedule is found.
 
-        Of a graph of few calls, the schedule is neither faster nor moves fewer bytes than the one of ``size``.
-        ``is_any``: any schedule will do, so that its search is short.
+        For a graph of few calls, the schedule is neither faster than the one for ``size`` nor moves fewer bytes. With ``is_any``, the first
+        schedule that is found for a graph of many calls ends the search.
         """
         if not self.searches.are_few:
             each = (self._fastest_of(given, budget, ENDLESS, is_any) for given in chain(*self.searches.lists))
@@ -145,10 +149,10 @@ class TileFit:
         return min(found, key=_cost, default=None)
 
     def _fastest_of_many(self, budget: int) -> TiledSchedule | None:
-        """Return the fastest schedule of a graph of many calls; None where no size of ``sizes_up_to`` up to the budget has a schedule.
+        """Return the fastest schedule of a graph of many calls; None if no size of ``sizes_up_to`` up to the budget has a schedule.
 
-        The budget itself is searched, too. Its schedule alone does not make it feasible: a larger budget would have to be refused where its
-        own search finds no addresses.
+        The budget itself is searched, too. A schedule for the budget alone does not make it feasible: the search for a slightly larger
+        budget may find no addresses, and a larger budget must not be refused.
         """
         each = (self._fastest_of_one(given, budget) for given in self.searches.lists)
         found = next((one for one in each if one is not None), None)
@@ -159,25 +163,28 @@ class TileFit:
         return next(one for one in each if one is not None)
 
     def _fastest_of_one(self, given: Sequence[CallList], budget: int) -> TiledSchedule | None:
-        """Return the fastest schedule of one selection for the budget, or for a size of ``sizes_up_to`` down to half of it."""
+        """Return the fastest schedule of one selection for the budget, or else for the next smaller sizes of ``sizes_up_to``.
+
+        Sizes down to about half of the budget are tried. Return None if none of them has a schedule.
+        """
         for size in dict.fromkeys((budget, *sizes_up_to(budget))):
             found = next(reversed(self._schedules([given], size)), None)
             if found is not None:
                 self._feasible.setdefault(size, True)
-            # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
+            # A smaller memory may have addresses where a larger one has none, since its plan has smaller tensors and stripes.
             if found is not None or 2 * size < budget:
                 return found
         return None
 
     def _fastest_of_few(self, budget: int) -> TiledSchedule | None:
-        """Return the fastest schedule of a graph of few calls.
+        """Return the fastest schedule of a graph of few calls; None if no size of ``sizes_up_to`` has a schedule.
 
-        A schedule for a smaller memory is valid in a larger one. So the graph is searched for each size of a fixed list up to the budget,
-        and a schedule of a larger size is taken only where it is neither slower nor moves more bytes than that of a smaller one.
+        A schedule for a smaller memory is valid in a larger one. So the graph is searched for each size of ``sizes_up_to``. A schedule for
+        a larger size is taken only if it is not slower, and moves no more bytes, than the schedule for a smaller size.
         """
         found: list[list[TiledSchedule]] = []
         for size in sizes_up_to(budget):
-            # Addresses may be found for a smaller memory alone, whose plan has smaller tensors and stripes.
+            # A smaller memory may have addresses where a larger one has none, since its plan has smaller tensors and stripes.
             if found and self.searches.is_divided(size):
                 break
             if self._of_few(size):
@@ -194,10 +201,10 @@ class TileFit:
         return self._known[size]
 
     def _schedules(self, lists: Sequence[Sequence[CallList]], budget: int) -> list[TiledSchedule]:
-        """Return a schedule of each list that has one.
+        """Return a schedule of each list of calls that has one for the budget.
 
-        For a graph of few calls the cycles are those of the complete program, which the prefetch estimates. For others, only schedules that
-        are faster than those before them are returned.
+        For a graph of few calls, the cycles of a schedule are computed from its complete timeline; those of the prefetch are an estimate.
+        For other graphs, only schedules that are faster than all before them are returned.
         """
         made: list[TiledSchedule] = []
         are_few = self.searches.are_few
@@ -210,9 +217,9 @@ class TileFit:
         return made
 
     def _fastest_of(self, given: CallList, budget: int, limit: int, is_any: bool = False) -> TiledSchedule | None:
-        """Return the fastest schedule that is found for one list of calls; None where none takes fewer than ``limit`` cycles.
+        """Return the fastest schedule that is found for one list of calls; None if no schedule takes fewer than ``limit`` cycles.
 
-        ``is_any``: the first schedule that is found is returned.
+        With ``is_any``, the first schedule that is found is returned.
         """
         best: TiledSchedule | None = None
         is_medium = TUNING.few_calls < len(given.calls) <= TUNING.many_calls
@@ -230,7 +237,7 @@ class TileFit:
 
 
 def sizes_up_to(budget: int) -> list[int]:
-    """Return the sizes of memory up to ``budget`` that a graph of few calls is searched for, the largest first."""
+    """Return the sizes of memory up to ``budget`` bytes that a graph of few calls is searched for, in descending order."""
     octaves = range(ALIGNMENT.bit_length() - 1, budget.bit_length())
     sizes = {
         aligned((1 << octave) * (TUNING.sizes_in_octave + step) // TUNING.sizes_in_octave)
@@ -241,7 +248,7 @@ def sizes_up_to(budget: int) -> list[int]:
 
 
 def _next_size(budget: int) -> int:
-    """Return the smallest of ``sizes_up_to`` that is larger than a budget."""
+    """Return the smallest size of ``sizes_up_to`` that is larger than ``budget``."""
     return next(size for size in reversed(sizes_up_to(2 * max(budget, ALIGNMENT))) if size > budget)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Divide calls where the memory of the NPU holds neither a call's tensors nor its constants.
+"""Divide calls where the memory of the NPU holds neither all tensors of a call nor all of its constants.
 
-A convolution is divided by output channels. Elementwise calls whose tensors are not in the order of rows, such as the transpose at an
-output, are divided along their longest axis, and calls of several batches between these. Rows and columns of calls of few long rows are
-exchanged.
+A convolution is divided by output channels. An elementwise call whose tensors are not in the order of rows, such as the transpose at an
+output, is divided along its longest axis. A call of several batches is divided between batches. For calls of few long rows, rows and
+columns are exchanged.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from openneutron.targets import Target
 
 
 def gathered(calls: Sequence[KernelCall], storages: Storages) -> tuple[tuple[KernelCall, ...], Storages]:
-    """Return the calls and storages, with a copy for each output whose parts are between one another.
+    """Return the calls and storages, with a copy for each output whose parts are interleaved.
 
-    A transfer copies all bytes from the first to the last of a row. Where several calls write an output and the parts of one are between
-    those of another, such as the columns that a TILE repeats, a transfer of one part would write over the others. These calls write to a
-    tensor in the memory of the NPU instead, and a copy behind the last of them writes the output.
+    A transfer copies all bytes from the first to the last of a row. Several calls may write interleaved parts of an output, such as the
+    columns that a TILE repeats. A transfer of one part would then write over the other parts. Such calls write to a tensor in the memory
+    of the NPU instead, and a copy after the last of these calls writes the output.
     """
     made = list(calls)
     for storage in [each for each in storages.storages.values() if each.output is not None]:
@@ -50,7 +50,7 @@ def _written(call: KernelCall, name: str, storages: Storages) -> list[View]:
 
 
 def _is_compact(view: View) -> bool:
-    """Return whether a transfer of a view copies no byte beside it."""
+    """Return whether a transfer of a view copies no bytes other than those of the view."""
     return compact(view, "").size_bytes == view.size_bytes
 
 
@@ -60,16 +60,17 @@ def _renamed(call: KernelCall, names: dict[str, str]) -> KernelCall:
 
 
 Divisions = dict[tuple[object, ...], tuple[KernelCall, ...]]
-"""The parts of each call that was divided, by the call's identity and the ranges of the parts; the call itself is last."""
+"""The parts of each divided call, followed by the call itself. The key has the identity of the call and the ranges of the parts."""
 
 
 def in_groups(
     calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int, made: Divisions | None = None
 ) -> tuple[KernelCall, ...]:
-    """Return the calls, divided where a memory of ``budget`` bytes could not run them whole.
+    """Return the calls, with each call divided that a memory of ``budget`` bytes can't run as one.
 
-    A call in stripes has all of its constants in memory, a whole call all of its tensors. Where neither fits, each group of channels is
-    a call of its own, which reads the input anew. ``made``: the parts of earlier divisions; equal parts are then the same objects.
+    A call in stripes has all of its constants in memory; a whole call has all of its tensors there. Where neither fits, each group of
+    channels becomes a call of its own, which reads the input again. ``made`` has the parts of earlier divisions and receives those of this
+    one: a call that is divided again in the same way gives the same objects.
     """
     known: Divisions = {} if made is None else made
     turned = (_by_short_rows(call, budget, known) for call in calls)
@@ -79,15 +80,15 @@ def in_groups(
 def _once(
     call: KernelCall, ranges: tuple[object, ...], made: Divisions, parts: Iterable[KernelCall]
 ) -> tuple[KernelCall, ...]:
-    """Return the parts in ``made``, or add those that ``parts`` yields."""
+    """Return the parts of ``call`` from ``made``. If it has none for these ranges, first add those that ``parts`` yields."""
     key = id(call), *ranges
     if key not in made:
-        made[key] = (*parts, call)  # the call exists as long as its identity is a key
+        made[key] = (*parts, call)  # the reference keeps the call alive, so that its identity stays unique
     return made[key][:-1]
 
 
 def _by_short_rows(call: KernelCall, budget: int, made: Divisions) -> KernelCall:
-    """Return the call with rows and columns exchanged where its rows are few and long, and its kernel permits the exchange."""
+    """Return the call, with rows and columns exchanged if its rows are few and long and its kernel permits the exchange."""
     _, rows, cols, channels = call.views["output"].extents
     long = cols * channels > TUNING.row_share * budget or any(
         view.extents[2] * view.extents[3] * view.element_bytes > TUNING.row_share * budget
@@ -111,7 +112,7 @@ def _parts(
         return _along(call, _longest(call), count, made)
     batches = batches_apart(call)
     if tensors > budget and 1 < min(batches, count) <= TUNING.most_parts and not call.has_states:
-        # No cascade has calls of several batches, so that all of their tensors would be in memory.
+        # A cascade has no calls of several batches: an undivided one has whole tensors in memory.
         of_batches = _along(call, 0, count, made)
         return tuple(part for each in of_batches for part in _parts(each, storages, target, budget, made))
     groups = _groups(call, storages, target, budget, tensors)
@@ -121,7 +122,7 @@ def _parts(
 
 
 def _is_elementwise(call: KernelCall) -> bool:
-    """Return whether each element of the output needs the element at the same place of each operand alone."""
+    """Return whether each element of the output depends only on the elements at the same place of the operands."""
     names = [name for name in call.views if name != "output"]
     extents = call.views["output"].extents
     same = all(isinstance(call.traits.access(name), SameElement) for name in names)
@@ -134,14 +135,14 @@ def _longest(call: KernelCall) -> int:
 
 
 def _along(call: KernelCall, axis: int, count: int, made: Divisions) -> tuple[KernelCall, ...]:
-    """Return at most ``count`` parts of the call along an axis."""
+    """Return the call divided along an axis into ``count`` parts, or into one part for each index if there are fewer."""
     extent = call.views["output"].extents[axis]
     ranges = tuple(edges(extent, min(count, extent)))
     return _once(call, (axis, *ranges), made, _pieces(call, axis, ranges))
 
 
 def _pieces(call: KernelCall, axis: int, ranges: Sequence[tuple[int, int]]) -> Iterator[KernelCall]:
-    """Yield a call for each range of an axis; views of another extent there, such as scratch for one batch, stay."""
+    """Yield a call for each range of an axis. Views with another extent on that axis, such as scratch for one batch, do not change."""
     extent = call.views["output"].extents[axis]
     for number, (first, last) in enumerate(ranges):
         views = {
@@ -159,7 +160,7 @@ def _cut(view: View, axis: int, first: int, last: int) -> View:
 def _groups(
     call: KernelCall, storages: Storages, target: Target, budget: int, tensors: int
 ) -> tuple[tuple[int, int], ...]:
-    """Return the blocks of output channels of each group; empty where the call stays whole."""
+    """Return the range [first, end) of blocks of output channels of each group; empty where the call is not divided."""
     constants = fetched_bytes(call, storages)
     cuttable = Cuttable(call, storages)
     if constants <= TUNING.group_constants_share * budget or cuttable.blocks == 1:
@@ -169,7 +170,7 @@ def _groups(
     count = min(cuttable.blocks, -(-constants // max(1, int(TUNING.group_constants_share * budget))))
     full = -(-target.all_pipelines // LANES)
     if cuttable.piece_bytes(full) <= TUNING.full_group_constants_share * budget:
-        # Each group has channels for all pipelines, but for the last one.
+        # Each group but the last one has channels for all pipelines.
         width = full * max(1, cuttable.blocks // count // full)
         return tuple((first, min(first + width, cuttable.blocks)) for first in range(0, cuttable.blocks, width))
     return tuple(edges(cuttable.blocks, count))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Make schedules with addresses and constant prefetch from the plans of a search, with copies at borders of segments beside kernels."""
+"""Make schedules with addresses and prefetch from the plans of a search. Between segments, copies can run in parallel to kernels."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from openneutron.targets import Target
 def overlapped(schedule: Schedule, storages: Storages) -> Schedule:
     """Return the schedule with loads earlier and waits for stores later, across at most ``furthest_steps`` steps.
 
-    A segment ends with stores that nothing hides, and the next segment begins with loads that its first kernel waits for. The first loads
-    move in front of the last kernels before them, and the wait for the last stores moves behind the kernels after it. Example, where k is the
-    last kernel of a segment and l the first kernel of the next segment::
+    A segment ends with stores that no kernel hides, and the next segment begins with loads that its first kernel waits for. The first loads
+    of a segment move before the last kernels of the segment before. The wait for the last stores of a segment moves after the first
+    kernels of the next one. Example, where k is the last kernel of a segment and l the first kernel of the next segment::
 
         before   k  store  wait for stores  load  wait for loads  l
         after    load  k  store  wait for loads  l  wait for stores
 
-    A load stays behind the wait for the store of its tensor, and behind the last wait for loads, which would wait for this load too. Buffers
-    are live for longer, which the placement follows from the steps.
+    A load stays after the wait for the store of its tensor, and after the last wait for loads, which would wait for this load too. Buffers
+    are live for longer; the placement computes their live ranges from the new steps.
     """
     steps = [*schedule.steps]
     border = _Border(schedule.calls, storages)
@@ -52,11 +52,14 @@ class _Border:
         self._calls, self._of = calls, storages.of
 
     def is_load(self, step: Step) -> bool:
-        """Return whether a step is one load, outside a loop."""
+        """Return whether a step is a load outside a loop."""
         return not isinstance(step, Loop) and self._moves(step, LOADS)
 
     def earliest(self, steps: Sequence[Step], index: int) -> int:
-        """Return the first place for the load at ``index``: behind kernels of earlier loops, waits for loads and stores of its tensor."""
+        """Return the first place that the load at ``index`` may move to.
+
+        The load stays after loops, other loads, waits for loads, and steps that write its tensor or wait for a store of it.
+        """
         (load,) = calls_in(steps[index])
         tensor, place = self._of[self._calls[load].views["input"].tensor], index
         for at in range(index - 1, max(-1, index - 1 - TUNING.furthest_steps), -1):
@@ -69,7 +72,7 @@ class _Border:
         return place
 
     def latest(self, steps: Sequence[Step], index: int) -> int:
-        """Return the place of the first step that the wait for stores at ``index`` must come before."""
+        """Return the place of the first step that must stay after the wait for stores at ``index``."""
         stored = self._stored(steps, index)
         for at in range(index + 1, min(len(steps), index + 1 + TUNING.furthest_steps)):
             step = steps[at]
@@ -91,7 +94,7 @@ class _Border:
         return any(self._of[self._calls[call].views["output"].tensor] == tensor for call in calls_in(step))
 
     def _stored(self, steps: Sequence[Step], wait: int) -> set[str]:
-        """Return the tensors whose stores the wait at ``wait`` ends."""
+        """Return the tensors that are stored between the last wait for stores before ``wait`` and ``wait``."""
         found: set[str] = set()
         for step in reversed(steps[:wait]):
             if step == Wait(STORES):
@@ -109,7 +112,10 @@ class _Border:
 
 @dataclass(frozen=True, slots=True)
 class TiledSchedule:
-    """A schedule in tiles with addresses. ``cycles`` assume copies in parallel to kernels; ``moved_bytes`` are those of all tiles."""
+    """A schedule in tiles with addresses.
+
+    ``cycles`` are modelled, with copies in parallel to kernels. ``moved_bytes`` is the sum of the bytes of all tiles that are copied.
+    """
 
     schedule: Schedule
     layout: Layout
@@ -126,7 +132,7 @@ class _Unplaced:
     storages: Storages
 
     def placed(self, target: Target, budget: int, limit: int, work: float) -> TiledSchedule | None:
-        """Return the schedule with addresses and constants; None where it does not fit, or takes ``limit`` cycles or more."""
+        """Return the schedule with addresses and prefetch; None if it exceeds ``budget`` bytes or takes ``limit`` cycles or more."""
         return _with_constants(self.schedule, self.storages, target, budget, limit, work)
 
 
@@ -139,11 +145,12 @@ def fastest_plan(
     is_any: bool = False,
     is_again: bool = False,
 ) -> tuple[TiledSchedule | None, int]:
-    """Return the fastest schedule of one search, and the estimated cycles of its first plan. Without a plan these are 0.
+    """Return the fastest schedule of one search, and the estimated cycles of its first plan.
 
-    ``is_medium``: all plans are compared. ``is_any``: the first schedule is returned. ``is_again``: the calls are divided again, so that
-    the search ends as ``hidden_constants_ratio`` states. First fit gives each schedule its addresses; the exact search, which takes longer, places the
-    fastest ``refined`` of them anew, or all where first fit places none and no ``limit`` is known.
+    The schedule is None if none fits ``budget`` bytes in fewer than ``limit`` cycles. The estimate is 0 without a plan. With ``is_medium``,
+    all plans are compared. With ``is_any``, the first schedule that is found is returned. ``is_again`` means that the calls are divided
+    again, and that the search ends as ``hidden_constants_ratio`` states. First fit gives each schedule its addresses. The exact search,
+    which takes longer, then places the fastest ``refined`` schedules again, or all if first fit places none and there is no ``limit``.
     """
     best: TiledSchedule | None = None
     tried: list[tuple[_Unplaced, TiledSchedule | None]] = []
@@ -175,13 +182,13 @@ def fastest_plan(
 
 
 def _refined(tried: Sequence[tuple[_Unplaced, TiledSchedule | None]]) -> list[_Unplaced]:
-    """Return the schedules that the exact search for addresses may make the fastest."""
+    """Return the ``refined`` fastest of the schedules that first fit gave addresses, as schedules without addresses."""
     found = sorted((one.cycles, number) for number, (_, one) in enumerate(tried) if one is not None)
     return [tried[number][0] for _, number in found[: TUNING.refined]]
 
 
 def _schedules(plan: TilePlan, storages: Storages) -> list[_Unplaced]:
-    """Return the schedules of a plan, with copies at borders of segments beside kernels of both and without."""
+    """Return the schedules of a plan: the one of ``overlapped``, and the one of ``schedule_of`` if it is different."""
     schedule, made = schedule_of(plan, storages)
     steps = dict.fromkeys((overlapped(schedule, made).steps, schedule.steps))
     return [_Unplaced(replace(schedule, steps=each), made) for each in steps]
@@ -192,7 +199,7 @@ def _with_constants(
 ) -> TiledSchedule | None:
     search = PrefetchSearch(schedule, lay_out(schedule, made, CALLER, work), made, target)
     if search.smallest().size_bytes > budget:
-        # The gaps between the tensors are too small for constants, which therefore get addresses together with the tensors.
+        # The gaps between the tensors are too small for the constants: the placement reserves space for these.
         reserved = [_least(each, schedule, made) for each in search.uses]
         search = PrefetchSearch(schedule, lay_out(schedule, made, CALLER, work / 8, reserved), made, target)
     if search.arena_bytes > budget:
@@ -212,7 +219,7 @@ def _least(use: ConstantUse, schedule: Schedule, made: Storages) -> Item:
 
 
 def schedule_of(plan: TilePlan, storages: Storages) -> tuple[Schedule, Storages]:
-    """Return the schedule of a plan, without constants, and the storages with those in the memory of the NPU."""
+    """Return the schedule of a plan, without prefetch, and the storages, with a storage for each copy in the memory of the NPU."""
     calls: list[KernelCall] = []
     steps: list[Step] = []
     rings: dict[str, int] = {}
@@ -238,7 +245,7 @@ def schedule_of(plan: TilePlan, storages: Storages) -> tuple[Schedule, Storages]
 
 
 def _steps(part: Tiled, named: dict[str, str], calls: list[KernelCall]) -> list[Step]:
-    """Append the calls of a segment and return its steps."""
+    """Append the calls of a segment to ``calls`` and return its steps."""
     streamed = part.streamed
 
     def number(call: KernelCall) -> int:
@@ -247,7 +254,7 @@ def _steps(part: Tiled, named: dict[str, str], calls: list[KernelCall]) -> list[
         return len(calls) - 1
 
     before = [number(call) for call in streamed.before]
-    # A window may read padding alone; then nothing of its tensor is loaded.
+    # A call may read only padding. Then no row of its tensor is loaded.
     numbers = {position: number(call.call) for position, call in enumerate(streamed.calls) if part.done[position][-1]}
     behind = [number(call) for call in streamed.behind]
     return steps_of(part, numbers, before, behind)

@@ -2,10 +2,10 @@
 """Search the segments of a schedule in tiles, and the tensors that stay in the memory of the NPU between segments.
 
 A tensor that is live between two segments is in the memory of the NPU whole, or in external memory. The segment that defines an external
-tensor stores it, and each segment that reads it loads it. As in the search for cascades, the best plan is a shortest path over cuts of
-the calls. A state of the path is a cut and the set of tensors that stay; the best ``kept_states`` states of each cut are kept, so that the search
-is a heuristic. The cycles of a segment are the larger of two sums: its iterations with transfers in parallel to kernels, and all of its
-copies, constants included.
+tensor stores the tensor, and each segment that reads the tensor loads it. As in the search for cascades, the best plan is a shortest path
+over cuts of the calls. A state of the path is a cut with the set of tensors that stay in the memory of the NPU. The best ``kept_states``
+states of each cut are kept, so that the search is a heuristic. The cycles of a segment are the larger of two sums: that of its iterations,
+with transfers in parallel to kernels, and that of all of its copies, including those of constants.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from openneutron.compiler.select.needs import row_needs
 ENDLESS = 1 << 60
 
 Part = tuple[int, int, frozenset[str], Evaluated]
-"""Calls [first, end), the storages that are external to the memory of the NPU, and the stripes."""
+"""A segment of a plan: calls [first, end), the storages in external memory, and the evaluated stripes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """Segments in order; ``cycles`` are an estimate."""
+    """The segments of a schedule, in order. ``cycles`` are an estimate; ``external`` are the storages that any segment has externally."""
 
     parts: tuple[Part, ...]
     cycles: int
@@ -41,6 +41,7 @@ class TilePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
+    # The best path to a state: its cycles, the tensors that stay, its last segment, and the path to that segment's start.
     cycles: int
     stays: frozenset[str]
     part: Part | None
@@ -49,9 +50,10 @@ class _Path:
 
 @dataclass(slots=True)
 class TileSearch:
-    """Plans in tiles for one list of calls. ``cuts``: no cascade crosses the boundary in front of such a call.
+    """The search for plans in tiles of one list of calls.
 
-    ``segments``: the segments that were evaluated, which several searches may share.
+    No cascade has a call of ``cuts`` other than as its first. ``segments`` has the segments that were evaluated; several searches may
+    share them. No plan takes fewer than ``floor_bytes``.
     """
 
     streams: Streams
@@ -78,25 +80,28 @@ class TileSearch:
         self.outside = frozenset(name for name, each in storages.storages.items() if each.is_border)
         self.bytes_read = [self._bytes_read(call) for call in calls]
         self._touched = [frozenset((row.output, *row.reads)) for row in self.streams.base.calls]
-        # A cascade computes the rows that are read, and each call must run.
+        # A cascade computes only rows that are read. A call of which no row is read must still run, so that it is computed whole.
         computed = rows_computed(self.streams.base)
         self._in_cascades = [row.by_rows and n > 0 for row, n in zip(self.streams.base.calls, computed, strict=True)]
         self._saving = [self._most_saved(cut) for cut in range(len(calls) + 1)]
         self.floor_bytes = max(map(self._least_bytes, range(len(calls))), default=0)
 
     def _most_saved(self, cut: int) -> int:
-        """Return the cycles of all loads of tensors that are live at a cut: a state saves at most these by what stays."""
+        """Return the cycles of all loads, after a cut, of tensors that are live there. A state saves at most so many cycles."""
         live = [piece for piece in self.streams.base.pieces.values() if piece.first < cut <= piece.last]
         sizes = [piece.size * sum(reader >= cut for reader in piece.readers) for piece in live]
         return fetch_cycles(sum(sizes), self.streams.target)
 
     def _least_bytes(self, position: int) -> int:
-        """Return a lower bound of the memory of every segment with this call: its constants, and the rows of one tensor for one row."""
+        """Return a lower bound of the memory of all segments that have this call, in bytes.
+
+        The bound is the smallest piece of its constants and the rows of one tensor that a row of the output needs.
+        """
         call = self.streams.base.calls[position]
         return call.piece_bytes + max((self.window_bytes(position, name) for name in call.reads), default=0)
 
     def window_bytes(self, position: int, name: str) -> int:
-        """Return the least bytes of a tensor that are in memory while a call computes one row, in the compact form of a copy."""
+        """Return a lower bound of the bytes of a tensor that are in memory while a call computes a row, for a compact copy."""
         streams, most = self.streams, 0
         call, by_rows = streams.calls[position], streams.base.calls[position].by_rows
         for operand, view in call.views.items():
@@ -109,7 +114,7 @@ class TileSearch:
         return most
 
     def _bytes_read(self, call: KernelCall) -> dict[str, int]:
-        """Return the bytes of each storage that a call reads, the maximum over its operands."""
+        """Return the bytes that a call reads of each storage: the maximum over the operands in that storage. Constants are left out."""
         read: dict[str, int] = {}
         for operand, view in call.views.items():
             storage = self.streams.storages[view.tensor]
@@ -118,10 +123,10 @@ class TileSearch:
         return read
 
     def plan(self, budget: int) -> TilePlan | None:
-        """Return the fastest plan that is found for a memory of the NPU of ``budget`` bytes, or None.
+        """Return the fastest plan that is found for ``budget`` bytes of NPU memory; None if no plan is found.
 
-        After the fastest states of a cut, too little of the memory may be left for a later call. Where no plan is found, the path is
-        therefore searched once more, with the state of the fewest staying bytes kept for each cut too.
+        The fastest states of a cut may leave too little memory for a later call. Where no plan is found, the path is therefore searched a
+        second time, which also keeps for each cut the state of the fewest staying bytes.
         """
         if self.floor_bytes > budget:
             return None
@@ -151,11 +156,11 @@ class TileSearch:
         return sum(self.streams.base.pieces[name].size for name in stays)
 
     def _least_cycles(self, first: int, end: int, external: frozenset[str] | set[str]) -> int:
-        """Return an estimate of the cycles of a segment with these storages in external memory, which few segments are below.
+        """Return an estimate of the cycles of a segment with these storages in external memory. Few segments take fewer cycles.
 
-        Kernels wait for the first stripe, and the last one is stored after them. ``n`` stripes divide this time by n, and dispatch each
-        kernel n times. With t cycles of transfers and d cycles of a dispatch of all kernels both together are t / n + d (n - 1), at
-        least 2 sqrt(t d) - d.
+        Kernels wait until the first stripe is loaded, and the last stripe is stored after all kernels. With n stripes, these two transfers
+        take t / n cycles, where t are the cycles of all transfers. Each kernel is dispatched n times: with d cycles for a dispatch of all
+        kernels, n - 1 further dispatches take d (n - 1). The sum is at least 2 sqrt(t d) - d.
         """
         pieces, moved = self.streams.base.pieces, 0
         for name in external:
@@ -183,7 +188,7 @@ class TileSearch:
         return TilePlan(tuple(reversed(parts)), cycles, frozenset(external))
 
     def firsts(self, end: int, budget: int) -> Iterator[int]:
-        """Yield the first calls of the segments that may end at ``end``, the shortest first."""
+        """Yield the first calls of the segments that may end at ``end``, the shortest segment first."""
         yield end - 1
         for first in range(end - 1, max(-1, end - TUNING.longest_cascade - 1), -1):
             if not self._in_cascades[first] or self._constants[end] - self._constants[first] > budget:
@@ -207,10 +212,11 @@ class TileSearch:
         found: Mapping[frozenset[str], _Path],
         keeps_smallest: bool,
     ) -> Iterator[tuple[frozenset[str], Part]]:
-        """Yield for each choice of defined tensors that stay in the memory of the NPU: all tensors that stay, and the segment.
+        """Yield segments of calls [first, end) that continue ``path``, each with the set of all tensors that stay after it.
 
-        ``found`` are the best paths so far: a segment that can't improve them is left out, unless ``keeps_smallest`` and fewer bytes stay
-        than in all of them.
+        Each segment keeps other tensors that it defines in the memory of the NPU: none, the smallest, the two smallest, and so on.
+        ``found`` has the best paths to ``end`` so far. A segment that can't improve ``found`` is left out. With ``keeps_smallest``, a
+        segment is also tried if fewer bytes stay than after each of ``found``.
         """
         pieces, stays = self.streams.base.pieces, path.stays
         touched: frozenset[str] = frozenset().union(*self._touched[first:end])
@@ -237,7 +243,7 @@ class TileSearch:
     def _kinds(
         self, touched: frozenset[str], first: int, end: int, stays: frozenset[str]
     ) -> tuple[list[str], frozenset[str]]:
-        """Return the tensors that a segment defines for later ones, by size, and those that are external in any case."""
+        """Return the tensors that a segment defines for later ones, in ascending order of size, and those that must be external."""
         pieces, defined, external = self.streams.base.pieces, [], []
         for name in touched:
             piece = pieces[name]
@@ -257,7 +263,7 @@ class TileSearch:
         choices, forms = known
         searched, best = choices.found.get(budget, (-1, None))
         if searched < limit:
-            # Each iteration dispatches the last kernel; the least cycles of the calls include one dispatch of each.
+            # Each iteration dispatches the last kernel. ``_least`` includes one dispatch of each kernel.
             spare = limit - (self._least[end] - self._least[first])
             same, most = choices.structure, max(1, 1 + spare // max(1, self.streams.base.issue_cycles))
             made = [same.fastest_of(number, budget, most) for number in range(len(same))]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The lists of a graph's calls, and the searches for plans of each division of them.
+"""Keep the lists of a graph's calls, and the searches for plans of each division of a list.
 
-A size of the memory of the NPU decides how calls are divided. Sizes with equal divisions share a search, and all searches share the
-segments that they have in common.
+The size of the memory of the NPU decides how calls are divided. Sizes with equal divisions share a search. All searches share the
+segments that were evaluated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from openneutron.targets import Target
 
 @dataclass(slots=True, eq=False)
 class Searches:
-    """The searches so far of a graph's lists of calls, one list of lists for each selection."""
+    """The searches so far of a graph's lists of calls. ``lists`` has for each selection the lists of its calls, one for each order."""
 
     lists: tuple[tuple[CallList, ...], ...]
     target: Target
@@ -37,15 +37,16 @@ class Searches:
 
     @staticmethod
     def of(selected: Sequence[Selection], target: Target, passes: Passes = ALL) -> Searches:
-        """Return the searches of the calls of each selection in their order, and of one branch after the other where this is another order.
+        """Return the searches for each selection, with its calls in the given order and, where that differs, one branch after the other.
 
-        The given order of a detector's heads alternates between branches, so that a cascade of one branch is not a run of neighbouring calls.
+        The given order of a detector's heads alternates between branches. The calls of a branch, which could be a cascade, are then not
+        neighbours.
         """
         made = []
         for storages, calls in selected:
             flow, given = flow_of(calls, storages, CALLER), tuple(range(len(calls)))
             orders = [given] if stays(flow) or "order" in passes.off else [given, order_by_depth(flow)]
-            # The last list has sequences by rows and batches apart, so that all of them can come in tiles.
+            # The last list has sequences by rows and separate batches, so that all calls can run in tiles.
             made.append(
                 tuple(
                     of_one_order([calls[at] for at in order], storages, passes)[-1] for order in dict.fromkeys(orders)
@@ -55,26 +56,29 @@ class Searches:
 
     @property
     def are_few(self) -> bool:
-        """Return whether a selection has few calls. The others have some more, since they have copies and parts of joined calls."""
+        """Return whether any selection has at most ``few_calls`` calls.
+
+        Other selections have some more calls, since they have copies and the parts of joined calls.
+        """
         return any(all(len(each.calls) <= TUNING.few_calls for each in given) for given in self.lists)
 
     def forget_many(self) -> None:
-        """Forget the searches so far where they have more than ``kept_segments`` segments. Searches of other budgets then start anew."""
+        """Discard all searches if they have more than ``kept_segments`` segments. Searches of other budgets then start from nothing."""
         if len(self._segments) > TUNING.kept_segments:
             self._made, self._segments = [], Segments()
 
     def is_divided(self, size: int) -> bool:
-        """Return whether a memory of ``size`` bytes divides a graph of few calls into many.
+        """Return whether a graph of few calls is divided into many calls for a memory of ``size`` bytes.
 
-        A search of many calls takes seconds, and is done only where no larger memory has a schedule: each of the calls is dispatched, and
-        reads again what its neighbours read.
+        A search of many calls takes seconds, and is done only where no larger memory has a schedule. Many calls are slow: each one is
+        dispatched, and reads again what its neighbours read.
         """
         flat = chain.from_iterable(self.lists)
         divided = int(size * TUNING.divided_for_shares[0])
         return max(len(self._divided(each, divided)) - len(each.calls) for each in flat) > TUNING.few_calls
 
     def search(self, given: CallList, size: int) -> TileSearch:
-        """Return the search of the calls as a memory of ``size`` bytes divides them."""
+        """Return the search of a list of calls, divided for a memory of ``size`` bytes."""
         divided = self._divided(given, size)
         for each in self._made:
             if each.streams.calls == divided:
@@ -88,6 +92,9 @@ class Searches:
 
 
 def divided_for(given: CallList, budget: int) -> list[int]:
-    """Return the sizes of memory that the calls are divided for. Graphs of few calls are searched for smaller memories anyway."""
+    """Return the sizes of memory, in bytes, that the calls are divided for.
+
+    A list of few calls is divided for one size only, since it is searched for smaller memories anyway.
+    """
     shares = TUNING.divided_for_shares
     return [int(budget * share) for share in (shares if len(given.calls) > TUNING.few_calls else shares[:1])]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Evaluate segments in tiles once, for all segments of the same structure.
+"""Evaluate segments in tiles once for all segments of the same structure.
 
-A graph is searched in several orders of its calls and in several divisions. Most segments have the same calls in each of them. And the
-layers of an encoder, or the blocks of a residual network, have segments that differ in names and in the values of their constants alone.
-The memory and the cycles of a segment depend on the kernels, parameters and views of its calls, on the tensors that are external, and on
-the other users of its tensors. Segments that agree in these have the same ``Structure``.
+A graph is searched in several orders and several divisions of its calls, and most segments occur in all of these. Other segments, such
+as the layers of an encoder or the blocks of a residual network, differ only in names and in the values of their constants. The memory and
+the cycles of a segment depend on the kernels, parameters and views of its calls, on the tensors that are external, and on the other users
+of its tensors. Segments for which all of these are equal have the same ``Structure``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from openneutron.compiler.select.calls import Maps
 
 @dataclass(slots=True, eq=False)
 class Forms:
-    """The forms of calls [first, end) whose external storages are known, which are made when they are asked for."""
+    """The forms of a segment: calls [first, end), with the storages ``external`` in external memory.
+
+    In one form, transfers run in each iteration, where the calls permit that. A segment of one call also has a form whose transfers all
+    run before or after the call.
+    """
 
     streams: Streams
     first: int
@@ -29,7 +33,7 @@ class Forms:
 
     @property
     def made(self) -> tuple[Streamed, ...]:
-        """Return the forms."""
+        """Return the forms, which the first access computes."""
         if self._made is None:
             self._made = tuple(self._forms())
         return self._made
@@ -47,7 +51,11 @@ class Forms:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The form ``number`` of a segment in stripes of ``height`` rows: the cycles of ``Tiled.cycles``, and the memory."""
+    """An evaluated candidate: the form ``number`` of a segment, in stripes of ``height`` rows.
+
+    ``cycles`` and ``moving_cycles`` are the two results of ``Tiled.cycles``. ``peak_bytes`` is the memory of the NPU that the segment
+    takes.
+    """
 
     forms: Forms
     number: int
@@ -63,7 +71,10 @@ class Evaluated:
 
 @dataclass(slots=True)
 class Structure:
-    """The forms of a segment that stands for all of its structure; by form and height the memory of stripes, and the evaluated stripes."""
+    """The evaluations that all segments of one structure share. ``forms`` are those of the first of these segments.
+
+    ``_peaks`` has the memory in bytes by form and stripe height. ``_evaluated`` has the candidates whose cycles are computed too.
+    """
 
     forms: Forms
     _peaks: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -74,7 +85,10 @@ class Structure:
         return len(self.forms.made)
 
     def fastest_of(self, number: int, budget: int, most: int) -> Evaluated | None:
-        """Return the fastest of at most ``most`` stripes of a form that take at most ``budget`` bytes."""
+        """Return the fastest candidate of a form that is found for ``budget`` bytes and at most ``most`` stripes; None if none fits.
+
+        The smallest number of stripes that fits is tried, and then up to ``finer_stripes`` larger numbers, while the cycles fall.
+        """
         form = self.forms.made[number]
         found = form.segment
         least = found.fixed_bytes + sum(min(pitch, size) for _, pitch, size in found.rolling)
@@ -83,7 +97,7 @@ class Structure:
         rows = form.calls[form.pace].rows
         numbers = (1,) if len(form.calls) == 1 else (*TUNING.stripes, min(rows, TUNING.most_stripes))
         heights = [*dict.fromkeys(-(-rows // n) for n in numbers if n <= min(rows, most))]
-        # Few stripes are evaluated quickly, so that the search for the smallest number that fits begins with them.
+        # A small number of stripes is evaluated quickly, so that the search for the smallest number that fits begins there.
         low, high, step = 0, len(heights), 1
         while low < high:
             middle = min(low + step, high) - 1
@@ -102,7 +116,7 @@ class Structure:
         return best
 
     def _within(self, number: int, height: int, budget: int) -> Evaluated | None:
-        """Return the stripes of a form, or None where they take more than ``budget`` bytes. The cycles of these are not computed."""
+        """Return the candidate of a form and height; None, without a computation of cycles, if it takes more than ``budget`` bytes."""
         key = number, height
         if self._peaks.get(key, 0) > budget:
             return None
@@ -118,14 +132,15 @@ class Structure:
 
 @dataclass(slots=True)
 class Choices:
-    """The stripes that were found for a segment: by budget, the limit of the search for them and its result."""
+    """The results of the searches for a segment's fastest stripes. ``found`` has for each budget the limit of the search, in cycles, and
+    its result."""
 
     structure: Structure
     found: dict[int, tuple[int, Evaluated | None]] = field(default_factory=dict)
 
 
 OF_VALUES = ("zero_point", "multiplier", "shift", "clamp_min", "clamp_max", "epsilon_high", "epsilon_low")
-"""Parameters with these ends decide about values, and not about cycles, rows or memory."""
+"""Ends of the names of parameters that affect values only: not cycles, rows or memory."""
 
 Key = tuple[object, ...]
 
@@ -135,20 +150,24 @@ Names = tuple[str, ...]
 
 @dataclass(slots=True)
 class Segments:
-    """The choices of segments by their calls, and the structures that they share."""
+    """The choices of all segments so far, and the structures that segments share."""
 
     _known: dict[Key, Choices] = field(default_factory=dict)
     _structures: dict[Key, Structure] = field(default_factory=dict)
     _numbers: dict[Key, int] = field(default_factory=dict)
     _lists: dict[int, tuple[Streams, list[tuple[int, Names]], dict[str, int]]] = field(default_factory=dict)
-    """By the identity of a list of calls: the list, the number and the storages of each call, and the number of each storage."""
+    """For each ``Streams``, by its identity: the ``Streams``, the number and the storages of each call, and the number of each storage."""
 
     def __len__(self) -> int:
         """Return the number of segments."""
         return len(self._known)
 
     def choices(self, forms: Forms) -> Choices:
-        """Return the choices of a segment. Those of its structure, of a search with any limit, would depend on the order of the searches."""
+        """Return the choices of a segment, which it shares with the segments of the same calls only.
+
+        Segments of the same structure are searched with different limits. If they shared choices, a result would depend on the order of
+        the searches.
+        """
         streams, structure = forms.streams, self._key(forms)
         key = (structure, id(streams.storages), *map(id, streams.calls[forms.first : forms.end]))
         found = self._known.get(key)
@@ -160,7 +179,11 @@ class Segments:
         return found
 
     def _key(self, forms: Forms) -> Key:
-        """Return the structure: the calls by number, and the storages in the order in which the calls name them."""
+        """Return the key of a segment's structure: segments with equal keys have the same memory and cycles.
+
+        The key has the number of each call, and the place of each operand's storage in the order of first use. At its first use, a storage
+        adds its own number, whether it is external, and whether it has users before the segment and after it.
+        """
         _, calls, storages = self._lists.get(id(forms.streams)) or self._listed(forms.streams)
         pieces, places, key = forms.streams.base.pieces, dict[str, int](), list[object]()
         for number, names in calls[forms.first : forms.end]:
@@ -176,11 +199,14 @@ class Segments:
         return tuple(key)
 
     def _listed(self, streams: Streams) -> tuple[Streams, list[tuple[int, Names]], dict[str, int]]:
-        """Number the calls and storages of a list: equal numbers are equal in all that a segment depends on."""
+        """Return ``streams`` with a number for each of its calls and storages, for ``_lists``.
+
+        Calls or storages with equal numbers have the same effect on the memory and the cycles of a segment.
+        """
         calls = []
         for call, rows in zip(streams.calls, streams.base.calls, strict=True):
             views = tuple((name, view.place) for name, view in call.views.items())
-            # Only the values of maps decide which rows a call reads.
+            # Maps are the only constants whose values decide which rows a call reads.
             maps = tuple(id(each) for each in call.constants.values() if isinstance(each, Maps))
             stored = tuple(sorted(call.packed_bytes().items())), rows.constants_bytes, rows.piece_bytes
             params = tuple(item for item in sorted(call.params.items()) if not item[0].endswith(OF_VALUES))
@@ -190,7 +216,7 @@ class Segments:
         storages = {}
         for name, storage in streams.storages.storages.items():
             piece = streams.base.pieces.get(name)
-            # The name and the positions of the users are those of one segment.
+            # The name and the positions of the users differ between segments of one structure.
             known = piece and replace(piece, name="", first=0, last=0, writers=(), readers=())
             role = storage.constant is None, storage.is_scratch, storage.state is None, storage.external
             used = (len(piece.writers), bool(piece.readers)) if piece else ()

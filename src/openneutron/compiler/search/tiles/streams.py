@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Build segments whose tensors are copied from and to external memory, in compact form, while kernels compute.
 
-A segment with streams is the cascade of its calls, with a transfer in front of it for each tensor that it loads and one behind it for
-each tensor that it stores. Rows, rolling buffers and memory therefore follow from the rules of cascades. Loads run one iteration ahead of the
-kernels, stores one behind, and each iteration waits for its transfers (double buffering): a rolling buffer has the rows of two
-iterations. Example, with three stripes of one call::
+A segment with streams is the cascade of its calls, with a transfer before the calls for each tensor that the segment loads, and a transfer
+after the calls for each tensor that it stores. Rows, rolling buffers and memory therefore follow from the rules of cascades. Loads run one
+iteration before the kernels, stores one iteration after them, and each iteration waits for its transfers (double buffering). A rolling
+buffer therefore has the rows of two iterations. Example, with three stripes of one call::
 
     iteration  0  1  2  3  4
     load       a  b  c
     kernel        a  b  c
     store            a  b  c
 
-Where a kernel needs a whole tensor at once, or defines one out of the order of its rows, the transfer is made before the first or behind the
-last iteration.
+Where a kernel needs a whole tensor at once, the tensor is loaded before the first iteration. Where a kernel defines a tensor out of the
+order of its rows, the tensor is stored after the last iteration.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from openneutron.isa.kernels import KERNELS
 from openneutron.targets import Target
 
 LOADS, STORES = 15, 14
-"""Copies to the memory of the NPU have the first channel, copies from it the second. Constants have the channels below these."""
+"""The channels of copies to the memory of the NPU, and of copies from it. Constants have the channels below these."""
 
 _MOVE = next(row.name for row in KERNELS if row.is_transfer)
 
@@ -51,8 +51,8 @@ _MOVE = next(row.name for row in KERNELS if row.is_transfer)
 class Copied:
     """A copy of a view's bytes in the memory of the NPU.
 
-    ``outer`` and ``inner`` are the views of the transfer, in external memory and in the copy; ``view`` is the kernel's view of
-    the copy. ``by_rows``: row r of the view is row r of the copy.
+    ``outer`` and ``inner`` are the views of the transfer, in external memory and in the copy. ``view`` is the kernel's view of the copy.
+    ``by_rows`` states whether row r of the view is row r of the copy.
     """
 
     outer: View
@@ -62,20 +62,20 @@ class Copied:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes that a transfer copies, which the copy takes."""
+        """Return the size of the copy, in bytes."""
         return self.inner.size_bytes
 
 
 def compact(view: View, tensor: str) -> Copied:
-    """Return a compact copy of the bytes of a view, in a tensor of its own.
+    """Return a compact copy of the bytes of a view, in the tensor ``tensor``.
 
-    The copy has the rows outermost, without the bytes that the kernel does not touch. A row of a planar image has a line of each plane.
-    Where the bytes of a view are in another order, the copy has all bytes from the view's first to its last.
+    The outermost axis of the copy is that of rows, and the copy has no bytes that the kernel does not touch. A row of a planar image has a
+    line of each plane. Where the strides of a view do not permit such a copy, the copy has all bytes from the view's first to its last.
     """
     size = view.element_bytes
     moved = [axis for axis in range(4) if view.pitches[axis] and view.extents[axis] > 1]
     moved.sort(key=lambda axis: (view.pitches[axis], axis))
-    # No axis may be inside another one: windows that slide over a tensor share bytes.
+    # Axes must not share bytes, as those of windows that slide over a tensor do.
     end, is_plain = size, True
     for axis in moved:
         is_plain = is_plain and view.pitches[axis] >= end
@@ -117,14 +117,14 @@ def _covered(view: View, tensor: str) -> Copied:
 
 
 def load(copied: Copied) -> KernelCall:
-    """Return the transfer to the memory of the NPU."""
+    """Return the call that copies from external memory to the memory of the NPU."""
     return KernelCall(
         _MOVE, f"load {copied.outer.tensor}", {"input": copied.outer, "output": copied.inner}, {"channel": LOADS}
     )
 
 
 def store(copied: Copied) -> KernelCall:
-    """Return the transfer to external memory."""
+    """Return the call that copies from the memory of the NPU to external memory."""
     return KernelCall(
         _MOVE, f"store {copied.outer.tensor}", {"input": copied.inner, "output": copied.outer}, {"channel": STORES}
     )
@@ -137,9 +137,11 @@ def storage_of(copied: Copied) -> Storage:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """The calls of a segment with their transfers. ``calls``: loads by rows, kernels, stores by rows; ``before`` and ``behind``: whole.
+    """The calls of a segment with their transfers.
 
-    ``copies`` are the storages in the memory of the NPU that stand for a part of an external one.
+    ``calls`` are, in this order, the ``loads`` transfers that load by rows, the kernels, and the ``stores`` transfers that store by rows.
+    The transfers ``before`` and ``behind`` copy whole tensors before and after all iterations. ``copies`` has the storages in the memory of
+    the NPU that hold a copy of an external storage or of a part.
     """
 
     segment: Segment
@@ -174,7 +176,7 @@ class Tiled:
         return self.stripes.peak_bytes
 
     def cycles(self) -> tuple[int, int]:
-        """Return the cycles with transfers in parallel to kernels, and those of all transfers."""
+        """Return the modelled cycles of the segment, with transfers in parallel to kernels, and the cycles of all transfers alone."""
         found = self.streamed.segment
         count = len(next(iter(self.done.values())))
         computing, moved = [0] * count, [0] * count
@@ -192,7 +194,7 @@ class Tiled:
 
 @dataclass(slots=True)
 class Streams:
-    """The segments of a list of calls. ``storages`` are those before ``in_place``: each tensor may be external or not."""
+    """The segments with streams of a list of calls. ``storages`` are those before ``in_place``, since any tensor may be external."""
 
     calls: Sequence[KernelCall]
     storages: Storages
@@ -205,12 +207,14 @@ class Streams:
         self.base = network(self.calls, self.storages, self.target, True, True)
 
     def streamed(self, first: int, end: int, external: frozenset[str], whole: bool = False) -> Streamed | None:
-        """Return calls [first, end) with these storages in external memory; None where the calls can't run by rows, or need a
-        tensor whose parts are in both memories. ``whole``: all transfers are made before or behind the call, of which there is one."""
+        """Return the segment of calls [first, end) with the storages ``external`` in external memory.
+
+        Return None if the calls can't run by rows, or need a tensor whose parts are in both memories. With ``whole``, which is for a
+        segment of one call, all transfers are made before or after the call."""
         return _Builder(self, first, end, external).streamed(whole)
 
     def rows_of(self, position: int, views: Mapping[str, View], pieces: Mapping[str, Piece]) -> CallRows:
-        """Return the rows of a call whose views are replaced by ``views``."""
+        """Return the rows of the call at ``position``, with some of its views replaced by ``views``."""
         if not views:
             return self.base.calls[position]
         key = position, *sorted((name, view.tensor, view.place) for name, view in views.items())
@@ -221,7 +225,7 @@ class Streams:
         return found[1]
 
     def transfer(self, copied: Copied, is_load: bool, pieces: Mapping[str, Piece]) -> tuple[KernelCall, CallRows]:
-        """Return the transfer of a copy and its rows."""
+        """Return the call that loads or stores a copy, and the rows of this call."""
         key = is_load, copied.outer, copied.inner
         found = self._copies.get(key)
         if found is None:
@@ -237,7 +241,7 @@ class Streams:
 
 
 def _nowhere(name: str) -> Piece:
-    """Return a storage in external memory, as the search for cascades sees it."""
+    """Return a storage in external memory for the search of cascades: it takes 0 bytes and is live before and after the segment."""
     return Piece(name, 0, -1, AFTER, (), (), 0, 0, False)
 
 
@@ -281,7 +285,7 @@ class _Builder:
         return Streamed(found, len(ahead), len(late), before, behind, self.copies, whole)
 
     def _copy(self, position: int, name: str, view: View, storage: str) -> bool:
-        """Replace an operand's external storage by a copy; return False where the parts of the storage are in both memories."""
+        """Replace the external storage of the operand ``name`` by a copy. Return False if its parts would be in both memories."""
         base, call = self.streams.base.pieces[storage], self.streams.calls[position]
         written = [p for p in base.writers if self.first <= p < self.end]
         read = [p for p in base.readers if self.first <= p < self.end]
@@ -298,13 +302,13 @@ class _Builder:
         return complete or not call.writes(name) or self._store_part(view, storage)
 
     def _updated(self, position: int, name: str, view: View, storage: str) -> bool:
-        """Replace an operand by a copy of a whole storage, which the call updates in place; return False where the operand is a part.
+        """Replace an operand by a copy of its whole storage, which the call updates in place. Return False if the operand is only a part.
 
-        A recurrent layer updates a state in the output of a graph that takes and gives its states.
+        Example: in a graph with states as inputs and outputs, a recurrent layer updates a state in an output.
         """
         copy, size = f"{storage}>", self.streams.storages.storages[storage].size_bytes
         if view.distinct_bytes != size:
-            return False  # the other bytes may not be written yet
+            return False  # the other bytes of the storage may not be written yet
         self.views.setdefault(position, {})[name] = replace(view, tensor=copy)
         if copy not in self.copies:
             self._add(copy, size, 0, False)
@@ -322,7 +326,7 @@ class _Builder:
         if key not in self._numbers:
             copied = compact(view, f"{stem}{len(side)}")
             if partly and copied.size_bytes != view.size_bytes:
-                return False  # bytes that others write are between its own
+                return False  # between the bytes of this call are bytes that other calls write
             side.append(copied)
             self._numbers[key] = copied.view
             self._add(copied.inner.tensor, copied.size_bytes, copied.inner.pitches[1], copied.by_rows)
@@ -338,7 +342,10 @@ class _Builder:
         )
 
     def _whole(self, storage: str, base: Piece, complete: bool) -> None:
-        """Add a copy of a whole storage that the segment defines and reads, and its store where all of its parts are defined here."""
+        """Add a copy of a whole storage that the segment defines and reads. Add its store if it is used later and ``complete``.
+
+        ``complete`` states that the segment defines all parts of the storage.
+        """
         name, size = f"{storage}>", self.streams.storages.storages[storage].size_bytes
         rolls = base.row_pitch > 0 and base.rows > 1 and base.rows * base.row_pitch == size and self._in_rows(base)
         self.copies[name] = Storage(name, size)
@@ -350,7 +357,7 @@ class _Builder:
             self.stores.append(Copied(outer, inner, inner, rolls))
 
     def _in_rows(self, base: Piece) -> bool:
-        """Return whether every call of the segment takes all rows of a storage row by row."""
+        """Return whether each call of the segment that uses a storage has a view of all of its rows, in their order."""
         for position in {*base.writers, *base.readers}:
             for view in self.streams.calls[position].views.values() if self.first <= position < self.end else ():
                 if self.streams.storages.of.get(view.tensor) == base.name:
@@ -360,7 +367,7 @@ class _Builder:
         return True
 
     def _store_part(self, view: View, storage: str) -> bool:
-        """Add the store of a view that the segment reads too; return False where bytes that others write are between its own."""
+        """Add the store of a view that the segment also reads. Return False if other calls write bytes between those of the view."""
         copied = compact(view, f"{storage}>")
         if copied.size_bytes != view.size_bytes:
             return False
@@ -384,7 +391,7 @@ class _Builder:
     def _placed(
         self, rows: Sequence[CallRows], before: Sequence[KernelCall], behind: Sequence[KernelCall]
     ) -> dict[str, Piece]:
-        """Return the storages of the segment, with the positions of its own calls."""
+        """Return the storages of the segment. The positions of their users are those in ``rows``."""
         writers: dict[str, list[int]] = {}
         readers: dict[str, list[int]] = {}
         for position, call in enumerate(rows):
@@ -405,7 +412,7 @@ class _Builder:
             is_behind = name in stored if name in self.copies else own.last >= self.end
             first, last = -1 if is_before else min(touched), AFTER if is_behind else max(touched)
             users = tuple(writers.get(name, ())), tuple(readers.get(name, ()))
-            # ``dataclasses.replace`` takes three times as long, and this is done for each tensor of each segment.
+            # A call of ``dataclasses.replace`` would take three times as long, for each tensor of each segment.
             pieces[name] = Piece(
                 name, own.size, first, last, *users, own.row_pitch, own.rows, own.can_roll, own.block_rows
             )
@@ -426,7 +433,7 @@ def tiled(streamed: Streamed, height: int) -> Tiled:
 
 
 def lagged(done: Mapping[int, Sequence[int]], streamed: Streamed) -> dict[int, list[int]]:
-    """Return the progress of all calls with loads an iteration ahead of the kernels, and stores an iteration behind them."""
+    """Return the progress of all calls, with loads one iteration before the kernels and stores one iteration after them."""
     ahead, behind = int(streamed.loads > 0), int(streamed.stores > 0)
     count = len(streamed.calls)
     made = {}
@@ -438,7 +445,10 @@ def lagged(done: Mapping[int, Sequence[int]], streamed: Streamed) -> dict[int, l
 
 
 def steps_of(made: Tiled, numbers: Mapping[int, int], before: Sequence[int], behind: Sequence[int]) -> list[Step]:
-    """Return the steps of a segment: whole loads, iterations, whole stores. The numbers are those of the calls in the schedule."""
+    """Return the steps of a segment: whole loads, iterations, whole stores.
+
+    ``numbers``, by position in the segment, ``before`` and ``behind`` are the numbers of the calls in the schedule.
+    """
     streamed = made.streamed
     steps: list[Step] = [*(Whole(number) for number in before), *([Wait(LOADS)] if before else [])]
     count = len(streamed.calls)

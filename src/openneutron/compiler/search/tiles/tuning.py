@@ -21,7 +21,7 @@ class Tuning:
     constants."""
 
     kept_segments: int = 30_000
-    """Segments, of about 10 KB each. The searches of earlier budgets are forgotten where they have more segments than these."""
+    """Segments, of about 10 KB each. The searches of earlier budgets are discarded once they have more segments than this."""
 
     many_calls: int = 100
     """Calls. In a graph of more calls, a search is long: it ends with the first schedule that is within ``enough_ratio``."""
@@ -50,7 +50,7 @@ class Tuning:
     """Parts. A call of several batches is divided into at most so many parts, since a search of more calls takes long."""
 
     kept_states: int = 4
-    """States. So many states of a cut are kept."""
+    """States. The search keeps at most so many states of each cut."""
 
     longest_cascade: int = 16
     """Calls. A cascade has at most so many."""
@@ -74,9 +74,9 @@ class Tuning:
 
     enough_ratio: float = 1.01
     """A ratio of cycles. A schedule within this ratio of the first plan's estimate ends the search of a list of calls, also where an
-    earlier list has a faster schedule: later plans have less memory. Graphs of more than ``few_calls`` and at most ``many_calls`` calls
-    have all of their plans compared. With more memory, the first plan is larger, but its constants have less space. A smaller plan is then
-    faster, such as the plan that a smaller memory has."""
+    earlier list has a faster schedule: later plans have less memory. In graphs of more than ``few_calls`` and at most ``many_calls`` calls,
+    all plans are compared. The first plan for a larger memory takes more of it and leaves less to constants, so that a smaller plan, such
+    as the first plan for a smaller memory, can be faster."""
 
     hidden_constants_ratio: float = 0.96
     """A ratio of cycles. A search of calls that are divided again ends with a plan whose estimate times this ratio is no less than the
@@ -91,7 +91,7 @@ class Tuning:
     """Schedules. So many are placed anew by the exact search."""
 
     furthest_steps: int = 6
-    """Steps. A load moves in front of at most so many steps, and a wait behind as many: kernels of one or two stripes hide the load."""
+    """Steps. A load moves before at most so many steps, and a wait after as many: kernels of one or two stripes hide the load."""
 
 
 TUNING = Tuning()

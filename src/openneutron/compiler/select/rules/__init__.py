@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rules of kernel selection: one for each operator, in the file of its family."""
+"""Select the kernel calls of a node: a rule for each operator, in the module of its family."""
 
 from openneutron.compiler.select.rules import conv, data_movement, elementwise, recurrent, reductions
 

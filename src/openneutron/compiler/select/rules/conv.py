@@ -44,7 +44,10 @@ from openneutron.ops.rescaling import (
 
 @selects("batch_matmul")
 def batch_matmul(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select batch_matmul_s8 or batch_matmul_s16: one call, or one for each leading batch where batches do not merge into one dimension."""
+    """Select batch_matmul_s8 or batch_matmul_s16.
+
+    One call suffices if the batch dimensions merge into one; otherwise there is a call for each index into the leading ones.
+    """
     a, b, result = tensors = graph.given(node, 0), graph.given(node, 1), graph[node.name]
     a_quant, b_quant, output = map(quant_of, tensors)
     factor, size = matmul_factor(a_quant, b_quant, output), result.dtype.size_bytes
@@ -86,7 +89,7 @@ def batch_matmul(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _repeated(own: tuple[int, ...], pitches: tuple[int, ...], batches: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the pitches of the batches, 0 where the operand has one and the result more."""
+    """Return an operand's pitches for the batch dimensions of the result: 0 where the operand is broadcast."""
     missing = len(batches) - len(own)
     here = zip(own, pitches[: len(own)], batches[missing:], strict=True)
     return (0,) * missing + tuple(0 if extent == 1 < count else pitch for extent, pitch, count in here)
@@ -94,10 +97,9 @@ def _repeated(own: tuple[int, ...], pitches: tuple[int, ...], batches: tuple[int
 
 @selects("conv_2d", "depthwise_conv_2d")
 def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select depthwise_conv_2d_s8, or conv_2d_1x1_s8 where the kernel is one point without padding or groups, or conv_2d_s8;
-    for int16 depthwise_conv_2d_s16 or conv_2d_s16.
+    """Select depthwise_conv_2d_s8, conv_2d_1x1_s8 or conv_2d_s8; for int16 depthwise_conv_2d_s16 or conv_2d_s16.
 
-    The depth multiplier follows from the shapes, as in LiteRT.
+    conv_2d_1x1_s8 is for kernels of one point without padding or groups. The depth multiplier follows from the shapes, as in LiteRT.
     """
     source, result = graph.given(node, 0), graph[node.name]
     weights = _weights(graph, node)
@@ -127,36 +129,36 @@ def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _kernel(dtype: DType, depthwise: bool, pointwise: bool) -> str:
-    """Return the kernel of a convolution; ``pointwise``: of one point, without padding or groups."""
+    """Return the name of the kernel of a convolution. ``pointwise``: its window is one point, without padding or groups."""
     if dtype is DType.INT16:
-        pointwise = False  # conv_2d_s16 has no form of its own for it
+        pointwise = False  # There is no conv_2d_1x1_s16.
     return kernel_of("depthwise_conv_2d" if depthwise else "conv_2d_1x1" if pointwise else "conv_2d", dtype)
 
 
 ROUNDED_ONCE = 1
-"""Of int8: the accumulator times a multiplier of 51 bits."""
+"""The value of ``single_rounding`` of int8 kernels if the accumulator times a multiplier of 51 bits is rounded once."""
 
 NARROW_SUMS, IN_DOUBLE = 1, 2
-"""Of int16, as a sum: the accumulator has 32 bits; it is multiplied by a double."""
+"""The bits of ``rounding`` of int16 kernels: the accumulator has 32 bits (otherwise 64); it is multiplied by a double."""
 
 
 def _rounding(graph: Graph, node: Node) -> int:
-    """Return the kernel's rounding of a convolution."""
+    """Return the rounding parameter of a convolution: ``NARROW_SUMS`` for int16 with int32 sums, otherwise 0."""
     wide = has_wide_sums(graph, node) or graph[node.name].dtype is DType.INT8
     return 0 if wide else NARROW_SUMS
 
 
 def _multipliers(graph: Graph, node: Node, factors: npt.ArrayLike) -> Multipliers:
-    """Return the multipliers of a convolution's factors."""
+    """Return the multipliers for a convolution's rescaling factors: reduced to 15 fractional bits if its sums are int64."""
     return (reduced_multipliers if has_wide_sums(graph, node) else quantize_multipliers)(factors)
 
 
 @selects("fully_connected")
 def fully_connected(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select conv_2d_1x1_s8, for int16 conv_2d_s16, over one row with a column for each input vector, whatever the ranks.
+    """Select conv_2d_1x1_s8, for int16 conv_2d_s16, over one row with a column for each input vector.
 
-    LiteRT's reference kernel rounds a product of doubles once. The multipliers of int8 are fitted to do the same; the kernel for
-    int16 multiplies as doubles do.
+    LiteRT's reference kernel multiplies by a double and rounds once. The multipliers of int8 are fitted to give the same results. The
+    kernel for int16 multiplies and rounds as doubles do.
     """
     source, result = graph.given(node, 0), graph[node.name]
     weights = _weights(graph, node)
@@ -201,8 +203,9 @@ def convolution(
 ) -> KernelCall:
     """Return the call of a convolution with weights [output, height, width, input of the group].
 
-    ``zero_points``: of the input and of the output; ``clamp``: the lowest and the highest stored result. Pairs are of rows and of
-    columns; ``pad``: before the first one. ``rounding``: the kernel's word ``rounding``, of int8 ``single_rounding``.
+    ``zero_points`` are those of the input and the output. ``clamp`` is the lowest and the highest stored result. ``stride``,
+    ``dilation`` and ``pad`` are numbers for rows and for columns; ``pad`` is the padding before the first row and column.
+    ``rounding`` is the kernel's parameter ``rounding``, or ``single_rounding`` of int8 kernels.
     """
     filters, kernel_h, kernel_w, group_inputs = weights.shape
     wide = views["input"].element_bytes > 1
@@ -238,7 +241,7 @@ def zero_points(source: Tensor, result: Tensor) -> tuple[int, int]:
 
 
 def clamp_of(node: Node, result: Tensor) -> tuple[int, int]:
-    """Return the lowest and the highest stored result of a node with an activation."""
+    """Return the lowest and the highest stored result that the fused activation of a node allows."""
     output = quant_of(result)
     bounds = STORED_BOUNDS[result.dtype]
     return activation_range(node.attrs.get("activation", "NONE"), output.scale, output.zero_point, *bounds)
@@ -266,9 +269,9 @@ Weights = npt.NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One axis of the convolution that computes the outputs ``first``, ``first + stride`` ... (``count`` of them).
+    """One axis of the convolution that computes ``count`` outputs of a transposed convolution: ``first``, ``first + stride`` and so on.
 
-    ``taps`` are the weights' rows (or columns) in the convolution's order; none where no weight reaches these outputs.
+    ``taps`` are the rows (or columns) of the weights in the convolution's order; empty if no weight reaches these outputs.
     """
 
     first: int
@@ -279,14 +282,14 @@ class Phase:
 
     @property
     def geometry(self) -> tuple[int, int, int, int]:
-        """Return the geometry that the phases of one call share."""
+        """Return the numbers that must be equal for phases in one call: outputs, taps, dilation and padding."""
         return self.count, len(self.taps), self.dilation, self.pad
 
 
 def phases(outputs: int, stride: int, before: int, taps: Sequence[int]) -> list[Phase]:
-    """Return the phases of an axis with ``outputs`` outputs, before whose first one ``before`` more are cropped.
+    """Return the phases of an axis with ``outputs`` outputs, after ``before`` more outputs that are cropped.
 
-    ``taps`` are the weights' rows that are not 0, ascending.
+    ``taps`` are the rows of the weights that are not all 0, ascending.
     """
     found = []
     for first in range(min(stride, outputs)):
@@ -302,7 +305,7 @@ def phases(outputs: int, stride: int, before: int, taps: Sequence[int]) -> list[
 
 
 def groups_of(weights: Weights) -> int:
-    """Return the most groups for which the weights [output, height, width, input] are 0 wherever the groups differ."""
+    """Return the largest number of groups for weights [output, height, width, input]: weights between different groups are 0."""
     outputs, _, _, inputs = weights.shape
     used = weights.any(axis=(1, 2))
     most = math.gcd(outputs, inputs)
@@ -316,7 +319,7 @@ def groups_of(weights: Weights) -> int:
 
 
 def _diagonal(weights: Weights, groups: int) -> Weights:
-    """Return the weights [output, height, width, input of the group] of each output's own group."""
+    """Return the weights without those between groups, as [output, height, width, input of the group]."""
     outputs, height, width, inputs = weights.shape
     blocks = weights.reshape(groups, outputs // groups, height, width, groups, inputs // groups)
     own = np.arange(groups)
@@ -325,18 +328,19 @@ def _diagonal(weights: Weights, groups: int) -> Weights:
 
 @selects("transpose_conv")
 def transpose_conv(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select conv_2d_s8 for each phase of the strides, conv_2d_1x1_s8 for one tap, depthwise_conv_2d_s8 for one input in each group.
+    """Select a convolution for each phase of the strides; the int16 kernels for int16.
 
-    Output row o takes the taps i with o + cropped - i a multiple of the stride, and the input rows (o + cropped - i) / stride. For the
-    outputs of one phase, o = phase + stride * m, those are the same taps each time, and input rows one apart: a convolution of stride
-    1 with every stride-th tap in reverse order, which writes to every stride-th row. The same holds for columns. Sums are the same as
-    in LiteRT's scattering kernel (reference/integer_ops/transpose_conv.h), since they are taken modulo 2^32.
+    The kernel is conv_2d_s8, conv_2d_1x1_s8 for one tap, or depthwise_conv_2d_s8 for one input in each group. Output row o reads the
+    taps i for which o + cropped - i is a multiple of the stride, and the input rows (o + cropped - i) / stride. The outputs of one
+    phase, o = phase + stride * m, read the same taps and consecutive input rows. So a phase is a convolution of stride 1 with every
+    stride-th tap in reverse order, which writes every stride-th row. The same holds for columns. The sums equal those of LiteRT's
+    scattering kernel (reference/integer_ops/transpose_conv.h), since both are modulo 2^32.
 
-    Zeros cost nothing where they fill whole rows or columns of the weights (a dilated kernel, or one that was enlarged so that SAME
-    crops what it should), or whole groups (a grouped transposed convolution, which LiteRT does not have).
+    Zeros cost nothing if they fill whole rows or columns of the weights, as in a dilated kernel or one that was enlarged for SAME
+    padding, or if they separate groups. LiteRT has no grouped transposed convolution, and stores one with such zeros.
 
-    Neighbouring phases of the columns whose convolutions differ in their weights alone are one call with output channels
-    for each of them: behind a column's channels, memory has the next column.
+    Neighbouring phases of the columns become one call if only their weights differ. The call has the output channels of all of
+    them, since the next column follows the channels of a column in memory.
     """
     layer = _layer(graph, node)
     vertical, horizontal = (layer.phases(axis) for axis in (1, 2))
@@ -348,7 +352,7 @@ def transpose_conv(graph: Graph, node: Node) -> list[KernelCall]:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A node with its operands. ``weights`` [output, height, width, input of the group]."""
+    """A transposed convolution with its operands. ``weights`` are [output, height, width, input of the group]."""
 
     node: Node
     source: Tensor
@@ -368,7 +372,7 @@ class _Layer:
         return phases(self.result.shape[axis], stride, padding[2 * axis - 2], taps)
 
     def call(self, rows: Phase, columns: Sequence[Phase]) -> KernelCall:
-        """Return the convolution of one phase of the rows and of phases of the columns that have one geometry."""
+        """Return the call for one phase of the rows and for neighbouring phases of the columns with the same geometry."""
         window = np.concatenate([self._window(rows, phase) for phase in columns])
         pad, times = (rows.pad, columns[0].pad), len(columns)
         multipliers, shifts = self.multipliers
@@ -400,7 +404,7 @@ class _Layer:
         return _kernel(self.source.dtype, False, point and rows <= height and columns <= width)
 
     def _window(self, rows: Phase, columns: Phase) -> Weights:
-        """Return the taps of one phase; a single 0 where there are none."""
+        """Return the weights of one phase, in its order of taps. If the rows or columns have no taps, the weights are 0."""
         if not rows.taps or not columns.taps:
             shape = (max(1, len(rows.taps)), max(1, len(columns.taps)))
             return np.zeros((self.weights.shape[0], *shape, self.weights.shape[3]), np.int8)

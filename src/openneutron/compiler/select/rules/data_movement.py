@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that move values as kernel calls: pad, concatenation, pack, split, slice, transpose, resize, gather, tile."""
+"""Select kernel calls for operators that move values: pad, concatenation, pack, split, slice, transpose, resize, gather, tile."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from openneutron.ops.table import constant_values
 def _copies(
     name: str, extents: Sequence[int], source: Walk, destination: Walk, element: DType = DType.INT8
 ) -> list[KernelCall]:
-    """Return copies of a box of elements; extents, pitches and offsets count elements.
+    """Return the calls that copy a box of elements. Extents, pitches and offsets count elements.
 
-    Elements of int16 that are neighbours on both sides are copied as twice as many bytes, so that a tensor's rows stay those of the
-    copy.
+    Channels of int16 that are contiguous in both tensors are copied as twice as many channels of bytes. The rows of the copy then
+    stay those of the tensors.
     """
     walks, size = {"input": source, "output": destination}, element.size_bytes
     if element is DType.INT16:
@@ -50,12 +50,12 @@ def _copies(
 
 
 def _of_elements(walk: Walk, size: int) -> Walk:
-    """Return a walk that counts elements as one that counts their bytes."""
+    """Return a walk that counts bytes, given one that counts elements of ``size`` bytes."""
     return Walk(walk.tensor, tuple(pitch * size for pitch in walk.pitches), walk.offset * size, size)
 
 
 def copies_of_elements(name: str, extents: Sequence[int], walks: Mapping[str, Walk]) -> list[KernelCall]:
-    """Return copies of a box of elements of two bytes: of bytes where neighbouring channels are side by side in both tensors."""
+    """Return the calls that copy a box of elements of two bytes: copy_s8 if channels are contiguous in both tensors, else copy_s16."""
     calls = []
     for views in boxes(extents, walks):
         side_by_side = all(view.has_dense_channels for view in views.values())
@@ -70,9 +70,9 @@ def _whole(tensor: Tensor) -> Walk:
 
 @selects("pad", "padv2")
 def pad(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select pad_s8. PAD fills with the zero point; PADV2 with its operand's stored value.
+    """Select pad_s8. PAD fills with the zero point, PADV2 with the stored value of its third operand.
 
-    An int16 value of two different bytes takes two calls, one for each byte of the elements.
+    An int16 value whose two bytes differ needs two calls, one for each byte of the elements.
     """
     source, result = graph.given(node, 0), graph[node.name]
     box = pad_box(source.shape, pads(graph, node))
@@ -80,7 +80,7 @@ def pad(graph: Graph, node: Node) -> list[KernelCall]:
     size = result.dtype.size_bytes
     values = np.array([value], result.dtype.numpy).view(np.int8)
     if size > 1 and len(set(values.tolist())) == 1:
-        # The bytes of an element are alike: channels of bytes.
+        # Both bytes of the value are equal, so each byte can be a channel.
         *outer_axes, channels = box
         box, size = (*outer_axes, (size * channels[0], size * channels[1], size * channels[2])), 1
     before = [0] * (4 - len(box)) + [first for _, first, _ in box]
@@ -103,7 +103,7 @@ def pad(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("concatenation", "pack")
 def joined(graph: Graph, node: Node) -> list[KernelCall]:
-    """Copy each input to its part of the output."""
+    """Select copies of each input to its part of the output."""
     result = graph[node.name]
     axis = node["axis"] % len(result.shape)
     pitches = row_major(result.shape)
@@ -120,7 +120,7 @@ def joined(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects(*DATA)
 def split(graph: Graph, node: Node) -> list[KernelCall]:
-    """Copy each part of the input to its output."""
+    """Select copies of each part of the input to its output."""
     source = graph.given(node, DATA[node.op])
     axis = split_axis(graph, node)
     pitches = row_major(source.shape)
@@ -135,7 +135,7 @@ def split(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("slice")
 def slice_(graph: Graph, node: Node) -> list[KernelCall]:
-    """Copy a part of the input."""
+    """Select copies of a part of the input."""
     source, result = graph.given(node, 0), graph[node.name]
     begin, size = slice_window(graph, node)
     pitches = row_major(source.shape)
@@ -145,7 +145,7 @@ def slice_(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("strided_slice")
 def strided_slice(graph: Graph, node: Node) -> list[KernelCall]:
-    """Copy every few elements of the input."""
+    """Select copies of the elements at regular steps of the input."""
     source, result = graph.given(node, 0), graph[node.name]
     window = strided_window(graph, node)
     pitches = row_major(source.shape)
@@ -157,10 +157,11 @@ def strided_slice(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("transpose")
 def transpose(graph: Graph, node: Node) -> list[KernelCall]:
-    """Copy in the output's order, with the columns along the innermost axis of the input.
+    """Select copies in the order of the output, with columns along the innermost axis of the input.
 
-    Lines of bytes then meet crosswise in one plane, which copy_s8 turns square by square. Where one side is an image, its
-    rows are those of the copy, so that a cascade can begin or end with the copy.
+    The columns and the channels of a copy are then the contiguous axes of the two tensors, and copy_s8 transposes this plane square
+    by square. If possible, the rows of the copy are the rows of the input or the output as an image, so that a cascade can begin or
+    end with the copy.
     """
     source, result = graph.given(node, 0), graph[node.name]
     wide = source.dtype is DType.INT16
@@ -191,7 +192,7 @@ def transpose(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("resize_nearest_neighbor", "resize_bilinear")
 def resize(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select the kernel of the operator's name with a map for rows and one for columns."""
+    """Select the kernel with the operator's name, with a map for the rows and a map for the columns."""
     source, result = graph.given(node, 0), graph[node.name]
     maps = []
     for axis in (1, 2):
@@ -206,14 +207,17 @@ def resize(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
-    """Return the input position that each output position takes; float32 as GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h."""
+    """Return the input position that each output position reads.
+
+    The arithmetic is float32 as in GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h.
+    """
     if align_corners and outputs > 1:
         scale = np.float32(inputs - 1) / np.float32(outputs - 1)
     else:
         scale = np.float32(inputs) / np.float32(outputs)
     offset = np.float32(0.5 if half_pixel_centers else 0.0)
     positions = ((np.arange(outputs).astype(np.float32) + offset) * scale).astype(np.float64)
-    # Halves are whole in double, so that adding one rounds as round() does.
+    # In double, adding a half to the position is exact, so that the floor rounds as round() does.
     nearest = np.floor(positions + 0.5) if align_corners else np.floor(positions)
     return np.minimum(nearest, inputs - 1).astype(np.int32)
 
@@ -221,18 +225,18 @@ def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel
 _ONE = Indexed(1, (0,))
 
 LATENCY_BYTES = 64
-"""The latency of a copy counts as so many bytes where a table's entries are compared with the table."""
+"""The latency of a copy as a number of bytes, to compare copies of single entries of a table with a copy of the whole table."""
 
 CHANNEL = 15
-"""The channel of copies that a kernel makes. Loads of tiles have it too, constants rarely: they are given channels from 0 on."""
+"""The channel of the copies that a kernel makes itself. Loads of tiles also use it; constants rarely do, as theirs start at 0."""
 
 
 @selects("gather")
 def gather(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select gather_s8 with the axes before the axis as rows, the axis as columns, and the axes behind it as channels.
+    """Select gather_s8 with the axes before the gathered axis as rows, that axis as columns, and the axes after it as channels.
 
-    Positions that are known beforehand are resize_nearest_neighbor_s8's, whose maps name any rows and columns. The entries of a large
-    constant table are embedding_lookup_s8's, which copies those that are named.
+    For constant indices select resize_nearest_neighbor_s8, whose maps can list any rows and columns. For a large constant table
+    select embedding_lookup_s8, which copies only the entries that the indices name.
     """
     if gathers_by_maps(graph, node):
         return indexed(graph, node)
@@ -254,9 +258,10 @@ def gather(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _looked_up(name: str, tensors: tuple[Tensor, Tensor, Tensor], extents: tuple[int, int, int]) -> KernelCall:
-    """Return the call that copies entries of a table (table, indices, result; entries, indices, bytes of an entry).
+    """Return the embedding_lookup_s8 call that copies entries of a table.
 
-    Rows and columns of the result are those that its readers see.
+    ``tensors`` are the table, the indices and the result. ``extents`` are the number of entries, the number of indices, and the bytes
+    of an entry. If the indices of a matrix have several axes, the last one becomes the columns, as the readers of the result see it.
     """
     (table, indices, result), (extent, count, inner) = tensors, extents
     cols = indices.shape[-1] if indices.shape and len(table.shape) == 2 and len(result.shape) > 2 else count
@@ -272,14 +277,17 @@ def _looked_up(name: str, tensors: tuple[Tensor, Tensor, Tensor], extents: tuple
 
 @selects(*(op for op in INDEXED if op != "gather"))
 def indexed(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select a call for each position along the axes that are neither rows, columns, batches nor channels."""
+    """Select resize_nearest_neighbor_s8, whose maps list the rows and columns that are read.
+
+    Further axes need a call for each of their positions: those that are neither rows, columns, batches nor channels of the kernel.
+    """
     source, result = graph.given(node, 0), graph[node.name]
     axes, planes = moved_axes(graph, node)
     from_pitches = row_major([axis.extent for axis in axes], planes)
     to_pitches = row_major([len(axis.positions) for axis in axes], planes)
     chosen, rest = kernel_axes(axes)
     own = [axes[i] if i >= 0 else _ONE for i in chosen]
-    # Something of one element has any pitch; 1 keeps the buffer small.
+    # An axis of one element may have any pitch; 1 keeps the buffer small.
     read = [from_pitches[i] if i >= 0 else 1 for i in chosen]
     written = [to_pitches[i] if i >= 0 else 1 for i in chosen]
     maps = Maps(*(np.array([axis.positions], np.int32) for axis in own[1:3]))

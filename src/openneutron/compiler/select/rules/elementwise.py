@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Select kernel calls for operators of single elements: arithmetic, tables, functions of int16, changes of type, comparisons; positions of
-extrema.
-"""
+"""Select kernel calls for elementwise operators (arithmetic, tables, functions of int16, casts, comparisons), and ARG_MAX and ARG_MIN."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ def _bounds(low: int, high: int) -> dict[str, int]:
 
 
 def _quantize(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select the kernel of both types; LiteRT divides the scales in double (quantize.cc)."""
+    """Select the rescale kernel for the types of the input and the result. LiteRT divides the scales in double (quantize.cc)."""
     source, result = graph.given(node, 0), graph[node.name]
     factor = ratio(quant_of(source), quant_of(result))
     if source.dtype is DType.INT8:
@@ -110,7 +108,7 @@ def _abs(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _logistic(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select logistic_s16."""
+    """Select logistic_s16 for LOGISTIC and TANH."""
     multiplier, shift = wide_sigmoid_factor(quant_of(graph.given(node, 0)), node.op == "tanh")
     params = {"multiplier": multiplier, "shift": shift, "tanh": int(node.op == "tanh")}
     return _call("logistic_s16", graph, node, params, {"table": sigmoid_table()})
@@ -124,7 +122,7 @@ def _interpolated(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def wide_lookup(graph: Graph, node: Node, entries: Constant) -> list[KernelCall]:
-    """Select lookup_s16 with a table of the node's own."""
+    """Select lookup_s16 with the table ``entries``."""
     return _call("lookup_s16", graph, node, {}, {"table": entries})
 
 
@@ -164,7 +162,7 @@ def add(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("mul")
 def mul(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select mul_s8 or mul_s16; LiteRT takes the scales' product and quotient in float32 (mul.cc)."""
+    """Select mul_s8 or mul_s16. LiteRT multiplies and divides the scales in float32 (mul.cc)."""
     a, b, result = _quants(graph, node)
     dtype = graph[node.name].dtype
     params = _rescaling("output", product_in_float(a, b, result)) | _clamp(node, result, dtype)
@@ -199,7 +197,7 @@ def squared_difference(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _common_scale(a: QuantParams, b: QuantParams, factor: float) -> dict[str, int]:
-    """Return the multipliers of operands at twice the larger scale, and of a result with this factor."""
+    """Return the parameters that rescale both operands to twice the larger scale, and the result by ``factor``."""
     twice = 2.0 * max(a.scale, b.scale)
     return _rescaling("a", a.scale / twice) | _rescaling("b", b.scale / twice) | _rescaling("output", factor)
 
@@ -228,14 +226,14 @@ def _calls(kernel: str, graph: Graph, node: Node, params: Mapping[str, int]) -> 
 
 
 def views_of(graph: Graph, node: Node, fields: Sequence[str]) -> Iterator[Mapping[str, View]]:
-    """Yield views of the operands and the result that together go through the result once; operands are broadcast."""
+    """Yield sets of views, by field, that together cover the result once. Operands are broadcast; ``fields`` names them in order."""
     result = graph[node.name]
     walks = {field: broadcast(graph.given(node, place), result) for place, field in enumerate(fields)}
     return boxes(result.shape, {**walks, "output": by_elements(result)})
 
 
 def broadcast(tensor: Tensor, result: Tensor) -> Walk:
-    """Return the tensor walked through the result's shape: again and again where it has one element and the result more."""
+    """Return the walk through a tensor along the result's shape. An axis along which the tensor is broadcast has pitch 0."""
     missing = len(result.shape) - len(tensor.shape)
     extents = (1,) * missing + tensor.shape
     walk = by_elements(tensor)
@@ -262,7 +260,7 @@ def function(graph: Graph, node: Node) -> list[KernelCall]:
     source, result = graph.given(node, 0), graph[node.name]
     made = TABLES[node.op](signed_quant(source), signed_quant(result), node.attrs)
     entries: npt.NDArray[np.uint8] = made.view(np.uint8)
-    # The kernel takes every byte for an int8: the entry of a uint8 is 128 entries further on.
+    # The kernel reads every byte as int8, so the entry of a uint8 value is 128 entries further on.
     entries = np.roll(entries, 128) if source.dtype is DType.UINT8 else entries
     entries = entries ^ np.uint8(0x80) if result.dtype is DType.UINT8 else entries
     return call_on_whole("lookup_s8", graph, node, constants={"table": entries.view(np.int8)})
@@ -277,7 +275,10 @@ def _table(function: Callable[[npt.NDArray[np.int_]], npt.ArrayLike]) -> dict[st
 
 @selects("cast")
 def cast(graph: Graph, node: Node) -> list[KernelCall]:
-    """Copy the low bytes; where the result has more bytes, fill them with the sign."""
+    """Select copies of the low bytes, and lookup_s8 that fills further bytes of the result with the sign.
+
+    A cast from int8 to bool is a lookup_s8 alone.
+    """
     source, result = graph.given(node, 0), graph[node.name]
     shape, narrow, wide = source.shape, source.dtype.size_bytes, result.dtype.size_bytes
     taken, given = row_major((*shape, narrow)), row_major((*shape, wide))
@@ -298,13 +299,15 @@ def cast(graph: Graph, node: Node) -> list[KernelCall]:
 
 _TWO = ("input_a", "input_b")
 _TRUTH = per_tensor(0.5, 0)
-"""Any scale tells 0 from 1."""
+"""Quantization parameters for booleans: 0 and 1 differ at any scale."""
 
 
 @selects(*COMPARISONS)
 def compare(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select compare_s8 or compare_s16, with the multipliers of ComparisonQuantized in LiteRT's comparisons.cc: the scales
-    themselves. Of int16 LiteRT rescales operands of EQUAL and NOT_EQUAL alone."""
+    """Select compare_s8 or compare_s16. The factors are the scales themselves, as in ComparisonQuantized of LiteRT's comparisons.cc.
+
+    For int16, LiteRT rescales only the operands of EQUAL and NOT_EQUAL.
+    """
     params = {"relation": COMPARISONS.index(node.op)}
     if graph.given(node, 0).dtype is DType.INT16:
         for place, side in enumerate("ab"):
@@ -320,20 +323,20 @@ def compare(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("logical_and", "logical_or")
 def logical(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select maximum_s8: of values that are 0 and 1 the larger is 1 where one is true, the smaller where both are."""
+    """Select maximum_s8. Booleans are 0 and 1, so the larger value is LOGICAL_OR, and the smaller one is LOGICAL_AND."""
     params = {"smaller": int(node.op == "logical_and")}
     return [KernelCall("maximum_s8", node.name, views, params) for views in views_of(graph, node, _TWO)]
 
 
 @selects("logical_not")
 def logical_not(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select lookup_s8 with 1 for 0 and 0 for everything else."""
+    """Select lookup_s8 with a table that has 1 for 0, and 0 for all other values."""
     return call_on_whole("lookup_s8", graph, node, constants={"table": (np.arange(-128, 128) == 0).astype(np.int8)})
 
 
 @selects("select_v2")
 def select(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select select_s8, on each byte of the elements."""
+    """Select select_s8 on the bytes of the elements."""
     result = graph[node.name]
     size = result.dtype.size_bytes
     walks = {field: broadcast(graph.given(node, place), result) for place, field in enumerate(("condition", *_TWO))}
@@ -349,7 +352,10 @@ def select(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("arg_max", "arg_min")
 def arg_max(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select arg_max_s8 with the axis as channels, and as columns the axes behind it, or those before it where it is the last."""
+    """Select arg_max_s8 with the searched axis as channels.
+
+    The columns are the axes after it; if it is the last axis, they are the axes before it.
+    """
     source, result = graph.given(node, 0), graph[node.name]
     axis = arg_axis(graph, node)
     depth, size = source.shape[axis], result.dtype.size_bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent layers as kernel calls: one for all steps of a sequence."""
+"""Select kernel calls for recurrent layers: one call for all steps of all sequences."""
 
 from __future__ import annotations
 
@@ -28,11 +28,14 @@ from openneutron.ops import recurrent as layer
 from openneutron.ops.rescaling import quantize_multiplier, quantize_multipliers, reduced_multipliers
 
 _ANY_CELL = 2**15
-"""An int16 layer whose file states no bound of its cells has this bound."""
+"""The cell clip of an int16 layer whose file has none. No stored cell state exceeds it."""
 
 
 def sequence_view(tensor: Tensor, time_major: bool) -> View:
-    """Return [sequence, step, channel] or [step, sequence, channel] with a row for each sequence and a column for each step."""
+    """Return the view of a tensor of sequences, with a row for each sequence and a column for each step.
+
+    The tensor is [step, sequence, channel] with ``time_major``, otherwise [sequence, step, channel].
+    """
     first, second, channels = tensor.shape
     size = tensor.dtype.size_bytes
     column = channels * size
@@ -44,14 +47,14 @@ def sequence_view(tensor: Tensor, time_major: bool) -> View:
 
 
 def state_view(tensor: Tensor, sequences: int) -> View:
-    """Return a state with a row for each sequence."""
+    """Return the view of a state, with a row for each sequence."""
     extents = (1, sequences, 1, tensor.elements // sequences)
     size = tensor.dtype.size_bytes
     return View(tensor.name, extents, dense_pitches(extents, size), element_bytes=size)
 
 
 def stacked(graph: Graph, node: Node, places: Iterable[int]) -> npt.NDArray[np.int8]:
-    """Return matrices [unit, input] one behind the other as weights [row, 1, 1, input]."""
+    """Return the matrices [unit, input] of these operands, concatenated along the units, as weights [row, 1, 1, input]."""
     found = [graph.given(node, place).data for place in places]
     return np.concatenate([np.asarray(data) for data in found])[:, None, None, :]
 
@@ -62,16 +65,17 @@ def matrix_table(
     zero_point: int,
     factors: Sequence[float],
 ) -> npt.NDArray[np.int32]:
-    """Return the requantization of a matrix whose rows share these factors in runs of equal length."""
+    """Return the requantization of a matrix. Each factor applies to a run of consecutive rows; all runs have the same length."""
     sums = weights.astype(np.int64).sum(axis=(1, 2, 3))
     multipliers, shifts = quantize_multipliers(np.repeat(factors, len(weights) // len(factors)))
     return requantization(bias, sums, zero_point, multipliers, shifts)
 
 
 def initial_states(graph: Graph, node: Node, zeros: Sequence[tuple[int, str, int]]) -> tuple[bool, list[KernelCall]]:
-    """Return whether all states are 0 before the first step, and otherwise the copies that put them in their places.
+    """Return whether all states are 0 before the first step and, if not, the calls that copy the states to the results.
 
-    ``zeros``: of each state its operand, its result, and the stored value of 0.
+    ``zeros`` has for each state the index of its operand, the name of its result, and the stored value of 0. A state that is updated
+    in place needs no copy.
     """
     given = [(graph.given(node, place), graph[result], zero) for place, result, zero in zeros]
     if all(source.data is not None and np.all(source.data == zero) for source, _, zero in given):
@@ -88,7 +92,7 @@ def initial_states(graph: Graph, node: Node, zeros: Sequence[tuple[int, str, int
 
 @selects("unidirectional_sequence_lstm")
 def unidirectional_sequence_lstm(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select the kernel of the layer's type for all steps of all sequences, behind copies of states that are not 0."""
+    """Select the LSTM kernel of the layer's type for all steps of all sequences, after copies of states that are not 0."""
     output, hidden, cell, gates = (graph[name] for name in node.outputs)
     _, sequences = layer.steps_and_sequences(graph, node)
     zero = quant_of(hidden).zero_point
@@ -195,18 +199,18 @@ def _row(graph: Graph, node: Node, place: int, *words: int) -> npt.NDArray[np.in
 
 
 KINDS = {"gru": 0, "TANH": 1, "RELU": 2}
-"""The kind of recurrent_s8 by the operator, or by the function of an RNN."""
+"""The parameter ``kind`` of recurrent_s8, by the operator or by the activation of an RNN."""
 
 
 @selects("gru", "rnn")
 def gated(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select recurrent_s8 for all steps of all sequences, behind copies of states that are not 0."""
+    """Select recurrent_s8 for all steps of all sequences, after copies of states that are not 0."""
     output, hidden, cell = (graph[name] for name in node.outputs)
     _, sequences = layer.steps_and_sequences(graph, node)
     zero = quant_of(output).zero_point
     places = layer.state_places(node)
     states = ((places[0], hidden.name, zero), (places[1], cell.name, 0))
-    # Where the units' state is made of the hidden state, its operand is of no use.
+    # If the kernel computes the state of the units from the hidden state, its operand is not read.
     starts, copies = initial_states(graph, node, states[:1] if node.attrs.get("from_hidden") else states)
     back = quantize_multiplier(1 / layer.state_factor(graph, node))
     cells, inputs = layer.units_of(graph, node)[0], graph.given(node, 0).shape[-1]
@@ -249,7 +253,7 @@ def gated(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _whole_blocks(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array with rows of zeros behind it that fill the last block of rows."""
+    """Return the array padded with rows of zeros to a whole number of blocks of 8 rows."""
     return np.pad(data, [(0, -data.shape[0] % LANES), *[(0, 0)] * (data.ndim - 1)])
 
 
@@ -294,7 +298,7 @@ def svdf(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _rows(tensor: Tensor) -> View:
-    """Return a matrix with a row for each of its rows."""
+    """Return the view of a matrix with its rows as rows, one column, and its columns as channels."""
     rows, channels = tensor.shape
     extents = (1, rows, 1, channels)
     return View(tensor.name, extents, dense_pitches(extents))

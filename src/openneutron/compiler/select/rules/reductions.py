@@ -64,7 +64,7 @@ def normalization(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("average_pool_2d", "max_pool_2d")
 def pool(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select average_pool_2d_s8, max_pool_2d_s8 or those for int16; depthwise_conv_2d_s8 for averages of uint8 with halves."""
+    """Select the pool kernel of the operator and type, or depthwise_conv_2d_s8 for uint8 averages (see ``unsigned_average``)."""
     source, result = graph.given(node, 0), graph[node.name]
     _, height, width, _ = source.shape
     top, _, left, _ = explicit_padding(node, height, width, node["kernel_h"], node["kernel_w"])
@@ -79,7 +79,7 @@ def pool(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("mean")
 def mean(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select mean_s8 or mean_s16 over any axes that leave at most two runs of neighbours and take at most two."""
+    """Select mean_s8 or mean_s16. The reduced axes form at most two runs of neighbouring axes, and so do the other axes."""
     source, result = graph.given(node, 0), graph[node.name]
     axes = reduced_axes(graph, node)
     count = math.prod(source.shape[axis] for axis in axes)
@@ -100,7 +100,7 @@ def mean(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("sum")
 def sum_of_elements(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select sum_s8 or sum_s16 over the same axes as the mean."""
+    """Select sum_s8 or sum_s16, over axes with the same limit as those of ``mean``."""
     source, result = graph.given(node, 0), graph[node.name]
     scale, bias = (int(single.view(np.int32)) for single in sum_singles(graph, node))
     params = {"scale": scale, "bias": bias, "output_zero_point": quant_of(result).zero_point}
@@ -112,7 +112,7 @@ def sum_of_elements(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("reduce_max", "reduce_min", "reduce_any", "reduce_all")
 def reduce_max(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select reduce_max_s8 or reduce_max_s16 over the same axes as the mean; booleans are 0 and 1."""
+    """Select reduce_max_s8 or reduce_max_s16, over axes with the same limit as those of ``mean``. Booleans are 0 and 1."""
     source = graph.given(node, 0)
     views = _reduced_views(source, graph[node.name], reduced_axes(graph, node))
     smaller = int(node.op in ("reduce_min", "reduce_all"))
@@ -120,10 +120,10 @@ def reduce_max(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tuple[int, int]:
-    """Return input scale / (output scale * count) as QuantizedMeanOrSum of LiteRT's reference/reduce.h makes it.
+    """Return the multiplier and shift of input scale / (output scale * count), as QuantizedMeanOrSum of LiteRT's reference/reduce.h.
 
-    The count divides the multiplier after it has been shifted left by as many bits as the count has behind its first,
-    as far as the shift allows.
+    The multiplier is shifted left before the division by the count: by floor(log2(count)) bits, or fewer if the shift does not
+    allow that many.
     """
     multiplier, shift = quantize_multiplier(input_scale / output_scale)
     spare = min(count.bit_length() - 1, 32, 31 + shift)
@@ -131,7 +131,7 @@ def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tupl
 
 
 def _reduced_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> dict[str, View]:
-    """Return views with reduced axes as rows and columns, the others as batches and channels."""
+    """Return the views of the input and the output: reduced axes are rows and columns, other axes are batches and channels."""
     size = source.dtype.size_bytes
     if len(source.shape) == 4 and axes == (1, 2):
         count, _, _, inner = source.shape
@@ -155,13 +155,13 @@ def _reduced_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> dic
 
 
 def _dense(extents: Extents, tensor: Tensor) -> View:
-    """Return a tensor without gaps as so many elements."""
+    """Return the view of a dense tensor by elements with these extents."""
     size = tensor.dtype.size_bytes
     return View(tensor.name, extents, dense_pitches(extents, size), element_bytes=size)
 
 
 _Run = tuple[int, int]
-"""Elements, and the pitch between them."""
+"""The number of elements of a run of axes, and the pitch between them in bytes."""
 
 
 def unsigned_average(graph: Graph, node: Node, clamp: tuple[int, int]) -> list[KernelCall]:
@@ -199,7 +199,7 @@ def _part(graph: Graph, node: Node, rows: WindowRun, columns: WindowRun, clamp: 
 
 
 def _window(name: str, shape: tuple[int, ...], first: tuple[int, int], size: tuple[int, int]) -> View:
-    """Return the ``size`` rows and columns of an image that begin at ``first``."""
+    """Return the view of a part of an image: ``size`` rows and columns from row and column ``first`` on."""
     batches, _, _, channels = shape
     pitches = dense_pitches(extents_of(shape))
     offset = first[0] * pitches[1] + first[1] * pitches[2]
@@ -207,18 +207,21 @@ def _window(name: str, shape: tuple[int, ...], first: tuple[int, int], size: tup
 
 
 _SUM_INTEGER_BITS = 12
-"""Bits before the point of the sum: kAccumulationIntegerBits there."""
+"""The integer bits of the sum of exponentials: kAccumulationIntegerBits of LiteRT's reference/softmax.h."""
 
 _ONE = 2**31 - 1
-"""1 as nearly as a number with 31 fractional bits comes."""
+"""The largest int32 with 31 fractional bits, which stands in for 1."""
 
 _STEEPEST = 2.0**30 - 1.0
-"""Beyond it already exp(-1 step) is below exp(-15), which changes nothing."""
+"""From this factor on, even a difference of 1 has an exponential below exp(-15), which changes no result."""
 
 
 @selects("softmax", "softmax_rescaled")
 def softmax(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select softmax_s8 with the exponentials of all differences that count, and the requantization to its own scale; or softmax_s16."""
+    """Select softmax_s8 with a table of exponentials of differences, or softmax_s16.
+
+    For ``softmax_rescaled``, softmax_s8 also requantizes to the scale of the result.
+    """
     if elementwise.is_wide(graph, node):
         return elementwise.softmax(graph, node)
     source, result = graph.given(node, 0), graph[node.name]
@@ -234,10 +237,10 @@ def softmax(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("log_softmax")
 def log_softmax(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select log_softmax_s8 with the exponentials of all differences that LiteRT's fixed point holds, as its sum takes them,
-    and these differences.
+    """Select log_softmax_s8 with a table of rescaled differences and their exponentials, in the fixed point of LiteRT's sum.
 
-    LiteRT also leaves out differences whose result would fall below its 5 integer bits; their result is -128 here as well.
+    The table has all differences that LiteRT's fixed point can hold. LiteRT also leaves out differences whose result does not fit its
+    5 integer bits; their result is -128 here as well.
     """
     source = graph.given(node, 0)
     rescaled = _rescaled_differences(quant_of(source).scale, 1.0)
@@ -255,10 +258,10 @@ def l2_normalization(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def exponentials_of_differences(scale: float, beta: float) -> npt.NDArray[np.int32]:
-    """Return exp(-beta * scale * d) for d = 0, 1, 2 ..., 31 fractional bits, as far as any of them changes a result.
+    """Return exp(-beta * scale * d) for d = 0, 1, 2 ..., with 31 fractional bits, up to the last one that can change a result.
 
-    Below half a unit of the sum an exponential changes neither the sum nor, after its product with at most 1 is shifted
-    right by 23 bits or more, an output.
+    An exponential below half a unit of the sum does not change the sum. It does not change an output either: its product with a
+    number of at most 1 is shifted right by 23 bits or more.
     """
     values = _exp_on_negative_values(_rescaled_differences(scale, beta))
     count = int(np.flatnonzero(rounding_shift_right(values, _SUM_INTEGER_BITS))[-1]) + 1
@@ -266,7 +269,7 @@ def exponentials_of_differences(scale: float, beta: float) -> npt.NDArray[np.int
 
 
 def _rescaled_differences(scale: float, beta: float) -> Ints:
-    """Return -beta * scale * d for d = 0, 1, 2 ..., 26 fractional bits, as far as 5 integer bits hold it.
+    """Return -beta * scale * d for d = 0, 1, 2 ..., with 26 fractional bits, as long as the number fits 5 integer bits.
 
     The result equals that of PreprocessSoftmaxScaling and CalculateInputRadius of LiteRT's quantization_util.cc.
     """
@@ -281,7 +284,10 @@ def _rescaled_differences(scale: float, beta: float) -> Ints:
 
 
 def _exp_on_negative_values(x: Ints) -> Ints:
-    """Return exp(x) with 31 fractional bits for x <= 0 with 26 (gemmlowp's exp_on_negative_values): a Taylor series around -1/8, times powers of e for the bits above."""
+    """Return exp(x) with 31 fractional bits for x <= 0 with 26 fractional bits, as gemmlowp's exp_on_negative_values.
+
+    The result is a Taylor series around -1/8, times powers of e for the higher bits of x.
+    """
     fraction_bits = 31 - INTEGER_BITS
     quarter = 1 << (fraction_bits - 2)
     within = (x & (quarter - 1)) - quarter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The part of NXP's ``eiq_neutron_sdk`` that ExecuTorch's NXP backend calls, done by this project's compiler.
+"""The part of NXP's ``eiq_neutron_sdk`` that ExecuTorch's NXP backend calls, implemented with this project's compiler.
 
 After ``openneutron.features.compat.eiq_neutron_sdk.install()`` an unmodified ``executorch.backends.nxp`` imports, quantizes, partitions and
 lowers as before, and this project compiles its partitions. Names, attributes and file names are the SDK's; the package has
@@ -19,12 +19,12 @@ from openneutron.features.compat.eiq_neutron_sdk.neutron_library_utils import me
 NAME = "eiq_neutron_sdk"
 
 SEARCH_PATH = str(Path(__file__).parents[1] / "search_path")
-"""A folder with a package of that name, which does nothing but ``install``: child processes that start afresh (multiprocessing's
-spawn and forkserver) get their parent's ``sys.path``, not its ``sys.modules``."""
+"""A folder with a package of that name, whose import calls ``install``. Child processes that multiprocessing starts by
+spawn or forkserver inherit ``sys.path`` from their parent, but not ``sys.modules``."""
 
 
 def install() -> None:
-    """Make ``import eiq_neutron_sdk`` mean this package, in this process and in the children it starts with
+    """Make ``import eiq_neutron_sdk`` import this package, in this process and in children that it starts with
     multiprocessing.
 
     A second call changes nothing. NXP's own SDK may be installed. Raises InvalidOptionError where that SDK is imported
@@ -42,7 +42,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Revert ``install``; modules that imported from here meanwhile keep what they have."""
+    """Revert ``install``. Modules that imported this package in the meantime keep it."""
     for name, module in _modules().items():
         if sys.modules.get(name) is module:
             del sys.modules[name]

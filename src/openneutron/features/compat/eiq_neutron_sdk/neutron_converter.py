@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stock ``.tflite`` bytes to ``.tflite`` bytes with NeutronGraphs, under the SDK's names."""
+"""The conversion of a ``.tflite`` to a ``.tflite`` with NeutronGraphs, under the SDK's names."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from openneutron.litert.write import copied, pack, prune
 from openneutron.options import CALLER
 
 KERNEL_SELECTION = "_kernel_selection.c"
-"""The file in the working directory that ``dumpKernelSelectionCode`` asks for."""
+"""The file in the working directory that is written with ``dumpKernelSelectionCode``."""
 
 CONSOLE = "console"
-"""The value of ``dumpAfterImport`` and ``dumpAfterGenerate`` that prints."""
+"""The value of ``dumpAfterImport`` and ``dumpAfterGenerate`` that requests output on stdout."""
 
 HARDWARE_VERSIONS = {"N1": 1, "N3": 2}
-"""The numbers that ExecuTorch's NXP backend knows them by."""
+"""The numbers that ExecuTorch's NXP backend has for hardware versions."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class NeutronNpu:
-    """An NPU's shape."""
+    """The hardware version and the numbers of units of an NPU."""
 
     subsystem: bool
     numUnits: int
@@ -56,7 +56,7 @@ class NeutronNpu:
 
 @dataclass(frozen=True, slots=True)
 class NeutronTarget:
-    """A chip."""
+    """A chip with its NPU."""
 
     name: str
     npu: NeutronNpu
@@ -67,10 +67,10 @@ class CompilationOptions:
     """The options of a caller.
 
     ``fetchConstantsToSRAM``, ``dumpKernelSelectionCode`` and ``useProfiling`` have the effect documented at
-    ``generate_neutron_compile_spec``. ``useProfiling`` with ``dumpAfterImport`` and ``dumpAfterGenerate`` set to ``console``
-    prints the log from which ExecuTorch's NXP backend makes its map of debug handles. ``minNumOpsPerGraph`` and
-    ``excludeGraphPasses`` steer passes that this compiler does not have, ``verbose`` the SDK's own log. These three are
-    accepted and change nothing.
+    ``generate_neutron_compile_spec``. ``useProfiling`` with ``dumpAfterImport`` and ``dumpAfterGenerate`` set to
+    ``console`` prints the log from which ExecuTorch's NXP backend makes its map of debug handles. ``minNumOpsPerGraph``
+    and ``excludeGraphPasses`` control passes that this compiler does not have, and ``verbose`` controls the SDK's own
+    log. These three options are accepted without effect.
     """
 
     minNumOpsPerGraph: int = 1
@@ -130,10 +130,11 @@ class Refusal:
 
 
 def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> bytes | Refusal:
-    """Return ``converted``, or a Refusal in a child process that multiprocessing started.
+    """Return the converted model as bytes (see ``converted``), or a Refusal in a child process that multiprocessing
+    started.
 
-    A Refusal replaces an error and a model with remaining operators: ExecuTorch's NXP backend converts in such a
-    process and accepts neither.
+    In such a process a Refusal is returned instead of an error, and instead of a model with operators on the CPU.
+    ExecuTorch's NXP backend converts in a child process, and accepts neither of them.
     """
     in_child = multiprocessing.parent_process() is not None
     try:
@@ -151,12 +152,12 @@ def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> b
 
 
 def converted(model: bytes | Sequence[int], context: CompilationContext) -> tuple[bytes, tuple[OnCpu, ...], int]:
-    """Return the model with a NeutronGraph for each partition, the CPU fallbacks with their reasons, and the number of
-    all operators.
+    """Return the model as a ``.tflite`` with a NeutronGraph for each partition, the CPU fallbacks with their reasons,
+    and the number of operators in this file.
 
-    ``model`` is a ``.tflite`` file as bytes, or as a list of their values. With ``dumpKernelSelectionCode`` the kernels it calls
-    are written to ``_kernel_selection.c`` in the working directory. The reason for each CPU fallback is logged as a
-    warning.
+    ``model`` is a ``.tflite`` as bytes or as a list of byte values. With ``dumpKernelSelectionCode`` the kernels that
+    the model calls are written to ``_kernel_selection.c`` in the working directory. The reason for each CPU fallback is
+    logged as a warning.
 
     Raises InvalidOptionError without a target, InvalidTargetError for a target without a compiler, InvalidModelError
     for a damaged file, BudgetError where a partition needs more SRAM than the target has.
@@ -200,8 +201,8 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
 
 
 def _without_sums(loaded: LiteRTModel) -> bytes:
-    """Return the file without operators, where every operator is a sum with zeros and its result equals its operand.
-    NXP's converter also removes all operators of such a file."""
+    """Return the file without operators. Every operator of the file must be a sum with zeros or the like, whose result
+    equals its operand. NXP's converter also removes all operators of such a file."""
     graph, index = loaded.graph, loaded.tensor_index
     same: dict[str, str] = {}
     for node in graph.nodes:
@@ -215,8 +216,7 @@ def _without_sums(loaded: LiteRTModel) -> bytes:
 
 
 def _whole(graph: Graph) -> Graph | None:
-    """Return the graph without inputs that nothing reads, where all of it can be one program; None where part of it
-    can't.
+    """Return the graph without unread inputs if one program can compute all of it; None otherwise.
 
     The caller excludes graphs that only reshape values.
     """
@@ -227,11 +227,12 @@ def _whole(graph: Graph) -> Graph | None:
 
 
 GRAPH = 0
-"""The number of the NeutronGraph among the subgraphs; its kernels follow it."""
+"""The number of the NeutronGraph among the subgraphs in the log. Its kernel calls have the numbers after it."""
 
 
 def conversion_log(graph: Graph, program: Program) -> str:
-    """Return the log for a file's graph and the program of all of it, which was compiled with profiling."""
+    """Return the log from which ExecuTorch's NXP backend maps events to operators. ``program`` computes all of
+    ``graph``, and was compiled with profiling."""
     microcode = decode(program)
     computed = _computed(graph, [item.layer for item in facts_of(program)])
     events = [
@@ -254,9 +255,11 @@ def conversion_log(graph: Graph, program: Program) -> str:
 
 
 def _computed(graph: Graph, layers: Sequence[str]) -> list[list[int]]:
-    """Return the places of the graph's nodes that each operator of a program computes.
+    """Return the indices of the graph's nodes that each operator of a program computes. ``layers`` are the names of the
+    operators.
 
-    A node without an operator of its own is fused: it counts for the operators of its reader, else for those of its source.
+    A node without an operator of its own is fused. It is counted for the operators of the next node with operators
+    among its readers, or else among its sources.
     """
     named = {node.name.rsplit(";", 1)[-1]: place for place, node in enumerate(graph.nodes)}
     found = [named.get(node_of(layer, named)) for layer in layers]

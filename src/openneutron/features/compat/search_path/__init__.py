@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A folder for ``sys.path``: see ``openneutron.features.compat.eiq_neutron_sdk.SEARCH_PATH``."""
+"""A folder to add to ``sys.path``; see ``openneutron.features.compat.eiq_neutron_sdk.SEARCH_PATH``."""

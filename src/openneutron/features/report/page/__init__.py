@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A compile as one page that opens offline, and its pictures."""
+"""The report of a compile as one HTML page that opens offline, and its charts as pictures."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The charts of a report as Vega-Lite specifications, each with the table of its figures."""
+"""The charts of a report as Vega-Lite specifications. Each chart has a table of its figures."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from openneutron.features.report.table import Cell, Table, short_name
 from openneutron.features.report.units import size_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-"""The name of the specification's language; nothing is loaded from there."""
+"""The identifier of the Vega-Lite language in a specification. Nothing is loaded from this address."""
 
 SHOWN = 25
-"""Bars of a chart that shows the largest layers."""
+"""The number of bars of a chart that shows the largest layers."""
 
 LABEL_WIDTH = 34
-"""Characters of a layer's name beside its bar."""
+"""The number of characters of a layer's name beside its bar."""
 
 BAR_STEP = 17
 """The height of a bar with its gap, in pixels."""
@@ -45,7 +45,8 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart of a section: ``views`` has a specification for each way to see it, by label."""
+    """A chart of a section. ``views`` has a label and a Vega-Lite specification for each view that the reader can
+    select."""
 
     key: str
     title: str
@@ -56,33 +57,34 @@ class Chart:
 
 
 def spec(description: str, **parts: Any) -> Spec:
-    """Return a specification that is as wide as its place."""
+    """Return a Vega-Lite specification. The chart is as wide as the HTML element that contains it."""
     autosize = {"type": "fit-x", "contains": "padding"}
     return {"$schema": SCHEMA, "description": description, "width": "container", "autosize": autosize, **parts}
 
 
 def values(rows: Iterable[Spec]) -> Spec:
-    """Return rows as data of a specification."""
+    """Return rows as the inline data of a specification."""
     return {"values": list(rows)}
 
 
 def axis(name: str, title: str | None, **more: Any) -> Spec:
-    """Return a channel of numbers."""
+    """Return a quantitative encoding channel of field ``name``."""
     return {"field": name, "type": "quantitative", "title": title, **more}
 
 
 def tip(name: str, title: str, kind: str = "nominal", **more: Any) -> Spec:
-    """Return a line of a tooltip."""
+    """Return an encoding of field ``name`` as a line of a tooltip."""
     return {"field": name, "type": kind, "title": title, **more}
 
 
 def label(data: ReportData, index: int) -> str:
-    """Return a layer's number and name beside its bar; different layers have different labels."""
+    """Return the text beside a layer's bar: the layer's number and short name. The labels of different layers
+    differ."""
     return f"{index} {short_name(data.layers[index].name, LABEL_WIDTH)}"
 
 
 def names_axis(order: Sequence[str], name: str = "label") -> Spec:
-    """Return the vertical channel of bars, one for each of ``order``."""
+    """Return the vertical encoding channel of a bar chart, with a bar for each name in ``order``."""
     return {
         "field": name,
         "type": "nominal",
@@ -93,7 +95,7 @@ def names_axis(order: Sequence[str], name: str = "label") -> Spec:
 
 
 def microseconds(data: ReportData, cycles: float) -> float:
-    """Return the time of so many cycles, to the nanosecond."""
+    """Return the time of ``cycles`` in microseconds, rounded to nanoseconds."""
     return round(1e3 * data.milliseconds(cycles), 3)
 
 
@@ -101,7 +103,7 @@ def microseconds(data: ReportData, cycles: float) -> float:
 
 
 def latency(data: ReportData) -> Chart:
-    """Return the time of each layer, in its parts."""
+    """Return a chart of each layer's time, divided into compute, memory, dispatch and copies."""
     order = range(len(data.layers))
     slowest = sorted(order, key=lambda index: (-_all_cycles(data.layers[index]), index))[:SHOWN]
     views = [(f"{len(slowest)} slowest" if len(slowest) < len(order) else "slowest first", _latency(data, slowest))]
@@ -141,7 +143,7 @@ def _all_cycles(layer: Layer) -> int:
 
 
 def parts_of(layer: Layer) -> dict[str, int]:
-    """Return the cycles of a layer by their cause."""
+    """Return the cycles of a layer by ``PARTS``."""
     return {
         COMPUTE: layer.compute_cycles,
         MEMORY: layer.memory_cycles,
@@ -196,7 +198,7 @@ def _latency(data: ReportData, shown: Iterable[int]) -> Spec:
 
 
 def _part_colour(rows: Iterable[Spec]) -> Spec:
-    """Return the colours of the parts that occur."""
+    """Return the colour channel for the parts that occur in ``rows``."""
     there = {row["part"] for row in rows}
     known = [(part, colour) for part, colour in zip(PARTS, PART_COLOURS, strict=True) if part in there]
     scale = {"domain": [part for part, _ in known], "range": [colour for _, colour in known]}
@@ -234,7 +236,7 @@ def _by_kernel(data: ReportData) -> Spec:
 
 
 def weights(data: ReportData) -> Chart:
-    """Return the constants of the layers, the largest first."""
+    """Return a chart of the sizes of the layers' constants, the largest first."""
     order = sorted(range(len(data.layers)), key=lambda index: (-data.layers[index].weights_bytes, index))
     order = [index for index in order if data.layers[index].weights_bytes]
     rows: list[Spec] = [
@@ -269,7 +271,7 @@ def weights(data: ReportData) -> Chart:
 
 
 def pareto(data: ReportData) -> Chart:
-    """Return memory against time, with the present point."""
+    """Return a chart of SRAM against latency, with a mark for this compile."""
     here = data.figures.peak_sram_bytes, data.figures.modelled_milliseconds
     rows = tuple((p.sram_bytes, f"{p.sram_budget_kib} KiB", p.cycles, p.milliseconds) for p in data.pareto)
     text = (
@@ -282,7 +284,7 @@ def pareto(data: ReportData) -> Chart:
 
 
 def pareto_spec(points: Sequence[BudgetPoint], here: tuple[int, float] | None = None) -> Spec:
-    """Return the curve of memory against latency, with a mark at ``here``: bytes and milliseconds."""
+    """Return a chart of SRAM against latency. ``here`` is a point to mark: bytes and milliseconds."""
 
     def place(sram_bytes: int, milliseconds: float, said: str) -> Spec:
         return {"kib": round(sram_bytes / 1024, 2), "ms": round(milliseconds, 4), "said": said}
@@ -314,7 +316,7 @@ LOCAL, ACCUMULATED = "alone", "with all before it"
 
 
 def accuracy(data: ReportData) -> Chart:
-    """Return the signal-to-quantization-noise ratios, the lowest first."""
+    """Return a chart of the layers' signal-to-quantization-noise ratios, the lowest first."""
 
     def lowest(item: Any) -> float:
         known = [value for value in (item.local_db, item.accumulated_db) if value is not None]
@@ -360,7 +362,7 @@ def accuracy(data: ReportData) -> Chart:
 
 
 MOST_PARTITIONS = 6
-"""The number of partitions whose memory is drawn, the largest first; the table has all."""
+"""The number of partitions whose memory is drawn, the largest first. The table has all partitions."""
 
 KINDS = (TENSOR, ROLLING, CONSTANTS)
 KIND_COLOURS = (PART_COLOURS[0], "#2a9d8f", PART_COLOURS[3])
@@ -369,14 +371,15 @@ STEP = "step"
 """The title of an axis of steps."""
 
 LABELLED_HEIGHT, LABELLED_WIDTH = 0.055, 0.12
-"""The shares of the chart from which a buffer is large enough for its name."""
+"""The least height and width of a buffer that is labelled with its name, as shares of the chart's height and width."""
 
 LABEL_CHARACTERS = 90
-"""Characters of a name across the whole chart."""
+"""The number of characters of a name that fit across the whole chart."""
 
 
 def memory(data: ReportData) -> Chart:
-    """Return each buffer as a rectangle of addresses and live range, for each partition by step and by time."""
+    """Return a chart of each buffer as a rectangle: its addresses by its live range. Each of the largest partitions has
+    a view by step and a view by time."""
     largest = sorted(range(len(data.partitions)), key=lambda part: (-data.partitions[part].sram_bytes, part))
     views = []
     for part in largest[:MOST_PARTITIONS]:
@@ -488,11 +491,11 @@ def _rectangle(item: Buffer, left: float, right: float) -> Spec:
 
 
 _SIDE = "datum.from > {} / 2 ? 'right' : 'left'"
-"""The side of the outlined step that its text is on, so that the text stays inside the chart."""
+"""The Vega expression for the alignment of the text at the outlined step, which keeps the text inside the chart."""
 
 
 _ROOM = "scale('x', datum.to) - scale('x', datum.from) - 6"
-"""The pixels that a name has inside its buffer."""
+"""The Vega expression for the width of a name inside its buffer, in pixels."""
 
 
 def _layers(
@@ -553,7 +556,7 @@ def _layers(
 
 
 def _points(data: ReportData) -> tuple[list[Spec], list[tuple[Cell, ...]]]:
-    """Return the layers that multiply as marks of the roofline, and as rows of its table."""
+    """Return the layers with multiply-accumulates, as data of the roofline chart and as rows of its table."""
     rows: list[Spec] = []
     table: list[tuple[Cell, ...]] = []
     for index, layer in enumerate(data.layers):
@@ -577,7 +580,8 @@ def _points(data: ReportData) -> tuple[list[Spec], list[tuple[Cell, ...]]]:
 
 
 def roofline(data: ReportData) -> Chart:
-    """Return multiply-accumulates per cycle against those per byte, for layers that multiply, below the limits of the chip."""
+    """Return the roofline chart: multiply-accumulates per cycle against multiply-accumulates per byte moved, with the
+    limits of the chip. Layers without multiply-accumulates are omitted."""
     rows, table = _points(data)
     most, ridge = data.target.macs_per_cycle, data.target.macs_per_cycle / (data.target.moved_bytes_per_cycle or 1)
     low = min([0.1, *(row["intensity"] for row in rows)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The data of a report from the summary of a compile and the compiled file."""
+"""Collection of a report's data from the summary of a compile and the compiled file."""
 
 from __future__ import annotations
 
@@ -84,12 +84,14 @@ def report_data(
 
 
 def with_accuracy(data: ReportData, accuracy: Iterable[Measured]) -> ReportData:
-    """Return the data of a report with the accuracy of its layers, and sections that follow from it."""
+    """Return the data of a report with the accuracy of its layers. Sections that depend on the accuracy are computed
+    again."""
     return with_sections(replace(data, accuracy=tuple(by_layer(accuracy, data.layers))))
 
 
 def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[LayerAccuracy]:
-    """Return the ratios by the names of layers. The result of a module or node is that of its last layer."""
+    """Yield each measured accuracy under the name of its layer. The accuracy of a module or node is assigned to its
+    last layer. A name without a layer stays."""
     names: dict[str, str] = {}
     for layer in layers:
         names |= dict.fromkeys(filter(None, (layer.module, layer.node)), layer.name)
@@ -100,7 +102,7 @@ def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[
 
 
 def _shared(kind: type, source: object, without: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields of a class that another value has too, under the same names."""
+    """Return the values of those fields of ``kind`` that ``source`` has as attributes, by name."""
     names = (item.name for item in fields(kind) if item.name not in without and hasattr(source, item.name))
     return {name: getattr(source, name) for name in names}
 
@@ -159,11 +161,12 @@ def _layers(number: int, part: PartitionSummary, target: Target) -> Iterable[Lay
 
 
 MOVES = "bytes"
-"""The value of ``OperatorReport.parallel`` for a kernel that moves values without multiplying."""
+"""The value of ``OperatorReport.parallel`` for a kernel that moves values and does not multiply."""
 
 
 def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
-    """Return the cycles of dispatch, of compute and of moving values."""
+    """Return the cycles of a call for dispatch, for compute and for moving values. A call is bound by one of the latter
+    two, so that the other is 0."""
     is_transfer = KERNEL_BY_NAME[call.kernel].is_transfer  # the data mover makes it
     dispatch = 0 if is_transfer else call.stripes * int(target.costs.issue_cycles.value)
     rest = call.cycles - dispatch
@@ -182,7 +185,8 @@ def _buffers(number: int, part: PartitionSummary) -> list[Buffer]:
 
 
 def _live_bytes(buffers: Iterable[Buffer], steps: int) -> list[int]:
-    """Return the bytes of the arena that hold values in each step. A result in place of an operand counts once."""
+    """Return for each step the number of bytes of the arena that hold values. Bytes that an operand and an in-place
+    result share count once."""
     live: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
     for buffer in buffers:
         for step in range(buffer.first, min(buffer.last + 1, steps)):

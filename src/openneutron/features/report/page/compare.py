@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Two reports side by side: the figures, the layers, the graphs and the operators on the CPU that differ."""
+"""A comparison of two reports: figures, layers, graphs and operators on the CPU that differ."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ from openneutron.features.report.table import Table, short_name
 from openneutron.features.report.units import size_text
 
 PIECE = re.compile(r"(/(\d+|left|middle|right))+$")
-"""The ends of names by which the compiler tells pieces and patches of one operator apart."""
+"""The suffix of a name that distinguishes pieces and patches of one operator."""
 
 NOTABLE = 0.01
-"""The change of a layer's time that is noted, in parts of the other side's time."""
+"""A change of a layer's time is noted from this share of the time in the other compile."""
 
 
 def layer_key(layer: Layer) -> str:
-    """Return the name of a layer that the kernel calls of one module, and the pieces of one operator, have in common."""
+    """Return the name that a layer is compared by: its module, or its name without the suffix for pieces. Kernel calls
+    of one module have the same name."""
     return layer.module or PIECE.sub("", layer.name)
 
 
 def cycles_by_key(data: ReportData) -> dict[str, int]:
-    """Return the cycles of each layer, with the copies of its constants."""
+    """Return the cycles by ``layer_key``, with the cycles of copies of constants."""
     spent: dict[str, int] = defaultdict(int)
     for layer in data.layers:
         spent[layer_key(layer)] += layer.cycles + layer.copy_cycles
@@ -51,7 +52,8 @@ def cycles_by_key(data: ReportData) -> dict[str, int]:
 
 
 def notes(data: ReportData, other: ReportData) -> dict[int, str]:
-    """Return what is different in the other compile, by the positions of nodes: a note for the first node of each layer."""
+    """Return notes on the differences of the other compile, by the positions of nodes in ``data.graph``. The first node
+    of each layer has the note of the whole layer."""
     here, there = cycles_by_key(data), cycles_by_key(other)
     on_cpu = {node.name for node in other.graph if node.kind == ON_CPU}
     found: dict[int, str] = {}
@@ -80,7 +82,7 @@ def _note(here: int, there: int | None, on_cpu: bool) -> str:
 
 
 def graphs(data: Sequence[ReportData], names: Sequence[str]) -> str:
-    """Return both graphs as HTML, each with its differences from the other."""
+    """Return both graphs as HTML. Each graph has notes on its differences from the other one."""
     about = (
         "Both graphs in the order of execution. A shaded row is different in the other: its layer takes more or less time here, "
         "runs elsewhere there, or exists here alone. Of a layer in several kernel calls, the first one has the difference of all."
@@ -97,7 +99,7 @@ COLOURS = (PART_COLOURS[0], PART_COLOURS[1])
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure of both compiles; ``change`` is B's less A's in parts of A's, None where A's is 0."""
+    """A figure of two compiles, A and B. ``change`` is the relative change ``(b - a) / a``; None where ``a`` is 0."""
 
     name: str
     a: float
@@ -107,8 +109,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """A layer of both compiles, by module or name; None where a compile does not have it. The kernel calls of one layer, which
-    may be pieces and patches, are added up."""
+    """The cycles of a layer in two compiles; None for a compile that does not have the layer. ``cycles`` is the
+    difference: B's less A's.
+
+    ``name`` is the layer's module or its name. Kernel calls of one layer, such as pieces and patches, are added up.
+    """
 
     name: str
     a_cycles: int | None
@@ -118,7 +123,8 @@ class LayerChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two compiles: ``layers`` has the largest change first, ``only_a`` and ``only_b`` the CPU fallbacks of one of them."""
+    """Two compiles, A and B, and their differences. ``layers`` are sorted by the size of the change, the largest first.
+    ``only_a`` and ``only_b`` are the CPU fallbacks that only A or only B has."""
 
     a: ReportData
     b: ReportData
@@ -129,7 +135,8 @@ class Comparison:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Return names of the two that differ: the models, the chips, the SRAM budgets, or their order."""
+        """Return a name for each compile. The names are the first of these that differ: models, chips, SRAM budgets. If
+        all are equal, the names are "first" and "second"."""
         both = (self.a, self.b)
         budgets = [size_text(data.figures.sram_budget_bytes) for data in both]
         for one, other in (
@@ -142,7 +149,7 @@ class Comparison:
         return "first", "second"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as data, with both reports."""
+        """Return the comparison and both reports as values for JSON."""
         return {
             "a": self.a.to_dict(),
             "b": self.b.to_dict(),
@@ -179,11 +186,11 @@ COMPARED: dict[str, tuple[str, Callable[[Figures], str]]] = {
     "macs": ("MACs on the NPU", _count("macs")),
     "utilisation": ("multipliers used", lambda figures: f"{100 * figures.utilisation:.1f} %"),
 }
-"""The figures to compare, each with its words and the function that returns its text."""
+"""The figures that are compared. Each has a label and a function that returns the figure as text."""
 
 
 def compared(a: ReportData, b: ReportData) -> Comparison:
-    """Return two compiles side by side."""
+    """Return the comparison of two compiles."""
     figures = []
     for name in COMPARED:
         one, other = float(getattr(a.figures, name)), float(getattr(b.figures, name))
@@ -200,7 +207,7 @@ def compared(a: ReportData, b: ReportData) -> Comparison:
 
 
 def comparison_page(both: Comparison) -> str:
-    """Return the page of a comparison. Raises MissingToolError without vl-convert-python."""
+    """Return the HTML page of a comparison. Raises MissingToolError without vl-convert-python."""
     one, other = both.names
     parts = [("figures", "Figures", _figures(both)), ("graph", "Graphs", graphs((both.a, both.b), both.names))]
     drawn = []
@@ -232,7 +239,7 @@ def comparison_page(both: Comparison) -> str:
 
 
 NEGLIGIBLE = 0.0005
-"""Changes below this are shown as none."""
+"""A relative change smaller than this is shown as no change."""
 
 
 def _change(item: Change) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The data of a report: one tree of values, of which the page, the pictures and ``--json`` are made.
+"""The data of a report, from which the page, the pictures and the output of ``--json`` are made.
 
-Sizes are bytes, times and cycles are modelled. A *layer* is a kernel call of the NPU, in the order of execution; layers,
-buffers and nodes of the graph are named by their position in their list.
+Sizes are bytes. Times and cycles are modelled. A *layer* is a kernel call of the NPU, in the order of execution.
+Layers, buffers and nodes of the graph refer to each other by their index in their list.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from openneutron.errors import InvalidModelError
 from openneutron.features.report.advice import Advice, BudgetPoint
 
 VERSION = 2
-"""The version of the data's form; data of another version is refused."""
+"""The version of the format of the data. Data of another version is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetData:
     """The chip, with the constants of the cost model that the roofline shows.
 
-    ``pipelines`` are those of all cores, ``macs`` the multipliers of one of them; 0 in reports of earlier versions.
-    ``constants_from`` is the memory that constants are copied from, and ``copies_beside`` states that copies run beside the kernels.
+    ``pipelines`` is the number of pipelines of all cores, ``macs`` the number of multipliers of one pipeline; both are
+    0 in reports of earlier versions. ``constants_from`` is the memory from which constants are copied.
+    ``copies_beside`` states that copies run in parallel to the kernels.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the summary in words."""
+    """A line of text with its label, such as a line of the summary."""
 
     label: str
     text: str
@@ -81,8 +82,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A delegate call. ``copy_cycles`` are those of ``cycles`` that copies of constants take; ``implied_copy_cycles`` of these
-    are copies that the chip needs and that the program does not make, since the SRAM does not hold the weights."""
+    """A partition, which is one delegate call. ``copy_cycles`` is the part of ``cycles`` for copies of constants.
+    ``implied_copy_cycles`` is the part of ``copy_cycles`` that no program contains: copies that the chip needs
+    because its SRAM does not hold the weights."""
 
     name: str
     cycles: int
@@ -97,11 +99,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A kernel call with its modelled cost. ``cycles`` = ``compute_cycles`` + ``memory_cycles`` + ``dispatch_cycles``; the cycles
-    of the copies of its constants, ``copy_cycles``, come on top.
+    """A kernel call with its modelled cost.
 
-    ``node`` is the compiler's name of the call, ``name`` the same with the module's path. The other fields are those of
-    ``explain --json``.
+    ``cycles`` = ``compute_cycles`` + ``memory_cycles`` + ``dispatch_cycles``. ``copy_cycles``, for copies of the call's
+    constants, is not included. ``node`` is the compiler's name of the call; ``name`` is the same name with the module's
+    path. The other fields are those of ``explain --json``.
     """
 
     partition: int
@@ -128,7 +130,7 @@ class Layer:
 
 
 def unit_name(partition: int) -> str:
-    """Return the name of a partition in a page, by its position."""
+    """Return the name of a partition in a page. ``partition`` is its index."""
     return f"NPU {partition}"
 
 
@@ -138,9 +140,10 @@ TENSOR, ROLLING, CONSTANTS = "tensor", "rolling buffer", "copied constants"
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A piece of SRAM: addresses ``offset`` to ``offset + size_bytes`` in steps ``first`` to ``last`` of its partition.
+    """A buffer at addresses ``offset`` to ``offset + size_bytes`` of the SRAM. It is live in steps ``first`` to
+    ``last`` of its partition.
 
-    A rolling buffer holds ``rows_held`` of the ``rows`` of its tensor.
+    A rolling buffer holds ``rows_held`` of the ``rows`` of its tensor; both are 0 for other buffers.
     """
 
     partition: int
@@ -156,10 +159,10 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a partition: its layers, its iterations, and the cycles from its start to its end.
+    """A step of a partition: its layers, its number of iterations ``times``, its first cycle and its cycles.
 
-    ``live_bytes`` are the bytes of the arena that hold values in the step. Where an operator writes its result over its operand,
-    these bytes count once.
+    ``live_bytes`` is the number of bytes of the arena that hold values in the step. Bytes that an operand and an
+    in-place result share count once.
     """
 
     partition: int
@@ -187,9 +190,11 @@ INPUT, OUTPUT, ON_NPU, ON_CPU = "input", "output", "npu", "cpu"
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """An operator in the order of execution, with the nodes that it reads.
+    """A node of the graph: an input, an output or an operator. Nodes are in the order of execution; ``inputs`` are the
+    indices of the nodes that the node reads.
 
-    On the NPU: a layer and its partition. On the CPU: the reason. A partition without known layers is one node.
+    An operator on the NPU has a layer and its partition. An operator on the CPU has the reason. A partition whose
+    layers are unknown is one node.
     """
 
     kind: str
@@ -203,8 +208,9 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class CpuFallback:
-    """Operators that stay on the CPU for one reason. ``border_bytes`` pass between them and the NPU in each run; the model has
-    ``calls`` delegate calls, and ``calls_without`` with these operators on the NPU. None: not known."""
+    """Operators that stay on the CPU for one reason. ``border_bytes`` is the number of bytes that a run transfers
+    between these operators and the NPU. The model has ``calls`` delegate calls; it would have ``calls_without`` if
+    these operators were on the NPU. A value that is not known is None."""
 
     operator: str
     name: str
@@ -220,11 +226,12 @@ class CpuFallback:
 
 @dataclass(frozen=True, slots=True)
 class LayerAccuracy:
-    """The signal-to-quantization-noise ratio of a tensor against the float model's, in dB: ``local_db`` with this layer alone
-    quantized, ``accumulated_db`` with all layers before it too. None: not measured.
+    """The signal-to-quantization-noise ratio of a tensor against the float model, in dB; None where it was not
+    measured.
 
-    ``name`` is that of a layer (``Layer.name``) or of an operator on the CPU. ``saturated`` is the share of the values that are
-    clamped to the ends of the range.
+    For ``local_db`` only this layer is quantized, for ``accumulated_db`` all layers before it too. ``name`` is that of
+    a layer (``Layer.name``) or of an operator on the CPU. ``saturated`` is the share of values that are clamped to the
+    ends of the quantized range.
     """
 
     name: str
@@ -234,8 +241,8 @@ class LayerAccuracy:
 
 
 class Measured(Protocol):
-    """The accuracy of a layer, as ``openneutron.accuracy`` measures it: the fields of LayerAccuracy. ``name`` may be a
-    module path or a node too."""
+    """The accuracy of a layer as ``openneutron.accuracy`` measures it. The attributes are those of LayerAccuracy, but
+    ``name`` may also be a module path or a node."""
 
     @property
     def name(self) -> str: ...
@@ -249,8 +256,8 @@ class Measured(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """A compile of a model as data. ``pareto``, ``advice`` and ``accuracy`` are empty where they were not computed. ``sections`` has
-    the data of sections by their keys (``page.SECTIONS``)."""
+    """The data of a report on the compile of a model. ``pareto``, ``advice`` and ``accuracy`` are empty where they were
+    not computed. ``sections`` has the data of further sections by key (``page.SECTIONS``)."""
 
     model: str
     target: TargetData
@@ -270,22 +277,24 @@ class ReportData:
     version: int = VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the data as JSON's types; ``from_dict(data.to_dict()) == data``."""
+        """Return the data as values for JSON. ``from_dict`` is the inverse: ``from_dict(data.to_dict(), subject) ==
+        data``."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         sections: dict[str, Any] = plain.pop("sections")
         return plain | sections
 
     def section(self, key: str) -> tuple[Any, ...]:
-        """Return the data of a section; an empty tuple where the section found nothing."""
+        """Return the items of the section with this key; an empty tuple if there are none."""
         return self.sections.get(key, ())
 
     def milliseconds(self, cycles: float) -> float:
-        """Return the time of so many cycles at the clock of the target."""
+        """Return the time of ``cycles`` at the clock of the target, in milliseconds."""
         return cycles / (self.target.clock_mhz * 1e3)
 
 
 def from_dict(values: Any, subject: str) -> ReportData:
-    """Return the data of ``to_dict()``. Raises InvalidModelError, which names ``subject``, for other values."""
+    """Return the report data of which ``to_dict()`` returned ``values``. Raises InvalidModelError, which names
+    ``subject``, for values that are damaged or of another version."""
     version = values.get("version") if isinstance(values, dict) else None
     if version != VERSION:
         raise InvalidModelError(
@@ -307,15 +316,16 @@ LENGTH_BYTES = 8
 
 
 def with_facts(file: bytes, data: ReportData) -> bytes:
-    """Return a compiled file with the data of its report. The same arguments give the same bytes."""
+    """Return a compiled file with the report data appended: the compressed JSON, its length and ``MARK``. Equal
+    arguments give equal bytes."""
     packed = zlib.compress(json.dumps(data.to_dict(), separators=(",", ":")).encode(), 9)
     return b"".join((file, packed, len(packed).to_bytes(LENGTH_BYTES, "little"), MARK))
 
 
 def facts_of(file: bytes, name: str) -> ReportData:
-    """Return the data inside a compiled file.
+    """Return the report data inside a compiled file.
 
-    Raises InvalidModelError, which calls the file ``name``, where it has none, or where the data is damaged.
+    Raises InvalidModelError, which calls the file ``name``, where the file has no data or the data is damaged.
     """
     end = len(file) - len(MARK) - LENGTH_BYTES
     if not has_facts(file):
@@ -332,5 +342,5 @@ def facts_of(file: bytes, name: str) -> ReportData:
 
 
 def has_facts(file: bytes) -> bool:
-    """Return whether a compiled file has the data of a report."""
+    """Return whether a compiled file has report data inside."""
     return file.endswith(MARK)

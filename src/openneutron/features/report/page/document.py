@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The frame of a page, which loads nothing, and charts as pictures."""
+"""The HTML document of a page, which loads nothing from elsewhere, and charts as pictures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from openneutron.features.report.page.charts import Chart, Spec
 from openneutron.features.report.table import Table
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
-"""Browsers load nothing for a page with this policy. Vega compiles its expressions, which takes ``unsafe-eval``."""
+"""The content security policy of a page: browsers load nothing for it. Vega compiles its expressions, which requires
+``unsafe-eval``."""
 
 
 def document(
@@ -28,7 +29,7 @@ def document(
     drawn: Iterable[Chart],
     data: Any,
 ) -> str:
-    """Return a whole page: its head, sections of (id, title, content), the charts and the data."""
+    """Return the HTML of a page from its head, its sections of (id, title, content), its charts and its data."""
     links = "".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, _ in parts)
     sections = "\n".join(
         f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{escape(name)}</h2>{content}</section>'
@@ -72,13 +73,13 @@ def _asset(name: str) -> str:
 
 
 def _json(key: str, data: Any) -> str:
-    """Return data for scripts; no text inside can end the element."""
+    """Return an HTML element with data for scripts, escaped so that no text in the data can end the element."""
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="{key}">{text}</script>'
 
 
 def tiles(items: Iterable[tuple[str, str, str]]) -> str:
-    """Return headline figures: a label, a value and a note each."""
+    """Return the headline figures as HTML. Each has a label, a value and a note."""
     inside = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>"
         for name, value, note in items
@@ -87,7 +88,7 @@ def tiles(items: Iterable[tuple[str, str, str]]) -> str:
 
 
 def figure(chart: Chart) -> str:
-    """Return a chart with its views, its description, and the table behind it."""
+    """Return the HTML of a chart with its views, its description and the table of its figures."""
     place = f"{chart.key}-chart"
     notes = "".join(f'<p class="about">{escape(note)}</p>' for note in chart.notes)
     return (
@@ -108,7 +109,7 @@ def _views(chart: Chart, place: str) -> str:
 
 
 def table(content: Table, title: str) -> str:
-    """Return a table in a region that scrolls on a narrow screen."""
+    """Return the HTML of a table in a region that scrolls on a narrow screen."""
     label = escape(title, quote=True)
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, table">{content.html(title)}</div>'
 
@@ -117,7 +118,7 @@ WIDTH = 760
 """The width of a picture, in pixels."""
 
 PNG_SCALE = 2.0
-"""Pixels of a PNG for each of the chart's."""
+"""The number of pixels of a PNG for each pixel of the chart."""
 
 VEGA_LITE = "6.4"
 """The version of Vega-Lite that draws pictures and pages."""
@@ -128,7 +129,7 @@ FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 def theme(is_dark: bool) -> Spec:
-    """Return the colours and fonts of the charts."""
+    """Return the Vega-Lite configuration with the colours and fonts of the charts."""
     text, line, grid = ("#d5d8df", "#5b6272", "#363c49") if is_dark else ("#2b303b", "#aab0bd", "#e3e6ec")
     words = {
         "labelColor": text,
@@ -149,7 +150,8 @@ def theme(is_dark: bool) -> Spec:
 
 
 def check_format(path: Path, option: str) -> None:
-    """Raise InvalidOptionError where the suffix is not that of a picture, MissingToolError where no picture can be drawn."""
+    """Check that a picture can be written to ``path``. Raises InvalidOptionError, which names ``option``, if the suffix
+    is not that of a picture, and MissingToolError without vl-convert-python."""
     if path.suffix not in FORMATS:
         raise InvalidOptionError(f"{option}: '{path}' is no {' or '.join(FORMATS)}; nothing else is drawn.")
     converter()
@@ -186,7 +188,7 @@ def script() -> str:
 
 @cache
 def converter() -> Any:
-    """Return the package that draws. Raises MissingToolError where it is not installed."""
+    """Return the module ``vl_convert``, which draws charts. Raises MissingToolError where it is not installed."""
     try:
         import vl_convert
     except ModuleNotFoundError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Facts of a report about lost time and accuracy, each with its amount."""
+"""Findings of a report: where latency or accuracy is lost, and how much."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from openneutron.features.report.table import short_name
 from openneutron.features.report.units import duration_text, plural
 
 MOST = 10
-"""The number of findings in a report."""
+"""The largest number of findings about time in a report."""
 
 WORTH_CYCLES = 0.02
-"""The share of the latency from which lost time is a finding."""
+"""Lost time is a finding from this share of the latency."""
 
 LOW_DB = 20.0
-"""The signal-to-quantization-noise ratio below which the accuracy of a layer is a finding."""
+"""The accuracy of a layer is a finding if its signal-to-quantization-noise ratio is lower than this, in dB."""
 
 NAMED = 3
-"""The layers that a finding names."""
+"""The number of layers that a finding names."""
 
 
 def findings(data: ReportData) -> tuple[Row, ...]:
-    """Return the findings: about time first, the most time first, then about accuracy."""
+    """Return the findings about time, the largest loss first, and after them the findings about accuracy."""
     found = [*_idle(data), *_dispatch(data), *_stripes(data)]
     found.sort(key=lambda item: -item[0])
     return tuple(Row(title, text) for _, title, text in found[:MOST]) + tuple(_accuracy(data))
@@ -40,7 +40,7 @@ def view(data: ReportData) -> str:
 
 
 Finding = tuple[int, str, str]
-"""The cycles in question, a title and a text."""
+"""A finding about time: the lost cycles, a title and a text."""
 
 
 def _share(data: ReportData, cycles: float) -> str:
@@ -52,7 +52,8 @@ def _is_worth(data: ReportData, cycles: float) -> bool:
 
 
 def _names(layers: list[Layer]) -> str:
-    """Return the names of the slowest layers. Several kernel calls of one module have one name, which is there once."""
+    """Return the names of the slowest layers and the number of the remaining ones. Kernel calls of one module have one
+    name, which is listed once with their number."""
     calls = Counter(layer.name for layer in sorted(layers, key=lambda layer: -layer.cycles))
     first = list(calls.items())[:NAMED]
     names = ", ".join(f"'{short_name(name)}'" + (f" {count} times" if count > 1 else "") for name, count in first)

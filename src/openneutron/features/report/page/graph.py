@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The graph of a compiled file: its calls, the kernel calls of its partitions, and the table that draws them."""
+"""The graph of a compiled file: its operators, the kernel calls of its partitions, and the HTML table that shows
+them."""
 
 from __future__ import annotations
 
@@ -23,9 +24,11 @@ from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a compiled file. Values are named by texts that are unique in the file.
+    """An operator or delegate call in a compiled file. ``reads`` and ``writes`` are values, named by texts that are
+    unique in the file.
 
-    ``program`` is that of a delegate call of the NPU, whose inputs and outputs ``reads`` and ``writes`` are, in its order.
+    ``program`` is the program of a delegate call of the NPU; ``reads`` and ``writes`` are then in the order of the
+    program's inputs and outputs. It is None for other calls.
     """
 
     operator: str
@@ -45,13 +48,13 @@ class Flow:
 
     @property
     def programs(self) -> list[Program]:
-        """Return the programs of the NPU, in order."""
+        """Return the programs of the NPU in the order of their calls."""
         return [call.program for call in self.calls if call.program is not None]
 
 
 def flow_of(data: bytes, name: str) -> Flow:
-    """Return the calls of a compiled ``.pte`` or ``.tflite``. Raises InvalidProgramError or InvalidModelError for a damaged
-    file."""
+    """Return the calls, inputs and outputs of a compiled ``.pte`` or ``.tflite``. Raises InvalidProgramError or
+    InvalidModelError for a damaged file."""
     return _of_tflite(data) if data[4:8] == TFLITE else _of_pte(data, name)
 
 
@@ -122,10 +125,12 @@ def _names(method: pte.Method, indices: list[int] | tuple[int, ...]) -> tuple[st
 
 
 def _results(method: pte.Method, arguments: tuple[int, ...], written: set[int]) -> tuple[int, ...]:
-    """Return the values that a kernel call writes: its last argument, and tensors before it that nothing has written.
+    """Return the values that a kernel call writes: its last argument, and the tensors directly before it that nothing
+    has written yet.
 
-    The emitter appends the result of an operator to its arguments. An operator with one result has the result as ``out`` too,
-    just before; one with several has a list there, which is no tensor.
+    ExecuTorch's emitter appends the result of an operator to the arguments. If an operator has one result, the argument
+    before it is ``out``, which is the same value. If an operator has several results, the last argument is a list of
+    them, which is no tensor.
     """
     if not arguments:
         return ()
@@ -145,11 +150,11 @@ CONVERSIONS = {
     "quantize": "floats become integers for the NPU",
     "dim_order": "the values get another order in memory",
 }
-"""The reasons of operators in a file that are none of the model's, by a part of their names."""
+"""The reasons for operators that a file has in addition to those of the model, by a part of their names."""
 
 
 def connected(summary: Summary, flow: Flow, layers: Sequence[Layer]) -> tuple[GraphNode, ...]:
-    """Return the nodes of the graph: inputs, calls in the order of execution, outputs."""
+    """Return the nodes of the graph: the inputs, the calls in the order of execution, and the outputs."""
     drawing = _Drawing()
     for number, value in enumerate(flow.inputs):
         drawing.add(GraphNode(INPUT, f"input {number}", "", ()), writes=(value,))
@@ -182,7 +187,7 @@ def _reason(call: Call) -> str:
 
 @dataclass(slots=True)
 class _Drawing:
-    """Nodes, and for each value the nodes that have written it."""
+    """The nodes of a graph so far, and for each value the indices of the nodes that wrote it."""
 
     nodes: list[GraphNode] = field(default_factory=list)
     writers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -200,7 +205,8 @@ class _Drawing:
     ) -> None:
         """Add the kernel calls of a delegate call.
 
-        Its storages are values of their own; inputs and outputs are also values of the file.
+        The storages of the partition become values with names of their own. Its inputs and outputs are connected to
+        values of the file.
         """
         prefix = f"partition {partition}:"
         for storage, value in zip(part.report.inputs, call.reads, strict=False):
@@ -217,7 +223,7 @@ class _Drawing:
 
 
 class _Reasons:
-    """The operators on the CPU by the names that a compiled file has for them."""
+    """An index of the operators on the CPU by the names that a compiled file has for them."""
 
     def __init__(self, items: Iterable[OnCpu]) -> None:
         self._named = {(item.operator, item.name): item for item in items}
@@ -228,7 +234,8 @@ class _Reasons:
                 self._queues[packet].append(item)
 
     def of(self, call: Call) -> OnCpu | None:
-        """Return the operator of a call. A ``.pte`` has no names: its calls of one operator come in the order of the model."""
+        """Return the operator of a call; None if there is none. A ``.pte`` has no names, so that its calls of one
+        operator are matched in the order of the model."""
         named = self._named.get((call.operator, call.name))
         if named is not None:
             return named
@@ -240,16 +247,17 @@ LANE, ROW, DOT = 12, 24, 4.5
 """The width of a lane, the height of a row and the radius of a node, in pixels."""
 
 COLOURS = 6
-"""The colours of partitions, in turn."""
+"""The number of colours of partitions, which are used in turn."""
 
 MOST_LANES = 14
-"""Lanes that are drawn; nodes further out are drawn in the last one."""
+"""The number of lanes that are drawn. Nodes in further lanes are drawn in the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The lanes of one row: that of its node, those that pass by, those that end in the node, and whether the node's own lane
-    goes on above and below."""
+    """The lanes of one row of the graph. ``lane`` has the row's node, the values of ``passing`` pass by, and those of
+    ``joining`` end in the node. ``above`` and ``below`` state whether the node's own lane continues above and below
+    the node."""
 
     lane: int
     passing: tuple[int, ...]
@@ -259,7 +267,7 @@ class Slot:
 
 
 def slots(nodes: Sequence[GraphNode]) -> list[Slot]:
-    """Return the lanes of each row. A value has a lane from its node to the last node that reads it."""
+    """Return the lanes of each row. A value occupies a lane from its node to the last node that reads it."""
     last_reader = {source: index for index, node in enumerate(nodes) for source in node.inputs}
     lanes: list[int | None] = []  # the node whose value each lane holds
     found = []
@@ -283,8 +291,12 @@ def slots(nodes: Sequence[GraphNode]) -> list[Slot]:
 
 
 def graph_table(data: ReportData, label: str, notes: Mapping[int, str] | None = None) -> str:
-    """Return the graph as a table in a region called ``label``. The last column has the reasons of nodes on the CPU, or with ``notes``
-    a note about some nodes, by their positions, whose rows are marked."""
+    """Return the graph as an HTML table in a region called ``label``. The last column has the reasons of nodes on the
+    CPU.
+
+    With ``notes`` the last column has these notes instead, by the positions of nodes, and the rows of nodes with a note
+    are marked.
+    """
     last = "why" if notes is None else "difference"
     columns = (("", ""), ("where", ""), ("name", ""), ("operator", ""), ("time", ' class="number"'), (last, ""))
     headings = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in columns)
@@ -325,7 +337,8 @@ def _row(data: ReportData, node: GraphNode, slot: Slot, width: int, note: str | 
 
 
 def _drawing(slot: Slot, width: int, kind: str) -> str:
-    """Return the row's part of the edges, and its node: a circle on the NPU, a square on the CPU, a ring for inputs and outputs."""
+    """Return the edges and the node of a row as SVG. The node is a filled circle on the NPU, a square on the CPU, and
+    an empty circle for an input or output."""
 
     def across(lane: int) -> float:
         return LANE * (min(lane, MOST_LANES) + 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The sections of a report, and its page."""
+"""The sections of a report, and the HTML page that contains them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ from openneutron.features.report.units import count_text, duration_text, plural,
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of a report. ``page`` returns its content as HTML, ``chart`` its chart; it is in the page where ``is_there``.
+    """A section of a report. It is in the page if ``is_there`` returns a true value for the report's data.
 
-    A section with data of its own has the class of an item, ``item``, and ``collect``, which returns the items for the data of a compile.
-    They are in ``ReportData.sections`` and in JSON under ``key``. ``text`` returns lines that `openneutron explain` prints behind its own.
+    ``page`` returns the content as HTML, or ``chart`` returns the section's chart. ``text`` returns lines that
+    `openneutron explain` prints after its own.
+
+    A section with data of its own has ``item``, the class of an item, and ``collect``, which returns the items for a
+    report's data. The items are in ``ReportData.sections`` and in JSON under ``key``.
     """
 
     key: str
@@ -43,13 +46,14 @@ class Section:
 
 
 def with_sections(data: ReportData) -> ReportData:
-    """Return the data of a report with the data of the sections, computed anew."""
+    """Return the data of a report with the items of all sections computed again."""
     made = {each.key: tuple(each.collect(data)) for each in SECTIONS if each.collect is not None}
     return replace(data, sections=made)
 
 
 def texts_of(made: Callable[[], ReportData]) -> list[RenderableType]:
-    """Return the sections that are texts too, each below its title. ``made`` returns the data, which takes time, if there are any."""
+    """Return the text of each section that has one, below the section's title. ``made`` returns the report's data; it
+    is called only if there is such a section, since it takes time."""
     if all(each.text is None for each in SECTIONS):
         return []
     data = made()
@@ -58,13 +62,13 @@ def texts_of(made: Callable[[], ReportData]) -> list[RenderableType]:
 
 
 def charts_of(data: ReportData) -> list[Chart]:
-    """Return the charts that the data of a report has."""
+    """Return the charts of the sections that are in the page of this data."""
     return [each.chart(data) for each in SECTIONS if each.chart is not None and each.is_there(data)]
 
 
 def pictures(data: ReportData, suffix: str) -> bytes:
-    """Return latency by layer and memory over time as one picture, ``.png`` or ``.svg``. Raises InvalidModelError where nothing
-    runs on the NPU."""
+    """Return the charts of latency by layer and memory over time as one picture. ``suffix`` is ``.png`` or ``.svg``.
+    Raises InvalidModelError where nothing runs on the NPU."""
     if not data.layers:
         raise InvalidModelError(f"'{data.model}': none of it runs on the NPU, so there is nothing to draw.")
     drawn = (charts.latency(data), charts.memory(data))
@@ -72,7 +76,7 @@ def pictures(data: ReportData, suffix: str) -> bytes:
 
 
 def page(data: ReportData) -> str:
-    """Return the page of a report. Raises MissingToolError without vl-convert-python."""
+    """Return the HTML page of a report. Raises MissingToolError without vl-convert-python."""
     drawn = {chart.key: chart for chart in charts_of(data)}
     parts = []
     for each in SECTIONS:
@@ -85,7 +89,8 @@ def page(data: ReportData) -> str:
 
 
 def data_of(html: str, subject: str) -> ReportData:
-    """Return the data inside a page. Raises InvalidModelError, which names ``subject``, for any other text."""
+    """Return the report data inside an HTML page. Raises InvalidModelError, which names ``subject``, if the text is no
+    page of a report."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
     if found is None:
         raise InvalidModelError(f"'{subject}': it is no report of one model. `openneutron report` writes these files.")

@@ -81,12 +81,12 @@ def plain(tensor: str, shape: Shape) -> Value:
 
 
 def without_ones(order: Shape, base: Shape) -> Shape:
-    """Return the order of the axes that are longer than one: two orders that agree here lie alike in memory."""
+    """Return the order without axes of extent 1. Orders that are equal without these axes are the same memory layout."""
     return tuple(axis for axis in order if base[axis] != 1)
 
 
 def lies_as(base: Shape, order: Shape, other: Shape) -> bool:
-    """Return whether the same elements in these two orders of axes are the same bytes."""
+    """Return whether a tensor of shape ``base`` has the same bytes in both orders of its axes."""
     return without_ones(order, base) == without_ones(other, base)
 
 
@@ -99,8 +99,10 @@ def permuted(value: Value, dims: Shape) -> Value:
 
 
 def groups_of(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
-    """Return the finest pairs of runs of axes with equal products, of two shapes with as many elements; ones left
-    out."""
+    """Return the shortest runs of axes of ``before``, each with the run of axes of ``after`` that has as many elements.
+
+    The shapes must have equal numbers of elements. Axes of extent 1 are left out.
+    """
     left = [axis for axis, extent in enumerate(before) if extent != 1]
     right = [axis for axis, extent in enumerate(after) if extent != 1]
     groups: list[tuple[list[int], list[int]]] = []
@@ -120,9 +122,9 @@ def groups_of(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
 
 
 def order_for_view(base: Shape, order: Shape, shape: Shape) -> Shape:
-    """Return the order nearest to ``order`` in which the stored bytes can be read in ``shape``.
+    """Return the order of ``base``'s axes, nearest to ``order``, in which a tensor can be read in ``shape`` without a copy.
 
-    Axes that become one run are moved, in their own order, to the place of the last of them.
+    The axes of a run (see ``groups_of``) move, in ascending order, to the place of the one that comes last in ``order``.
     """
     place = {axis: index for index, axis in enumerate(order)}
     gathered = [(max(place[axis] for axis in run), run) for run, _ in groups_of(base, shape)]
@@ -131,9 +133,9 @@ def order_for_view(base: Shape, order: Shape, shape: Shape) -> Shape:
 
 
 def order_after_view(base: Shape, order: Shape, shape: Shape) -> Shape | None:
-    """Return the order in which the stored bytes hold ``shape``'s dimensions, or None.
+    """Return the order of ``shape``'s axes in which the stored bytes hold them, or None if there is no such order.
 
-    Each run of axes that becomes another run must lie together and in its own order.
+    The axes of each run (see ``groups_of``) must be neighbours in ``order``, and ascending.
     """
     place = {axis: index for index, axis in enumerate(without_ones(order, base))}
     runs = []
@@ -143,7 +145,7 @@ def order_after_view(base: Shape, order: Shape, shape: Shape) -> Shape | None:
             return None
         runs.append((first, new))
     result = [axis for _, run in sorted(runs) for axis in run]
-    # Axes of one lie anywhere; beside the axis before them they keep a plain order plain.
+    # An axis of extent 1 may have any place; directly after the axis before it, a plain order stays plain.
     for axis, extent in enumerate(shape):
         if extent == 1:
             result.insert(result.index(axis - 1) + 1 if axis else 0, axis)
@@ -155,7 +157,7 @@ def is_clamp(node: Node) -> bool:
 
 
 def is_fused_clamp(node: Node) -> bool:
-    """Return whether a node is one of the clamps that LiteRT's operators can end with."""
+    """Return whether a node clamps like one of LiteRT's fused activations."""
     try:
         return is_clamp(node) and clamp_bounds(node) in FUSED.values()
     except Rejected:
@@ -163,7 +165,7 @@ def is_fused_clamp(node: Node) -> bool:
 
 
 def clamp_bounds(node: Node) -> Bounds:
-    """Return what a clamping node clamps to. Rejects bounds that are tensors."""
+    """Return the bounds of a clamp. Raises Rejected for bounds that are tensors."""
     defaults = ACTIVATIONS[op_name(node)]
     names = ("min_val", "max_val") if op_name(node).startswith("aten.hardtanh") else ("min", "max")
     found: list[float | None] = []
@@ -186,15 +188,16 @@ Stored = tuple[QuantParams, DType]
 
 
 class Results:
-    """The quantization of results: a search from a node forward to the quantize nodes of its result."""
+    """Finds the quantization of a node's result, by a search forward to the quantize nodes of the result."""
 
     def __init__(self, constants: Constants) -> None:
         self._constants = constants
 
     def quant(self, node: Node) -> QuantParams:
-        """Return the quantization of a node's result, from the quantize nodes behind it or behind the nodes that move its values.
+        """Return the quantization of a node's result, from the quantize nodes that read it directly or through moves.
 
-        A node that only moves values has the quantization of its input if no quantize node follows.
+        A node that only moves values has the quantization of its input if no quantize node follows. Raises Rejected for a
+        result without a quantization, or with two.
         """
         return self._stored(node)[0]
 
@@ -205,7 +208,7 @@ class Results:
     def _stored(self, node: Node) -> Stored:
         found = self._ahead(node)
         if moves(node):
-            # The quantize node converts what moves on in its own type.
+            # A move keeps the type of its input. A quantize node of another type converts the result afterwards.
             before = self._behind(node)
             found = before if found is None or (before is not None and before[1] is not found[1]) else found
         if found is None:
@@ -217,7 +220,7 @@ class Results:
         return self._ahead(node) is not None
 
     def fused(self, node: Node) -> Node | None:
-        """Return the clamp that runs inside ``node``: its only user, of a node that can take one."""
+        """Return the clamp that runs inside ``node``: the only user of a node whose rule fuses clamps; else None."""
         rule = LOWER_RULES.get(op_name(node))
         if rule is None or not rule.fuses or len(node.users) != 1:
             return None
@@ -225,7 +228,7 @@ class Results:
         return user if is_clamp(user) else None
 
     def bounds(self, node: Node) -> Bounds:
-        """Return the bounds of the clamp inside ``node``."""
+        """Return the bounds of the clamp inside ``node``; UNBOUNDED without a clamp."""
         clamp = self.fused(node)
         return UNBOUNDED if clamp is None else clamp_bounds(clamp)
 
@@ -301,7 +304,7 @@ ALONE = {
 
 
 SATURATING = 2.0**16
-"""Steps that saturate int8 from every zero point, and int16 from 0."""
+"""A number of steps that saturates int8 at every zero point, and int16 at the zero point 0."""
 
 ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
     {
@@ -333,15 +336,16 @@ def stored_bounds(bounds: Bounds, quant: QuantParams, dtype: DType) -> tuple[int
 
 
 def fused_activation(bounds: Bounds, quant: QuantParams, dtype: DType = DType.INT8) -> str | None:
-    """Return the fused activation that clamps results of these parameters to ``bounds``, the plainest first, or
-    None."""
+    """Return the name of the first activation in ``FUSED`` that clamps results of this quantization to ``bounds``, or None."""
     wanted = stored_bounds(bounds, quant, dtype)
     return next((name for name, own in FUSED.items() if stored_bounds(own, quant, dtype) == wanted), None)
 
 
 def clamp_operator(bounds: Bounds, quant: QuantParams, dtype: DType = DType.INT8) -> str | None:
-    """Return the operator that clamps to ``bounds`` with results of these parameters; ``""`` where no value is
-    clamped."""
+    """Return the name of the operator in ``ALONE`` that clamps results of this quantization to ``bounds``.
+
+    Return ``""`` if the bounds change no value, and None if no operator clamps to them.
+    """
     wanted = stored_bounds(bounds, quant, dtype)
     if wanted == ends_of(dtype):
         return ""
@@ -355,7 +359,7 @@ NARROWER = "Give its module int8 activations with layer_activations."
 
 
 class Context:
-    """Tensors and nodes so far, and which value each edge node has.
+    """The tensors and nodes of the graph so far, and the value of each edge node.
 
     Everything that is added can be taken back (``mark``, ``back_to``), so that a node that turns out not to be supported
     leaves nothing behind.
@@ -368,9 +372,9 @@ class Context:
         self.tensors: dict[str, Tensor] = {}
         self.values: dict[Node, Value] = {}
         self.inputs: dict[Node, Value] = {}
-        """Return a value from outside of the partition, in the layout of its tensor."""
+        """The values from outside of the partition, each in the layout of its tensor."""
         self.enter: Callable[[Node], Value] | None = None
-        """Makes the value of integers or booleans that come from outside."""
+        """A function that returns the value of integers or booleans that are constant or from outside of the partition."""
         self._moved: dict[tuple[str, str, Shape], str] = {}
         self._view_of: dict[str, str] = {}
         self._tables: tuple[dict[Any, Any], ...] = (self.tensors, self.values, self.inputs, self._moved, self._view_of)
@@ -382,7 +386,7 @@ class Context:
     # Taking back
 
     def mark(self) -> tuple[int, ...]:
-        """Return a point to come back to."""
+        """Return the current state, for ``back_to``."""
         return (len(self.nodes), *(len(table) for table in self._tables))
 
     def back_to(self, mark: tuple[int, ...]) -> None:
@@ -400,7 +404,7 @@ class Context:
         self._node = node
 
     def value(self, node: object) -> Value:
-        """Return the value of an operand. Rejects what is neither quantized nor integers or booleans."""
+        """Return the value of an operand. Raises Rejected unless it is quantized, or of integers or booleans."""
         if not isinstance(node, Node):
             raise Rejected(f"its operand {node!r} is a number", QUANTIZE_FIRST)
         if node not in self.values and (is_exact(node) or is_number(node)) and self.enter is not None:
@@ -415,7 +419,7 @@ class Context:
         return self.values[node]
 
     def quant(self, value: Value) -> QuantParams:
-        """Return the quantization of a value's tensor."""
+        """Return the quantization of a value's tensor. Raises Rejected if it has none."""
         quant = self.tensors[value.tensor].quant
         if quant is None:
             here = self.tensors[value.tensor]
@@ -430,7 +434,7 @@ class Context:
         return self.tensors[value.tensor].dtype
 
     def activation(self, node: Node, quant: QuantParams) -> str:
-        """Return LiteRT's fused activation for the clamp behind ``node`` that runs inside it."""
+        """Return LiteRT's fused activation for the clamp that runs inside ``node``. Raises Rejected if there is none."""
         bounds = self.results.bounds(node)
         name = fused_activation(bounds, quant, self.results.dtype(node))
         if name is None:
@@ -441,7 +445,7 @@ class Context:
         return name
 
     def _title(self, tensor: str) -> str:
-        """Return the name of a tensor for people."""
+        """Return the name of a tensor in messages."""
         return model_name(self.owners[tensor]) if tensor in self.owners else tensor
 
     # Adding
@@ -459,20 +463,20 @@ class Context:
         return tensor.name
 
     def add_constant(self, stem: str, data: np.ndarray, quant: QuantParams | None = None) -> str:
-        """Return a new constant tensor; data of stride 0 (only its shape known) stays so."""
+        """Add a constant and return its name. Data of strides 0, of which only the shape is known, is not expanded."""
         name = self.unique(stem)
         if 0 in data.strides and data.size > 1:
             return self.add_tensor(Tensor(name, data.shape, DType(data.dtype.name), quant, data))
         return self.add_tensor(constant(name, data, quant))
 
     def add_factor(self, stem: str, factor: float, dtype: DType) -> str:
-        """Return a constant operand of MUL that multiplies by a number. LiteRT's int16 MUL only scales down, so that an int16
-        factor has many steps."""
+        """Add a constant operand for MUL that multiplies by a number, and return its name. LiteRT's int16 MUL only scales
+        down, so that an int16 factor is stored as many small steps."""
         steps = FACTOR_STEPS if dtype is DType.INT16 else 1
         return self.add_constant(stem, np.array(steps, dtype.numpy), per_tensor(factor / steps, 0))
 
     def add_integers(self, stem: str, numbers: Sequence[int]) -> str:
-        """Return a constant int32 operand: axes, paddings, a shape."""
+        """Add a constant int32 operand, such as axes, paddings or a shape, and return its name."""
         return self.add_constant(stem, np.asarray(numbers, np.int32))
 
     def emit(
@@ -485,8 +489,11 @@ class Context:
         dtype: DType | None = None,
         **attrs: Any,
     ) -> str:
-        """Add a node with one result and return the result's name. Rejects what breaks a limit of its row. ``dtype``: None is the
-        type of the activations, int16 or int8."""
+        """Add a node with one result and return the result's name.
+
+        ``dtype``: the result's type; None means int16 if an input is int16, else int8. Raises Rejected if the node breaks a limit
+        of its row in the operator table.
+        """
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         if dtype is None:
@@ -500,7 +507,7 @@ class Context:
         piece = Graph(op, used, (node,), (), (name,))
         reason = row.reject(piece, node)
         if reason is not None:
-            # The same once more with the names for people.
+            # The same reason once more, with the names that messages use.
             piece = replace(piece, tensors={key: replace(item, name=self._title(key)) for key, item in used.items()})
             reason = row.reject(piece, node)
             assert reason is not None
@@ -513,7 +520,8 @@ class Context:
     # Layouts
 
     def arranged(self, value: Value, order: Shape) -> str:
-        """Return a tensor that holds the value's dimensions in this order, moving it only where it must, and once."""
+        """Return a tensor that holds the value's dimensions in this order. A TRANSPOSE is added only if the bytes are in another
+        order, and once for all readers."""
         shape = tuple(value.shape[axis] for axis in order)
         if not value.is_settled:
             beneath = order_after_view(value.shape, order, value.base)
@@ -529,7 +537,7 @@ class Context:
         return self.transposed(value.tensor, tuple(place[axis] for axis in order))
 
     def nhwc(self, value: Value) -> str:
-        """Return the value, of rank 4, as NHWC."""
+        """Return a value of rank 4 as an NHWC tensor. Raises Rejected for another rank."""
         if len(value.shape) != 4:
             raise Rejected(f"its input has rank {len(value.shape)}; it must be 4")
         return self.arranged(value, CHANNELS_LAST)
@@ -539,7 +547,7 @@ class Context:
         return Value(tensor, shape, CHANNELS_LAST, shape)
 
     def settled(self, value: Value) -> Value:
-        """Return the value in a tensor of its own dimensions."""
+        """Return the value in a tensor that holds its own dimensions; see ``Value.is_settled``."""
         if value.is_settled:
             return value
         order = order_for_view(value.base, value.order, value.shape)
@@ -549,7 +557,7 @@ class Context:
         return settled
 
     def viewed(self, value: Value, shape: Shape) -> Value:
-        """Return the value read row by row in another shape; nothing moves before someone needs another order."""
+        """Return the value read row by row in another shape. No byte moves until an operator needs another order."""
         order = order_after_view(value.base, value.order, shape)
         if order is None:
             return Value(value.tensor, shape, value.order, value.base)
@@ -601,8 +609,8 @@ class Context:
         return self._moved[key]
 
     def requantized(self, value: Value, quant: QuantParams, stem: str, dtype: DType | None = None) -> Value:
-        """Return the value at another scale and zero point, and of another type where ``dtype`` is given; the same value where
-        they are the same."""
+        """Return the value at this scale and zero point, and of type ``dtype`` unless that is None. A value that is so already is
+        returned itself. Raises Rejected for a constant that is not."""
         here = self.tensors[value.tensor]
         if here.quant == quant and dtype in (None, here.dtype):
             return value
@@ -612,7 +620,7 @@ class Context:
         return Value(name, value.shape, value.order, value.base)
 
     def pad_value(self, quant: QuantParams, real: float, dtype: DType) -> int:
-        """Return a real number as it is stored under these parameters, saturated; infinities too."""
+        """Return the stored value of a real number in this quantization, saturated. The number may be infinite."""
         low, high = stored_bounds(Bounds(real, real), quant, dtype)
         return high if real > 0 else low
 
@@ -622,8 +630,10 @@ class Context:
 
 
 def viewed_axis(quant: QuantParams | None, before: Shape, after: Shape) -> QuantParams | None:
-    """Return the parameters of a tensor read in another shape. Rejects one that cuts through the axis with a scale
-    each."""
+    """Return the quantization of a tensor after a reshape from ``before`` to ``after``.
+
+    Raises Rejected for scales per channel if the reshape splits or joins the axis of the channels.
+    """
     if quant is None or quant.axis is None:
         return quant
     if before[quant.axis] == 1:
@@ -650,8 +660,8 @@ def broadcasting(
     dtype: DType | None = None,
     **attrs: Any,
 ) -> Value:
-    """Add an operator on each element of values that broadcast to the node's shape. Values that lie in different orders of
-    axes are moved."""
+    """Add an elementwise operator on values that broadcast to the node's shape, and return its result. Values whose tensors
+    have different orders of axes are transposed to a common order."""
     shape, first = shape_of(node), values[0]
     if all((value.shape, value.base, value.order) == (shape, first.base, first.order) for value in values):
         tensors, order, base = [value.tensor for value in values], first.order, first.base
@@ -664,7 +674,11 @@ def broadcasting(
 
 
 def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Shape:
-    """Return the order of one that is computed and not broadcast, NHWC before plain; else of one of the same rank."""
+    """Return the order of axes for an elementwise operator on these values.
+
+    It is the order of a computed value of this shape, else of a computed value of this rank. An order such as NHWC is
+    preferred to the plain one.
+    """
     computed = [value for value in values if value.is_settled and not context.tensors[value.tensor].is_constant]
     orders = [value.order for value in computed if value.shape == shape]
     orders = orders or [value.order for value in computed if len(value.shape) == len(shape)]
@@ -673,8 +687,7 @@ def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Sh
 
 
 def take(context: Context, source: str, axis: int, positions: Sequence[int], stem: str) -> str:
-    """Return the tensor with these positions of an axis, in this order: a GATHER, or a SLICE where they follow each
-    other."""
+    """Return a tensor of these positions of an axis, in this order: by a SLICE if they are consecutive, else by a GATHER."""
     here = context.tensors[source]
     assert here.quant is not None
     positions = list(positions)

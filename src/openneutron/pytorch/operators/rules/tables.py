@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tables of lowering rules and of decompositions, and the reasons against a call that no rule needs to run for.
+"""The tables of lowering rules and of decompositions, and the reasons against a call that are known before its rule runs.
 
 The support check is the lowering: the partitioner runs a node's rule and keeps the reason, the backend runs the same rule
 and keeps the nodes.
@@ -47,10 +47,11 @@ class Layout(Enum):
 class LowerRule:
     """A lowering rule, and the traits of its operator.
 
-    moves: the operator commutes with quantization, so that the result may have the quantization of the input. Maxima do, means don't.
+    moves: the operator commutes with quantization, so that the result may have the quantization of the input. Maxima commute,
+    means do not.
     exact: the result may be integers or booleans.
     renames: the result holds the values of the first operand in the same order.
-    fuses: a clamp behind the operator can run inside of it.
+    fuses: a clamp of the operator's result can run inside the operator.
     preserve: returns whether ExecuTorch is asked not to decompose a call.
     emits: the rows of the operator table, by name, whose operators the rule may add, beside operators that arrange its operands.
     against: returns a reason against a call that holds for any quantization of its operands.
@@ -100,7 +101,7 @@ _DROPS = ("aten.native_dropout.default", "aten.dropout.default", "aten.alpha_dro
 
 
 def objection(node: Node) -> Reject | None:
-    """Return the first reason against the call, or None."""
+    """Return the first reason against the call that holds for any quantization of its operands, or None."""
     name = op_name(node)
     if name.startswith(_CHECKS):
         return CHECKS
@@ -129,7 +130,7 @@ def _without_elements(node: Node) -> Reject | None:
 
 
 def of_integers(node: Node) -> Reject | None:
-    """Object to a result of integers."""
+    """Return a reason against a call whose result is int32 or int64; None for other types."""
     dtype = dtype_of(node)
     if dtype not in (torch.int32, torch.int64):
         return None
@@ -152,7 +153,7 @@ def _without_rule(node: Node) -> Reject | None:
 
 
 def is_computed(source: Node) -> bool:
-    """Return whether a call's operand is an input of the model or computed; parameters and buffers are neither."""
+    """Return whether a call's operand is computed or an input of the model, and not a parameter, buffer or constant."""
     return source.op == "call_function" or (
         source.op == "placeholder" and not source.name.startswith(("p_", "b_", "c_"))
     )
@@ -160,7 +161,7 @@ def is_computed(source: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The result of a decomposition for a call that it leaves whole, with a reason and a suggestion for the user."""
+    """The result of a decomposition that leaves its call whole, with a reason and a suggestion for the user."""
 
     reason: str = ""
     hint: str = ""
@@ -169,10 +170,11 @@ class Keep:
 KEPT = Keep()
 
 Decomposition = Callable[..., Any]
-"""Takes the operator's own arguments by the names of its schema, all of them, and computes its result by simpler operators.
-Shapes are fixed numbers. Its tensors hold no values: Python may branch on shapes and numbers only, and constants
-come from torch.full, ones, arange, tril and such, not from torch.tensor. Of several results it may give None for those
-it can't compute: calls where one of them is used are left alone."""
+"""A function that takes all arguments of an operator, by the names in its schema, and computes the result with simpler operators.
+
+Shapes are fixed numbers. The tensors hold no values: Python may branch on shapes and numbers only, and constants come from
+torch.full, ones, arange, tril and such, not from torch.tensor. The function may return None in the place of one of several
+results. A call is not decomposed if the model uses such a result."""
 
 DECOMPOSITIONS: dict[str, Decomposition] = {}
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The passes that come before torchao's folding of batch normalizations.
+"""Passes that fold batch normalizations before torchao does.
 
-torchao (0.17) folds batch normalizations before a quantizer sees the graph, and raises "Expected get_attr node" for a layer whose
-weight is computed, as weight_norm, spectral_norm, pruning and any other parametrization leave it. These passes compute what
-depends on constants alone, and fold the normalizations of the other layers too. Programs that were exported in training mode, or whose
-operators are decomposed, then have the usual form.
+torchao (0.17) folds batch normalizations before a quantizer sees the graph, and raises "Expected get_attr node" for
+a layer whose weight is computed, as weight_norm, spectral_norm, pruning and any other parametrization leave it.
+These passes fold values that depend on constants alone, and the normalizations of the other layers too. Programs
+that were exported in training mode, or whose operators are decomposed, then have the usual form.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ CONVOLUTIONS = (
 )
 
 _LEAST_FACTOR = 2.0**-40
-"""Below this the result could not be divided by a factor again; such a channel's weights keep their scale."""
+"""The smallest factor by which weights are scaled in training, since the result is divided by the factor again. The
+weights of a channel with a smaller factor keep their scale."""
 
 
 def factor_of(gamma: Tensor | None, variance: Tensor, eps: float) -> Tensor:
@@ -62,7 +63,8 @@ def _safe(factor: Tensor) -> Tensor:
 
 
 def times_factor(weight: Tensor, factor: Tensor, transposed: bool) -> Tensor:
-    """Weights times the factors of their output channels: axis 0, or axis 1 within each group of a transposed convolution."""
+    """Return the weights times the factors of their output channels. These are axis 0, or axis 1 within each group
+    of a transposed convolution."""
     ones = [1] * (weight.dim() - 2)
     if not transposed:
         return weight * factor.reshape(-1, 1, *ones)
@@ -73,7 +75,7 @@ def times_factor(weight: Tensor, factor: Tensor, transposed: bool) -> Tensor:
 
 
 def scaled_weight(weight: Tensor, gamma: Tensor | None, variance: Tensor, eps: float, transposed: bool) -> Tensor:
-    """Return the weights times the normalization's factor, which are then rounded."""
+    """Return the weights times the normalization's factors, in the form that training quantizes."""
     return times_factor(weight, _safe(factor_of(gamma, variance, eps)), transposed)
 
 
@@ -102,13 +104,13 @@ TRAINING_PLACE = 6
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """y = factor * x + offset, per channel, in double."""
+    """The function y = factor * x + offset of each channel. Both tensors are float64."""
 
     factor: torch.Tensor
     offset: torch.Tensor
 
     def into(self, weight: Tensor, bias: Tensor | None, transposed: bool) -> tuple[Tensor, Tensor]:
-        """Return the weights and the bias of a layer that computes this function of its result, too."""
+        """Return the weights and the bias of a layer that also applies this function to its result."""
         offset = self.offset if bias is None else bias.double() * self.factor + self.offset
         return times_factor(weight.double(), self.factor, transposed).to(weight.dtype), offset.to(weight.dtype)
 
@@ -121,15 +123,17 @@ def _affine(mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor 
 
 @dataclass(frozen=True, slots=True)
 class SimulateBatchNorm(NodePass):
-    """Join each batch normalization with the layer before it, or with a depthwise 1x1 convolution of ones put in front.
+    """Join each batch normalization with the layer before it, or with a new depthwise 1x1 convolution of ones if no
+    layer can take it.
 
-    Left alone: calls without running statistics, and of those that no layer can take the ones that ``keep`` holds for.
+    A normalization without running statistics stays as it is. One that no layer can take also stays if ``keep``
+    holds for it.
     """
 
     targets = (BATCH_NORM,)
 
     def is_kept(self, node: Node) -> bool:
-        return False  # a layer may take a normalization that would be left alone
+        return False  # a layer takes a normalization even if ``keep`` holds for it
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
         return _simulate(module, node, self.keep)
@@ -151,7 +155,7 @@ def _simulate(module: GraphModule, norm: Node, keep: Callable[[Node], bool] | No
     mean, variance, gamma, beta = statistics
     settings = arguments_of(layer)
     with module.graph.inserting_before(layer):
-        # The normalization's constants stand behind the layer in the graph.
+        # The normalization's own constant nodes come after the layer in the graph.
         gamma_here, variance_here = (
             None if item is None else module.graph.get_attr(str(item.target)) for item in (gamma, variance)
         )
@@ -186,7 +190,11 @@ def _simulate(module: GraphModule, norm: Node, keep: Callable[[Node], bool] | No
 
 
 def _takes_norm(module: GraphModule, layer: Node) -> bool:
-    """Return whether a normalization of this result alone can go into the layer that computes it."""
+    """Return whether a batch normalization can be joined with the node before it.
+
+    That node must be a convolution, or a linear layer whose result is a matrix. It must have constant parameters and
+    one reader.
+    """
     if layer.op != "call_function" or len(layer.users) != 1:
         return False
     if layer.target is not _aten.linear.default and layer.target not in CONVOLUTIONS:
@@ -199,7 +207,8 @@ def _takes_norm(module: GraphModule, layer: Node) -> bool:
 
 
 def _ones(module: GraphModule, norm: Node, source: Node) -> Node:
-    """Return a depthwise 1x1 convolution of ones behind ``source``; a matrix becomes rows of one column first."""
+    """Return a new depthwise 1x1 convolution of ones that reads ``source``. A matrix first gets a last axis of one
+    column."""
     value = norm.meta["val"]
     channels, spatial = value.shape[1], max(1, value.dim() - 2)
     weight = add_constant(module, norm, f"{norm.name}_ones", torch.ones(channels, 1, *[1] * spatial))
@@ -212,9 +221,9 @@ def _ones(module: GraphModule, norm: Node, source: Node) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class FoldSimulatedBatchNorm(NodePass):
-    """Undo ``SimulateBatchNorm``: each layer gets weights and a bias that do the normalization too.
+    """Fold each normalization that ``SimulateBatchNorm`` joined with a layer into the layer's weights and bias.
 
-    A fake quantization of the weights stays where it is.
+    The fake quantization of the weights stays in the graph.
     """
 
     targets = (normalized,)
@@ -256,8 +265,12 @@ _VOLUMES = (_aten.conv3d.default, _aten.conv3d.padding, _aten.conv_transpose3d.i
 
 @dataclass(frozen=True, slots=True)
 class FoldBatchNorm(NodePass):
-    """Fold each batch normalization into a layer. layers: the kinds of layers to fold into; "behind" are the linear layers that
-    read the normalization's result, "alone" is a new convolution."""
+    """Fold each batch normalization into a layer.
+
+    layers: the kinds of layers to fold into, tried in this order. "convolution" and "linear" compute the
+    normalization's input, "behind" are the linear layers that read its result, and "alone" is a new depthwise
+    convolution.
+    """
 
     layers: tuple[str, ...] = ("convolution", "linear", "behind", "alone")
 
@@ -280,7 +293,7 @@ class FoldBatchNorm(NodePass):
 
 
 def _affine_of(module: GraphModule, node: Node) -> Affine | None:
-    """Return the function of a batch normalization in eval mode with constant statistics; None for another one."""
+    """Return the function of a batch normalization in eval mode with constant statistics; None for any other one."""
     given = arguments_of(node)
     mean, variance = constant_of(module, given["running_mean"]), constant_of(module, given["running_var"])
     if given["training"] or mean is None or variance is None:
@@ -309,9 +322,11 @@ def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) ->
 
 
 def _into_layers_behind(module: GraphModule, norm: Node, source: Node, affine: Affine) -> bool:
-    """Fold a normalization into the linear layers that read its result with channels last, if nothing else reads it.
+    """Fold a batch normalization into the linear layers that read its result, if nothing else reads it.
 
-    The input of a linear layer has the factors in its weights, and the offsets in its bias.
+    The layers read the result with channels last: a matrix as it is, another rank through one transpose. The factor
+    of a channel multiplies a column of a layer's weights. The weights times the offsets are added to the layer's
+    bias. Return whether the normalization was folded.
     """
     read = _with_channels_last(norm)
     readers = [] if read is None else list(read.users)
@@ -334,7 +349,11 @@ def _into_layers_behind(module: GraphModule, norm: Node, source: Node, affine: A
 
 
 def _with_channels_last(norm: Node) -> Node | None:
-    """Return the normalization of a matrix, or the exchange of its channels with the last axis, which alone reads it; or None."""
+    """Return the node whose value is the normalization's result with channels last.
+
+    For a matrix that is the normalization itself. Otherwise it is a transpose that exchanges the channels with the
+    last axis; None if the normalization's only reader is not such a transpose.
+    """
     rank, users = norm.meta["val"].dim(), list(norm.users)
     if rank == 2:
         return norm
@@ -345,7 +364,8 @@ def _with_channels_last(norm: Node) -> Node | None:
 
 
 def _layer_of(module: GraphModule, reader: Node) -> tuple[Tensor, Tensor | None] | None:
-    """Return the weights and the bias of a linear layer. Return None for another node, and for weights or a bias that are computed."""
+    """Return the weights and the bias of a linear layer, the bias None without one. Return None for any other node,
+    and if the weights or the bias are not constant."""
     if reader.target is not _aten.linear.default:
         return None
     given = arguments_of(reader)
@@ -354,7 +374,8 @@ def _layer_of(module: GraphModule, reader: Node) -> tuple[Tensor, Tensor | None]
 
 
 def _to_depthwise(module: GraphModule, norm: Node, source: Node, affine: Affine) -> bool:
-    """Replace the normalization by a depthwise 1x1 convolution, on a view of rank 4 of its input."""
+    """Replace the normalization by a depthwise 1x1 convolution, on a view of rank 4 of its input. Return False if
+    the shape is not fixed."""
     value = norm.meta["val"]
     shape = tuple(value.shape)
     if not all(isinstance(extent, int) for extent in shape):
@@ -386,8 +407,11 @@ class Inference(Pass):
 
 @dataclass(frozen=True, slots=True)
 class BatchStatistics(NodePass):
-    """Rewrite batch normalizations without running statistics, which take those of the batch, as instance normalizations of one
-    image with all values of the batch."""
+    """Rewrite a batch normalization without running statistics to an instance normalization of one image, which has
+    all values of the batch.
+
+    Both normalize with the statistics of the batch.
+    """
 
     targets = (BATCH_NORM,)
 
@@ -456,7 +480,7 @@ def _folding_first(fold: Callable[[GraphModule], None]) -> Callable[[GraphModule
 
 
 def mend_torchao() -> None:
-    """Let ``prepare_pt2e`` accept batch normalizations behind layers with computed weights, in this process."""
+    """Let ``prepare_pt2e`` accept batch normalizations after layers with computed weights, in this process."""
     if not hasattr(quantize_pt2e._fuse_conv_bn_, "__wrapped__"):
         quantize_pt2e._fuse_conv_bn_ = _folding_first(quantize_pt2e._fuse_conv_bn_)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Networks to try things with, defined here, with seeded random weights.
+"""The built-in networks, with seeded random weights.
 
-Parameter names are torchvision's where torchvision has the network, so that its checkpoints load.
+Parameter names are torchvision's where torchvision has the network, so that its checkpoints can be loaded.
 
-Under the random weights and inputs a deep network behaves somewhat like a trained one. Plainly random networks are chaotic:
-layer by layer they enlarge every difference between two inputs (Poole et al., arXiv 1606.05340), also that between two ways
-of rounding, until after some twenty layers nothing of the signal is left. Trained filters have much in common and images are
-smooth, so that signals add up where rounding noise averages out; hence the mean in the weights and the smooth inputs here.
+The random weights and inputs let a deep network behave somewhat like a trained one. Networks of purely random weights are chaotic:
+each layer enlarges the difference between two inputs (Poole et al., arXiv 1606.05340), and a rounding error too. After about twenty
+layers the error is as large as the signal. Trained filters resemble each other and images are smooth, so that signals add up and
+rounding errors average out. So the random weights have a mean here (``COHERENCE``), and the random images are smooth.
 """
 
 from __future__ import annotations
@@ -42,21 +42,23 @@ from openneutron.pytorch.source.models.small import (
 )
 
 COHERENCE = 0.5
-"""Mean of a filter bank's weights in units of their spread."""
+"""The mean of a convolution's weights, as a multiple of their standard deviation."""
 
 RESULT_SPREAD = 0.015
-"""Standard deviation of the last linear layer's results, as probabilities after a softmax: some 4 of its 256 steps. A
-softmax that is sure of itself on random inputs would enlarge every difference before it."""
+"""The standard deviation of a classifier's results after a softmax: about 4 of its 256 int8 steps.
+
+A softmax with a probability near 1 on random inputs would enlarge every difference in the layers before it.
+"""
 
 SETTLING_VALUES = 2**18
-"""Input values that batch norms are settled with, in at least 8 and at most 64 inputs."""
+"""The number of input values from which the statistics of batch norms come, in at least 8 and at most 64 inputs."""
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d)
 _DRAWN = (nn.Conv1d, nn.Conv2d, *_TRANSPOSED, nn.Linear)
 
 
 def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """Images (rank 4) that are smooth over about 8 pixels with a little noise, or plain noise (other ranks)."""
+    """Return random inputs: for rank 4 images that are smooth over about 8 pixels with a little noise, else plain noise."""
     noise = torch.randn(shape, generator=generator)
     if len(shape) != 4:
         return noise
@@ -65,9 +67,11 @@ def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.T
 
 
 def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator, frames: int | None = None) -> None:
-    """Draw all weights (spread as in He et al., arXiv 1502.01852), then set every batch norm to the statistics of
-    random inputs of ``shape`` and a classifier's last linear layer to results around 0 that a softmax turns into nearly
-    even probabilities. Leave the model in eval mode. ``frames``: see ``BuiltIn``."""
+    """Draw the weights of a model, and set its batch norms and the last layer of a classifier. Leave it in eval mode.
+
+    The spread of the weights is that of He et al., arXiv 1502.01852. Each batch norm gets the statistics of random inputs of ``shape``. A
+    classifier's last linear layer is scaled so that a softmax of its results has nearly even probabilities. ``frames``: see ``BuiltIn``.
+    """
     count = max(8, min(64, SETTLING_VALUES // math.prod(shape[1:])))
     inputs = random_inputs((count, *shape[1:]), generator)
     if frames is not None:
@@ -78,7 +82,7 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator,
         if isinstance(layer, _DRAWN):
             _draw(layer, generator)
     for norm in norms:
-        # Most of what comes out is above 0: a ReLU behind it lets it pass.
+        # Most results are above 0, so that a ReLU does not change them.
         nn.init.uniform_(norm.weight, 0.5, 1.0, generator)
         nn.init.normal_(norm.bias, 1.0, 0.2, generator)
         norm.reset_running_stats()
@@ -96,7 +100,7 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator,
         model(inputs)
         handle.remove()
         if results[0].dim() != 2:
-            return  # no classifier's
+            return  # the model is no classifier
         centre = results[0].mean(0)
         even = 1 / linears[-1].out_features
         spread = (results[0] - centre).std() * even * (1 - even) / RESULT_SPREAD
@@ -105,7 +109,7 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator,
 
 
 def _forget(model: nn.Module) -> None:
-    """Set all states to 0: the buffers that are no statistics of a batch norm."""
+    """Set the states of a model to 0. States are the buffers that are not those of a batch norm."""
     for layer in model.modules():
         if not isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
             for state in layer.buffers(recurse=False):
@@ -115,7 +119,7 @@ def _forget(model: nn.Module) -> None:
 def _draw(layer: nn.Module, generator: torch.Generator) -> None:
     assert isinstance(layer, _DRAWN)
     if isinstance(layer, _TRANSPOSED):
-        # Each output has the products of its phase's taps.
+        # An output of a strided transposed convolution reads only the taps of its phase.
         taps = math.prod(layer.kernel_size) / math.prod(layer.stride)
         nn.init.normal_(layer.weight, std=math.sqrt(2 / (layer.in_channels * taps)), generator=generator)
     else:
@@ -128,8 +132,10 @@ def _draw(layer: nn.Module, generator: torch.Generator) -> None:
 
 
 def level(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator) -> None:
-    """Divide each layer by the standard deviation of its results (Mishkin and Matas, arXiv 1511.06422), for networks without
-    normalizations."""
+    """Divide the weights and the bias of each layer by the standard deviation of the layer's results.
+
+    This is the method of Mishkin and Matas, arXiv 1511.06422, for networks without normalizations.
+    """
 
     def divide(layer: nn.Module, args: Any, result: torch.Tensor) -> torch.Tensor:
         spread = result.std()
@@ -145,8 +151,10 @@ def level(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator) 
 
 
 def round_weights(model: nn.Module) -> None:
-    """Round all weights to 8 bits for each output channel, as training for such weights leaves them: to 127ths of the channel's
-    largest. What quantization then loses is lost by activations alone."""
+    """Round the weights of each output channel to multiples of 1/127 of the channel's largest magnitude.
+
+    Quantization of the weights to int8 then loses nothing, as after training with such weights.
+    """
     for layer in model.modules():
         if isinstance(layer, _DRAWN):
             outputs = 1 if isinstance(layer, _TRANSPOSED) else 0
@@ -157,14 +165,17 @@ def round_weights(model: nn.Module) -> None:
 
 
 SEED = 2025
-"""Seeds weights and example inputs; any other number would do."""
+"""The seed of weights and example inputs. The number itself has no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A network, and the shape of its first input (batch 1, NCHW where it is an image). ``of_8_bits``: see ``level`` and
-    ``round_weights``. ``frames``: the axis of the input along which a network that keeps a state takes more frames at once.
-    ``draw``: makes a number of consecutive inputs for a network that reads no real numbers; such a network keeps its initial weights."""
+    """A built-in network: ``make`` returns it, and ``input_shape`` is the shape of its first input (batch 1, images NCHW).
+
+    ``of_8_bits`` applies ``level`` and ``round_weights``. ``frames`` is set for networks with a state: the axis of the input along which
+    one call may have several frames. ``draw`` is set for networks whose inputs are not floats: it returns a number of consecutive
+    inputs. Such a network keeps its initial weights.
+    """
 
     make: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
@@ -227,15 +238,14 @@ def describe(name: str) -> BuiltIn:
 
 
 def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Return the module in eval mode with seeded random weights (see ``settle``), and example inputs (batch 1, float32; tokens and
-    positions int64).
+    """Return the built-in model ``name`` in eval mode with seeded random weights (see ``settle``), and its example inputs.
 
-    Raises InvalidModelError for an unknown name.
+    The inputs have batch 1 and are float32, or int64 for tokens and positions. Raises InvalidModelError for an unknown name.
     """
     row = describe(name)
     generator = torch.Generator().manual_seed(SEED)
     with torch.random.fork_rng(devices=[]):
-        # Dropout is on while the batch norms settle, and draws from the global generator.
+        # ``settle`` runs the model in training mode, where dropouts draw from the global generator.
         torch.manual_seed(SEED)
         model = row.make()
         if row.draw is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Define a text decoder: a transformer that reads one character and predicts the next one in each run, with a key/value cache."""
+"""Define a text decoder: a transformer with a key/value cache that reads one character in each run and predicts the next one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ EMBEDDING_SPREAD = 0.02
 
 
 class DecoderBlock(nn.Module):
-    """Causal self-attention and two linear layers with GELU, each behind a layer norm and added to its input (the order of Radford
-    et al., GPT-2, 2019). The keys and values of all positions are buffers [1, heads, positions, width / heads]."""
+    """Causal self-attention, and two linear layers with GELU, in the order of Radford et al., GPT-2, 2019.
+
+    A layer norm precedes each of the two parts, and the result of a part is added to its input. The keys and values of all positions
+    are buffers [1, heads, positions, width / heads].
+    """
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -34,8 +37,10 @@ class DecoderBlock(nn.Module):
             self.register_buffer(name, torch.zeros(1, heads, positions, width // heads), persistent=False)
 
     def forward(self, x: torch.Tensor, position: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-        """Return the next features of one position. ``x``: [1, 1, width]. ``position``: int64 [1]. ``visible``: bool [1, 1, 1,
-        positions], the positions up to this one."""
+        """Return the block's features [1, 1, width] of one position, and store its key and value.
+
+        ``x`` is [1, 1, width], ``position`` is int64 [1]. ``visible`` is bool [1, 1, 1, positions]: True up to ``position``.
+        """
         query, key, value = self._projected(x)
         self.keys[:, :, position] = key
         self.values[:, :, position] = value
@@ -43,7 +48,7 @@ class DecoderBlock(nn.Module):
         return self._behind(x, attended)
 
     def at_once(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the next features of all positions of texts, [N, positions, width] as ``x``; the buffers stay as they are."""
+        """Return the block's features of all positions of texts, [N, positions, width] like ``x``. The buffers do not change."""
         query, key, value = self._projected(x)
         return self._behind(x, functional.scaled_dot_product_attention(query, key, value, is_causal=True))
 
@@ -57,9 +62,11 @@ class DecoderBlock(nn.Module):
 
 
 class TextDecoder(nn.Module):
-    """A decoder-only transformer with a key/value cache (Vaswani et al., arXiv 1706.03762; learned positions). A run reads one token
-    and its position, both int64 [1], and returns the logits [1, tokens] of the next token. A text begins at position 0, and what the
-    buffers hold behind the current position is not read. A position beyond the last one is an error."""
+    """A decoder-only transformer with a key/value cache (Vaswani et al., arXiv 1706.03762; learned positions).
+
+    A run reads one token and its position, both int64 [1], and returns the logits [1, tokens] of the next token. A text begins at
+    position 0. A run does not read the buffers after the current position. A position beyond the last one is an error.
+    """
 
     visible: torch.Tensor
 
@@ -91,7 +98,7 @@ class TextDecoder(nn.Module):
         return self.logits(self.norm(x)).squeeze(1)
 
     def at_once(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the logits [N, length, tokens] behind each token of texts, int64 [N, length], for training."""
+        """Return the logits [N, length, tokens] of the token after each token of texts, int64 [N, length], for training."""
         x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block.at_once(x)
@@ -99,7 +106,9 @@ class TextDecoder(nn.Module):
 
 
 def random_text(count: int, generator: torch.Generator) -> list[tuple[torch.Tensor, ...]]:
-    """Return ``count`` runs of a text of random tokens: a token and its position each, int64 [1]. A text that is longer than
-    ``POSITIONS`` begins again."""
+    """Return the inputs of ``count`` consecutive runs on random tokens: a token and its position, both int64 [1].
+
+    The position begins again at 0 after ``POSITIONS`` tokens.
+    """
     tokens = torch.randint(TOKENS, (count,), generator=generator)
     return [(token, torch.tensor([place % POSITIONS])) for place, token in enumerate(tokens.split(1))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Small networks: MLPerf Tiny's, CifarNet, MobileNets, and networks with recurrent layers, causal and transposed convolutions, and attention."""
+"""Define small networks: MLPerf Tiny's, CifarNet, MobileNets, recurrent, convolutional and attention networks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from torch import nn
 
 
 class KeywordSpotter(nn.Module):
-    """A recurrent layer and a linear layer of its last state (the LSTM and the GRU of Zhang et al., arXiv 1711.07128). Input
-    [N, time, features], output [N, classes]."""
+    """A recurrent layer, and a linear layer on its last output (the LSTM and the GRU of Zhang et al., arXiv 1711.07128).
+
+    Input [N, time, features], output [N, classes].
+    """
 
     def __init__(
         self, layer: type[nn.LSTM] | type[nn.GRU], features: int = 40, units: int = 64, classes: int = 12
@@ -27,8 +29,10 @@ class KeywordSpotter(nn.Module):
 
 
 class StreamingKeywordSpotter(KeywordSpotter):
-    """The keyword spotter of an LSTM, frame by frame, whose hidden state and cell state are buffers. Input [1, frames, features],
-    output [1, frames, classes]."""
+    """The keyword spotter with an LSTM for a stream of frames. The hidden state and the cell state are buffers.
+
+    Input [1, frames, features], output [1, frames, classes].
+    """
 
     hidden: torch.Tensor
     cell: torch.Tensor
@@ -46,9 +50,11 @@ class StreamingKeywordSpotter(KeywordSpotter):
 
 
 class NoiseSuppressor(nn.Module):
-    """A noise suppressor in the manner of RNNoise (Valin, arXiv 1709.08243): from the features of a frame the gains of 22
-    bands and the probability of a voice, by three GRUs, whose states are buffers. Input [1, frames, features], outputs
-    [1, frames, bands] and [1, frames, 1]."""
+    """A noise suppressor in the manner of RNNoise (Valin, arXiv 1709.08243).
+
+    Three GRUs, whose states are buffers, compute the gains of the bands and the probability of a voice from the features of a frame.
+    Input [1, frames, features], outputs [1, frames, bands] and [1, frames, 1].
+    """
 
     voice_state: torch.Tensor
     noise_state: torch.Tensor
@@ -78,9 +84,11 @@ class NoiseSuppressor(nn.Module):
 
 class Svdf(nn.Sequential):
     """A layer of filters of low rank (Nakkiran et al., "Compressing deep neural networks using a rank-constrained topology",
-    Interspeech 2015): the features of each frame, and for each unit the weighted sum of the last ``memory`` features of its
-    ``rank`` filters. Input [N, inputs, frames], output [N, units, frames]. ``streaming``: N is 1, and a call continues the call
-    before."""
+    Interspeech 2015).
+
+    Each unit has ``rank`` filters on the inputs of a frame. Its output is a ReLU of the weighted sum of their last ``memory`` results.
+    Input [N, inputs, frames], output [N, units, frames]. With ``streaming``, N is 1, and a call continues the stream of the last call.
+    """
 
     def __init__(self, inputs: int, units: int, memory: int, rank: int, streaming: bool) -> None:
         convolution = RingConv1d if streaming else CausalConv1d
@@ -89,8 +97,10 @@ class Svdf(nn.Sequential):
 
 
 class WakeWord(nn.Module):
-    """A detector of wake words frame by frame, of SVDF layers. Input [N, features, frames], output [N, classes, frames]; for
-    ``streaming`` see ``Svdf``."""
+    """A detector of wake words in a stream of frames, made of SVDF layers.
+
+    Input [N, features, frames], output [N, classes, frames]. For ``streaming`` see ``Svdf``.
+    """
 
     def __init__(
         self,
@@ -111,8 +121,11 @@ class WakeWord(nn.Module):
 
 
 class CRNN(nn.Module):
-    """A recognizer of lines of text (Shi et al., arXiv 1507.05717), made small: convolutions and pools that leave one row, a
-    bidirectional LSTM along it, and a linear layer of each step. Input [N, 1, 32, width], output [N, width / 4, classes]."""
+    """A small recognizer of lines of text (Shi et al., arXiv 1507.05717).
+
+    Convolutions and pools reduce the image to one row. A bidirectional LSTM runs along the row, and a linear layer follows at each step.
+    Input [N, 1, 32, width], output [N, width / 4, classes].
+    """
 
     def __init__(self, classes: int = 37, units: int = 48) -> None:
         super().__init__()
@@ -149,7 +162,7 @@ def conv_norm(
 
 
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
-"""Output channels at width 1 and stride of each separable convolution: table 1 of the paper."""
+"""The output channels (at width 1) and the stride of each separable convolution of MobileNetV1: table 1 of the paper."""
 
 
 class MobileNetV1(nn.Module):
@@ -179,22 +192,26 @@ class MobileNetV1(nn.Module):
 
 
 def visual_wake_words() -> MobileNetV1:
-    """Width 0.25, two classes, for 96x96 images (mlcommons/tiny, benchmark/training/visual_wake_words)."""
+    """Return MLPerf Tiny's network for 96x96 images: MobileNetV1 of width 0.25 with two classes and a softmax
+    (mlcommons/tiny, benchmark/training/visual_wake_words)."""
     return MobileNetV1(classes=2, width=0.25, softmax=True)
 
 
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-"""Expansion, channels, blocks, first stride: table 2 of the paper."""
+"""The expansion, channels, number of blocks and first stride of each stage of MobileNetV2: table 2 of the paper."""
 
 
 def channels_of(channels: float) -> int:
-    """Return the nearest multiple of 8 that is not more than 10 % below (the reference implementation's rule)."""
+    """Return the multiple of 8 nearest to ``channels``, at least 8, or the next one if it is more than 10 % below ``channels``.
+
+    This is the rule of the reference implementation.
+    """
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
 class InvertedResidual(nn.Module):
-    """Expand, depthwise, project; added to the input where the shapes allow."""
+    """A block of MobileNetV2: expansion, depthwise convolution and projection, added to the input where the shapes are equal."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -237,7 +254,7 @@ class MobileNetV2(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A row of the paper's table 2: kernel, channels inside and after, squeeze-and-excite, hard swish or ReLU, stride."""
+    """A row of table 2 of the MobileNetV3 paper. ``swish`` is True for hard swish and False for ReLU."""
 
     kernel: int
     expanded: int
@@ -263,11 +280,11 @@ V3_BLOCKS = (
 )
 LAST, WIDE = 576, 1024
 EPS = 0.001
-"""Of the batch norms of MobileNetV3."""
+"""The epsilon of the batch norms of MobileNetV3."""
 
 
 class SqueezeExcitation(nn.Module):
-    """Each channel times a factor in [0, 1] that two layers make of all channels' means."""
+    """Multiplies each channel by a factor in [0, 1] that two layers compute from the means of all channels."""
 
     def __init__(self, channels: int, squeezed: int) -> None:
         super().__init__()
@@ -283,7 +300,10 @@ class SqueezeExcitation(nn.Module):
 
 
 class ExcitedResidual(nn.Module):
-    """Expand, depthwise, squeeze and excite, project; added to the input where the shapes allow."""
+    """A block of MobileNetV3: expansion, depthwise convolution, squeeze-and-excite where the row has it, and projection.
+
+    The result is added to the input where the shapes are equal.
+    """
 
     def __init__(self, inputs: int, row: Block) -> None:
         super().__init__()
@@ -325,7 +345,7 @@ class MobileNetV3(nn.Module):
 
 class Autoencoder(nn.Module):
     """MLPerf Tiny's anomaly detection (mlcommons/tiny, benchmark/training/anomaly_detection): linear layers with batch
-    norm and ReLU, a bottleneck of 8. Input and output [N, 640]."""
+    norm and ReLU, and a bottleneck of 8 values. Input and output [N, 640]."""
 
     def __init__(self, inputs: int = 640) -> None:
         super().__init__()
@@ -397,7 +417,7 @@ class DSCNN(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside the identity, or beside a strided 1x1 convolution."""
+    """Two 3x3 convolutions, added to the input, or to a 1x1 convolution of the input where the shapes differ."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -437,7 +457,7 @@ class ResNet8(nn.Module):
 
 
 class CausalConv1d(nn.Conv1d):
-    """A dilated convolution whose output at one time reads nothing later."""
+    """A dilated convolution whose output at a time depends only on inputs up to that time."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         before = (self.kernel_size[0] - 1) * self.dilation[0]
@@ -445,7 +465,7 @@ class CausalConv1d(nn.Conv1d):
 
 
 class RingConv1d(nn.Conv1d):
-    """A causal convolution of a stream of frames, which keeps the last frames that it reads again in a buffer."""
+    """A causal convolution of a stream of frames. A buffer keeps the last frames, which the next call reads again."""
 
     ring: torch.Tensor
 
@@ -460,7 +480,7 @@ class RingConv1d(nn.Conv1d):
 
 
 class TemporalBlock(nn.Module):
-    """Two causal convolutions of one dilation beside the identity, or beside a convolution of one point."""
+    """Two causal convolutions of one dilation, added to the input, or to a 1x1 convolution of it where the widths differ."""
 
     def __init__(
         self,
@@ -490,7 +510,9 @@ class TemporalBlock(nn.Module):
 
 class TCN(nn.Module):
     """A temporal convolutional network (Bai et al., arXiv 1803.01271), with batch instead of weight normalization.
-    Input [N, inputs, time], output [N, classes, time]. ``streaming``: N is 1, and a call continues the call before."""
+
+    Input [N, inputs, time], output [N, classes, time]. With ``streaming``, N is 1, and a call continues the stream of the last call.
+    """
 
     def __init__(
         self, inputs: int = 8, classes: int = 10, channels: int = 24, blocks: int = 4, streaming: bool = False
@@ -545,9 +567,12 @@ class UNet(nn.Module):
 
 
 class SpeechEnhancement(nn.Module):
-    """A U-Net of convolutions on a wave (in the manner of Tagliasacchi et al., arXiv 2009.02095): an encoder whose layers
-    shorten the wave by 4, two convolutions in its middle, and a decoder of transposed convolutions, each added to what the encoder
-    has of its length. Input and output [N, 1, time], time a multiple of 64."""
+    """A U-Net of 1d convolutions on a wave (in the manner of Tagliasacchi et al., arXiv 2009.02095).
+
+    Each layer of the encoder shortens the wave by a factor of 4. Two convolutions follow, and then the transposed convolutions of the
+    decoder. The result of each is added to the encoder's features of the same length, that of the last one to the wave. Input and
+    output [N, 1, time]; time is a multiple of 64.
+    """
 
     def __init__(self, channels: int = 16, levels: int = 3) -> None:
         super().__init__()
@@ -570,6 +595,8 @@ class SpeechEnhancement(nn.Module):
 
 
 def transformer_encoder() -> nn.TransformerEncoderLayer:
-    """An encoder block of a transformer (Vaswani et al., arXiv 1706.03762). Input and output [N, 32, 64]: self-
-    attention of 4 heads and two linear layers with ReLU, each added and normalized."""
+    """Return an encoder block of a transformer (Vaswani et al., arXiv 1706.03762). Input and output [N, 32, 64].
+
+    The block has self-attention of 4 heads, and two linear layers with ReLU. Each part is added to its input and normalized.
+    """
     return nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True)

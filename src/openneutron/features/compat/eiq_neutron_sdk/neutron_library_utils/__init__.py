@@ -16,10 +16,10 @@ from openneutron.features.compat.eiq_neutron_sdk.neutron_converter import Neutro
 def merge_kernel_selection_files(
     input_files: Sequence[str | os.PathLike[str]], output_file: str | os.PathLike[str]
 ) -> None:
-    """Write one kernel selection with the kernels of all these files.
+    """Write a kernel selection that has the kernels of all ``input_files``.
 
-    Raises InvalidProgramError where a file is no kernel selection or they are of several versions, InvalidOptionError
-    where one can't be read or the result can't be written.
+    Raises InvalidProgramError where a file is no kernel selection, or where the files are of several versions. Raises
+    InvalidOptionError where a file can't be read or the result can't be written.
     """
     files.write({Path(output_file): kernel_selections.merged(map(Path, input_files)).text().encode()})
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernel selections of several models, or of several partitions of one, merged into the one an application links.
+"""Merge the kernel selections of several models, or of several partitions of a model, into one that an application
+links.
 
     python -m openneutron.features.compat.eiq_neutron_sdk.neutron_library_utils.merge_kernel_selection_code \\
         -input-files a.c b.c -output-file all.c

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Becomes ``openneutron.features.compat.eiq_neutron_sdk`` when it is imported."""
+"""A module that replaces itself by ``openneutron.features.compat.eiq_neutron_sdk`` when it is imported."""
 
 import sys
 
