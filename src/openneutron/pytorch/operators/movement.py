@@ -249,7 +249,7 @@ def apart(node: Node, context: Context) -> Value | Reject:
     return context.value(node.args[0])
 
 
-@lowers(GETITEM, moves=True)
+@lowers(GETITEM, emits=("slice",), moves=True)
 def one_result(node: Node, context: Context) -> Value | Reject:
     source, place = node.args
     assert isinstance(source, Node) and isinstance(place, int)
