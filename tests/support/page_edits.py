@@ -12,6 +12,8 @@ import re
 import shutil
 from pathlib import Path
 
+from openneutron.device.simulator.simulator import LIBRARY
+
 ROOT = Path(__file__).parents[2]
 
 _EDIT = re.compile(
@@ -25,9 +27,11 @@ _PLACE = re.compile(
 
 def copied_sources(folder: Path, with_library: bool = False) -> Path:
     """Return a folder with the package and the runtime, without the compiled library unless it is asked for."""
-    unneeded = shutil.ignore_patterns("__pycache__", "*.new", *(() if with_library else ("*.so",)))
+    unneeded = shutil.ignore_patterns("__pycache__", "*.new", "*.so")
     for name in ("src/openneutron", "runtime"):
         shutil.copytree(ROOT / name, folder / name, ignore=unneeded)
+    if with_library:
+        shutil.copy(LIBRARY, folder / "src/openneutron/device/simulator")
     return folder
 
 
