@@ -69,9 +69,9 @@ FAULTS = (
     ),
     Fault(
         "a window reads one column behind its input",
-        "runtime/kernels/depthwise_conv_2d/depthwise_conv_2d_s8.c",
-        "if (row_is_inside && col >= 0 && col < input->cols) {",
-        "if (row_is_inside && col >= 0 && col <= input->cols) {",
+        "runtime/kernels/conv_2d/convolution.h",
+        "return row != NULL && col >= 0 && col < at->input->cols ?",
+        "return row != NULL && col >= 0 && col <= at->input->cols ?",
         ("tests/runtime/test_conv.py", "tests/runtime/test_conv_fuzz.py"),
     ),
     Fault(
