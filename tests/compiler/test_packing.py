@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from openneutron.compiler.emit.packing import PACKERS
@@ -126,16 +127,36 @@ def _rounded_away(product: float) -> int:
     st.one_of(st.floats(2.0**-24, 4.0), st.integers(1, 999).map(lambda n: n * 2.0**-20)),
     st.integers(-128, 127),
 )
+@example(0.7, 0)  # 5 x 0.7 is 3.5 as a double, and 45 x 0.7 is less than 31.5
 def test_fitted_multipliers_round_every_accumulator_as_a_double_does(scale: float, zero_point: int) -> None:
     low, high = -128 - zero_point, 127 - zero_point
-    (multiplier,), (word,) = (array.tolist() for array in fitted([scale], low, high))
     # Around every step, and at the ends.
     near = np.arange(low - 2, high + 3)[:, None] + np.array([-0.5, 0.5])
     accumulators = np.unique(np.clip(np.round(near / scale)[..., None] + np.arange(-2, 3), -(2**31), 2**31 - 1))
-    for accumulator in (int(value) for value in accumulators):
-        want = _rounded_away(accumulator * scale)
+    wanted = {int(each): min(max(_rounded_away(int(each) * scale), low), high) for each in accumulators}
+    found = rescaling.fit_multipliers([scale], low, high)
+    if found is None:
+        assert _multiplier_that_rounds(wanted, scale, low, high) is None
+        return
+    (multiplier,), (word,) = (array.tolist() for array in found)
+    for accumulator, want in wanted.items():
         got = _rounded_once(accumulator, multiplier, word)
-        assert min(max(got, low), high) == min(max(want, low), high), accumulator
+        assert min(max(got, low), high) == want, accumulator
+
+
+def _multiplier_that_rounds(wanted: dict[int, int], scale: float, low: int, high: int) -> Fraction | None:
+    """Return a multiplier of 51 bits whose products, with halves rounded up, are as wanted within the bounds; or None."""
+    above: set[tuple[Fraction, bool]] = set()
+    below: set[tuple[Fraction, bool]] = set()
+    for accumulator, want in wanted.items():
+        if accumulator and want > low:
+            (above if accumulator > 0 else below).add((Fraction(2 * want - 1, 2 * accumulator), True))
+        if accumulator and want < high:
+            (below if accumulator > 0 else above).add((Fraction(2 * want + 1, 2 * accumulator), False))
+    step = Fraction(2) ** (math.frexp(scale)[1] - 51)
+    least = max((-(-bound // step) if closed else bound // step + 1 for bound, closed in above), default=0)
+    most = min((bound // step if closed else -(-bound // step) - 1 for bound, closed in below), default=2**51)
+    return least * step if least <= most else None
 
 
 def test_halves_are_rounded_away_from_zero_by_fitted_multipliers() -> None:
