@@ -12,6 +12,7 @@ import pytest
 from openneutron.device.data import Sample
 from openneutron.errors import InvalidOptionError
 from openneutron.features.evaluation.metrics import check, metric, usual
+from openneutron.features.evaluation.results import PairResult, sqnr_text
 
 SCORES = [np.array([[0.1, 0.4, 0.4, 0.1]], np.float32)]
 
@@ -124,3 +125,10 @@ def test_unknown_metrics_are_refused_early(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(InvalidOptionError) as caught:
             check(text)
         assert str(caught.value) == message
+
+
+def test_pairs_of_sides_without_a_ratio_name_the_reason() -> None:
+    sides = ("float", "int8")
+    assert sqnr_text(PairResult(sides, None, 3, None), samples=3) == "no difference"
+    assert sqnr_text(PairResult(sides, None, 2, None), samples=3) == "no signal"
+    assert sqnr_text(PairResult(sides, None, 0, 31.25), samples=3) == "31.2 dB"

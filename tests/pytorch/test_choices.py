@@ -190,6 +190,16 @@ STAYS = (
         "aten.lt 'lt (test_choices.py)' stays on the CPU: it orders integers and constants from 254 to 254; these must be at least 0 "
         f"and below 254. {WHAT_THERE_IS}",
     ),
+    *(
+        (
+            f"a comparison of integers with {number}",
+            lambda m, i, compare=compare, number=number: m.words(i).masked_fill(compare(i, number).unsqueeze(-1), 0.0),
+            (words,),
+            f"aten.{compare.__name__} '{compare.__name__} (test_choices.py)' stays on the CPU: it compares int64 with {number}; a whole "
+            f"number that int64 holds is needed. {WHAT_THERE_IS}",
+        )
+        for number, compare in ((float("inf"), torch.lt), (float("nan"), torch.eq), (1e20, torch.ge))
+    ),
     (
         "two lists of indices",
         lambda m, x, i: m.conv(x)[:, i, i],
@@ -222,6 +232,13 @@ def test_what_stays_has_a_reason(
     assert reason in [without_lines(str(item)) for item in program.delegation.on_cpu], name
     assert _operators(program), "the rest is delegated"
     _assert_same_as_pytorch(program, inputs, 0.02)
+
+
+def test_a_reason_names_the_rule_by_its_module() -> None:
+    program, _ = _compiled(lambda m, i: m.words(i).masked_fill((i < 254).unsqueeze(-1), 0.0), (words,))
+    assert [item.rule for item in program.delegation.on_cpu if item.computes and item.operator == "aten.lt"] == [
+        "comparison._comparison"
+    ]
 
 
 def test_trained_with_a_mask() -> None:

@@ -119,7 +119,7 @@ def _before_copies(edit: Edit, ways: Mapping[str, Way]) -> tuple[dict[str, Way],
             if not (looks_up and edit.only_reader(place)) and call.traits.function is not Function.IDENTITY:
                 break
             further = seen[name].through(call.views["output"], call.views["input"])
-            if call.views["input"].element_bytes > 1 or further is None or not _is_as_dense(further, seen[name]):
+            if call.views["input"].element_bytes > 1 or further is None or not _is_dense(further):
                 break
             if looks_up:
                 constant = call.constants["table"]
@@ -140,14 +140,14 @@ def _behind_copies(edit: Edit, way: Way) -> tuple[Way, tuple[int, ...]]:
         if call.traits.function is not Function.IDENTITY or source.element_bytes > 1 or not whole:
             break
         further = way.through(source, call.views["output"])
-        if further is None or not _is_as_dense(further, way):
+        if further is None or not _is_dense(further):
             break
         way = further
         behind.append(place)
     return way, tuple(behind)
 
 
-def _is_as_dense(way: Way, before: Way) -> bool:
+def _is_dense(way: Way) -> bool:
     """Return whether the last group has at most one axis, with a pitch of 1."""
     return len(way.groups[-1]) <= 1 and all(pitch == 1 for _, pitch in way.groups[-1])
 

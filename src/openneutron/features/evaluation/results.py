@@ -220,11 +220,11 @@ def metric_text(side: SideResult) -> str:
     return f"{side.metric:.6g}" if side.right is None else f"{100 * side.metric:.2f} %"
 
 
-def sqnr_text(pair: PairResult) -> str:
-    """Return the ratio of signal to noise as text: in dB, or ``no difference`` if the ratio is None."""
+def sqnr_text(pair: PairResult, samples: int) -> str:
+    """Return the ratio of signal to noise as text: in dB, or why there is none: equal results, or a signal of zeros."""
     if pair.sqnr_db is not None:
         return f"{pair.sqnr_db:.1f} dB"
-    return "no difference"
+    return "no difference" if pair.identical == samples else "no signal"
 
 
 def _sides(evaluation: Evaluation) -> Table:
@@ -247,7 +247,7 @@ def _pairs(evaluation: Evaluation) -> Table:
         Column("compared", names, style="cyan", wraps=True),
         right("same class", agreeing, is_shown=any(agreeing)),
         right("same bytes", [f"{pair.identical} of {count}" for pair in pairs]),
-        right("SQNR", [sqnr_text(pair) for pair in pairs]),
+        right("SQNR", [sqnr_text(pair, count) for pair in pairs]),
     )
     return Table(columns)
 

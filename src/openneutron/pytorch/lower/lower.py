@@ -587,14 +587,14 @@ def _widened(quant: QuantParams) -> QuantParams:
 
 
 def _rule_of(node: Node) -> str:
-    """Return the name of a node's lowering rule: the package of the rule and its function, such as ``operators.convolution``.
+    """Return the name of a node's lowering rule: the module of the rule and its function, such as ``convolution.linear``.
 
     Return "quantization" for quantize and dequantize nodes, and "none" for other nodes without a rule.
     """
     row = LOWER_RULES.get(op_name(node))
     if row is None:
         return "quantization" if is_quantize(node) or is_dequantize(node) else "none"
-    return f"{row.rule.__module__.split('.')[-2]}.{row.rule.__qualname__.split('.')[0]}"
+    return f"{row.rule.__module__.split('.')[-1]}.{row.rule.__qualname__.split('.')[0]}"
 
 
 def kept_float(node: Node) -> Reject | None:

@@ -280,10 +280,7 @@ def of_integers(node: Node, context: Context, a: Value, other: object, op: str) 
     dtype = context.dtype(a)
     size = dtype.size_bytes
     if not isinstance(other, Node):
-        assert isinstance(other, (int, float))
-        if other != int(other):
-            return Reject(f"it compares {dtype} with {other}; a whole number is needed")
-        number = np.array([int(other)], dtype.numpy).view(np.int8).reshape(1, size)
+        number = np.array([_whole_number(other, dtype)], dtype.numpy).view(np.int8).reshape(1, size)
         limit = context.add_constant(f"{node.name}_bytes", number, _BYTES)
         stored = context.tensors[a.tensor].shape
         operands, shape = (_bytes(context, a.tensor, (math.prod(stored),)), limit), (math.prod(stored), size)
@@ -336,7 +333,11 @@ _LOWEST = per_tensor(0.5, -MOST_ORDERED // 2)
 
 def _ordered_integers(node: Node, context: Context, a: Value, other: object, op: str) -> Value | Reject:
     """Compare integers with constants, in either order, as int8. Integers outside [0, ``MOST_ORDERED``) saturate."""
-    values = [a, context.value(other) if isinstance(other, Node) else _whole_number(node, context, other)]
+    if isinstance(other, Node):
+        values = [a, context.value(other)]
+    else:
+        number = np.array(_whole_number(other, DType.INT64), np.int64)
+        values = [a, plain(context.add_constant(f"{node.name}_number", number), ())]
     held = [context.tensors[value.tensor].data for value in values]
     known = [item for item in held if item is not None]
     if len(known) != 1:
@@ -355,15 +356,16 @@ def _ordered_integers(node: Node, context: Context, a: Value, other: object, op:
     return broadcasting(node, context, op, [item for item in stored if item is not None], None, DType.BOOL)
 
 
-def _whole_number(node: Node, context: Context, number: object) -> Value:
-    """Return an int64 scalar constant with the value of a Python number, to compare integers with it.
+def _whole_number(number: object, dtype: DType) -> int:
+    """Return a Python number that integers of ``dtype`` are compared with, as an int.
 
-    Raises Rejected for a number with a fraction.
+    Raises Rejected for a number that ``dtype`` does not hold: one with a fraction, NaN, an infinity, or one that is too large.
     """
     assert isinstance(number, (int, float))
-    if number != int(number):
-        raise Rejected(f"it compares integers with {number}; a whole number is needed")
-    return plain(context.add_constant(f"{node.name}_number", np.array(int(number), np.int64)), ())
+    bounds = np.iinfo(dtype.numpy)
+    if not (bounds.min <= number <= bounds.max and number == int(number)):
+        raise Rejected(f"it compares {dtype} with {number}; a whole number that {dtype} holds is needed", WITH_INTEGERS)
+    return int(number)
 
 
 def numbers_of_integers(node: Node, context: Context, value: Value) -> Value | Reject:

@@ -36,6 +36,7 @@ from openneutron.pytorch.quantizer.passes.batch_norm import (
     normalized,
 )
 from openneutron.pytorch.quantizer.passes.constants import FoldConstants
+from openneutron.pytorch.quantizer.specs import INT32_MAX, INT32_MIN
 from openneutron.pytorch.source.exporting import FirstSamples, ModelInputs, first_line
 
 KIND = "ranges"
@@ -343,7 +344,6 @@ def with_biases(quantized: GraphModule) -> GraphModule:
 
 
 _q = torch.ops.quantized_decomposed
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)

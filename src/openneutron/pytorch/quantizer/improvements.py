@@ -30,6 +30,7 @@ from torch.nn import functional
 from openneutron.device.timings import advance
 from openneutron.pytorch.graph.program import arguments_of, is_dequantize
 from openneutron.pytorch.graph.rewriting import add_constant, constant_of
+from openneutron.pytorch.quantizer.specs import INT32_MAX, INT32_MIN
 from openneutron.pytorch.source.exporting import ModelInputs
 
 _aten = torch.ops.aten
@@ -172,7 +173,6 @@ CONV_1D, CONV_2D, LINEAR = _aten.conv1d.default, _aten.conv2d.default, _aten.lin
 
 
 CHANNEL_AXES = {CONV_1D: 1, CONV_2D: 1, LINEAR: -1}
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
 def correct_bias(pair: LayerPair) -> None:

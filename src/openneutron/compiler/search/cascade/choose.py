@@ -9,6 +9,7 @@ from itertools import accumulate, chain
 
 from openneutron.compiler.place.layout import Layout, laid_out_at, lay_out
 from openneutron.compiler.place.place import Candidate, Item, Parts, Placement, exceed, place_near_bound, place_smallest
+from openneutron.compiler.place.prefetch import ENDLESS
 from openneutron.compiler.schedule.schedule import Rows, Schedule, Step, Whole, calls_in
 from openneutron.compiler.search.cascade.network import Network, mirrored, network
 from openneutron.compiler.search.cascade.patches import held_rows, offsets, stripe
@@ -106,9 +107,6 @@ def _stripes(
                 yield Rows(number, total - end, total - begin) if network.backwards else Rows(number, begin, end)
 
 
-UNLIMITED = 1 << 40
-
-
 @dataclass(frozen=True, slots=True)
 class CascadeSchedule:
     """A schedule with addresses, its storages, and its modelled cycles.
@@ -180,7 +178,7 @@ class CascadeSearch:
         last = self._schedule(self.plans.least(), budget)
         return last if last.arena_bytes <= budget else None
 
-    def least_bytes(self, below: int = UNLIMITED) -> int:
+    def least_bytes(self, below: int = ENDLESS) -> int:
         """Return the smallest budget for which ``fastest`` finds a schedule, or ``below`` where that is smaller, in bytes."""
         least, best = self.plans.least(), below
         if self._schedule(least, best - 1).arena_bytes < best:
@@ -193,7 +191,7 @@ class CascadeSearch:
 
     def levels(self, ratio: float) -> Iterator[CascadeSchedule]:
         """Yield schedules from the fastest to the smallest, each with at most ``ratio`` of the memory of the one before."""
-        plan = self.plans.plan(UNLIMITED)
+        plan = self.plans.plan(ENDLESS)
         while plan is not None:
             plan = self._least_of_its_speed(plan)
             yield self._schedule(plan)

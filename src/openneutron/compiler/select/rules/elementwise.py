@@ -165,7 +165,7 @@ def mul(graph: Graph, node: Node) -> list[KernelCall]:
     """Select mul_s8 or mul_s16. LiteRT multiplies and divides the scales in float32 (mul.cc)."""
     a, b, result = _quants(graph, node)
     dtype = graph[node.name].dtype
-    params = _rescaling("output", product_in_float(a, b, result)) | _clamp(node, result, dtype)
+    params = _factor("output", product_in_float(a, b, result)) | _clamp(node, result, dtype)
     if dtype is DType.INT8:
         params |= _zero_points(a, b, result)
     return _calls(kernel_of("mul", dtype), graph, node, params)
@@ -183,7 +183,7 @@ def prelu(graph: Graph, node: Node) -> list[KernelCall]:
     data, slope, result = _quants(graph, node)
     dtype = graph[node.name].dtype
     positive, negative = prelu_factors(data, slope, result)
-    params = _rescaling("positive", positive) | _rescaling("negative", negative)
+    params = _factor("positive", positive) | _factor("negative", negative)
     params |= _zero_points(data, slope, result) if dtype is DType.INT8 else {"b_zero_point": slope.zero_point}
     return _calls(kernel_of("prelu", dtype), graph, node, params)
 
@@ -199,12 +199,7 @@ def squared_difference(graph: Graph, node: Node) -> list[KernelCall]:
 def _common_scale(a: QuantParams, b: QuantParams, factor: float) -> dict[str, int]:
     """Return the parameters that rescale both operands to twice the larger scale, and the result by ``factor``."""
     twice = 2.0 * max(a.scale, b.scale)
-    return _rescaling("a", a.scale / twice) | _rescaling("b", b.scale / twice) | _rescaling("output", factor)
-
-
-def _rescaling(side: str, factor: float) -> dict[str, int]:
-    multiplier, shift = quantize_multiplier(factor)
-    return {f"{side}_multiplier": multiplier, f"{side}_shift": shift}
+    return _factor("a", a.scale / twice) | _factor("b", b.scale / twice) | _factor("output", factor)
 
 
 def _zero_points(a: QuantParams, b: QuantParams, result: QuantParams) -> dict[str, int]:
@@ -312,12 +307,12 @@ def compare(graph: Graph, node: Node) -> list[KernelCall]:
     if graph.given(node, 0).dtype is DType.INT16:
         for place, side in enumerate("ab"):
             scale = quant_of(graph.given(node, place)).scale if node.op in EQUALITIES else 0.5
-            params |= _rescaling(side, scale)
+            params |= _factor(side, scale)
         return [KernelCall("compare_s16", node.name, views, params) for views in views_of(graph, node, _TWO)]
     for place, side in enumerate("ab"):
         tensor = graph.given(node, place)
         quant = _TRUTH if tensor.dtype is DType.BOOL else quant_of(tensor)
-        params |= {f"{side}_zero_point": quant.zero_point} | _rescaling(side, quant.scale)
+        params |= {f"{side}_zero_point": quant.zero_point} | _factor(side, quant.scale)
     return [KernelCall("compare_s8", node.name, views, params) for views in views_of(graph, node, _TWO)]
 
 

@@ -191,12 +191,6 @@ class MobileNetV1(nn.Module):
         return self.softmax(self.classifier(x.flatten(1)))
 
 
-def visual_wake_words() -> MobileNetV1:
-    """Return MLPerf Tiny's network for 96x96 images: MobileNetV1 of width 0.25 with two classes and a softmax
-    (mlcommons/tiny, benchmark/training/visual_wake_words)."""
-    return MobileNetV1(classes=2, width=0.25, softmax=True)
-
-
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 """The expansion, channels, number of blocks and first stride of each stage of MobileNetV2: table 2 of the paper."""
 
