@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.rewrite.call_list import CallList, Cause, Edit
 from openneutron.compiler.rewrite.passes import (
     BY_NAME,
@@ -13,9 +14,13 @@ from openneutron.compiler.rewrite.passes import (
     IN_PLACE_CHAINED,
     PASSES,
     Group,
+    Passes,
     explained,
+    for_cascades,
     select_calls,
+    selections,
 )
+from openneutron.compiler.select.needs import in_place
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import Graph
 from tests.support import oracle
@@ -44,6 +49,14 @@ def test_an_unknown_pass_is_refused() -> None:
     assert str(raised.value) == (
         f"without_passes: 'joint' is unknown; there are {', '.join(BY_NAME)}. Did you mean 'join'?"
     )
+
+
+def test_no_list_of_calls_is_searched_twice() -> None:
+    passes = Passes(oracle.TARGET)
+    for storages, calls in selections(legalize(_graph()), passes=passes):
+        given = CallList(tuple(calls), storages)
+        lists = list(for_cascades(given, in_place(storages, calls), passes))
+        assert lists and all(each not in lists[:place] for place, each in enumerate(lists))
 
 
 def test_routes_name_passes() -> None:

@@ -369,8 +369,8 @@ def for_cascades(given: CallList, storages: Storages, passes: Passes) -> Iterato
     """
     firsts = [given]
     if takes_routes(given.calls):
-        firsts = [passes.run(name, given) or given for name in ("patches", "patches-of-sequences")]
-        del firsts[1:][: firsts[0].calls == firsts[1].calls]
+        images, sequences = (passes.run(name, given) or given for name in ("patches", "patches-of-sequences"))
+        firsts = [images] if images.calls == sequences.calls else [images, sequences]
         planes = passes.run("planes", given)
         firsts += [] if planes is None else [passes.run("patches-of-sequences", planes) or planes]
     for first in firsts:
