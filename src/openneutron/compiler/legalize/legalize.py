@@ -432,7 +432,7 @@ def drop_zero_sums(graph: Graph) -> Graph:
 
 
 def unchanged_operand(graph: Graph, node: Node) -> str | None:
-    """Return the name of the operand of an ADD or SUB that equals the result whatever its values are; None if there is none.
+    """Return the name of the operand of an ADD or SUB that equals the result whatever its values are, or None.
 
     The other operand is a constant of zeros. LiteRT (add.cc, sub.cc) shifts each stored value, minus its zero point, left by
     20 bits (int16: by 15). It multiplies the shifted value by (operand scale) / (2 * larger scale), and the sum by

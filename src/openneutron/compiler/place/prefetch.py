@@ -181,7 +181,7 @@ class Simulation:
         return changed
 
     def _address(self, gaps: Sequence[Gap], size: int) -> int:
-        """Return an address with ``size`` free bytes, chosen by ``order``, or -1 if there is none."""
+        """Return an address with ``size`` free bytes, chosen by ``order``; -1 if no address has them."""
         if self.order == HIGHEST:
             return highest(gaps, self.held, size, self.capacity)
         if self.order == NEXT:
@@ -221,7 +221,7 @@ class Simulation:
 
 
 def lowest(gaps: Sequence[Gap], held: Sequence[tuple[int, int, int]], size: int, capacity: int, above: int) -> int:
-    """Return the lowest address from ``above`` on with ``size`` bytes free below ``capacity``, or -1 if there is none.
+    """Return the lowest address from ``above`` on with ``size`` bytes free below ``capacity``; -1 if no address has them.
 
     ``gaps`` are the addresses without tensors. ``held`` has the constants (start, end, last step), sorted by address; the gaps may
     contain constants.

@@ -174,7 +174,7 @@ def chain(edit: Edit, last_first: bool = True) -> None:
 
 
 def _chained(edit: Edit, first: KernelCall, second: KernelCall) -> KernelCall | Cause:
-    """Return the chained call, or the cause if there is none: the second call is over an image, or it reads other
+    """Return the chained call, or the cause why the calls stay apart: the second call is over an image, or it reads other
     places than the first one writes."""
     kernel = CHAINED[first.kernel, second.kernel]
     source = second.views["input"]

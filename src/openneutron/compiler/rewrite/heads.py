@@ -2,7 +2,7 @@
 """Reorder and divide the layers around attention, by heads or batch by batch.
 
 The keys and values of attention are in memory whole while rows of queries are computed. So the layers of keys and values come first, and
-the layer of queries last: one cascade then computes some queries, their attention, and the calls behind it. A layer that computes queries,
+the layer of queries last: one cascade then computes some queries, their attention, and the calls after it. A layer that computes queries,
 keys and values together is divided into three. Heads can also be computed one after the other: only the keys and values of one group of
 heads are then in memory, beside the attention's input and its result. Each layer is divided by output channels, so that no work is
 repeated.

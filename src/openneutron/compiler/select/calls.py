@@ -130,7 +130,7 @@ _ADDED = re.compile(r"([/:\[].*|_[a-z].*)?", re.DOTALL)
 
 
 def node_of(name: str, known: Iterable[str]) -> str:
-    """Return the name of the node that a kernel call computes, out of ``known``, or an empty string if there is none.
+    """Return the name of the node that a kernel call computes, out of ``known``, or an empty string.
 
     It is the longest name that the call's name starts with: ``conv_1`` for ``conv_1/middle`` if ``conv`` and ``conv_1`` are known.
     """

@@ -594,7 +594,7 @@ class Asked:
         return reader
 
     def _own(self, wanted: ModelInput) -> OwnSteps | None:
-        """Return the preprocessing if it is a function; None where it is a text, or there is none."""
+        """Return the preprocessing if it is a function; None where it is a text or absent."""
         if self.steps is None or isinstance(self.steps, Preprocess):
             return None
         option = _spelled(self.option, "preprocess")

@@ -327,7 +327,7 @@ def layers_of(quantized: GraphModule) -> list[Layer]:
 
 def _lead(source: Node) -> Node:
     """Return the operator with constant weights whose result reaches ``source`` through operators of one operand;
-    ``source`` itself if there is none."""
+    ``source`` itself otherwise."""
     node = source
     while node.op == "call_function" and not is_dequantize(node):
         operands = node.all_input_nodes

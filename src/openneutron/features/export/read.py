@@ -202,7 +202,7 @@ class _Reader:
             )
 
     def _conversion(self, operator: str, place: int, value: int) -> KernelCall | None:
-        """Return the call of ``operator`` whose argument number ``place`` is ``value``; None if there is none."""
+        """Return the call of ``operator`` whose argument number ``place`` is ``value``, or None."""
         calls = (step for step in self.method.instructions if isinstance(step, KernelCall))
         return next((step for step in calls if step.operator == operator and step.arguments[place] == value), None)
 

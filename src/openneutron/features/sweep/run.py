@@ -160,7 +160,7 @@ class Table:
             )
 
     def evaluation(self, name: str) -> Any:
-        """Return the evaluation that is stored under this name; None if there is none."""
+        """Return the evaluation that is stored under this name, or None."""
         found = self.connection.execute("SELECT result FROM evaluations WHERE name = ?", (name,)).fetchone()
         return None if found is None else json.loads(found[0])
 

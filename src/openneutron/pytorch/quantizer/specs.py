@@ -130,7 +130,7 @@ def powers_spec() -> QuantizationSpec:
 @functools.cache
 def filled_spec(dim: int | None, is_qat: bool = False, activations: str = INT8) -> QuantizationSpec:
     """Return ``activation_spec`` for a tensor with fillers that are out of reach, which the range leaves out.
-    ``dim`` is the dimension of the softmax that reads the tensor; None if there is none."""
+    ``dim`` is the dimension of the softmax that reads the tensor, or None."""
     observer: Any = ReachableRangeObserver if dim is None else RowRangeObserver
     options = {"eps": STORED[activations].least_scale} | ({} if dim is None else {"dim": dim})
     made = FakeQuantize.with_args(observer=observer, **options) if is_qat else observer.with_args(**options)
@@ -374,7 +374,7 @@ def owner_of(place: Place) -> Node:
 
 
 def spec_at(place: Place) -> QuantizationSpecBase | None:
-    """Return the spec that the annotation of a place states; None if there is none."""
+    """Return the spec that the annotation of a place states, or None."""
     annotation = owner_of(place).meta.get(Q_ANNOTATION_KEY)
     if annotation is None:
         return None

@@ -226,7 +226,7 @@ def call_rows(
 def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:
     """Return the needs of an image whose channels are outermost, in rows of its storage; None where a row of the view is something else.
 
-    Row r of the image is row r of each plane, so that the rows in front of row r of the first plane are free behind it.
+    Row r of the image is row r of each plane, so that the rows before row r of the first plane are free once row r is read.
     """
     if source.writers or not source.row_pitch or view.extents[0] > 1 or view.pitches[1] != source.row_pitch:
         return None

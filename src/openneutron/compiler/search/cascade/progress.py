@@ -3,7 +3,7 @@
 
 In an iteration every call of the segment runs at most once, in order, on the rows between its progress before and its progress
 after. The pacing call computes a fixed number of rows per iteration, the stripe height. Calls before it compute the rows that
-their readers need, calls behind it all rows that they can.
+their readers need, calls after it all rows that they can.
 
 Example: convolutions a, b and c of 3x3 with 8 rows each. Row r of b needs rows r - 1 to r + 1 of a, and so c of b. With c as the
 pacing call and a stripe height of 2, the rows done after each iteration are::
@@ -135,7 +135,7 @@ class Paced:
     pacing: Pacing
     done: dict[int, list[int]]
     most: int
-    """The iterations of the pacing call and of the calls behind it."""
+    """The iterations of the pacing call and of the calls after it."""
     cycles: dict[int, int] = field(default_factory=dict)
 
     @classmethod

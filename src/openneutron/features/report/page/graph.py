@@ -234,7 +234,7 @@ class _Reasons:
                 self._queues[packet].append(item)
 
     def of(self, call: Call) -> OnCpu | None:
-        """Return the operator of a call; None if there is none. A ``.pte`` has no names, so that its calls of one
+        """Return the operator of a call, or None. A ``.pte`` has no names, so that its calls of one
         operator are matched in the order of the model."""
         named = self._named.get((call.operator, call.name))
         if named is not None:

@@ -434,7 +434,7 @@ class Context:
         return self.tensors[value.tensor].dtype
 
     def activation(self, node: Node, quant: QuantParams) -> str:
-        """Return LiteRT's fused activation for the clamp that runs inside ``node``. Raises Rejected if there is none."""
+        """Return LiteRT's fused activation for the clamp that runs inside ``node``. Raises Rejected if LiteRT has no such activation."""
         bounds = self.results.bounds(node)
         name = fused_activation(bounds, quant, self.results.dtype(node))
         if name is None:

@@ -300,7 +300,7 @@ def _squared(module: GraphModule, node: object) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenNorms(NodePass):
-    """Rewrite x over the root of the mean of its squares along the last axis as ``rms_norm``, with the weight behind it.
+    """Rewrite x over the root of the mean of its squares along the last axis as ``rms_norm``, with the weight after it.
 
     This applies only where no other operator reads the intermediate values.
     """
@@ -379,7 +379,7 @@ def _weighted(module: GraphModule, product: Node, extent: int) -> tuple[Node, No
 
 @dataclass(frozen=True, slots=True)
 class ComputedGains(NodePass):
-    """Rewrite a normalization with a computed gain or bias as one without it, with a product or a sum behind it.
+    """Rewrite a normalization with a computed gain or bias as one without it, with a product or a sum after it.
 
     The gain or bias is computed at run time, or an input of the model.
     """

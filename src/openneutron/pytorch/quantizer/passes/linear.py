@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Linear layers: made of products with a constant matrix, split into their projections, with factors in their weights.
 
-The NPU keeps the weights of a linear layer packed, and a constant added behind it is its bias. A layer of several projections,
+The NPU keeps the weights of a linear layer packed, and a constant added after it is its bias. A layer of several projections,
 such as attention's queries, keys and values, becomes one layer for each: each result then has a scale of its own instead of
 that of the largest, and needs no slice. A number that a result is multiplied with goes into the weights, or in front of a
 masked fill.

@@ -263,7 +263,7 @@ class SlicesOfJoins(NodePass):
 
 
 def _is_only_sliced(node: Node) -> bool:
-    """Return whether all that reads a concatenation, or shape operators behind it, are slices and results of the model."""
+    """Return whether all that reads a concatenation, or shape operators after it, are slices and results of the model."""
     waiting, seen = [node], {node}
     while waiting:
         here = waiting.pop()
