@@ -31,8 +31,8 @@ SETS = (
 )
 
 
-PATTERNS = ("accesses", "attention", "chain", "join", "passes")
-"""Modules of the audit and of ``rewrite`` that know a pattern of kernels, and the table of passes, which names the kernels of a pass."""
+PATTERNS = ("accesses", "attention", "chain", "join")
+"""Modules of the audit and of ``rewrite`` that know a pattern of kernels."""
 
 
 def test_kernel_names_stand_in_selection_and_audit_alone() -> None:

@@ -36,6 +36,9 @@ from openneutron.compiler.select.calls import Constant, KernelCall, View, dense_
 from openneutron.isa.kernels.row import Function
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
+PRODUCT = "batch_matmul_s8"
+"""The kernel of both products of attention."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operands:
@@ -281,7 +284,7 @@ def fuse_attention(edit: Edit) -> None:
     """Replace the calls of each attention by one call."""
     for place in range(len(edit)):
         call = edit.find(place)
-        if call is None or call.kernel != "batch_matmul_s8":
+        if call is None or call.kernel != PRODUCT:
             continue
         found = _pattern(edit, place)
         if not found:
@@ -366,7 +369,7 @@ def _product(edit: Edit, found: _Found, reader: tuple[int, str]) -> _Found | Non
     such product."""
     place, operand = reader
     call, scores = edit[place], found.operands.scores
-    if call.kernel != "batch_matmul_s8" or operand != "input_a":
+    if call.kernel != PRODUCT or operand != "input_a":
         return None
     p, read = call.params, call.views["input_a"]
     same = (read.extents, read.pitches[:2], read.offset) == (scores.extents, scores.pitches[:2], scores.offset)
@@ -401,7 +404,7 @@ def _exponentials(edit: Edit, found: _Found) -> _Found | None:
     table = exp.constants["table"]
     assert isinstance(table, np.ndarray)
     mean = edit.reader(lookup[0], "mean_s8")
-    product = edit.reader(lookup[0], "batch_matmul_s8", "input_a")
+    product = edit.reader(lookup[0], PRODUCT, "input_a")
     if mean is None or product is None or len(edit.readers_of_result(lookup[0])) != 2 or not _reduces(edit, mean, keys):
         return None
     found = found.looking_up(exp=np.asarray(table[steps - INT8_MIN], np.int8)).then(

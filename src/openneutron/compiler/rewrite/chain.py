@@ -25,8 +25,8 @@ from openneutron.isa.kernels.combined import BETWEEN, FIRST, SECOND
 from openneutron.isa.kernels.row import SameRow
 from openneutron.isa.rows import LANES
 
-_LINEAR, _LINEAR_PARTS = "conv_2d_1x1_s8", "conv_2d_1x1_parts_s8"
-_CHANNELS = rows.KERNEL_BY_NAME[_LINEAR].traits.channels
+LINEAR, _LINEAR_PARTS = "conv_2d_1x1_s8", "conv_2d_1x1_parts_s8"
+_CHANNELS = rows.KERNEL_BY_NAME[LINEAR].traits.channels
 _COUNTS = _CHANNELS.counts if _CHANNELS else ()
 _OWN = ("output_zero_point", *_COUNTS)
 """The parameters that may differ between merged layers."""
@@ -39,7 +39,7 @@ def merge(edit: Edit) -> None:
     output.
     """
     for place, call in enumerate(edit.given.calls):
-        if call.kernel != _LINEAR or edit.find(place) is not call:
+        if call.kernel != LINEAR or edit.find(place) is not call:
             continue
         readers = edit.readers(edit.storages.of[call.views["input"].tensor])
         group = [at for at, _ in readers if at >= place and _is_beside(edit, at, call)]
@@ -54,7 +54,7 @@ def _is_beside(edit: Edit, at: int, call: KernelCall) -> bool:
     """Return whether the call at index ``at`` is a linear layer of the same input as ``call`` whose result can be
     part of a wider result."""
     other = edit.find(at)
-    if other is None or other.kernel != _LINEAR or other.views["input"] != call.views["input"]:
+    if other is None or other.kernel != LINEAR or other.views["input"] != call.views["input"]:
         return False
     result = other.views["output"]
     same = all(other.params[name] == value for name, value in call.params.items() if name not in _OWN)
@@ -94,7 +94,7 @@ def _merged(edit: Edit, group: Sequence[int]) -> dict[int, KernelCall | None] | 
 def side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View) -> KernelCall:
     """Return one call that computes the layers ``members`` side by side into ``output``. ``own`` has the number
     of output channels of each layer."""
-    row = rows.KERNEL_BY_NAME[_LINEAR]
+    row = rows.KERNEL_BY_NAME[LINEAR]
     constants: dict[str, Array] = {}
     for key in members[0].constants:
         arrays = [call.constants[key] for call in members]
@@ -105,7 +105,7 @@ def side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View
     params = {**members[0].params, **dict.fromkeys(_COUNTS, sum(own))}
     views = {**members[0].views, "output": output}
     if len(set(zero_points)) == 1:
-        return KernelCall(_LINEAR, members[0].name, views, params, constants)
+        return KernelCall(LINEAR, members[0].name, views, params, constants)
     blocks = np.repeat(np.array(zero_points, np.int8), [channels // LANES for channels in own])
     constants["zero_points"] = blocks
     return KernelCall(_LINEAR_PARTS, members[0].name, views, {**params, "output_zero_point": 0}, constants)

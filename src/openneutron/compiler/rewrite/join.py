@@ -112,6 +112,9 @@ def exchanged_operands(call: KernelCall) -> KernelCall | None:
 KERNEL = "excitation_s8"
 BLOCK = "squeeze_excite_s8"
 
+MEAN = rows.KERNEL_BY_NAME[KERNEL].traits.parts[0].kernel
+"""The kernel of the first part of an excitation."""
+
 _EMPTY = np.zeros(0, np.int8)
 
 

@@ -18,8 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.rewrite import batches, chain, columns, fold, heads, join, order, recompute, rows
-from openneutron.compiler.rewrite.attention import fuse_attention
+from openneutron.compiler.rewrite import attention, batches, chain, columns, fold, heads, join, order, recompute, rows
 from openneutron.compiler.rewrite.call_list import CallList, Cause, Edit, Skipped, edited
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.needs import in_place
@@ -235,14 +234,14 @@ ALWAYS, VIEWS, JOINED, PRODUCTS, FEWEST, WHOLE, CASCADES = Group
 
 PASSES: tuple[Pass, ...] = (
     Pass("fold", JOIN, ALWAYS, "copies and tables", _moves, fold.fold),
-    Pass("attention", JOIN, ALWAYS, "products of matrices", _of_kernels("batch_matmul_s8"), fuse_attention),
+    Pass("attention", JOIN, ALWAYS, "products of matrices", _of_kernels(attention.PRODUCT), attention.fuse_attention),
     # Once attention is one call without copies around it, more copies can be folded.
     Pass("fold", JOIN, ALWAYS, "copies and tables", _moves, fold.fold),
     Pass("views", JOIN, VIEWS, "copies", _is_copy, fold.copies_as_views),
-    Pass("excitation", JOIN, JOINED, "means of images", _of_kernels("mean_s8"), join.join_excitations),
+    Pass("excitation", JOIN, JOINED, "means of images", _of_kernels(join.MEAN), join.join_excitations),
     Pass("join", JOIN, JOINED, f"first {_PAIRS} joins", _IS_FIRST, join.join),
     Pass("product", JOIN, PRODUCTS, "joined excitations", _of_kernels(join.KERNEL), join.join_products),
-    Pass("merge", MERGE, FEWEST, "linear layers", _of_kernels("conv_2d_1x1_s8"), chain.merge),
+    Pass("merge", MERGE, FEWEST, "linear layers", _of_kernels(chain.LINEAR), chain.merge),
     Pass("chain", CHAIN, FEWEST, f"second {_PAIRS} chains", _CHAINED, chain.chain),
     Pass("order", ORDER, WHOLE, "calls", _any, _in_order, restates=True),
     Pass("columns", SPLIT, WHOLE, "convolutions", columns.has_window, _columns),
