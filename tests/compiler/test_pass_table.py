@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.legalize.legalize import legalize
@@ -22,6 +25,7 @@ from openneutron.compiler.rewrite.passes import (
 )
 from openneutron.compiler.select.needs import in_place
 from openneutron.errors import InvalidOptionError
+from openneutron.features.report.text import passes_table
 from openneutron.ir import Graph
 from tests.support import oracle
 from tests.support.attention_graphs import block
@@ -97,3 +101,11 @@ def test_an_edit_keeps_its_index() -> None:
     made = edit.finished()
     assert len(made.calls) < len(calls) and storages.of[tensor] not in made.storages.storages
     assert made.storages[other].is_scratch
+
+
+def test_the_names_of_passes_are_whole_in_a_narrow_terminal() -> None:
+    """They are what ``--without-passes`` takes."""
+    console = Console(width=90, record=True, file=io.StringIO())
+    console.print(passes_table(explained(_graph(), oracle.TARGET, CompileOptions())))
+    lines = console.export_text().splitlines()
+    assert {*BY_NAME} <= {line.split("  ")[0] for line in lines}

@@ -441,7 +441,7 @@ def passes_table(passes: Sequence[Explained]) -> RenderableType:
         Column("pass", [each.row.name for each in passes], style="cyan"),
         Column("family", [each.row.family.value for each in passes]),
         Column("lists", [each.row.group.value for each in passes]),
-        Column("result", [str(each) for each in passes]),
+        Column("result", [str(each) for each in passes], wraps=True),
     ]
     return Group(Text("Passes over kernel calls", "bold"), Table(tuple(columns)))
 
