@@ -63,13 +63,14 @@ ON_CPU: dict[str, str] = {
     "STABLEHLO_RNG_BIT_GENERATOR": "it makes random numbers",
     "TOPK_V2": "no kernel sorts; of the largest value alone REDUCE_MAX and ARG_MAX run",
 }
-"""The reasons by LiteRT's name; other operators without a row have the reason that there is no kernel for them."""
+"""The reason why an operator stays on the CPU, by LiteRT's name. Other operators without a row have the reason that
+there is no kernel for them."""
 
 
 def reject(graph: Graph, node: Node) -> str | None:
-    """Return the reason why this node can't be compiled, or None.
+    """Return the reason why a node can't be compiled; None if it can.
 
-    Reasons: the operator has no row, or the node or one of its parts breaks a limit (the first one is named).
+    The reason is that the operator has no row, or the first limit that the node or one of its parts breaks.
     """
     op = BY_NAME.get(node.op)
     if op is None:

@@ -80,10 +80,11 @@ _COMPARED = {
     "greater_equal": "True where one value is not below another",
 }
 COMPARISONS = tuple(_COMPARED)
-"""In the order of compare_s8's relations."""
+"""The names of the comparisons, in the order of the numbers that compare_s8 takes for them."""
 
 EQUALITIES = ("equal", "not_equal")
-"""The comparisons that LiteRT also has for booleans. Of int16 tensors, the others compare stored values as they are."""
+"""The comparisons that LiteRT also has for booleans. On int16, only these rescale: the others compare the stored
+values."""
 
 
 def _comparison(name: str) -> Op:
@@ -131,7 +132,8 @@ def _condition_of_rows(graph: Graph, node: Node) -> str | None:
 
 
 def _select_of_rows(parts: Parts, graph: Graph, node: Node) -> None:
-    """Lower SELECT_V2; a condition of the first axis is broadcast along the other axes."""
+    """Lower SELECT_V2. If the condition has one value for each row of the first axis, broadcast it along the other
+    axes."""
     (condition, *others), (result,) = (str(name) for name in node.inputs), node.outputs
     shape, own = graph[result].shape, graph[condition].shape
     if own != shape:
@@ -140,7 +142,8 @@ def _select_of_rows(parts: Parts, graph: Graph, node: Node) -> None:
 
 
 def arg_axis(graph: Graph, node: Node) -> int:
-    """Return the axis along which an arg_max looks, not negative. Raises ValueError where it names several."""
+    """Return the axis along which an arg_max searches, counted from 0. Raises ValueError if the node names several
+    axes."""
     data, (axis,) = graph.given(node, 0), named_axes(graph, node)
     return axis % len(data.shape)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions, transposed convolutions, fully connected layers and products of matrices, with their numbers of multiply-accumulates."""
+"""Declare convolutions, transposed convolutions, fully connected layers and matrix products, and count their
+multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ _BIAS_TYPE = Attribute(BIAS_TYPE, "quantizedBiasType", "FLOAT32", {0: "FLOAT32",
 DILATIONS = (Attribute("dilation_h", "dilationHFactor", 1), Attribute("dilation_w", "dilationWFactor", 1))
 
 Padding = tuple[int, int, int, int]
-"""Rows above, rows below, columns left, columns right."""
+"""The padding as numbers of rows above, rows below, columns left and columns right."""
 
 
 def same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
@@ -78,7 +79,7 @@ def explicit_padding(node: Node, height: int, width: int, kernel_h: int, kernel_
 
 
 def window_output(node: Node, height: int, width: int, kernel_h: int, kernel_w: int) -> tuple[int, int]:
-    """Return output rows and columns of a sliding window."""
+    """Return the numbers of output rows and columns of a sliding window."""
     top, bottom, left, right = explicit_padding(node, height, width, kernel_h, kernel_w)
     rows = height + top + bottom - (kernel_h - 1) * node.attrs.get("dilation_h", 1) - 1
     cols = width + left + right - (kernel_w - 1) * node.attrs.get("dilation_w", 1) - 1
@@ -258,7 +259,7 @@ FULLY_CONNECTED = Op(
 )
 
 RANK_OF_WEIGHTS = {"conv_2d": 4, "depthwise_conv_2d": 4, "fully_connected": 2, "batch_matmul": 2, "transpose_conv": 4}
-"""The operators that multiply and accumulate, with the smallest rank of their second operand."""
+"""The operators that multiply and accumulate, and the smallest rank of the second operand of each."""
 
 
 def macs(graph: Graph, node: Node) -> int:
@@ -292,7 +293,7 @@ def macs(graph: Graph, node: Node) -> int:
 
 
 OUTPUT_SHAPE, WEIGHTS, DATA, BIAS = range(4)
-"""The operands' places."""
+"""The indices of the operands."""
 
 Shape = tuple[int, ...]
 
@@ -359,7 +360,8 @@ TRANSPOSE_CONV = Op(
 
 
 MOST_DEPTH = 2**15
-"""Products of two differences of stored values that surely fit the kernel's 32-bit accumulator."""
+"""The largest number of products whose sum surely fits the kernel's 32-bit accumulator. A product has two differences
+of stored values."""
 
 
 def matrices(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that treat every element alike: two-operand arithmetic, and one-operand functions that become tables."""
+"""Declare operators that compute each element alike: arithmetic of two operands, and functions of one operand that
+become tables."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ INT8_SLOPES = limit("int8 slopes, output of the input's type", _narrow_slopes)
 
 
 def has_falling_slope(graph: Graph, node: Node) -> bool:
-    """Return whether a LEAKY_RELU on int16 has a slope below 0, so that it is composed."""
+    """Return whether a LEAKY_RELU on int16 has a slope below 0. It is then composed of other operators."""
     return graph[node.name].dtype is DType.INT16 and node["alpha"] < 0
 
 
@@ -83,7 +84,10 @@ def is_wide(graph: Graph, node: Node) -> bool:
 
 
 def wrapped_negative(parts: Parts, graph: Graph, node: Node) -> None:
-    """Compose NEG of a saturating subtraction from 0; the lowest value stays as it is, since LiteRT's NEG wraps around."""
+    """Compose NEG as 0 minus the operand, for all values but the lowest.
+
+    The subtraction saturates. LiteRT's NEG wraps around, so that the lowest value stays as it is.
+    """
     (source, result) = (str(node.inputs[0]), node.name)
     quant, shape = graph[source].quant, graph[source].shape
     zero, lowest = (parts.constant(np.full(1, value, np.int16), quant) for value in (0, -(2**15)))
@@ -127,7 +131,7 @@ def wide_sigmoid_factor(source: QuantParams, doubled: bool) -> tuple[int, int]:
 
 
 MOST_SIGMOID_SCALE = 16 / 3
-"""The input scale from which on LiteRT's LOGISTIC and TANH overflow 32 bits."""
+"""The smallest input scale with which LiteRT's LOGISTIC and TANH overflow 32 bits."""
 
 
 def _sigmoid_scale(graph: Graph, node: Node) -> str | None:
@@ -152,7 +156,7 @@ def _exponential(graph: Graph, node: Node) -> str | None:
 
 
 LARGEST_EXPONENT = 87
-"""An exponential that float32 holds, and twice that exponential."""
+"""An exponent for which float32 holds the exponential and twice the exponential."""
 
 EXPONENTIAL = limit(
     f"int16: exp of the largest input over the output's scale below exp({LARGEST_EXPONENT})", _exponential
@@ -193,7 +197,8 @@ def _rsqrt_scales(graph: Graph, node: Node) -> str | None:
 
 
 RSQRT_MOST = 2**11
-"""LiteRT shifts its result right by 20 bits and by what this product has."""
+"""The bound of the root of the input scale times the output scale. LiteRT shifts its result right by 20 bits plus the
+exponent of this product, which must be at most 31 bits in all."""
 
 
 ADDED_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
@@ -240,7 +245,10 @@ def _leaky_slope(graph: Graph, node: Node) -> float:
 
 
 def hard_swish_factors(source: QuantParams, result: QuantParams) -> tuple[np.float32, np.float32]:
-    """Return HARD_SWISH's factors of the input with 7 more bits: to the output's scale, to 3.0 at 2^15 (hard_swish.cc)."""
+    """Return HARD_SWISH's two factors of the input, which has 7 more bits (hard_swish.cc).
+
+    The first brings the input to the output's scale. The second brings it to the scale at which 3.0 is 2^15.
+    """
     with np.errstate(all="ignore"):
         fine = np.float32(1 / 128) * np.float32(source.scale)
         return fine / np.float32(result.scale), fine / (np.float32(3) / np.float32(32768))
@@ -251,7 +259,8 @@ def _reluish_factor(graph: Graph, node: Node) -> float:
 
 
 HARD_SWISH_EXPONENT = 15
-"""The bound of the factor's exponent: LiteRT shifts a 16-bit value left in 32 bits, by the exponent less one."""
+"""The bound of the factor's exponent. LiteRT shifts a 16-bit value left by the exponent less one, and the result must
+fit 32 bits."""
 
 
 def squared_difference_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
@@ -318,7 +327,7 @@ def _extremum(name: str, doc: str) -> Op:
 
 
 _table = partial(Op, kernels=("lookup_s8",), version=2, unsigned=True)
-"""Return the row of a function of one operand."""
+"""Makes the row of a function of one operand."""
 
 
 def _whole_table(graph: Graph, node: Node) -> str | None:
@@ -346,7 +355,7 @@ LOOKUP = Op(
 _RESCALED = rescales(of_one(ratio_in_float), wide=WIDE_EXPONENT)
 
 _wide_table = partial(_table, types=STORED)
-"""Return the row of a function that LiteRT also has for int16."""
+"""Makes the row of a function that LiteRT also has for int16."""
 
 _BY_FACTORS = ("lookup_s8", "rescale_s16")
 _BY_TABLES = ("lookup_s8", "lookup_s16")

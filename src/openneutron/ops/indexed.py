@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that take elements of the input by position, along each axis on its own: gather, mirror pad, reverse, tile, resizes."""
+"""Declare operators that take elements of the input by position, along each axis separately: gather, mirror pad,
+reverse, tile, resizes."""
 
 from __future__ import annotations
 
@@ -25,12 +26,13 @@ from openneutron.ops.table import (
 )
 
 MOST_CALLS = 64
-"""Kernel calls that one node may become; a number of our own choice, for the microcode's size."""
+"""The limit on kernel calls for one node. The number is our own choice and bounds the microcode's size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """A selection along one axis: the input's positions in the output's order. ``extent`` is the input's extent."""
+    """A selection along one axis: the positions of the input in the order of the output. ``extent`` is the extent of
+    the input."""
 
     extent: int
     positions: tuple[int, ...]
@@ -42,7 +44,7 @@ class Indexed:
 
 
 def _gather(graph: Graph, node: Node) -> list[Indexed]:
-    """Return the positions for constant indices that are the same for every batch."""
+    """Return the positions that a GATHER takes. Its indices must be constant, and the same for every batch."""
     shape = shape_of(graph, node)
     axis = node["axis"] % len(shape)
     taken = constant_values(graph, node, 1)
@@ -83,12 +85,13 @@ INDEXED: dict[str, Callable[[Graph, Node], list[Indexed]]] = {
     "tile": _tile,
     "broadcast_to": _broadcast_to,
 }
-"""The positions that each operator takes along each axis; axes of the output, indices of GATHER flat and constant."""
+"""The function of each operator that returns the positions along each axis of its output. GATHER's indices must be
+constant, and count as one axis."""
 
 
 def merged_axes(axes: list[Indexed]) -> list[Indexed]:
-    """Return the axes without those that have one element in input and output. Neighbouring axes that are whole are
-    joined."""
+    """Return the axes without those that have one element in input and output. Neighbouring axes of which all
+    positions are taken become one."""
     merged: list[Indexed] = []
     for axis in axes:
         if axis.extent == 1 and len(axis.positions) == 1:

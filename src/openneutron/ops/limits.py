@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Limits that several operators share. Each returns None or the reason; its docstring is what the documentation says."""
+"""Declare limits that several operators share.
+
+A limit is a function that returns None or the reason against a node. Its docstring is the wording of the
+documentation.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ import numpy as np
 from openneutron.ir import DType, Graph, Node, Tensor
 
 Limit = Callable[[Graph, Node], str | None]
-"""None, or the reason in words why this node can't be compiled; ``__doc__`` is the documentation's wording."""
+"""A function that returns None, or the reason in words why this node can't be compiled. The documentation shows its
+``__doc__``."""
 
 
 def limit(doc: str, rule: Callable[[Graph, Node], str | None]) -> Limit:
@@ -26,11 +31,12 @@ def limit(doc: str, rule: Callable[[Graph, Node], str | None]) -> Limit:
 
 
 ZERO_POINTS = {DType.INT8: (-128, 127), DType.UINT8: (0, 255), DType.INT16: (0, 0)}
-"""The lowest and the highest zero point of each type of stored activations; LiteRT has int16 without one."""
+"""The lowest and the highest zero point of each type of stored activations. LiteRT's int16 has no zero point other
+than 0."""
 
 
 def int8_reason(tensor: Tensor, what: str, types: Sequence[DType] = (DType.INT8,)) -> str | None:
-    """Return the reason why this tensor is no int8 activation (or has none of these types), or None."""
+    """Return the reason why this tensor is no activation of one of these types with per-tensor quantization, or None."""
     if tensor.dtype is DType.INT16 and tensor.dtype not in types:
         return f"{what} '{tensor.name}' is int16; this operator computes on {' or '.join(map(str, types))}"
     if tensor.dtype not in types:
@@ -57,7 +63,7 @@ def extent_reason(tensor: Tensor, what: str) -> str | None:
 
 
 def _each(doc: str, operands: Iterable[int], outputs: bool, reason: Callable[[Tensor, str], str | None]) -> Limit:
-    """Return the limit that there is no reason against these operands, nor with ``outputs`` against any output."""
+    """Return a limit that holds if ``reason`` returns None for these operands and, with ``outputs``, for all outputs."""
     places = tuple(operands)
 
     def rule(graph: Graph, node: Node) -> str | None:
@@ -117,7 +123,7 @@ STORED = (DType.INT8, DType.INT16)
 """The types of activations that operators move."""
 
 MOVABLE = (DType.INT32, DType.INT64, DType.BOOL)
-"""The types that are moved as they are beside activations."""
+"""The types without a scale that operators move unchanged."""
 
 
 def movable_at(index: int | None = None) -> Limit:
@@ -174,11 +180,13 @@ def int8_weight(index: int, channel_axis: int) -> Limit:
 
 
 BIAS_TYPE = "quantized_bias_type"
-"""The attribute with the type of the accumulators and the bias of int16 activations, as LiteRT names it; FLOAT32 stands for int64."""
+"""The attribute with the type of accumulators and bias for int16 activations, with LiteRT's name. FLOAT32, its
+default, means int64."""
 
 
 def has_wide_sums(graph: Graph, node: Node) -> bool:
-    """Return whether LiteRT adds the node's products in int64: those of int16, unless the option says int32."""
+    """Return whether LiteRT adds the node's products in int64. It does for int16 activations, unless the option says
+    int32."""
     return graph[node.outputs[0]].dtype is DType.INT16 and node.attrs.get(BIAS_TYPE) != "INT32"
 
 
@@ -233,11 +241,11 @@ def _shared(graph: Graph, node: Node) -> str | None:
 
 
 SHARED_QUANTIZATION = limit("inputs and output of the same scale and zero point", _shared)
-"""All activations have the same scale and zero point."""
+"""The limit that all activations have the same scale and zero point."""
 
 
 WIDE_FIXED = (2.0**-15, 0)
-"""The scale and zero point of every int16 output that LiteRT demands one of."""
+"""The scale and zero point of an int16 output, for each operator of which LiteRT demands fixed ones."""
 
 
 def fixed_output(scale: float, zero_point: int, types: Sequence[DType] = (DType.INT8,)) -> Limit:

@@ -20,13 +20,13 @@ from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role
 GAIN, BIAS = 1, 2
 
 MOST_NORMALIZED = 2**15
-"""The most elements that share statistics, so that the scaled variance has 62 bits."""
+"""The most elements that may share statistics, so that the scaled variance fits 62 bits."""
 
 NORMAL_BITS = 20
-"""Fractional bits of a normalized value."""
+"""The number of fractional bits of a normalized value."""
 
 VARIANCE_BITS = {DType.INT8: 8, DType.INT16: 0}
-"""Fractional bits of a scaled variance."""
+"""The number of fractional bits of a scaled variance, by the type of the activations."""
 
 MOST_EPSILON_BITS = 62
 
@@ -44,7 +44,7 @@ def elements_normalized(graph: Graph, node: Node) -> int:
 
 
 def scaled_epsilon(graph: Graph, node: Node) -> int:
-    """Return epsilon in units of the scaled variance: n^2 * 2^bits steps."""
+    """Return epsilon as a whole number in units of the scaled variance, n^2 * 2^bits to the square of an input step."""
     source = graph.given(node, 0)
     steps = elements_normalized(graph, node) / quant_of(graph, node, 0).scale
     return round(float(node["epsilon"]) * steps * steps * 2.0 ** VARIANCE_BITS[source.dtype])
@@ -52,8 +52,8 @@ def scaled_epsilon(graph: Graph, node: Node) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coefficients:
-    """A factor (int32) and an offset (int64) for each channel. ``shift`` is the number of fractional bits of their
-    sums."""
+    """The factor (int32) and the offset (int64) of each channel. ``shift`` is the number of fractional bits of factor
+    * value + offset."""
 
     factors: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
@@ -61,7 +61,7 @@ class Coefficients:
 
 
 def _steps(graph: Graph, node: Node, place: int, absent: float) -> npt.NDArray[np.float64]:
-    """Return gain or bias in steps of the output."""
+    """Return gain or bias of each channel in steps of the output; ``absent`` if the node has none."""
     given, channels = graph.operand(node, place), graph.given(node, 0).shape[-1]
     scale = graph[node.outputs[0]].quant
     assert scale is not None
@@ -70,7 +70,7 @@ def _steps(graph: Graph, node: Node, place: int, absent: float) -> npt.NDArray[n
 
 
 def _least_exponent(values: npt.NDArray[np.float64]) -> int:
-    """Return the exponent of the power of two above all magnitudes; 0 for zeros."""
+    """Return the smallest exponent of a power of two above all magnitudes; 0 if all values are 0."""
     return math.frexp(float(np.abs(values).max(initial=0.0)))[1]
 
 

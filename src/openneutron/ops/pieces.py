@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that take a tensor apart or put one together: split, unpack, pack; blocks of rows and columns as channels or batches."""
+"""Declare operators that divide a tensor or join tensors: split, unpack, pack, and those that turn blocks of rows and
+columns into channels or batches."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ from openneutron.ops.table import (
 )
 
 DATA = {"split": 1, "split_v": 0, "unpack": 0}
-"""The index of the operand that is taken apart."""
+"""The index of the operand that is divided."""
 
 
 def split_axis(graph: Graph, node: Node) -> int:
-    """Return the axis along which a tensor is taken apart, not negative."""
+    """Return the axis along which a tensor is divided, counted from 0."""
     data = graph.given(node, DATA[node.op])
     if node.op == "unpack":
         return int(node["axis"]) % len(data.shape)
@@ -38,7 +39,7 @@ def split_axis(graph: Graph, node: Node) -> int:
 
 
 def piece_sizes(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return the extent of each output along the axis that is taken apart."""
+    """Return the extent of each output along the divided axis."""
     data = graph.given(node, DATA[node.op])
     extent = data.shape[split_axis(graph, node)]
     if node.op == "split_v":
@@ -103,7 +104,7 @@ def _whole_blocks(graph: Graph, node: Node) -> str | None:
 
 
 def _depth(parts: Parts, graph: Graph, node: Node) -> None:
-    """Lower DEPTH_TO_SPACE or SPACE_TO_DEPTH; the channels hold the rows and columns of a block."""
+    """Lower DEPTH_TO_SPACE or SPACE_TO_DEPTH. Between them, the rows and columns of a block are channels."""
     size = node["block_size"]
     (source,), result = node.inputs, node.outputs[0]
     assert source is not None

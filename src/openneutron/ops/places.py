@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators at positions: they read, write or mark values at coordinates, or fill some or all positions with a constant."""
+"""Declare operators that read, write or mark values at coordinates, or fill positions with a constant."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LIST = parameter("list of indices")
 
 
 def coordinates(graph: Graph, node: Node, index: int, width: int) -> npt.NDArray[np.int64]:
-    """Return constant coordinates, one row for each position."""
+    """Return the constant coordinates in an operand as a matrix [positions, ``width``]."""
     return np.array(constant_values(graph, node, index), np.int64).reshape(-1, width)
 
 
@@ -43,7 +43,7 @@ def outside(places: npt.NDArray[np.int64], extents: Sequence[int]) -> str | None
 
 
 def flat_positions(places: npt.NDArray[np.int64], extents: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return each row's position in row-major order."""
+    """Return the row-major index of each coordinate in a tensor of these extents."""
     pitches = [math.prod(extents[axis + 1 :]) for axis in range(len(extents))]
     return np.asarray(places @ np.array(pitches, np.int64).reshape(-1), np.int64)
 
@@ -68,7 +68,7 @@ def _readable(graph: Graph, node: Node) -> str | None:
 
 
 def _gather_nd(parts: Parts, graph: Graph, node: Node) -> None:
-    """Lower to a GATHER along the leading axes, merged into one."""
+    """Lower GATHER_ND to a GATHER along the leading axes, which are merged into one."""
     data, (result,) = shape_of(graph, node, 0), node.outputs
     indices = graph.given(node, 1)
     width, outer = indices.shape[-1], indices.shape[:-1]
@@ -92,7 +92,7 @@ def _embedding_lookup(parts: Parts, graph: Graph, node: Node) -> None:
 # -- one of many -------------------------------------------------------------------------------------------------------
 
 _BYTES = QuantParams((0.5,), (0,))
-"""At this scale EQUAL distinguishes any two different bytes."""
+"""A quantization with which EQUAL distinguishes any two different bytes."""
 
 
 def _one_hot_axis(graph: Graph, node: Node) -> int:
@@ -119,7 +119,8 @@ def _one_hot_fits(graph: Graph, node: Node) -> str | None:
 
 
 def _one_hot(parts: Parts, graph: Graph, node: Node) -> None:
-    """Compare the bytes of each index and each number: the ``on`` value where all are equal, else the ``off`` value."""
+    """Lower ONE_HOT: compare each index with each number byte by byte, and select the ``on`` value where all bytes
+    are equal, else the ``off`` value."""
     axis, (result,) = _one_hot_axis(graph, node), node.outputs
     indices, (depth,) = graph.given(node, 0), constant_values(graph, node, 1)
     size, output = indices.dtype.size_bytes, graph[result]
@@ -142,7 +143,8 @@ def _one_hot(parts: Parts, graph: Graph, node: Node) -> None:
 def _scattered(
     parts: Parts, values: str, fill: int, positions: npt.NDArray[np.int64], result: str, rows: int, row: int
 ) -> None:
-    """Write rows of ``values`` to these ``positions`` of the result, one after the other, and ``fill`` elsewhere."""
+    """Write the rows of ``values`` one after the other to these ``positions`` of the result. Other positions get the
+    stored value ``fill``."""
     lines = parts.reshape(values, (parts[values].elements // row, row))
     count = parts[lines].shape[0]
     background = parts.constant(np.full((1, row), fill, np.int8), parts[values].quant)
@@ -176,7 +178,7 @@ def _scatter_fits(graph: Graph, node: Node) -> str | None:
 
 
 def _scatter_nd(parts: Parts, graph: Graph, node: Node) -> None:
-    """Append a row of zeros (stored zeros) to the updates, and gather each row of the result from them."""
+    """Lower SCATTER_ND: append a row of zeros to the updates, and gather each row of the result from them."""
     extents, (result,) = constant_values(graph, node, 2), node.outputs
     width = shape_of(graph, node, 0)[-1]
     positions = flat_positions(coordinates(graph, node, 0, width), extents[:width])
@@ -207,7 +209,8 @@ def _sparse_to_dense(parts: Parts, graph: Graph, node: Node) -> None:
 
 
 def _update_begin(graph: Graph, node: Node) -> list[int]:
-    """Return the first index of the update on each axis, clamped to the operand as in LiteRT."""
+    """Return where the update begins on each axis. As in LiteRT, it is clamped so that the update is inside the
+    operand."""
     whole, part, begin = shape_of(graph, node, 0), shape_of(graph, node, 1), constant_values(graph, node, 2)
     return [min(max(b, 0), n - m) for b, n, m in zip(begin, whole, part, strict=True)]
 
@@ -220,7 +223,8 @@ def _update_fits(graph: Graph, node: Node) -> str | None:
 
 
 def _dynamic_update_slice(parts: Parts, graph: Graph, node: Node) -> None:
-    """Concatenate the slices before and behind the update with the update, axis by axis, the outermost first."""
+    """Lower DYNAMIC_UPDATE_SLICE: concatenate the update with the parts of the operand before and after it, axis by
+    axis from the outermost."""
     begin, part = _update_begin(graph, node), shape_of(graph, node, 1)
     whole, update, (result,) = str(node.inputs[0]), str(node.inputs[1]), node.outputs
     axes = [axis for axis, extent in enumerate(part) if extent < shape_of(graph, node, 0)[axis]]
@@ -319,7 +323,7 @@ _AT_POSITIONS = (
 
 
 def _padded(parts: Parts, source: str, behind: int, value: int) -> str:
-    """Return the matrix with columns of one stored value appended."""
+    """Return the matrix with ``behind`` columns of one stored value appended."""
     given = parts[source]
     rows, cols = given.shape
     filler = parts.constant(np.array([value], given.dtype.numpy), given.quant)
@@ -333,7 +337,10 @@ def _diagonal_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _matrix_diag(parts: Parts, graph: Graph, node: Node) -> None:
-    """Append as many zeros to each value as the matrix has columns: the next value moves one row and one column on."""
+    """Lower MATRIX_DIAG: append a row's number of zeros to each value, and reshape.
+
+    Each value is then one row below and one column right of the value before.
+    """
     (*outer, size), (result,) = shape_of(graph, node), node.outputs
     count = math.prod(outer)
     apart = _padded(parts, parts.reshape(str(node.inputs[0]), (count * size, 1)), size, 0)
@@ -349,7 +356,7 @@ def _diagonal_fits(graph: Graph, node: Node) -> str | None:
 
 
 def _matrix_set_diag(parts: Parts, graph: Graph, node: Node) -> None:
-    """Select the diagonal, repeated as a column or a row, by a constant mask."""
+    """Lower MATRIX_SET_DIAG: a constant mask selects the diagonal, which is repeated as a column or a row."""
     (*outer, rows, cols), (result,) = shape_of(graph, node), node.outputs
     count, output = math.prod(outer), graph[result]
     column = (count, rows, 1) if rows <= cols else (count, 1, cols)
@@ -379,7 +386,7 @@ def _factors(graph: Graph, node: Node) -> str | None:
 
 
 def _dilate(parts: Parts, graph: Graph, node: Node) -> None:
-    """Insert padding behind each value but the last, along one axis after the other."""
+    """Lower DILATE: insert padding after each value but the last, along one axis after the other."""
     source, (result,) = str(node.inputs[0]), node.outputs
     shape, (value,) = list(shape_of(graph, node)), constant_values(graph, node, 2)
     for axis, factor in enumerate(constant_values(graph, node, 1)):
@@ -405,7 +412,7 @@ def _extents_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _extents(parts: Parts, graph: Graph, node: Node) -> None:
-    """Return the shape as a constant; the shapes of a compiled program are fixed."""
+    """Lower SHAPE to a constant. The shapes of a compiled program are fixed."""
     (result,) = node.outputs
     shape, output = shape_of(graph, node), graph[result]
     values = shape if node.op == "shape" else len(shape)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Layers with a state: LSTMs of one and of two directions, SVDF, and PyTorch's GRU and RNN, which LiteRT does not have."""
+"""Declare layers with a state: LSTMs of one and of two directions, SVDF, and PyTorch's GRU and RNN, which LiteRT does
+not have."""
 
 from __future__ import annotations
 
@@ -17,19 +18,21 @@ GATES = ("input", "forget", "cell", "output")
 FIRST_INPUT_WEIGHTS, FIRST_HIDDEN_WEIGHTS, FIRST_PEEPHOLE, FIRST_BIAS = 1, 5, 9, 12
 PROJECTION, PROJECTION_BIAS, HIDDEN, CELL, FIRST_NORM = 16, 17, 18, 19, 20
 SEEING = (0, 1, 3)
-"""The gates that peepholes lead to, in the order of their operands."""
+"""The gates that can have a peephole, in the order of the peepholes among the operands."""
 
 HIGHEST_CELL_BITS = 15
 LOWEST_CELL_BITS = {DType.INT8: 9, DType.INT16: 0}
-"""The scale of a cell state is 2 to minus one of these, by the type of activations: LiteRT's tanh on int8 takes 0 to 6 integer
-bits."""
+"""The smallest allowed number of fractional bits of a cell state, by the type of activations.
+
+The scale of a cell state is 2 to the power of minus this number. LiteRT's tanh on int8 takes 0 to 6 integer bits.
+"""
 
 GATE_SCALE = 2.0**-12
-"""The scale of a gate in front of its function, without a normalization."""
+"""The scale of a gate before its activation function, if the layer has no normalization."""
 
 
 def gates_of(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return the gates that the layer has: without weights for the input gate, all others."""
+    """Return the gates of the layer. A layer without weights for the input gate has all gates but this one."""
     return (0, 1, 2, 3) if graph.operand(node, FIRST_INPUT_WEIGHTS) is not None else (1, 2, 3)
 
 
@@ -39,23 +42,24 @@ def is_wide(graph: Graph, node: Node) -> bool:
 
 
 def has_peephole(graph: Graph, node: Node) -> bool:
-    """Return whether gates see the cell state."""
+    """Return whether the layer has peepholes: gates that read the cell state."""
     return graph.operand(node, FIRST_PEEPHOLE + 2) is not None
 
 
 def has_layer_norm(graph: Graph, node: Node) -> bool:
-    """Return whether gates are normalized."""
+    """Return whether the layer normalizes its gates."""
     return graph.operand(node, FIRST_NORM + 3) is not None
 
 
 def is_projected(graph: Graph, node: Node) -> bool:
-    """Return whether the hidden state is projected."""
+    """Return whether the layer projects its hidden state."""
     return graph.operand(node, PROJECTION) is not None
 
 
 @np.errstate(all="ignore")
 def gate_factors(graph: Graph, node: Node) -> dict[int, tuple[float, float]]:
-    """Return for each gate the factors of its input's and its hidden state's products, rounded to float32 as LiteRT does."""
+    """Return the factors of each gate: that of the products of the input, and that of the products of the hidden
+    state. Both are rounded to float32, as in LiteRT."""
     scales = _gate_scales(graph, node)
     found = {}
     for gate in gates_of(graph, node):
@@ -66,7 +70,7 @@ def gate_factors(graph: Graph, node: Node) -> dict[int, tuple[float, float]]:
 
 
 def scale_of(graph: Graph, node: Node, index: int) -> np.float32:
-    """Return the scale of an operand, which has one."""
+    """Return the scale of the operand at ``index``, which must have one."""
     quant = graph.given(node, index).quant
     assert quant is not None
     return np.float32(quant.scale)
@@ -79,7 +83,8 @@ def _gate_scales(graph: Graph, node: Node) -> list[np.float32]:
 
 
 def peephole_factors(graph: Graph, node: Node) -> dict[int, float]:
-    """Return the factor of each peephole's products by its gate: powers of two in double, the rest as LiteRT multiplies."""
+    """Return the factor of the products of each gate's peephole, computed as LiteRT does: powers of two in double,
+    the rest in float32."""
     if not has_peephole(graph, node):
         return {}
     scales, cell = _gate_scales(graph, node), 2.0 ** cell_shift(graph, node)
@@ -91,39 +96,44 @@ def peephole_factors(graph: Graph, node: Node) -> dict[int, float]:
 
 
 def norm_scales(graph: Graph, node: Node) -> dict[int, float]:
-    """Return the scale of each normalization's coefficients by its gate."""
+    """Return the scale of the normalization's coefficients for each gate."""
     if not has_layer_norm(graph, node):
         return {}
     return {gate: float(scale_of(graph, node, FIRST_NORM + gate)) for gate in gates_of(graph, node)}
 
 
 def hidden_factor(graph: Graph, node: Node) -> float:
-    """Return the factor from the product of a gate and a cell's tanh to the hidden state before its projection."""
+    """Return the factor that brings the product of the output gate and the cell's tanh to the scale of the hidden
+    state.
+
+    If the layer has a projection, this is the hidden state before it.
+    """
     if is_wide(graph, node):
         return 2.0**-30 / float(scale_of(graph, node, HIDDEN))
     return float(np.float32(2.0**-15 / float(np.float32(node["intermediates"][4][0])) * 2.0**-15))
 
 
 def hidden_zero_point(graph: Graph, node: Node) -> int:
-    """Return the zero point of the hidden state before its projection; LiteRT stores it with the sign reversed where there is one."""
+    """Return the zero point of the hidden state before its projection. For a layer with a projection, LiteRT stores
+    it with the opposite sign."""
     stated = int(node["intermediates"][4][1])
     return -stated if is_projected(graph, node) else stated
 
 
 @np.errstate(all="ignore")
 def projection_factor(graph: Graph, node: Node) -> float:
-    """Return the factor of the projection's products."""
+    """Return the factor that brings the products of the projection to the scale of the output."""
     unprojected = np.float32(node["intermediates"][4][0])
     return float(scale_of(graph, node, PROJECTION) * unprojected / scale_of(graph, node, HIDDEN))
 
 
 def cell_shift(graph: Graph, node: Node) -> int:
-    """Return the power of two that is the cell state's scale."""
+    """Return the exponent of the cell state's scale, which is a power of two."""
     return round(math.log2(scale_of(graph, node, CELL)))
 
 
 def quantized_clips(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the largest magnitudes of a cell and of a projection's result, stored; 0 where any is allowed."""
+    """Return the largest stored magnitudes of a cell state and of a projected hidden state; 0 if there is no limit."""
     quant = graph[node.outputs[0]].quant
     assert quant is not None
     cell, projected = node["cell_clip"], node["proj_clip"]
@@ -133,7 +143,7 @@ def quantized_clips(graph: Graph, node: Node) -> tuple[int, int]:
 
 
 def steps_and_sequences(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the steps of a sequence, and how many sequences there are."""
+    """Return the number of steps of a sequence, and the number of sequences."""
     first, second, _ = graph.given(node, 0).shape
     return (first, second) if node["time_major"] else (second, first)
 
@@ -153,7 +163,7 @@ def _lstm_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _expected(graph: Graph, node: Node) -> Iterator[tuple[int, tuple[DType, ...], tuple[int, ...]]]:
-    """Yield the types and the shape of each constant operand that the form of the layer demands, by its place."""
+    """Yield the index, the allowed types and the shape of each constant operand that this form of the layer demands."""
     inputs = graph.given(node, 0).shape[-1]
     cells, outputs = graph.given(node, FIRST_HIDDEN_WEIGHTS + 3).shape
     gates, bias = gates_of(graph, node), DType.INT64 if is_wide(graph, node) else DType.INT32
@@ -193,7 +203,7 @@ def _constants(graph: Graph, node: Node) -> str | None:
 
 
 def is_symmetric(tensor: Tensor) -> bool:
-    """Return whether a tensor has one scale and a zero point of 0."""
+    """Return whether a tensor has a single scale and a zero point of 0."""
     quant = tensor.quant
     return quant is not None and len(quant.scales) == 1 and not any(quant.zero_points) and 0 < quant.scale < math.inf
 
@@ -271,7 +281,7 @@ def _intermediates(graph: Graph, node: Node) -> str | None:
 
 
 def value_operand(name: str, optional: bool = True) -> Operand:
-    """Return a constant operand."""
+    """Return the declaration of a constant operand."""
     return Operand(Role.VALUE, name, optional=optional)
 
 
@@ -320,22 +330,22 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = Op(
 
 
 FIRST = (1, 18)
-"""The indices of the first weights of both directions."""
+"""The index of the first weights of each direction."""
 
 VALUES = 17
-"""The weights, peepholes and biases of a direction, the projection and its bias behind them."""
+"""The number of constant operands of a direction: weights, peepholes, biases, and last the projection with its bias."""
 
 STATES = (35, 37)
-"""The indices of the hidden states; the cell state follows each of them."""
+"""The index of the hidden state of each direction. The cell state follows it."""
 
 AUXILIARY = 39
-"""The index of the first operand of stacked layers."""
+"""The index of the first operand that only stacked layers have."""
 
 DIRECTIONS = ("forward", "backward")
 
 
 def _units(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the units of both directions: the columns of the hidden weights of the last gate."""
+    """Return the number of units of each direction, which is the number of columns of the last gate's hidden weights."""
     forward, backward = (graph.given(node, first + 2 * len(GATES) - 1).shape[1] for first in FIRST)
     return forward, backward
 
@@ -428,8 +438,11 @@ steps of its scale. MOST_STATE_BITS is the most fractional bits of the units' st
 
 
 def places_of(node: Node) -> dict[str, range | int]:
-    """Return the places of the operands of a GRU or RNN by kind. Input weights, hidden weights, input biases and hidden
-    biases have one operand for each gate; ``hidden`` and ``cell`` are the states."""
+    """Return the indices of a GRU's or RNN's operands, by kind.
+
+    Input weights, hidden weights, input biases and hidden biases have one operand for each gate. ``hidden`` and
+    ``cell`` are the states.
+    """
     gates = len(GRU_GATES) if node.op == "gru" else 1
     ends = [1 + gates * part for part in range(5)]
     names = ("input_weights", "hidden_weights", "input_biases", "hidden_biases")
@@ -438,14 +451,14 @@ def places_of(node: Node) -> dict[str, range | int]:
 
 
 def places(node: Node, name: str) -> range:
-    """Return the places of a layer's operands of one kind."""
+    """Return the indices of a layer's operands of one kind."""
     found = places_of(node)[name]
     assert isinstance(found, range)
     return found
 
 
 def state_places(node: Node) -> tuple[int, int]:
-    """Return the places of the hidden state and of the units' state."""
+    """Return the indices of the hidden state and of the units' state."""
     if node.op == "unidirectional_sequence_lstm":
         return HIDDEN, CELL
     found = places_of(node)
@@ -455,7 +468,8 @@ def state_places(node: Node) -> tuple[int, int]:
 
 
 def product_factors(graph: Graph, node: Node) -> list[tuple[float, float]]:
-    """Return for each gate the factors of its input's and its hidden state's products, in double."""
+    """Return the factors of each gate in double: that of the products of the input, and that of the products of the
+    hidden state."""
     hidden, _ = state_places(node)
     quant = graph[node.outputs[0]].quant
     assert quant is not None
@@ -469,19 +483,19 @@ def product_factors(graph: Graph, node: Node) -> list[tuple[float, float]]:
 
 
 def state_factor(graph: Graph, node: Node) -> float:
-    """Return the factor from the units' state to the output."""
+    """Return the factor that brings the units' state to the scale of the output."""
     quant = graph[node.outputs[0]].quant
     assert quant is not None
     return 2.0 ** -state_bits(graph, node) / quant.scale
 
 
 def state_bits(graph: Graph, node: Node) -> int:
-    """Return the fractional bits of the units' state."""
+    """Return the number of fractional bits of the units' state."""
     return -round(math.log2(scale_of(graph, node, state_places(node)[1])))
 
 
 def units_of(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the units and the outputs of a recurrent layer."""
+    """Return the number of units and the number of outputs of a recurrent layer."""
     is_lstm = node.op == "unidirectional_sequence_lstm"
     place = FIRST_HIDDEN_WEIGHTS + 3 if is_lstm else places(node, "hidden_weights")[0]
     units, outputs = graph.given(node, place).shape
@@ -571,11 +585,12 @@ RNN = _gated("rnn", ("only",), "PyTorch's RNN over a sequence, with tanh or with
 # -- filters ----------------------------------------------------------------------------------------------------------------
 
 FEATURES, TIME, FILTER_BIAS, RESULTS = 1, 2, 3, 4
-"""The operands of SVDF: weights of the input, weights of the kept results, bias, and these results."""
+"""The indices of SVDF's operands: weights of the input, weights of the kept results, bias, and the kept results."""
 
 
 def filter_factors(graph: Graph, node: Node) -> tuple[float, float]:
-    """Return the factors of a filter's products and of a unit's sum, in double of products in float32 as LiteRT computes them."""
+    """Return the factor of a filter's products and the factor of a unit's sum. As in LiteRT, doubles divide products
+    that are rounded to float32."""
     quant = graph[node.outputs[0]].quant
     assert quant is not None
     state = scale_of(graph, node, RESULTS)
@@ -648,7 +663,8 @@ _ROWS = {row.name: row for row in OPS}
 
 
 def state_operands(node: Node) -> list[str]:
-    """Return the operands that a node takes as its states, in the order of its results for them; none of other operators."""
+    """Return the operands that are a node's states, in the order of the results that are their new values. The list
+    is empty for operators without a state."""
     row = _ROWS.get(node.op)
     pairs = zip(node.inputs, row.operands if row is not None else (), strict=False)
     return [name for name, operand in pairs if name is not None and operand.role is Role.STATE]

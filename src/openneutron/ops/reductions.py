@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pools, reductions and sums; softmax, its logarithm, and L2 normalization."""
+"""Declare pools, reductions and sums, softmax and its logarithm, and L2 normalization."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def _pool_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return the axes of a reduction, in order, none negative."""
+    """Return the axes of a reduction in ascending order, counted from 0."""
     rank_of_input = len(shape_of(graph, node))
     return tuple(sorted({axis % rank_of_input for axis in named_axes(graph, node)}))
 
 
 def named_axes(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return the axes of a reduction as the node states them."""
+    """Return the axes of a reduction as the node names them: in any order, negative ones counted from the end."""
     return constant_values(graph, node, 1)
 
 
@@ -79,10 +79,11 @@ def runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bo
 
 
 MOST_ADDED = 2**23
-"""The number of elements whose differences between stored values the kernel can sum in its 32-bit accumulator."""
+"""The largest number of elements of int8 that the kernel can sum in its 32-bit accumulator. It sums differences of
+stored values."""
 
 MOST_WIDE_ADDED = 2**16 - 2
-"""The same of int16, with half of their number."""
+"""The largest number of int16 elements that it can sum, after half of their number is added for rounding."""
 
 
 def _most_added(graph: Graph, node: Node) -> int:
@@ -90,7 +91,7 @@ def _most_added(graph: Graph, node: Node) -> int:
 
 
 MOST_RUNS = 4
-"""The runs of reduced and kept axes that the axes of a view hold."""
+"""The largest number of runs of reduced and kept axes: a view has four axes."""
 
 
 def _reducible(graph: Graph, node: Node) -> str | None:
@@ -212,7 +213,7 @@ reducing = partial(
     options="ReducerOptions",
     attributes=(Attribute("keep_dims", "keepDims", False),),
 )
-"""Return the row of a reduction over some axes."""
+"""Makes the row of a reduction over some axes."""
 
 
 def _reduction(name: str, kernel: str, doc: str, adds: bool) -> Op:
@@ -244,7 +245,7 @@ LARGEST_SCALE = 1.0
 """The largest output scale of such a softmax: a step is no more than the largest probability."""
 
 WIDE = (1 / 65536, -32768)
-"""Scale and zero point of LiteRT's SOFTMAX from int8 to int16."""
+"""The scale and zero point of the output of LiteRT's SOFTMAX from int8 to int16."""
 
 
 def _has_axes(graph: Graph, node: Node) -> str | None:
@@ -252,7 +253,7 @@ def _has_axes(graph: Graph, node: Node) -> str | None:
 
 
 def _added_along_last(most: int, what: str) -> Limit:
-    """Return the limit on the values along the last axis, of which LiteRT makes a sum."""
+    """Return the limit on the number of values along the last axis, which LiteRT adds."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         shape = shape_of(graph, node)
@@ -369,7 +370,8 @@ _REDUCTIONS = (
 
 
 def sum_singles(graph: Graph, node: Node) -> tuple[np.float32, np.float32]:
-    """Return a SUM's scale and its bias for the zero points in float32, as in LiteRT's optimized kernel (reduce.h)."""
+    """Return two float32 numbers that SUM uses: its factor, and the bias that accounts for the zero points, as in
+    LiteRT's optimized kernel (reduce.h)."""
     source = quant_of(graph, node, 0)
     count = added(graph, node)
     with np.errstate(all="ignore"):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The factors by which LiteRT's kernels rescale stored values, computed in LiteRT's arithmetic, their bounds, and fixed point.
+"""Compute the factors by which LiteRT's kernels rescale stored values, in LiteRT's arithmetic, and turn them into
+fixed point.
 
-Kernel selection turns the same factors into fixed-point multipliers, so a node whose factors are within these bounds always compiles.
-Multipliers follow QuantizeMultiplier of LiteRT's quantization_util.cc rounding step by rounding step.
+Limits here bound the factors. Kernel selection turns the same factors into fixed-point multipliers, so a node whose
+factors are within these bounds always compiles. Multipliers follow QuantizeMultiplier of LiteRT's
+quantization_util.cc rounding step by rounding step.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ WIDE_SUM_EXPONENT = 7
 """LiteRT rescales int64 accumulators by factors below 2^7 (MultiplyByQuantizedMultiplier of common.cc)."""
 
 MOST_WIDE_SUM = 2.0**47
-"""LiteRT's rescaling of int64 accumulators takes no larger ones (the same function)."""
+"""The bound of the magnitude of an int64 accumulator that LiteRT rescales (the same function)."""
 
 _FRACTION_BITS = 31
 _LOW_BITS = 20
 _WIDE_BITS = _FRACTION_BITS + _LOW_BITS
 
 Multipliers = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
-"""Fixed-point multipliers and their shifts, one of each for every channel or for all."""
+"""Fixed-point multipliers and their shifts. There is one of each for every channel, or one for all channels."""
 
 
 def quantize_multipliers(reals: npt.ArrayLike) -> Multipliers:
@@ -63,7 +65,8 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 
 def reduced_multipliers(reals: npt.ArrayLike) -> Multipliers:
-    """Return multipliers with 15 fractional bits, and shifts: those that LiteRT takes for int64 accumulators (common.cc)."""
+    """Return multipliers with 15 fractional bits, and their shifts. LiteRT uses these for int64 accumulators
+    (common.cc)."""
     multipliers, shifts = quantize_multipliers(reals)
     rounded = (multipliers.astype(np.int64) + 2**15) >> 16
     return np.minimum(rounded, 2**15 - 1).astype(np.int32), shifts
@@ -74,10 +77,11 @@ _LOW_BITS_OF_DOUBLE = _DOUBLE_BITS - _FRACTION_BITS
 
 
 def double_multipliers(reals: npt.ArrayLike) -> Multipliers:
-    """Return the doubles themselves: the upper 31 bits of each one's 53, and a word with its exponent and the other 22 bits.
+    """Return doubles exactly, as two words each: the upper 31 of the 53 bits, and a word with the exponent and the
+    other 22 bits.
 
-    The lowest 8 bits of the second word are the exponent, the lower bits of the number are above them. A value below
-    2^-100 becomes 0: no accumulator times it is rounded to another number.
+    The exponent is in the lowest 8 bits of the second word, and the lower bits of the number are above it. A value
+    below 2^-100 becomes 0: its product with any accumulator rounds to the same number.
     """
     values = np.asarray(reals, np.float64)
     fractions, exponents = np.frexp(values)
@@ -149,7 +153,7 @@ def _in_words(wide: npt.NDArray[np.int64], shifts: npt.NDArray[np.signedinteger]
 def _rounded_once(
     accumulators: npt.NDArray[np.int64], wide: npt.NDArray[np.int64], shifts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return the results of the kernels' single_rounding for these accumulators."""
+    """Return the results that the kernels' single_rounding gives for these accumulators."""
     fine = accumulators * (wide & (2**_LOW_BITS - 1)) >> _LOW_BITS
     sums = accumulators * (wide >> _LOW_BITS) + fine + (np.int64(1) << (_FRACTION_BITS - 1 - shifts))
     return np.asarray(sums >> (_FRACTION_BITS - shifts))
@@ -178,7 +182,7 @@ def _rounded_away(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 Factors = Callable[[Graph, Node], npt.ArrayLike]
-"""Return all factors of a node whose quantization satisfies its other limits."""
+"""A function that returns all factors of a node. The node's quantization must satisfy its other limits."""
 
 
 def quant_of(graph: Graph, node: Node, index: int) -> QuantParams:
@@ -196,12 +200,12 @@ def result_quant(graph: Graph, node: Node) -> QuantParams:
 
 
 def ratio(source: QuantParams, result: QuantParams) -> float:
-    """Return input scale / output scale in double."""
+    """Return the ratio of the input's scale to the output's scale, in double."""
     return source.scale / result.scale
 
 
 def ratio_in_float(source: QuantParams, result: QuantParams) -> float:
-    """Return input scale / output scale, rounded to float32; infinite on overflow of float32."""
+    """Return the ratio of the input's scale to the output's scale, rounded to float32; infinity if float32 overflows."""
     with np.errstate(all="ignore"):
         return float(np.float32(source.scale) / np.float32(result.scale))
 
@@ -245,7 +249,8 @@ def convolution_scales(
 
 
 def of_convolution(data: int, weights: int) -> Factors:
-    """Return a rule that computes a factor for each of the weights' scales; the operands are at these indices.
+    """Return a rule that computes a factor for each scale of the weights. ``data`` and ``weights`` are the indices of
+    the operands.
 
     LiteRT's uint8 convolutions multiply both scales in float32, as BATCH_MATMUL does; its FULLY_CONNECTED does not.
     """
@@ -261,17 +266,17 @@ def of_convolution(data: int, weights: int) -> Factors:
 
 
 def of_one(factor: Callable[[QuantParams, QuantParams], float]) -> Factors:
-    """Return a rule that computes one factor from the input's and the output's parameters."""
+    """Return a rule that computes one factor from the quantization of the input and of the output."""
     return lambda graph, node: factor(quant_of(graph, node, 0), result_quant(graph, node))
 
 
 def of_two(factor: Callable[[QuantParams, QuantParams, QuantParams], float]) -> Factors:
-    """Return a rule that computes one factor from both inputs' and the output's parameters."""
+    """Return a rule that computes one factor from the quantization of both inputs and of the output."""
     return lambda graph, node: factor(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))
 
 
 WIDE_EXPONENT = 15
-"""The bound of the exponent of an int16 value's factor: the shifted value, and with it a zero point, fit 32 bits."""
+"""The bound of the exponent of a factor of int16 values. A value shifted by less, plus a zero point, fits 32 bits."""
 
 
 def _is_wide(graph: Graph, node: Node) -> bool:
@@ -279,7 +284,8 @@ def _is_wide(graph: Graph, node: Node) -> bool:
 
 
 def rescales(*factors: Factors, exponent: int = LARGEST_SHIFT, wide: int | None = None) -> Limit:
-    """Return the limit that every factor is below 2^exponent, or below 2^wide where the first operand or the output is int16.
+    """Return the limit that every factor is below 2^exponent. If the first operand or the output is int16, the bound
+    is 2^wide.
 
     A factor that rounds to the bound in 31 bits is refused too.
     """
@@ -301,13 +307,14 @@ FUSED_BOUNDS: dict[str, tuple[float | None, float | None]] = {
     "RELU_N1_TO_1": (-1.0, 1.0),
     "RELU6": (0.0, 6.0),
 }
-"""The real bounds of each fused activation."""
+"""The lower and the upper bound of each fused activation, as real numbers; None if there is no bound."""
 
 _INT32_MAX_AS_FLOAT = np.float32(2**31 - 1)
 
 
 def steps_of(value: float, scale: float) -> float:
-    """Return a real value in steps of a scale, in float32, rounded half away from zero; infinite on overflow."""
+    """Return a real value as a number of steps of a scale. As in LiteRT, the quotient is a float32 and rounds halves
+    away from zero; infinity on overflow."""
     with np.errstate(all="ignore"):
         quotient = np.float32(value) / np.float32(scale)
     magnitude = np.abs(quotient)
@@ -317,7 +324,7 @@ def steps_of(value: float, scale: float) -> float:
 
 
 def bounds_reason(bounds: tuple[float | None, ...], scale: float) -> str | None:
-    """Return the reason why an activation's real bounds can't be stored at this scale, or None."""
+    """Return the reason why the bounds of an activation can't be stored at this scale, or None."""
     for value in bounds:
         if value is not None and not abs(steps_of(value, scale)) <= _INT32_MAX_AS_FLOAT:
             return f"its output has scale {scale:.6g}, at which its bound {value:g} does not fit 32 bits"
@@ -325,7 +332,8 @@ def bounds_reason(bounds: tuple[float | None, ...], scale: float) -> str | None:
 
 
 def clamps_to(*bounds: float | None) -> Limit:
-    """Return the limit that these real bounds, lower and upper, fit 32 bits in steps of the output's scale."""
+    """Return the limit that these real bounds, the lower and the upper one, fit 32 bits as steps of the output's
+    scale."""
     return limit(
         "bounds that fit 32 bits at the output's scale",
         lambda graph, node: bounds_reason(bounds, result_quant(graph, node).scale),
@@ -364,7 +372,8 @@ def activation_range(
 
 
 def fitted_for_single_rounding(graph: Graph, node: Node) -> str | None:
-    """Return the reason why FULLY_CONNECTED's factors have no exact single rounding, or None."""
+    """Return the reason why a FULLY_CONNECTED's factors have no multiplier with which one rounding gives LiteRT's
+    results, or None."""
     if graph[node.outputs[0]].dtype is DType.INT16:
         return None  # the kernel multiplies doubles
     factors = of_convolution(0, 1)(graph, node)
@@ -374,7 +383,7 @@ def fitted_for_single_rounding(graph: Graph, node: Node) -> str | None:
 
 
 def single_rounding_range(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the bounds of a fused activation, less the output's zero point."""
+    """Return the stored bounds of a fused activation minus the output's zero point."""
     quant = result_quant(graph, node)
     low, high = activation_range(node.attrs.get("activation", "NONE"), quant.scale, quant.zero_point)
     return low - quant.zero_point, high - quant.zero_point

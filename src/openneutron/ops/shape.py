@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that move values or only rename them: reshape, slice, concatenation, transpose, pad."""
+"""Declare operators that move values or only change the shape: reshape, slice, concatenation, transpose, pad."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from openneutron.ops.table import (
 
 @dataclass(frozen=True, slots=True)
 class StridedWindow:
-    """First index, step and count along each axis of the input, and the axes that the output drops."""
+    """The first index, the step and the count along each axis of the input, and the axes that the output does not
+    have."""
 
     first: tuple[int, ...]
     step: tuple[int, ...]
@@ -35,11 +36,12 @@ class StridedWindow:
 
 
 _WHOLE, _NEW = -1, -2
-"""Axes without an entry in begin, end and strides are taken whole, or are new with an extent of 1."""
+"""Marks in place of an index in begin, end and strides: the axis is taken whole, or is a new one with an extent of 1."""
 
 
 def _places(graph: Graph, node: Node) -> list[int]:
-    """Return the index in begin, end and strides of each axis of the input and each new axis, in order."""
+    """Return the index of each axis in begin, end and strides, in order, or one of the two marks. The axes are those
+    of the input and the new ones."""
     stated, own = len(constant_values(graph, node, 1)), len(shape_of(graph, node))
     ellipsis, new = node["ellipsis_mask"], node["new_axis_mask"] & ~node["ellipsis_mask"]
     axes = own + sum(new >> place & 1 for place in range(stated))
@@ -66,7 +68,7 @@ def strided_window(graph: Graph, node: Node) -> StridedWindow:
 
 
 def _taken(graph: Graph, node: Node, place: int, extent: int) -> tuple[int, int, int, bool]:
-    """Return the first position of an axis, the exclusive end, the step, and whether the output drops the axis."""
+    """Return the first position along an axis, the exclusive end, the step, and whether the output drops the axis."""
     begin, end, step = (constant_values(graph, node, index)[place] for index in (1, 2, 3))
     # With a negative step the bounds of an index are one lower.
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
@@ -96,7 +98,7 @@ def strided_slice_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]
 
 
 def has_usable_steps(graph: Graph, node: Node) -> str | None:
-    """Return the reason against a STRIDED_SLICE's steps and ends, or None."""
+    """Return the reason why a STRIDED_SLICE's steps and ends can't be compiled, or None."""
     begin, end, steps = (constant_values(graph, node, index) for index in (1, 2, 3))
     if not len(begin) == len(end) == len(steps):
         return f"it states {len(begin)} begins, {len(end)} ends and {len(steps)} strides; they must be as many"
@@ -110,7 +112,7 @@ def has_usable_steps(graph: Graph, node: Node) -> str | None:
 
 
 def has_one_ellipsis(graph: Graph, node: Node) -> str | None:
-    """Return the reason against a STRIDED_SLICE's masks, or None."""
+    """Return the reason why a STRIDED_SLICE's masks can't be compiled, or None."""
     if bin(node["ellipsis_mask"]).count("1") > 1:
         return f"its ellipsis_mask is {node['ellipsis_mask']}; at most one bit may be set"
     places = _places(graph, node)
@@ -125,17 +127,19 @@ def has_one_ellipsis(graph: Graph, node: Node) -> str | None:
 
 
 MOST_AXES = 5
-"""The most axes of LiteRT's STRIDED_SLICE, new axes included."""
+"""The largest number of axes of LiteRT's STRIDED_SLICE, new axes included."""
 
 
 def is_rearranged(graph: Graph, node: Node) -> bool:
-    """Return whether a STRIDED_SLICE has an ellipsis, new axes or negative steps, so that it is composed."""
+    """Return whether a STRIDED_SLICE has an ellipsis, new axes or negative steps. It is then composed of other
+    operators."""
     masks = node["ellipsis_mask"] | node["new_axis_mask"]
     return bool(masks) or any(step < 0 for step in constant_values(graph, node, 3))
 
 
 def rearranged(parts: Parts, graph: Graph, node: Node) -> None:
-    """Take the same positions with positive steps, then reverse the axes with negative steps, and reshape to the output."""
+    """Compose a STRIDED_SLICE: take the same positions with positive steps, reverse the axes with negative steps, and
+    reshape to the output."""
     source, (result,) = str(node.inputs[0]), node.outputs
     window = strided_window(graph, node)
     axes = range(len(window.step))
@@ -155,7 +159,7 @@ def rearranged(parts: Parts, graph: Graph, node: Node) -> None:
 
 
 VIEWS = ("reshape", "squeeze", "expand_dims", "bitcast")
-"""Operators whose output is their input's memory under another shape."""
+"""Operators whose output is the memory of their input with another shape."""
 
 
 def _same_elements(graph: Graph, node: Node) -> str | None:
@@ -177,7 +181,7 @@ def _view(name: str, parameter: str, attributes: tuple[Attribute, ...], doc: str
 
 
 def pads(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
-    """Return values before and after each axis."""
+    """Return the numbers of values that are added before and after each axis."""
     flat = constant_values(graph, node, 1)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 

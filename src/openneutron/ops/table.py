@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operator table's columns.
+"""Declare the columns of the operator table.
 
-Rows stand in the family files of this folder. Everything that differs by operator is looked up here or in a rule table keyed by the
-row's name: the reader and writer (``litert``, ``options``, ``attributes``), shapes (``shape``), quantization (``quantization``), limits, and
-the kernels it can become (``kernels``).
+The rows are in the other files of this folder, one file for each family. Everything that differs by operator is
+looked up in a row or in a rule table with the row's name as its key: the reader and writer (``litert``, ``options``,
+``attributes``), shapes (``shape``), quantization (``quantization``), limits, and the kernels that the operator can
+become (``kernels``).
 """
 
 from __future__ import annotations
@@ -36,21 +37,22 @@ from openneutron.ops.limits import (
 INT8_OR_INT16 = (DType.INT8, DType.INT16)
 
 ShapeRule = Callable[[Graph, Node], tuple[tuple[int, ...], ...]]
-"""Output shapes from the operands' shapes, values and the attributes."""
+"""A function that returns the shapes of all outputs, from the operands' shapes and values and the attributes."""
 
 
 def shape_of(graph: Graph, node: Node, index: int = 0) -> tuple[int, ...]:
-    """Return the shape of an operand, which must be there."""
+    """Return the shape of the operand at ``index``. The node must have this operand."""
     return graph.given(node, index).shape
 
 
 def same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    """Return the first operand's shape: the shape rule where each element comes from the one in its place."""
+    """Return the first operand's shape. This is the shape rule of operators whose elements each come from the same
+    position."""
     return (shape_of(graph, node),)
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape of NumPy's broadcasting; None where the shapes don't fit."""
+    """Return the shape to which NumPy broadcasts these shapes; None if they do not broadcast."""
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -58,19 +60,21 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def broadcast(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    """Return the shape that all operands broadcast to: the shape rule of operators with several operands of one kind."""
+    """Return the shape to which all operands broadcast. This is the shape rule of operators with several operands of
+    one kind."""
     shape = broadcast_shape(*(graph[name].shape for name in node.inputs if name is not None))
     assert shape is not None
     return (shape,)
 
 
 def stated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    """Return the shape that the file states: the shape rule where any shape of as many bytes is right."""
+    """Return the shape that the file states. This is the shape rule of operators for which any shape with the same
+    number of bytes is right."""
     return (graph[node.outputs[0]].shape,)
 
 
 def shape_given_by(index: int) -> ShapeRule:
-    """Return the shape rule of operators with an operand that holds the shape."""
+    """Return the shape rule of operators whose operand at ``index`` holds the output's shape."""
     return lambda graph, node: (constant_values(graph, node, index),)
 
 
@@ -92,22 +96,23 @@ def constant_values(graph: Graph, node: Node, index: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Composition:
-    """The nodes that compute the same as another node, in order, and the tensors between them."""
+    """Nodes that together compute the same as one other node, in order, and the tensors between them."""
 
     nodes: tuple[Node, ...]
     tensors: tuple[Tensor, ...]
 
     def within(self, graph: Graph) -> Graph:
-        """Return the graph of these nodes alone, with all tensors of ``graph``."""
+        """Return a graph of these nodes only, with all tensors of ``graph``."""
         tensors = {**graph.tensors, **{tensor.name: tensor for tensor in self.tensors}}
         return replace(graph, tensors=tensors, nodes=self.nodes)
 
 
 class Parts:
-    """The nodes that ``node`` of ``graph`` is made of, under construction.
+    """A builder of the composition of ``node``, a node of ``graph``.
 
-    Helpers take tensors by name. Where ``output`` is given, it names a tensor of the graph that the helper's node computes;
-    otherwise a new tensor with the type and quantization of its source holds the result.
+    Tensors are given by name. A method that adds a node returns the name of its output. ``output`` can name a tensor
+    of the graph that the node then computes; otherwise the output is a new tensor with the type and quantization of
+    the source.
     """
 
     def __init__(self, graph: Graph, node: Node) -> None:
@@ -188,17 +193,17 @@ class Parts:
         return self.add("gather", [source, indices], self._result(output, shape, source), axis=0, batch_dims=0)
 
     def rows(self, source: str, row: Sequence[int]) -> str:
-        """Reshape to a matrix whose rows have as many elements as the shape ``row``."""
+        """Add a RESHAPE to a matrix. Each row has as many elements as the shape ``row``."""
         width = math.prod(row)
         return self.reshape(source, (self[source].elements // max(width, 1), width))
 
     def done(self) -> Composition:
-        """Return the nodes in order, and the tensors they use beside the graph's."""
+        """Return the composition: the nodes in order, and the tensors that they use beside those of the graph."""
         return Composition(tuple(self._nodes), tuple(self._tensors.values()))
 
 
 Compose = Callable[[Parts, Graph, Node], None]
-"""A function that states the composition of a node; called where the node breaks no limit."""
+"""A function that adds the parts of a node's composition. It is called only for a node that breaks no limit."""
 
 
 class Role(Enum):
@@ -210,13 +215,13 @@ class Role(Enum):
     PARAMETER = "parameter"
     """A constant int32 tensor that LiteRT keeps as an operand: axes, paddings, a shape, a permutation."""
     INDICES = "indices"
-    """int32 or int64, constant or computed: positions along an axis."""
+    """Positions along an axis: int32 or int64, constant or computed."""
     CONDITION = "condition"
-    """bool, constant or computed."""
+    """Booleans, constant or computed."""
     VALUE = "value"
-    """Constant int8 values: what a pad is filled with, a table."""
+    """Constant int8 values, such as those of a table or the value that a pad fills in."""
     STATE = "state"
-    """The state before the first step: a variable of the file, or computed."""
+    """The state before the first step: a variable of the file, or a computed tensor."""
 
 
 class Quantization(Enum):
@@ -225,7 +230,7 @@ class Quantization(Enum):
     FREE = "its own"
     SHARED = "the same as the input's"
     FIXED = "fixed"
-    """Given by the row's ``fixed_output`` (scale, zero point)."""
+    """The output has the scale and zero point of the row's ``fixed_output``."""
     NONE = "none: its values are no reals"
 
 
@@ -236,16 +241,16 @@ class Operand:
     optional: bool = False
     repeated: bool = False
     channel_axis: int = 0
-    """Of weights: the axis of the output channels."""
+    """The axis of the output channels, for weights."""
     types: tuple[DType, ...] = (DType.INT32, DType.INT64)
-    """Of indices."""
+    """The allowed types, for indices."""
 
 
 INPUT = Operand(Role.ACTIVATION, "input")
 
 
 def parameter(name: str) -> Operand:
-    """Return a parameter that must be there."""
+    """Return the declaration of a parameter that every node must have."""
     return Operand(Role.PARAMETER, name)
 
 
@@ -258,54 +263,59 @@ class Attribute:
     default: int | float | bool | str | tuple[int, ...]
     values: Mapping[int, str] | None = None
     unstated: bool = False
-    """True where nodes do not state the default."""
+    """Whether a node leaves out the attribute if it has the default value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operator, declared once."""
+    """The declaration of an operator: its row of the table."""
 
     name: str
-    """LiteRT's name in lower case, where LiteRT has the operator."""
+    """LiteRT's name in lower case, or a name of our own if LiteRT has no such operator."""
     kernels: tuple[str, ...]
     """The microcode kernels that the operator may become."""
     operands: tuple[Operand, ...] = (INPUT,)
     shape: ShapeRule = same_shape
     options: str = ""
-    """LiteRT's options table where its name is not made of the operator's, for instance ``Conv2DOptions``."""
+    """The name of LiteRT's options table, if it does not follow from the operator's name. An example is
+    ``Conv2DOptions``."""
     attributes: tuple[Attribute, ...] = ()
     quantization: Quantization = Quantization.FREE
     fixed_output: tuple[float, int] | None = None
     """The scale and zero point of an int8 output; those of int16 outputs are ``limits.WIDE_FIXED``."""
     types: tuple[DType, ...] = (DType.INT8,)
-    """The types of activations and outputs; more than one are those of different nodes."""
+    """The allowed types of activations and outputs. All activations and outputs of a node have one of them (but see
+    ``converts``)."""
     converts: bool = False
-    """True where one node's activations and outputs may have several of ``types``."""
+    """Whether the activations and outputs of one node may have different types out of ``types``."""
     movable: bool = False
-    """True where activations and outputs may also have a type without a scale, which is moved as it is."""
+    """Whether activations and outputs may also have a type without a scale, whose values are moved unchanged."""
     rescales_inputs: bool = False
-    """True where a limit of the row takes the place of inputs quantized as the output."""
+    """Whether inputs may have another quantization than the output. A limit of the row then bounds their scales."""
     limits: tuple[Limit, ...] = ()
-    """The row's own; those that follow from the operands' roles and from the quantization are put in front of them."""
+    """The limits of the row. Limits that follow from the operands' roles and from the quantization are checked before
+    them."""
     version: int = 1
-    """The operator version LiteRT wants for its int8 form."""
+    """The operator version that LiteRT requires for the int8 form."""
     unsigned: bool = False
     """True where LiteRT's uint8 kernel computes the same as its int8 kernel, on stored values that are 128 higher.
     Where the two round differently, kernel selection reads the node's attribute ``unsigned``."""
     in_litert: bool = True
-    """False where LiteRT has no such operator, so that a file states several others (``litert.write``)."""
+    """Whether LiteRT has this operator. If not, ``litert.write`` writes several others for it."""
     activations: int | None = None
-    """0: the outputs are checked by the row's own limits; None: all have the activations' types."""
+    """The number of outputs that have the type of the activations. None: all of them; 0: only the row's own limits
+    check the outputs."""
     intermediates: bool = False
     """True where a file states the quantization of intermediate tensors; the node's attribute ``intermediates`` then has a
     pair (scale, zero point) for each of them."""
     several_outputs: bool = False
-    """As many outputs as the shape rule gives shapes; otherwise one."""
+    """Whether a node has as many outputs as the shape rule returns shapes. Otherwise it has one."""
     doc: str = ""
     made_of: Compose | None = None
-    """The composition that replaces an operator without a rule in kernel selection."""
+    """The function that composes the operator of others, if kernel selection has no rule for it."""
     composed: Callable[[Graph, Node], bool] | None = None
-    """A predicate of the nodes that the composition replaces, where kernel selection has a rule for the others; None: all nodes."""
+    """Whether the composition replaces a given node. It is needed if kernel selection has a rule for the other nodes;
+    None: all nodes are composed."""
 
     def __post_init__(self) -> None:
         if self.fixed_output is not None:
@@ -348,18 +358,19 @@ class Op:
         return self.options or "".join(word.capitalize() for word in self.name.split("_")) + "Options"
 
     def is_composed(self, graph: Graph, node: Node) -> bool:
-        """Return whether the composition replaces a node that breaks no limit."""
+        """Return whether the composition replaces this node, which breaks no limit."""
         return self.made_of is not None and (self.composed is None or self.composed(graph, node))
 
     def composition(self, graph: Graph, node: Node) -> Composition:
-        """Return the parts of a node."""
+        """Return the composition of a node."""
         assert self.made_of is not None
         parts = Parts(graph, node)
         self.made_of(parts, graph, node)
         return parts.done()
 
     def reject(self, graph: Graph, node: Node) -> str | None:
-        """Return the first reason against the node, or None: missing operands, a broken limit, or an impossible shape."""
+        """Return the first reason why a node can't be compiled: a missing operand, a broken limit, or an impossible
+        shape. Return None if there is none."""
         required = [index for index, operand in enumerate(self.operands) if not operand.optional]
         missing = [index for index in required if index >= len(node.inputs) or node.inputs[index] is None]
         if missing or not node.outputs or (len(node.outputs) != 1 and not self.several_outputs):
@@ -391,7 +402,7 @@ class Op:
 
 
 moving = partial(Op, kernels=("copy_s8",), quantization=Quantization.SHARED, unsigned=True)
-"""Return the row of an operator that moves stored values and computes none, so that int8 and uint8 are alike."""
+"""Makes the row of an operator that moves stored values and computes none, so that int8 and uint8 are the same."""
 
 moving_bytes = partial(moving, kernels=("copy_s8", "copy_s16"), types=STORED)
-"""Return the row of an operator that moves the bytes of int16 activations as it moves int8 ones."""
+"""Makes the row of an operator that moves int16 activations in the same manner as int8."""

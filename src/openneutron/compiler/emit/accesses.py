@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The windows that each kernel reads and writes to compute a window of its output: the audit's rules.
+"""State the windows that each kernel reads and writes to compute a window of its output. These are the rules of the
+audit.
 
-Rows, and the columns under sliding windows, are those of ``select/needs.py``, the one rule that stripes, rolling buffers, tiles and the
-audit ask. Each kernel's row names the rule for all else (``Audited``): the operands that are read at all, batches, channels, other columns, scratch, and
-in-place writing. Nothing that schedules uses these rules, so that the audit finds mistakes in traits.
+``select/needs.py`` gives the rows, and the columns under sliding windows; stripes, rolling buffers and tiles ask it
+too. All else comes from the rule (``Audited``) that a kernel's row names: the operands that are read at all, batches,
+channels, other columns, scratch, and in-place writing. The compiler plans with the traits of calls and never with
+these rules, so that the audit finds mistakes in the traits.
 """
 
 from __future__ import annotations
@@ -16,23 +18,25 @@ from openneutron.isa.kernels import KERNELS
 from openneutron.isa.kernels.row import Audited
 
 Window = tuple[Span, Span, Span, Span]
-"""Batches, rows, columns and channels of a view."""
+"""A range of batches, rows, columns and channels of a view."""
 
 Others = tuple[Span, Span, Span]
-"""Batches, columns and channels of a view."""
+"""The ranges of a window without its rows: batches, columns and channels."""
 
 Rule = Callable[[KernelCall, str, Window], Others | None]
-"""(call, input, window of the output) to what is read of the input beside its rows; None: nothing."""
+"""A function of a call, the name of an input, and a window of the output. It returns the ranges of the input that the
+kernel reads for the window, without the rows, or None if the kernel reads nothing of the input."""
 
 
 def whole_window(call: KernelCall, name: str) -> Window:
-    """Return all of a view."""
+    """Return the window that covers a whole view."""
     batches, rows, cols, channels = call.views[name].extents
     return (0, batches), (0, rows), (0, cols), (0, channels)
 
 
 def _along(call: KernelCall, name: str, axis: int) -> Reads:
-    """Return the rows (axis 1) or columns (axis 2) of an input that those of the output need."""
+    """Return the function from rows (``axis`` 1) or columns (``axis`` 2) of the output to those of an input that they
+    need."""
     whole = 0, call.views[name].extents[axis]
     return reads_along(call, name, axis) or (lambda _first, _end: whole)
 
@@ -48,17 +52,18 @@ def _convolution(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _joined(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the accesses of the convolution, and of the other operand those of the joined kernel: the same elements as its output."""
+    """Return the convolution's ranges for its input. The operand of the kernel that is joined to it has the ranges of
+    the output."""
     return _convolution(call, name, window) if name == "input" else _same(call, name, window)
 
 
 def _chained(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all channels of the same places of the input, and of another operand the same elements as the output."""
+    """Return all channels at the window's columns for the input. Another operand has the ranges of the output."""
     return (_lines if name == "input" else _same)(call, name, window)
 
 
 def _sampled(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the same channels of the places under a sliding window or in a table."""
+    """Return the window's own channels at the columns under a sliding window, or at those that a table names."""
     return window[0], _along(call, name, 2)(*window[2]), window[3]
 
 
@@ -78,53 +83,58 @@ def _padded(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _lines(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all channels of the same places."""
+    """Return all channels at the window's columns."""
     return window[0], window[2], _channels(call, name)
 
 
 def _groups(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all columns of the groups of channels."""
+    """Return all columns of the groups that contain the window's channels."""
     size = call.params["group_channels"]
     channels = window[3][0] // size * size, -(-window[3][1] // size) * size
     return window[0], (0, call.views[name].extents[2]), channels
 
 
 def _everything(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all columns and channels of the same batches."""
+    """Return all columns and channels of the window's batches."""
     return window[0], (0, call.views[name].extents[2]), _channels(call, name)
 
 
 def _by_sums(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the same elements, and all sums of the same batches."""
+    """Return the output's own ranges; of the sums, all columns and channels of the window's batches."""
     return (_everything if name == "sums" else _same)(call, name, window)
 
 
 def _reduced(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all columns of the same batches and channels."""
+    """Return all columns of the window's batches and channels."""
     return window[0], (0, call.views[name].extents[2]), window[3]
 
 
 def _product(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the whole depth of a, or the columns of b."""
+    """Return the whole depth for the first operand of a matrix product, and the window's channels over all depth for
+    the second."""
     return window[0], (0, 1), (0, call.params["depth"]) if name == "input_a" else window[3]
 
 
 def _gathered(call: KernelCall, name: str, window: Window) -> Others:
-    """Return any column, by the indices of the same columns."""
+    """Return all columns of the values. Of the indices, return the window's own columns."""
     if name == "indices":
         return window[0], window[2], _channels(call, name)
     return window[0], (0, call.views[name].extents[2]), window[3]
 
 
 def _looked_up(call: KernelCall, name: str, window: Window) -> Others:
-    """Return any entry of the table, by the indices of the same columns."""
+    """Return all entries of the table. Of the indices, return the window's own columns."""
     if name == "indices":
         return _lines(call, name, window)
     return (0, 1), (0, call.views[name].extents[2]), window[3]
 
 
 def _sequence(call: KernelCall, name: str, _window: Window) -> Others | None:
-    """Return all steps; a state where it is not set at the start, to its first value or by the hidden state; nothing of the scratch."""
+    """Return all steps of an input or of a state.
+
+    Return None for the scratch, and for a state whose first value comes from the parameter ``starts`` instead of
+    memory.
+    """
     starts = call.params["starts"]
     if name == "gates" or (name != "input" and starts == 1) or (name == "cell" and starts == 2):
         return None
@@ -132,7 +142,11 @@ def _sequence(call: KernelCall, name: str, _window: Window) -> Others | None:
 
 
 def _attended(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the reads of attention: queries and mask; of the heads' groups all keys' depth, and all values' output channels."""
+    """Return the ranges that attention reads: the window's heads of the queries and of the mask.
+
+    Of keys and values it reads the groups that these heads share: the whole depth of the keys, and the output's
+    channels of the values.
+    """
     batches, _, heads, channels = window
     depth = (0, call.params["depth"])
     if name == "query" or (name == "mask" and not call.params["masked"]):
@@ -145,7 +159,8 @@ def _attended(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _projected(call: KernelCall, name: str, window: Window) -> Others | None:
-    """Return the reads of attention with its layers: the same batches of the layers' input, and of the mask those of attention."""
+    """Return the ranges that attention with its own linear layers reads: all of its input for the window's batches,
+    and the mask as in attention without layers."""
     if name == "mask":
         return _attended(call, name, window) if call.params["masked"] else None
     return _everything(call, name, window)
@@ -172,45 +187,50 @@ _RULES: dict[Audited, Rule] = {
 }
 
 RULES = {row.name: _RULES[row.audited] for row in KERNELS}
-"""One rule for each kernel of the microcode."""
+"""The rule of each kernel, by the kernel's name."""
 
 _SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden", "gate", "projected", "query", "key", "value"))
 
 
 COPIED_BY_KERNEL = {"embedding_lookup_s8": ("input",)}
-"""The operands that a kernel has the port copy, by kernel: they may be in any memory."""
+"""The operands that a kernel copies itself through the port, by the kernel's name. They may be in any memory."""
 
 
 def is_element_by_element(kernel: str, name: str) -> bool:
-    """Return whether a kernel has read an element of this input before it writes that element, in ascending order."""
+    """Return whether a kernel handles the elements in ascending order and reads each element of this input before it
+    writes that element."""
     if RULES[kernel] is _by_sums:
         return name != "sums"
     return RULES[kernel] is _same or kernel == "squeeze_excite_s8"
 
 
 def block_scratch(kernel: str) -> str:
-    """Return the scratch buffer of a kernel that goes through its rows in blocks of as many as the buffer holds; empty for other kernels."""
+    """Return the name of the scratch buffer whose rows set how many rows the kernel computes as one block. Return an
+    empty string for a kernel without blocks."""
     return "between" if RULES[kernel] is _chained else ""
 
 
 def rows_read(call: KernelCall, name: str) -> Reads:
-    """Return the rows that a call reads of its input ``name`` to compute rows of its output."""
+    """Return the function from rows of a call's output to the rows of its input ``name`` that they need."""
     return _along(call, name, 1)
 
 
 def read_beside_rows(call: KernelCall, name: str, window: Window) -> Others | None:
-    """Return what a call reads of its input ``name`` to compute a window of its output, without the rows; None: it reads nothing."""
+    """Return the batches, columns and channels of the input ``name`` that a call reads for a window of its output;
+    None if it reads nothing of the input."""
     return RULES[call.kernel](call, name, window)
 
 
 def read_window(call: KernelCall, name: str, window: Window) -> Window | None:
-    """Return the window that a call reads of its input ``name`` to compute a window of its output; None: it reads nothing."""
+    """Return the window of the input ``name`` that a call reads for a window of its output; None if it reads nothing
+    of the input."""
     others = read_beside_rows(call, name, window)
     return None if others is None else (others[0], rows_read(call, name)(*window[1]), others[1], others[2])
 
 
 def written_beside_rows(call: KernelCall, name: str, window: Window) -> Others:
-    """Return what a call writes of its output, of a state or of its scratch to compute a window of its output, without the rows."""
+    """Return the batches, columns and channels that a call writes of its output, a state or its scratch for a window
+    of its output."""
     if name == "output":
         return window[0], window[2], window[3]
     _, _, cols, channels = call.views[name].extents
@@ -220,6 +240,6 @@ def written_beside_rows(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def rows_written(call: KernelCall, name: str) -> Reads:
-    """Return the rows that a call writes of a result to compute rows of its output."""
+    """Return the function from rows of a call's output to the rows that the call writes of its result ``name``."""
     whole = 0, call.views[name].extents[1]
     return (lambda _first, _end: whole) if name in _SCRATCH else (lambda first, end: (first, end))

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Audit a program instruction by instruction, with the meaning of every byte of memory instead of its value.
+"""Audit a program: follow it instruction by instruction, and note for each byte of memory which byte of which tensor
+it holds.
 
-The audit finds faults that a run with data may hide: bytes that are read before they are written, buffers that overlap while both are needed, rows
-that have left their rolling buffer, constants that have not arrived or are another call's, and outputs that are not complete.
+The audit finds faults that a run with data may hide: bytes that are read before they are written, buffers that
+overlap while both are needed, rows that are no longer in their rolling buffer, constants that have not arrived or
+belong to another call, and outputs that are not complete.
 
-A meaning is a pair: a storage, and the difference between a byte's place in it and the byte's address. All rows of a storage that lie behind
-one another have one meaning, so that an access compares runs of bytes (``meanings.py``), not bytes.
+A byte's meaning is a pair: a storage, and the byte's offset in the storage minus its address. Neighbouring bytes of a
+storage in neighbouring bytes of memory have the same meaning, so that the audit compares runs of bytes
+(``meanings.py``), not single bytes.
 """
 
 from __future__ import annotations
@@ -42,16 +45,19 @@ Addresses = npt.NDArray[np.int64]
 MOST_FINDINGS = 20
 
 _OF_THE_NPU = ("PREFETCH", "STATE")
-"""Kernels read and write these bases where tensors are copied to a memory of the NPU."""
+"""The memories of the NPU. If a program copies tensors to them, its kernels read and write no other memories."""
 
 _WEIGHTS = ""
-"""The name of the weights among the names of storages."""
+"""The name that stands for all constants where a meaning names a storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """``findings`` as text, at most ``MOST_FINDINGS``, and the bytes used of the scratch and the prefetch buffer: from the start to
-    the highest one that a kernel or a copy touches."""
+    """The result of an audit.
+
+    ``findings`` are sentences, at most ``MOST_FINDINGS``. ``scratch_bytes`` and ``prefetch_bytes`` are the used sizes
+    of these two memories: from the first byte to the highest one that a kernel or a copy touches.
+    """
 
     findings: tuple[str, ...]
     scratch_bytes: int
@@ -59,20 +65,22 @@ class Audit:
 
 
 def audit(program: Program, schedule: Schedule, storages: Storages, known: Packed | None = None) -> Audit:
-    """Go through a program that was emitted from this schedule; inputs and outputs are taken from its bindings.
+    """Return the findings about a program that was emitted from this schedule.
 
-    ``known``: the packed constants of these calls, where the emitter has packed them already.
+    The program's own bindings give the places of its inputs and outputs. ``known``: constants of the calls that are
+    packed already.
     """
     code = decode(program, checksums=False)
     return _Run(code, program.weights, schedule, storages, {} if known is None else known).audited()
 
 
 class _Faulty(Exception):
-    """A call accesses bytes outside of a memory: its other accesses are not followed."""
+    """Raised where a call accesses bytes outside of a memory. The audit does not follow the other accesses of this
+    call."""
 
 
 class _Access(NamedTuple):
-    """Bytes of a memory that a call reads or writes, and the meaning that they have or get."""
+    """A range of memory that a call reads or writes, with the meaning that its bytes must have or get."""
 
     memory: Memory
     at: int
@@ -81,8 +89,11 @@ class _Access(NamedTuple):
 
 
 class _Transfer(NamedTuple):
-    """A copy under way: the bytes that it writes, and those that it reads. ``written_at``, ``read_at``: of the memory of each access, the
-    number of writes with the copy's own ones and without them."""
+    """A copy that is not finished: the bytes that it writes, and those that it reads.
+
+    ``written_at`` and ``read_at`` have for each access the number of writes to its memory when the copy began. If the
+    number has not grown when the copy ends, no other call has changed these bytes.
+    """
 
     written: Sequence[_Access]
     written_at: Sequence[int]
@@ -92,10 +103,13 @@ class _Transfer(NamedTuple):
 
 @dataclass(slots=True)
 class _Operand:
-    """A buffer of an operator: ``start`` is the address of row 0 of the window's columns and channels, ``difference`` that between a byte's
-    place in the storage and its address in the first pass of the ring. ``element_bytes``: 0 where nothing is accessed. ``rows``: those that
-    rows of the output read or write of it. ``meanings``: by the pass of the ring. ``beside``: the places among the operator's writes of the
-    other buffers in the same memory."""
+    """A buffer of an operator, and the window of it that the operator accesses.
+
+    ``start`` is the address of row 0 of the window. ``difference`` is a byte's offset in the storage minus its
+    address, while the ring holds its first rows. ``element_bytes`` is 0 if nothing is accessed. ``rows`` returns the
+    rows of this buffer that rows of the output need. ``meanings`` has the number of the meaning for each pass through
+    the ring. ``beside`` has the indices of those writes of the operator that are to other buffers in the same memory.
+    """
 
     name: str
     memory: Memory
@@ -112,7 +126,10 @@ class _Operand:
     beside: tuple[int, ...] = ()
 
     def parts(self, rows: Span) -> Sequence[tuple[int, int, int]]:
-        """Return the address, the number and the pass of rows that are behind one another in memory."""
+        """Return the rows in parts that are contiguous in memory.
+
+        A part is the address of its first row, its number of rows, and the pass through the ring that it belongs to.
+        """
         first, end = rows
         ring = self.ring
         if end <= ring:
@@ -128,8 +145,12 @@ class _Operand:
 
 @dataclass(slots=True)
 class _Operator:
-    """An operator of the program with its call. ``channel``: that of a transfer, else None. ``block_rows``: it computes so many rows of its output before it reads on. ``constants``:
-    address, shape and bytes of those in a memory that is not the weights."""
+    """An operator of the program with its call.
+
+    ``channel`` is the channel of a transfer, None for other operators. ``block_rows`` is the number of output rows
+    that the operator computes before it reads the rows of the next block. ``constants`` has name, memory, address,
+    shape and bytes of each constant that is not read from the weights.
+    """
 
     call: KernelCall
     channel: int | None
@@ -142,8 +163,12 @@ class _Operator:
 
 @dataclass(slots=True)
 class _Run:
-    """``memories`` has the meanings of each base's bytes. A state has two names, one for its value at the start of the run and one for the
-    new value. ``numbers`` gives each meaning its number, ``pairs`` the meaning of each number."""
+    """The state of an audit while it follows a program.
+
+    ``memories`` has the meanings of the bytes of each base. A state has two names: one for its value at the start of
+    the run, and one for its new value. ``numbers`` has the number of each meaning, and ``pairs`` the meaning of each
+    number.
+    """
 
     microcode: Microcode
     weights: bytes
@@ -208,7 +233,7 @@ class _Run:
             self._differs(f"at the end, {who}", memory, at, Shape(size), meaning)
 
     def _number(self, storage: str, difference: int) -> int:
-        """Return the number of a meaning."""
+        """Return the number of a meaning, a new one if the meaning has none."""
         number = self.numbers.get((storage, difference))
         if number is None:
             number = self.numbers[storage, difference] = len(self.pairs)
@@ -227,7 +252,11 @@ class _Run:
         self.arriving.setdefault(channel, []).append(_Transfer((copy,), (memory.writes,)))
 
     def _arrive(self, channel: int) -> None:
-        """Note bytes of the channel's copies that another call has changed; a memory without another write needs no comparison."""
+        """Finish the copies of a channel: give their bytes the final meanings, and note bytes that another call has
+        changed.
+
+        Bytes are compared only if their memory was written since the copy began.
+        """
         for copy in self.arriving.pop(channel, ()):
             for each, writes in zip(copy.written, copy.written_at, strict=True):
                 if each.memory.writes != writes:
@@ -267,7 +296,8 @@ class _Run:
     # -- the operators, each once ---------------------------------------------------------------------------------------
 
     def _operator(self, index: int) -> _Operator | None:
-        """Return an operator with its buffers; None where it has a fault that every call of it would repeat."""
+        """Return an operator with its buffers. Note its faults, and return None if it has some: every call of it
+        would repeat them."""
         call, record = self.schedule.calls[index], self.microcode.operators[index]
         row, window, count = record.row, whole_window(call, "output"), len(self.findings)
         if row.name != call.kernel:
@@ -309,9 +339,10 @@ class _Run:
         return made if len(self.findings) == count else None
 
     def _operand(self, call: KernelCall, name: str, given: tuple[int, int], window: Others, rows: Reads) -> _Operand:
-        """Return a buffer of an operator, of which a call accesses at most a window. Notes where the buffer differs from the call's view.
+        """Return a buffer of an operator. Note each difference between the buffer and the call's view.
 
-        ``given``: the number of the buffer, and the bytes of an element.
+        ``given`` has the number of the buffer and the bytes of an element. ``window``: the ranges that a call
+        accesses at most.
         """
         view, (index, element_bytes), (batches, cols, channels) = call.views[name], given, window
         values = self.microcode.buffers[index].values
@@ -353,14 +384,18 @@ class _Run:
         )
 
     def _memory(self, word: int) -> Memory:
-        """Return the memory of a base; an empty one where the program has no such memory."""
+        """Return the memory of a base. It has no bytes if the program has no such memory."""
         memory = self.memories.get(word)
         if memory is None:
             memory = self.memories[word] = _memory_of(word, 0)
         return memory
 
     def _find_misplaced(self, operator: _Operator) -> None:
-        """Note the buffers in a memory that no call writes, or that kernels do not access, where tensors are copied to a memory of the NPU."""
+        """Note results in a memory that kernels can't write.
+
+        If the schedule copies tensors to memories of the NPU, note buffers in other memories too, except those that
+        the kernel copies.
+        """
         call = operator.call
         for operand in operator.writes:
             if not operand.memory.is_written:
@@ -377,7 +412,7 @@ class _Run:
     # -- calls ----------------------------------------------------------------------------------------------------------
 
     def _block(self, operator: _Operator, rows: Span) -> None:
-        """Note the faults of some rows of an operator: its reads, and then its writes."""
+        """Note the faults of a block of rows of an operator: first of its reads, then of its writes."""
         written = [(each, self._accesses(operator, rows, each)) for each in operator.writes]
         read: list[_Access] = []
         for operand in operator.reads:
@@ -405,7 +440,7 @@ class _Run:
         self.arriving.setdefault(operator.channel, []).append(copy)
 
     def _accesses(self, operator: _Operator, rows: Span, operand: _Operand) -> list[_Access]:
-        """Return the bytes that rows of the output access of a buffer, with their meanings. Raises _Faulty where they are outside of the
+        """Return the accesses of a buffer for rows of the output. Raises _Faulty where they are outside of the
         memory."""
         found: list[_Access] = []
         if not operand.element_bytes:
@@ -436,7 +471,8 @@ class _Run:
         read: tuple[_Operand, list[_Access]],
         written: tuple[_Operand, list[_Access]],
     ) -> None:
-        """Note a result that the call writes over an operand it has still to read. A state is read and written in place."""
+        """Note a result that the call writes over bytes of an operand that it has not yet read. A state may be read
+        and written in place."""
         (operand, reads), (result, writes) = read, written
         # The result depends on distances alone, which repeat in a loop.
         of = reads[0].at
@@ -452,7 +488,7 @@ class _Run:
         self.findings.append(f"{who}: it ends at byte {end} of {memory.name}, which has {memory.size}")
 
     def _differs(self, who: str, memory: Memory, at: int, shape: Shape, wanted: int) -> None:
-        """Note the bytes that do not have a meaning."""
+        """Note how many bytes do not have the wanted meaning, what they hold instead, and the first address."""
         there = memory.meanings(at, shape)
         wrong = there != wanted
         number = int(there[wrong][0])
@@ -479,7 +515,7 @@ class _Run:
         start: int,
         wanted: bytes,
     ) -> None:
-        """Note where bytes are not those of a constant that begins at ``start``."""
+        """Note where bytes are not those of a constant: ``wanted``, which begins at address ``start``."""
         if at + shape.reach > memory.touched:
             memory.touched = at + shape.reach
         number = memory.at(at)
@@ -504,23 +540,23 @@ class _Run:
 
 
 _AXES = (("batches", "batch_pitch"), ("rows", "row_pitch"), ("cols", "col_pitch"), ("channels", "channel_pitch"))
-"""The extent and the pitch of each axis of a buffer."""
+"""The names of the extent and of the pitch of each axis of a buffer."""
 
 _EXTENTS, _PITCHES, _PLACE = (
     itemgetter(*map(BUFFER.index, names))
     for names in (*zip(*_AXES, strict=True), ("base", "offset", "ring", "col0", "channel0"))
 )
-"""Of the words of a buffer the extents, the pitches, and those that place the buffer in a memory."""
+"""Functions of the words of a buffer. They return its extents, its pitches, and the words that place it in a memory."""
 
 
 def _memory_of(word: int, size: int) -> Memory:
-    """Return the memory of a base."""
+    """Return a memory of ``size`` bytes for a base."""
     name = base_text(word)
     return Memory(name, size, is_written=not name.startswith(("WEIGHTS", "INPUT")))
 
 
 def _new(storage: Storage) -> str:
-    """Return the name of the value that a call writes to a storage; a state's is its new value."""
+    """Return the name of the value that a call writes to a storage. A state has a separate name for its new value."""
     return storage.name if storage.state is None else f"the new {storage.name}"
 
 
@@ -542,11 +578,12 @@ _FIELDS = {
         ("FETCH", ("source", "base", "destination", "size", "channel")),
     )
 }
-"""The places of the fields that the audit reads, by the instruction's name."""
+"""The positions of the fields that the audit reads, by the instruction's name."""
 
 
 def _unrolled(code: tuple[Record, ...]) -> Iterator[tuple[int, str, tuple[int, ...]]]:
-    """Yield each instruction that runs, with the iteration of the loop around it in front: its name and its fields."""
+    """Yield each instruction that runs: the iteration of its loop (0 outside of loops), its name, and the fields of
+    ``_FIELDS``."""
     place = 0
     while code[place].row.name != "END":
         instruction = code[place]
@@ -571,7 +608,7 @@ def _read(instruction: Record) -> tuple[str, tuple[int, ...]]:
 
 
 def _addresses(at: int, shape: Shape) -> Addresses:
-    """Return the address of each byte of a shape."""
+    """Return the address of each byte of a shape that begins at ``at``."""
     found = np.arange(at, at + shape.run)
     for count, pitch in shape.axes:
         found = found + (np.arange(count) * pitch).reshape(-1, *(1,) * found.ndim)
@@ -579,7 +616,7 @@ def _addresses(at: int, shape: Shape) -> Addresses:
 
 
 def _meet(reads: Sequence[_Access], writes: Sequence[_Access]) -> bool:
-    """Return whether bytes between the ends of a read and of a write are the same."""
+    """Return whether the range from the first to the last byte of a read overlaps that of a write."""
     for _, at, shape, _ in reads:
         for _, to, written, _ in writes:
             if at < to + written.reach and to < at + shape.reach:
@@ -593,7 +630,11 @@ def _is_safe(
     read: tuple[_Operand, Sequence[_Access]],
     written: tuple[_Operand, Sequence[_Access]],
 ) -> bool:
-    """Return whether a call may write there although it reads there: nowhere the same, or each element at its own or before it."""
+    """Return whether a call's writes leave intact what it has still to read.
+
+    They do if no byte is both read and written. They also do if the kernel goes element by element and each element
+    is written at its own address, or at a lower one in ascending order.
+    """
     (operand, reads), (result, writes) = read, written
     if not any(_share_bytes(one, other) for one in reads for other in writes):
         return True
@@ -625,7 +666,7 @@ def _share_bytes(one: _Access, other: _Access) -> bool:
 
 
 def _elements(operand: _Operand, rows: Span) -> Addresses:
-    """Return the address of each byte of some rows: [batch, row, column, channel, byte of the element]."""
+    """Return the address of each byte of some rows, an array of [batch, row, column, channel, byte of the element]."""
     n, c, k = (np.arange(count) * pitch for count, pitch in operand.axes)
     r = np.arange(*rows) % operand.ring * operand.pitch
     places = n[:, None, None, None, None] + r[:, None, None, None] + c[:, None, None] + k[:, None]

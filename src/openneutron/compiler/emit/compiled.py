@@ -15,8 +15,11 @@ from openneutron.isa import Program
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """The way of a graph to its program. ``schedule`` and ``layout`` give each tensor its steps and its address;
-    ``legalized`` is the graph the calls were selected from."""
+    """The intermediate results of a compile.
+
+    ``legalized`` is the graph from which the calls were selected. ``schedule`` has the steps, and ``layout`` the
+    address of each buffer.
+    """
 
     legalized: Graph
     schedule: Schedule
@@ -26,9 +29,10 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program, the graph it computes (its inputs and outputs and their quantization), and the report.
+    """A program, the graph that it computes, and the report.
 
-    ``details`` is None for a program that comes from a cache.
+    The graph has the inputs and outputs with their quantization. ``details`` is None for a program that comes from a
+    cache.
     """
 
     program: Program
@@ -59,15 +63,15 @@ class Compiled:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Return the graph's inputs, in the order of a run's."""
+        """Return the graph's inputs, in the order in which a run takes them."""
         return tuple(self.graph[name] for name in self.graph.inputs)
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """Return the graph's outputs, in the order of a run's."""
+        """Return the graph's outputs, in the order in which a run returns them."""
         return tuple(self.graph[name] for name in self.graph.outputs)
 
     def __str__(self) -> str:
-        """Return calls, steps, buffers and the report's headline numbers."""
+        """Return the calls, the steps, the buffers, and the report's headline numbers as text."""
         shared = str(self.storages)
         return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])

@@ -30,7 +30,7 @@ from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY
 from openneutron.targets import Target, checksum
 
 NAME_LENGTH = 40
-"""Operator names are cut to so many characters in a program: they are for listings and profiles only."""
+"""The length to which a program cuts the names of its operators. They are for listings and profiles only."""
 
 
 def short_name(name: str) -> str:
@@ -51,8 +51,11 @@ def emit(
     profile: bool = False,
     known: Packed | None = None,
 ) -> Program:
-    """Return the program that runs the schedule, with a profile buffer and the operators' facts on demand. The same
-    arguments give the same bytes. ``known``: see ``packed``."""
+    """Return the program that runs the schedule. The same arguments give the same bytes.
+
+    With ``profile``, the program has a profile buffer and facts about each operator. ``known``: constants that are
+    packed already.
+    """
     weights = Weights()
     buffers: dict[Record, int] = {}
     operators = []
@@ -112,7 +115,8 @@ def emit(
 
 
 def _facts(call: KernelCall) -> OperatorFacts:
-    """Return the name of a call and the bytes that it reads and writes, each byte once; of a table, as many as are written."""
+    """Return the name of a call and the bytes that it reads and writes. Each byte counts once; a table counts only
+    the entries that the call reads."""
     kept = call.traits.copied_by_kernel
     views = (call.views["output" if name in kept else name] for name in call.views)
     read = sum(
@@ -156,7 +160,7 @@ def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, positi
 
 
 def border(storages: Storages, position: int, side: str) -> str:
-    """Return the name of the storage of an input or an output."""
+    """Return the name of the storage of input or output number ``position``; ``side`` is "input" or "output"."""
     return next(name for name, storage in storages.storages.items() if getattr(storage, side) == position)
 
 

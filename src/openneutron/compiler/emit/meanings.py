@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The meaning of every byte of a memory, as numbers: runs of bytes with one meaning, and arrays where the runs are many."""
+"""Store the meaning of every byte of a memory as a number.
+
+The numbers are kept as runs of bytes with one meaning, and as an array where the runs are many. ``audit.py`` defines
+the meanings.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +19,33 @@ import numpy.typing as npt
 Meanings = npt.NDArray[np.signedinteger]
 
 Axes = tuple[tuple[int, int], ...]
-"""Counts and pitches in bytes, the smallest pitch first."""
+"""The count and the pitch in bytes of each axis. The smallest pitch is first."""
 
 FEW_RUNS = 4
-"""A shape of at most so many runs is treated run by run; for others, the bytes between its ends become an array."""
+"""The most runs of a shape that are entries of their own. If a shape has more, the range from its first to its last
+byte is in the array."""
 
 SOME_RUNS = 64
-"""Up to so many runs of an array are copied and compared as bytes: what NumPy takes for a small array is more."""
+"""The most runs of a shape that are compared as byte strings in the array. NumPy's overhead for a small array is
+larger."""
 
 NUMBER_BYTES = (1, 2, 4)
-"""The bytes of a meaning in an array: as few as the largest number takes, since most programs have few meanings."""
+"""The possible sizes in bytes of a number in the array. The smallest size that holds the largest number is used: most
+programs have few meanings."""
 
 PIECE = 4096
-"""So many meanings of an array are compared at a time: a copy of them takes no new memory of the system."""
+"""The number of meanings of the array that are compared at a time. A copy of so few takes no new memory from the
+system."""
 
 UNDEFINED = 0
 """The meaning of bytes that were never written."""
 
 
 class Shape:
-    """The bytes of a window without their address: ``run`` bytes, again at each step along the axes.
+    """The bytes of a window, without its address: ``run`` neighbouring bytes, repeated along the axes.
 
-    ``reach``: the bytes from the first one to the end of the last one. ``places``: those of the runs where they are some, else empty.
+    ``reach`` is the distance from the first byte to the end of the last one. ``places`` has the offset of each run,
+    or is empty if the runs are more than ``SOME_RUNS``.
     """
 
     __slots__ = ("axes", "places", "reach", "run", "runs")
@@ -53,7 +62,8 @@ class Shape:
 
     @staticmethod
     def of(axes: Iterable[tuple[int, int]], element_bytes: int) -> Shape:
-        """Return the shape of the elements along these axes. Elements side by side become runs; overlapping ones count once."""
+        """Return the shape of elements of ``element_bytes`` along these axes. Neighbouring elements become one run,
+        and a byte of two elements counts once."""
         run, outer = element_bytes, list[tuple[int, int]]()
         for pitch, count in sorted([(pitch, count) for count, pitch in axes if count > 1 and pitch]):
             if not outer:
@@ -68,11 +78,11 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """Return the number of bytes; those that two runs share count twice."""
+        """Return the number of bytes. A byte that two runs share counts twice."""
         return self.run * self.runs
 
     def of_array(self, array: Meanings, at: int) -> Meanings:
-        """Return the elements of an array that the shape covers from ``at`` on, as a view of the array."""
+        """Return a view of the array: the elements that the shape covers if it begins at element ``at``."""
         outer = self.axes[::-1]
         shape = (*(count for count, _ in outer), self.run)
         item = array.itemsize
@@ -94,10 +104,13 @@ _NO_MEANINGS: Meanings = np.empty(0, np.int8)
 
 @dataclass(slots=True)
 class Memory:
-    """The meanings of a memory's bytes, a number for each; negative while a copy writes them. Runs of bytes with one meaning are one entry
-    of ``values``, from ``starts`` on; None where the meanings are in ``array``, at the same addresses. ``is_written``: kernels may write
-    it. ``touched``: the end of the bytes that were accessed. ``writes``: the number of writes so far. ``largest``: no meaning is larger, or
-    smaller than its negative."""
+    """The meanings of the bytes of a memory. A meaning is a number, negative while a copy is writing the byte.
+
+    ``starts`` and ``values`` are the runs of bytes with one meaning: where each begins, and its meaning. The value is
+    None for a range whose meanings are in ``array``, at index address. ``is_written``: kernels may write the memory.
+    ``touched``: the end of the highest byte that was accessed. ``writes``: the number of writes so far. ``largest``:
+    the largest number that an element of the array holds.
+    """
 
     name: str
     size: int
@@ -110,12 +123,12 @@ class Memory:
     array: Meanings = field(default_factory=lambda: _NO_MEANINGS)
 
     def at(self, address: int) -> int:
-        """Return the meaning of a byte."""
+        """Return the meaning of the byte at an address."""
         value = self.values[bisect_right(self.starts, address) - 1]
         return int(self.meanings(address, Shape(1))[0]) if value is None else value
 
     def write(self, at: int, shape: Shape, meaning: int) -> None:
-        """Give bytes a meaning."""
+        """Give the bytes of a shape at address ``at`` a meaning."""
         self.writes += 1
         if abs(meaning) > self.largest:
             self._widen(abs(meaning))
@@ -127,7 +140,7 @@ class Memory:
         self._put(at, at + shape.reach, None)
 
     def holds(self, at: int, shape: Shape, meaning: int) -> bool:
-        """Return whether all of these bytes have this meaning."""
+        """Return whether all bytes of a shape at address ``at`` have this meaning."""
         # Where the run that has the first byte goes on to the last one, its meaning is the answer.
         index = bisect_right(self.starts, at) - 1
         value = self.values[index]
@@ -143,18 +156,19 @@ class Memory:
         return bool((self.meanings(at, shape) == meaning).all())
 
     def meanings(self, at: int, shape: Shape) -> Meanings:
-        """Return the meanings of these bytes: a view of the array, up to the next write."""
+        """Return the meanings of the bytes of a shape, as a view of the array. The view is valid until the next
+        write."""
         self._fill_array(at, at + shape.reach)
         return shape.of_array(self.array, at)
 
     def _widen(self, number: int) -> None:
-        """Have the array take this number too."""
+        """Make the elements of the array large enough for a number."""
         size = next(size for size in NUMBER_BYTES if number < 1 << 8 * size - 1)
         self.array = self.array.astype(f"i{size}")
         self.largest = (1 << 8 * size - 1) - 1
 
     def _fill_array(self, first: int, end: int) -> None:
-        """Let the array have the meanings of a range."""
+        """Copy the meanings of the runs in a range to the array."""
         starts, values = self.starts, self.values
         if not self.array.size:
             # The system gives memory to the pages of an array that are used, not to all.
@@ -198,7 +212,7 @@ class Memory:
         return True
 
     def _put(self, first: int, end: int, meaning: int | None) -> None:
-        """Make a range one entry, or a part of those beside it of the same value."""
+        """Give a range one value. The range becomes an entry, or part of a neighbouring entry with the same value."""
         if first == end:
             return
         starts, values = self.starts, self.values
@@ -218,5 +232,5 @@ class Memory:
 
 
 def _numbers(meaning: int, count: int, size: int) -> bytes:
-    """Return the bytes of an array of one meaning, each of ``size`` bytes."""
+    """Return the bytes of an array of ``count`` equal meanings, each of ``size`` bytes."""
     return meaning.to_bytes(size, sys.byteorder, signed=True) * count

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pack constants as the kernels read them, with one function for each packing, and put them one behind the other into the weights blob.
+"""Pack constants in the layouts that kernels read, and join them into the weights blob.
 
-Channels beyond the last are 0.
+There is a function for each packing. Channels that only fill up the last vector are 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from openneutron.isa.rows import LANES, NO_SOURCE, STATE
 
 @dataclass(slots=True)
 class Weights:
-    """Constants one behind the other, equal ones once."""
+    """The weights blob: constants one after the other. Equal constants are stored once."""
 
     blob: bytearray = field(default_factory=bytearray)
     known: dict[bytes, int] = field(default_factory=dict)
@@ -36,7 +36,8 @@ class Weights:
 
 
 def state_record(state: State, storages: Storages, weights: Weights) -> Record:
-    """Return the place of a state and its first value: one byte, or bytes among the constants."""
+    """Return the microcode's record of a state: its place, and its first value as one repeated byte or as bytes among
+    the constants."""
     storage = storages.storages[state.tensor]
     first = bytes(storage.size_bytes) if state.initial is None else state.initial.tobytes()
     fill = first[0] if first else 0
@@ -93,16 +94,21 @@ PACKERS: Mapping[Packing, Callable[[Any], bytes]] = {
 
 
 Packed = dict[tuple[int, Packing], bytes]
-"""The bytes of constants that are packed already, by the constant's identity."""
+"""The packed bytes of constants, by the identity of the constant and the packing."""
 
 
 def packed(call: KernelCall, known: Packed | None = None) -> dict[str, bytes]:
-    """Return the bytes of a call's constants. ``known`` gets those that it does not hold; its constants live as long."""
+    """Return the packed bytes of each constant of a call, by name.
+
+    Newly packed constants are added to ``known``. The constants must stay alive as long as ``known``, which knows
+    them by identity.
+    """
     return {key: packed_constant(call.packing(key), constant, known) for key, constant in call.constants.items()}
 
 
 def packed_constant(packing: Packing, constant: Constant, known: Packed | None) -> bytes:
-    """Return the bytes of a constant; see ``packed``."""
+    """Return the packed bytes of a constant, from ``known`` if they are there; else pack them and add them to
+    ``known``."""
     if known is None:
         return PACKERS[packing](constant)
     key = id(constant), packing

@@ -43,11 +43,11 @@ KINDS = {Whole: "whole", Rows: "rows", Loop: "loop", Fetch: "copy", Wait: "wait"
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """A step of a run: its kind (``whole``, ``rows``, ``loop``, ``copy`` or ``wait``), the numbers of its kernel calls, the
-    number of its iterations, and its cycles, all iterations included.
+    """A step of a run: its kind (``whole``, ``rows``, ``loop``, ``copy`` or ``wait``), the numbers of its kernel
+    calls, the number of its iterations, and the cycles of all iterations together.
 
-    A copy of constants has the number of the call that needs them, with the address in the arena (behind its end: in the
-    prefetch buffer) and the size.
+    For a copy of constants, ``calls`` has the call that needs them, ``offset`` is their address in the arena, and
+    ``size_bytes`` their size. An address at or above the arena's end is in the prefetch buffer.
     """
 
     kind: str
@@ -60,9 +60,11 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The storages that a kernel call reads and writes, by name, and the bytes: each byte of a tensor counts once.
+    """The names of the storages that a kernel call reads and writes, and the bytes of them. Each byte of a tensor
+    counts once.
 
-    ``weights_bytes`` are the constants of the call, tables whole. Equal constants of two calls are in a program once.
+    ``weights_bytes`` is the size of the call's constants, with whole tables. Two calls with equal constants both
+    count them, though a program holds them once.
     """
 
     reads: tuple[str, ...]
@@ -73,7 +75,8 @@ class Traffic:
 
 
 def steps_of(schedule: Schedule, sizes: Mapping[int, int], target: Target) -> tuple[StepReport, ...]:
-    """Return the steps of a schedule; ``sizes`` are the bytes of each call's constants, by the call's index."""
+    """Return the steps of a schedule for the report. ``sizes`` has the bytes of each call's constants, by the number
+    of the call."""
     return tuple(_step(step, schedule, sizes, target) for step in schedule.steps)
 
 
@@ -87,7 +90,7 @@ def _step(step: Step, schedule: Schedule, sizes: Mapping[int, int], target: Targ
 
 
 def traffic(call: KernelCall, storages: Storages) -> Traffic:
-    """Return the storages and the bytes that a call reads and writes."""
+    """Return the storages that a call reads and writes, and the bytes of them."""
     inputs: dict[str, View] = {}
     for name, view in call.views.items():
         if call.reads(name) and storages[view.tensor].constant is None:
@@ -104,9 +107,11 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
 
 
 def least_traffic_bytes(schedule: Schedule, storages: Storages, known: Packed | None = None) -> int:
-    """Return a lower bound of the bytes that any schedule of the calls copies between external memory and the memory of the NPU.
+    """Return a lower bound of the bytes that any schedule of the calls copies between external memory and the memory
+    of the NPU.
 
-    The bound counts the largest part of each input that a call reads, each output once, and each constant once. ``known``: see ``packed``.
+    The bound counts each output and each constant once, and of each input the largest part that one call reads.
+    ``known``: constants that are packed already.
     """
     total = sum(storage.size_bytes for storage in storages.storages.values() if storage.output is not None)
     read: dict[str, int] = {}
@@ -122,7 +127,7 @@ def least_traffic_bytes(schedule: Schedule, storages: Storages, known: Packed | 
 
 
 def rows_held(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:
-    """Return the rows of each rolling buffer, and the rows of its tensor, by the storage's name."""
+    """Return the rows of each rolling buffer and the rows of its whole tensor, by the storage's name."""
     rows: dict[str, tuple[int, int]] = {}
     for call in schedule.calls:
         for view in call.views.values():
@@ -135,11 +140,11 @@ def rows_held(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, in
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
+    """The modelled cost of an operator of the program, for all its ``stripes`` together (1 if it is computed whole).
 
-    ``utilisation``: the share of the multipliers at work; ``losses``: why it is below a half. ``bottleneck``: dispatch, memory or
-    compute, whichever takes most. ``parallel``: the dimension that is divided among the pipelines. The fields behind ``stripes`` are those of
-    ``course.Traffic``.
+    ``utilisation`` is the share of the multipliers that work. ``losses`` are the reasons why the share is below a
+    half. ``bottleneck`` is dispatch, memory or compute, whichever takes most cycles. ``parallel`` is the dimension
+    that is divided among the pipelines. The fields after ``stripes`` are those of ``Traffic``.
     """
 
     name: str
@@ -160,15 +165,15 @@ class OperatorReport:
 
     @property
     def idle(self) -> str:
-        """Return the reasons of ``losses`` in words."""
+        """Return the reasons in ``losses`` as text."""
         return "; ".join(loss.text for loss in self.losses)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryItem:
-    """A buffer of the arena: its bytes, address, and the first and last step it is live in.
+    """A buffer of the arena: its bytes, its address, and the first and the last step in which it is live.
 
-    A rolling buffer holds ``rows_held`` of the ``rows`` of its tensor; both are 0 for other buffers.
+    A rolling buffer holds ``rows_held`` of the ``rows`` of its tensor. Both numbers are 0 for other buffers.
     """
 
     name: str
@@ -182,25 +187,30 @@ class MemoryItem:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The facts about a compiled program. All sizes are bytes.
+    """The facts about a compiled program. All sizes are in bytes.
 
-    ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` a
-    lower bound of the arena for these buffers, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs, outputs and states,
-    ``state_bytes`` the persistent area of ``states``,
-    ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
-    highest byte (None without ``check``). ``faults``: what the audit has found in programs of faster schedules, which were not taken; a
-    fault is a mistake in the compiler.
-    ``gained_cycles``: the cycles that ``effort`` saved with a port that copies in the background (None at the default
-    effort, and where the default effort finds no feasible schedule).
+    Memory: ``arena_bytes`` is the size of the scratch buffer; it includes the inputs and outputs that are placed in
+    it. ``bound_bytes`` is a lower bound of the arena for these buffers. ``state_bytes`` is the persistent memory of
+    ``states``. ``sram_bytes`` is all SRAM of a run: scratch, prefetch buffer, inputs, outputs and states.
+    ``used_bytes`` is the part of scratch and prefetch buffer up to the highest byte that a run touches (None if the
+    audit did not run). ``external_bytes`` is the size of the tensors in external memory.
 
-    ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
-    are copies. ``overlapped_cycles``: with a port that copies in the background. Where the chip's copy engine works in the background,
-    ``cycles`` are the same as these, and kernels wait in ``copy_cycles`` of them. ``engine_cycles`` are those of all copies,
-    ``moved_bytes`` the bytes of tensors and of tables' entries that a run copies between external memory and the memory of the NPU, ``external_bytes`` the tensors that are
-    kept in external memory. ``traffic_bound_bytes``: a lower bound of the bytes that any schedule copies: the accessed parts of
-    the inputs, the outputs and all constants once. ``inputs`` and ``outputs`` are the storages of the
-    graph's inputs and outputs, as ``OperatorReport.reads`` names them. ``kept_bytes`` of ``weights_bytes`` are tables of which a run copies
-    the entries that it reads, and no others.
+    Time: ``cycles`` is the latency of a run. With a chip's copy engine that works in the background, ``cycles``
+    equals ``overlapped_cycles``, and kernels wait for copies during ``copy_cycles`` of them. Without such an engine,
+    each copy of constants blocks, as with the driver's default port: ``copy_cycles`` of ``cycles`` are copies, and
+    ``overlapped_cycles`` is the latency with a port that copies in the background. ``engine_cycles`` is the time of
+    all copies. ``gained_cycles`` are those that ``effort`` saved with a port that copies in the background; None at
+    the default effort, and if the default effort finds no feasible schedule.
+
+    Copies: ``fetched_bytes`` is the size of the constants that a run copies to scratch and prefetch buffer.
+    ``moved_bytes`` is the size of the tensors and table entries that a run copies between external memory and the
+    memory of the NPU. ``traffic_bound_bytes`` is a lower bound of what any schedule copies: the accessed parts of the
+    inputs, the outputs, and all constants once. ``kept_bytes`` is the part of ``weights_bytes`` in tables of which a
+    run copies only the entries that it reads.
+
+    ``inputs`` and ``outputs`` are the storages of the graph's inputs and outputs, named as in
+    ``OperatorReport.reads``. ``faults`` are what the audit found in programs of faster schedules, which were
+    therefore not taken. A fault is a mistake in the compiler.
     """
 
     target: str
@@ -238,7 +248,7 @@ class Report:
     faults: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the headline numbers."""
+        """Return the headline numbers as text."""
         memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
         memory |= {"state": self.state_bytes} if self.state_bytes else {}
         memory |= {"fetched": self.fetched_bytes, "weights": self.weights_bytes, "microcode": self.microcode_bytes}
@@ -258,8 +268,10 @@ def report(
     budget: int,
     known: Packed | None = None,
 ) -> Report:
-    """Return the facts of a program that was emitted from this schedule; ``budget`` is the SRAM it may take in bytes. ``known``: see
-    ``packed``."""
+    """Return the facts about a program that was emitted from this schedule.
+
+    ``budget`` is the SRAM in bytes that the program may take. ``known``: constants that are packed already.
+    """
     operators = tuple(
         _operator_report(call, *spent, target, storages)
         for call, spent in zip(schedule.calls, spent_on_calls(schedule, target), strict=True)
@@ -312,7 +324,8 @@ def report(
 
 
 def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: CompileOptions) -> int:
-    """Return all SRAM that a run takes, in bytes: the arena, the prefetch buffer, states, and the caller's inputs and outputs."""
+    """Return the SRAM in bytes that a run takes: the arena, the prefetch buffer, the states, and the caller's inputs
+    and outputs."""
     return (
         layout.scratch_bytes
         + schedule.prefetch_bytes

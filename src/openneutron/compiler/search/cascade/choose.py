@@ -50,7 +50,7 @@ def schedule_of(parts: Sequence[Stripes], storages: Storages) -> tuple[Schedule,
 
 
 def numbered(part: Stripes, calls: list[KernelCall]) -> Numbers:
-    """Append the calls of a part to ``calls`` and return their numbers."""
+    """Append the calls of a part to ``calls``, and return their numbers by position."""
     numbers = {}
     for position in part.segment.positions:
         made = part.segment.network.calls[position]
@@ -96,7 +96,8 @@ def part_steps(part: Stripes, numbers: Numbers) -> list[Step]:
 def _stripes(
     part: Stripes, position: int, row0: int, row1: int, numbers: tuple[tuple[int, ...], ...]
 ) -> Iterator[Rows]:
-    """Yield the stripes of a position in an iteration: one of a single call, or, piece by piece, one of each call of a chain."""
+    """Yield the stripes of a position in an iteration: one stripe of a single call. For a chain in patches, yield for
+    each piece a stripe of each call."""
     network = part.segment.network
     call = network.calls[position]
     spans = [(row0, row1)] if call.patch is None else stripe(call.patch.needs, row0, row1)
@@ -136,9 +137,10 @@ class CascadeSchedule:
 class CascadeSearch:
     """The search for cascade schedules of a list of calls.
 
-    With ``fetched``, the search reserves memory for constants too: for all constants of a cascade, and for the smallest piece of a whole
-    call. The arena still has tensors only, so that only ``levels`` is of use. No cascade has a call of ``cuts`` other than as its first.
-    ``floor_bytes`` is a lower bound of all arenas.
+    With ``fetched``, the search reserves memory for constants too: for all constants of a cascade, and for the
+    smallest piece of a call that is computed whole. The arena then still has tensors only, so that ``levels`` is the
+    one method of use. A call of ``cuts`` can only be the first call of a cascade. ``floor_bytes`` is a lower bound of
+    all arenas.
     """
 
     calls: Sequence[KernelCall]
@@ -160,7 +162,7 @@ class CascadeSearch:
 
     @property
     def least_cycles(self) -> int:
-        """Return a lower bound of the cycles of all schedules with a cascade, without a search."""
+        """Return a lower bound of the cycles of all schedules that have a cascade. It needs no search."""
         return self.plans.least_cycles(0, len(self.calls))
 
     def fastest(self, budget: int) -> CascadeSchedule | None:
@@ -200,7 +202,8 @@ class CascadeSearch:
             plan = least if smaller is None and least.peak_bytes < plan.peak_bytes else smaller
 
     def _downwards(self, plan: Plan | None) -> Iterator[Plan]:
-        """Yield for each number of cycles, from the plan's on, the plan of the least memory."""
+        """Yield plans of ever less memory, from the given plan's number of cycles on: for each number of cycles the
+        plan of the least memory."""
         while plan is not None:
             plan = self._least_of_its_speed(plan)
             yield plan
@@ -225,7 +228,8 @@ class CascadeSearch:
         return placing.within(enough)
 
     def at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> CascadeSchedule:
-        """Return the plan's parts at the addresses of the placement; without a placement, by first fit."""
+        """Return the schedule of the plan's parts at the addresses of the placement. Without a placement, first fit
+        gives the addresses."""
         schedule, storages = schedule_of(parts, self.storages)
         if placement is None:
             layout = lay_out(schedule, storages, self.io, 0.0)
@@ -234,7 +238,7 @@ class CascadeSearch:
         return CascadeSchedule(schedule, layout, storages, plan.cycles, plan.peak_bytes)
 
     def directions(self, plan: Plan) -> EitherWay:
-        """Return the parts of the plan, each with its mirrored alternative if it has one."""
+        """Return the parts of the plan, each with its mirrored form if it has one."""
         choices: list[tuple[Stripes, ...]] = []
         for part in plan.parts:
             made = part.segment.network
@@ -248,10 +252,11 @@ class CascadeSearch:
 
 @dataclass(slots=True)
 class _Placing:
-    """The search for the addresses of one plan. Smaller arenas are searched only on demand.
+    """The search for the addresses of a plan. Smaller arenas are searched only on demand.
 
-    ``as_it_is`` is the plan with addresses by first fit. ``smallest`` is the plan in the smallest arena that was found, with other
-    directions of its parts where these help; None before that search. It is proved that no arena takes ``exceeded`` bytes or less.
+    ``as_it_is`` is the plan with addresses by first fit. ``smallest`` is the plan in the smallest arena that was
+    found; some of its parts may run in the other direction. It is None until that search. ``exceeded`` is a size in
+    bytes that every arena is proved to exceed.
     """
 
     search: CascadeSearch
@@ -310,7 +315,8 @@ class EitherWay:
 
 
 def live_in(part: Stripes) -> tuple[tuple[Item, ...], Mapping[tuple[str, str], int]]:
-    """Return the items that are live while a part runs, with live ranges in steps of the part, and the overlaps that are allowed."""
+    """Return the items that are live while a part runs, with their live ranges in steps of the part. Return the
+    allowed overlaps of two items too."""
     network, first, end = part.segment.network, part.segment.first, part.segment.end
     numbers = numbered(part, [])
     positions = {number: position for position, pieces in numbers.items() for piece in pieces for number in piece}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernel calls in order, as the search for cascades sees them: the storages and the rows that each call reads and writes, and runs of
-neighbouring calls that may become a cascade."""
+"""The view that the search for cascades has of a list of kernel calls: the storages and rows that each call reads and
+writes, and the segments of neighbouring calls that may become a cascade."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 
 
 AFTER = 1 << 30
-"""The position of the user of the graph's outputs."""
+"""The position that stands for the reader of the graph's outputs. It is after all calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A storage: its bytes in the arena (0 where it is the caller's), and the positions of the calls that touch it.
+    """A storage, with its bytes in the arena (0 if the caller provides its memory) and the positions of the calls
+    that touch it.
 
-    ``first`` is the first writer (-1 for a graph input), ``last`` the last reader or writer (``AFTER`` for a graph
-    output). ``row_pitch`` is 0 where the calls do not agree on rows; ``can_roll``: a ring of rows may hold the storage. ``block_rows``: the
-    most rows of scratch that the calls use at a time, since they go through their rows in blocks; 0: those that they compute.
+    ``first`` is the first writer (-1 for a graph input), and ``last`` is the last reader or writer (``AFTER`` for a
+    graph output). ``row_pitch`` is 0 if the calls do not agree on rows. ``can_roll`` tells whether a rolling buffer
+    may hold the storage. ``block_rows`` is for scratch of calls that compute their rows in blocks: the most rows of
+    the scratch that a block uses. It is 0 for other storages.
     """
 
     name: str
@@ -47,13 +49,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class CallRows:
-    """The rows of a call's output, and the rows of each storage that they need (None: all).
+    """A call with the rows of its output, and with the rows of each storage that they need (None: all rows).
 
-    ``offset``: the row of the output's storage that output row 0 is. ``in_place``: the storages whose memory the output may take.
-    ``by_rows``: the output can be computed row by row; ``in_rows``: these rows are rows of the storage (not in a transposed
-    output). With ``patch`` the call stands for a chain of calls in patches, the last of which is ``call``. Where constants are
-    fetched, ``constants_bytes`` are those of the call, and ``piece_bytes`` those of its smallest piece; otherwise 0. ``blocks_in``: the
-    scratch whose rows are those of a block, where the call goes through its rows in blocks; otherwise empty.
+    ``offset`` is the row of the output's storage that contains row 0 of the output. ``in_place`` are the storages
+    whose memory the output may take. ``by_rows`` tells whether the output can be computed row by row, and ``in_rows``
+    whether its rows are rows of the storage (in a transposed output they are not). If ``patch`` is given, it is a
+    chain of calls in patches, and ``call`` is its last call. If constants are fetched, ``constants_bytes`` is the
+    size of the call's constants, and ``piece_bytes`` that of the constants of its smallest piece; else both are 0.
+    ``blocks_in`` is the name of the scratch whose rows set the block of a call that computes its rows in blocks; it
+    is empty for other calls.
     """
 
     call: KernelCall
@@ -73,7 +77,8 @@ class CallRows:
     _spent: dict[tuple[int, int], int] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def cycles(self, begin: int, end: int, target: Target) -> int:
-        """Return the modelled cycles of the call for these rows. All calls pass the same ``target``."""
+        """Return the modelled cycles of the call for rows [begin, end) of its output. The results are kept:
+        ``target`` must be the same at each use."""
         key = (begin, end) if self.patch is not None else (0, end - begin)
         spent = self._spent.get(key)
         if spent is None:
@@ -84,9 +89,9 @@ class CallRows:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Calls with their rows, and their storages without constants.
+    """Calls with their rows, and the storages that are not constants.
 
-    ``backwards``: rows are counted from the last one on.
+    ``backwards``: rows are counted from the last row on.
     """
 
     calls: tuple[CallRows, ...]
@@ -120,8 +125,11 @@ def in_row(view: View, row_pitch: int) -> tuple[int, bool]:
 def network(
     calls: Sequence[KernelCall], storages: Storages, target: Target, outside: bool, fetched: bool = False
 ) -> Network:
-    """Return the calls and storages as the search sees them. ``outside``: inputs and outputs are in the caller's buffers;
-    ``fetched``: constants are in memory too, while they are read."""
+    """Return the calls and storages as the search sees them.
+
+    ``outside``: inputs and outputs are in the caller's memory. ``fetched``: constants are in the arena while they are
+    read.
+    """
     views: dict[str, list[View]] = {}
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
@@ -147,7 +155,7 @@ def network(
 
 
 def _used_in_blocks(calls: Sequence[KernelCall], storages: Storages) -> set[str]:
-    """Return the storages that are nothing but scratch of calls that go through their rows in blocks."""
+    """Return the storages that are used only as the scratch of calls that compute their rows in blocks."""
     used: dict[str, bool] = {}
     for call in calls:
         for name, view in call.views.items():
@@ -157,10 +165,10 @@ def _used_in_blocks(calls: Sequence[KernelCall], storages: Storages) -> set[str]
 
 
 def _block_rows(target: Target) -> int:
-    """Return the fewest rows of a block that take no more cycles than their share of many rows.
+    """Return the smallest number of rows for a block that costs no more cycles per row than a large block.
 
-    There are rows for all pipelines of each unit, and as many outputs reuse a loaded weight as keep the memory port from being the limit,
-    at most one for each accumulator of a pipeline (``Target.step_bytes``).
+    The block has rows for all pipelines of each unit. It also has as many outputs as must reuse a loaded weight so
+    that the memory port is not the limit, at most one for each accumulator of a pipeline (``Target.step_bytes``).
     """
     most = max(target.pipelines, int(target.npu.accumulators.value))
     port = max(target.arena_memory.bandwidth.value, target.step_bytes)
@@ -224,9 +232,11 @@ def call_rows(
 
 
 def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:
-    """Return the needs of an image whose channels are outermost, in rows of its storage; None where a row of the view is something else.
+    """Return the needs of an image whose channels are outermost, in rows of its storage; None if rows of the view are
+    not such rows.
 
-    Row r of the image is row r of each plane, so that the rows before row r of the first plane are free once row r is read.
+    Row r of the image is row r of each plane. Memory of the rows before row r of the first plane is therefore free
+    once row r is read.
     """
     if source.writers or not source.row_pitch or view.extents[0] > 1 or view.pitches[1] != source.row_pitch:
         return None
@@ -238,7 +248,8 @@ def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A call of the segment reads a piece that another one writes: by position, and the reader's needs in the writer's rows."""
+    """A read of a piece that another call of the segment writes: the positions of both calls, and the writer's rows
+    that the reader needs."""
 
     piece: str
     writer: int
@@ -248,9 +259,12 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Calls [first, end). ``through_bytes`` are the pieces live throughout; ``dying`` are defined before and last used here; ``made``
-    are defined here for later calls; ``inner`` are written and read here alone; ``constants_bytes`` is a lower bound of the fetched
-    constants."""
+    """Calls [first, end) as a candidate for a cascade.
+
+    ``through_bytes`` is the size of the pieces that are live throughout. ``dying`` are the pieces that are defined
+    before the segment and last used in it. ``made`` are those that are defined in it for later calls. ``inner`` are
+    those that only the segment writes and reads. ``constants_bytes`` is a lower bound of the fetched constants.
+    """
 
     network: Network
     first: int
@@ -261,13 +275,13 @@ class Segment:
     inner: tuple[Piece, ...]
     constants_bytes: int
     feeds: Mapping[int, tuple[Feed, ...]]
-    """By reader."""
+    """The reads of pieces that the segment itself writes, by the position of the reader."""
     first_reads: Mapping[int, int]
-    """By writer the first of its rows that a reader of the segment needs."""
+    """The first row that a reader of the segment needs of each writer, by the position of the writer."""
     fixed_bytes: int
-    """A lower bound of the memory without the rolling pieces."""
+    """A lower bound of the memory without the rolling pieces, in bytes."""
     rolling: tuple[tuple[str, int, int], ...]
-    """Of each inner piece that can roll the name, the bytes of a row, and the bytes."""
+    """The name, the bytes of a row, and the bytes of each inner piece that can roll."""
 
     @property
     def positions(self) -> range:
@@ -275,9 +289,11 @@ class Segment:
         return range(self.first, self.end)
 
     def least_bytes(self, window_rows: Mapping[str, int], held_rows: Mapping[str, int] = MappingProxyType({})) -> int:
-        """Return a lower bound of the segment's memory: at least these rows of each rolling piece, and the larger end.
+        """Return a lower bound of the segment's memory in bytes.
 
-        ``window_rows``: of all pieces, see ``window_rows``; ``held_rows``: of some pieces, see ``held_at_once``.
+        Each rolling piece counts at least the rows of ``window_rows`` (the function of this name computes them for
+        all pieces) and of ``held_rows`` (``held_at_once`` computes them for some). Of the pieces at the two ends of
+        the segment, the larger sum counts.
         """
         total = self.fixed_bytes
         for name, row_pitch, size in self.rolling:
@@ -288,10 +304,11 @@ class Segment:
         return total
 
     def held_at_once(self, pace: int, height: int, even: bool) -> dict[str, int]:
-        """Return a lower bound of the rows held of some pieces when call ``pace`` computes ``height`` rows per iteration.
+        """Return a lower bound of the rows that some pieces hold at once if call ``pace`` computes ``height`` rows
+        per iteration.
 
-        A stripe of the pacing call reads all rows that it needs at once, and writes its own. Without even iterations, the first
-        one needs the rows of all calls before the pacing call in the same manner.
+        A stripe of the pacing call reads all rows that it needs at once, and writes its own rows. If the iterations
+        are not even, the first one also reads at once the rows that each earlier call needs.
         """
         held: dict[str, int] = {}
         calls = self.network.calls
@@ -311,7 +328,7 @@ class Segment:
 
 
 def segment(network: Network, first: int, end: int) -> Segment | None:
-    """Return the segment of calls [first, end), or None where one of them can't run row by row inside it."""
+    """Return the segment of calls [first, end); None if one of them can't run row by row inside it."""
     through = 0
     constants = sum(call.constants_bytes for call in network.calls[first:end])
     if end - first == 1:
@@ -346,7 +363,8 @@ def segment(network: Network, first: int, end: int) -> Segment | None:
 
 
 def _feeds(network: Network, first: int, reader: int) -> tuple[Feed, ...] | None:
-    """Return what call ``reader`` reads of the calls from ``first`` on; None where it needs a whole piece at once."""
+    """Return the reads of call ``reader`` from calls at or after ``first``; None if one of them needs a whole piece
+    at once."""
     feeds = []
     for name, needs in network.calls[reader].reads.items():
         for writer in network.pieces[name].writers:
@@ -362,8 +380,8 @@ def _feeds(network: Network, first: int, reader: int) -> tuple[Feed, ...] | None
 def rows_computed(network: Network) -> list[int]:
     """Return for each call a lower bound of the rows that a cascade computes.
 
-    Rows behind the last row that is read, such as those behind a pool's last window, are an unread region. The rows of other calls
-    that only unread rows need are unread too.
+    Rows after the last row that is read, such as those after a pool's last window, are an unread region. Rows of
+    other calls that only unread rows need are unread too.
     """
     rows = [call.rows for call in network.calls]
     for position in reversed(range(len(rows))):
@@ -378,7 +396,8 @@ def rows_computed(network: Network) -> list[int]:
 
 
 def window_rows(network: Network) -> dict[str, int]:
-    """Return for each piece the rows that one row of a reader needs: a computed row in the middle."""
+    """Return for each piece the number of rows that a reader needs for one row, taken from the middle of the rows
+    that it computes."""
     computed = rows_computed(network)
     rows = {}
     for name, piece in network.pieces.items():

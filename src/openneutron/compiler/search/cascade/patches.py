@@ -36,11 +36,11 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A chain in pieces. ``name`` is the first tensor between its calls; ``pieces`` are each piece's calls, in order; ``rows``
-    the rows of each call's output.
+    """A chain of calls in pieces.
 
-    ``needs[i]`` are the rows of call i that rows of call i + 1 need, ``row_bytes[i]`` the bytes of one of them in the widest
-    piece.
+    ``name`` is that of the first tensor between its calls. ``pieces`` has the calls of each piece, in order. ``rows``
+    has the number of rows of each call's output. ``needs[i]`` is the function from rows of call i + 1 to the rows of
+    call i that they need, and ``row_bytes[i]`` the bytes of such a row in the widest piece.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Patch:
     needs: tuple[RowNeeds, ...]
     row_bytes: tuple[int, ...]
     storages: tuple[tuple[Storage, ...], ...]
-    """By piece: the tensors between its calls."""
+    """The tensors between the calls of each piece."""
     row_cycles: tuple[int | None, ...]
-    """Compute cycles of a row of each call, of all pieces together; None where rows do not all cost the same."""
+    """The compute cycles of a row of each call, of all pieces together; None if the rows do not all cost the same."""
 
     def cycles(self, begin: int, end: int, target: Target) -> int:
-        """Return the modelled cycles of all pieces of a stripe."""
+        """Return the modelled cycles of all pieces for the stripe [begin, end) of the last call's rows."""
         issue = len(self.pieces) * int(target.costs.issue_cycles.value)
         total = 0
         for index, (first, last) in enumerate(stripe(self.needs, begin, end)):
@@ -66,7 +66,7 @@ class Patch:
         return total
 
     def least_cycles(self, rows: int, target: Target) -> int:
-        """Return a lower bound of the cycles of the last call's ``rows`` rows, in however many stripes."""
+        """Return a lower bound of the cycles of ``rows`` rows of the last call, for any number of stripes."""
         issue = int(target.costs.issue_cycles.value)
         total = 0
         for index, count in enumerate(least_rows(self.needs, rows)):
@@ -81,7 +81,8 @@ class Patch:
 
 
 def stripe(needs: Sequence[RowNeeds], begin: int, end: int) -> list[Span]:
-    """Return for each call of a chain the rows that a stripe of the last call needs; empty where it needs none."""
+    """Return the rows of each call of a chain that a stripe [begin, end) of the last call needs; an empty range if it
+    needs none."""
     spans = [(begin, end)]
     for each in reversed(needs):
         begin, end = spans[-1]
@@ -91,9 +92,10 @@ def stripe(needs: Sequence[RowNeeds], begin: int, end: int) -> list[Span]:
 
 
 def least_rows(needs: Sequence[RowNeeds], rows: int) -> list[int]:
-    """Return for each call of a chain a lower bound of the rows that the last call's first ``rows`` rows need, in whatever stripes.
+    """Return for each call of a chain a lower bound of the rows that the first ``rows`` rows of the last call need,
+    in any stripes.
 
-    Where a stride is larger than its window, the rows between two stripes are unread.
+    Rows between two stripes are unread where a stride is larger than its window.
     """
     counts = [0] * (len(needs) + 1)
     ends = [0] * len(counts)
@@ -105,33 +107,36 @@ def least_rows(needs: Sequence[RowNeeds], rows: int) -> list[int]:
 
 
 def held_rows(needs: Sequence[RowNeeds], progress: Sequence[int]) -> list[int]:
-    """Return the rows to hold of each tensor between the calls of a chain, for stripes that end at these rows."""
+    """Return the rows that each tensor between the calls of a chain holds at once. ``progress`` has the end of each
+    stripe of the last call."""
     spans = [stripe(needs, begin, end) for begin, end in pairwise(sorted({0, *progress}))]
     return [max([1, *(each[index][1] - each[index][0] for each in spans)]) for index in range(len(needs))]
 
 
 def offsets(held: Sequence[int], row_bytes: Sequence[int]) -> list[int]:
-    """Return the offset of each tensor between the calls, one behind the other, and the end of the last one, in bytes."""
+    """Return the offsets in bytes at which the tensors between the calls follow one another, and the end of the last
+    one."""
     return list(accumulate((aligned(rows * size) for rows, size in zip(held, row_bytes, strict=True)), initial=0))
 
 
 def composed(outer: RowNeeds, inner: RowNeeds) -> RowNeeds:
-    """Return the rows of a tensor that ``inner`` needs for the rows that ``outer`` needs."""
+    """Return the function from rows to the rows that ``inner`` needs for the rows that ``outer`` needs for them."""
     low = tuple(inner.low[row] if row != NEVER else NEVER for row in outer.low)
     return RowNeeds(low, tuple(inner.high[row] for row in outer.high))
 
 
 def even_spans(extent: int, count: int, unit: int) -> Iterator[Span]:
-    """Yield ``count`` ranges of nearly one size, each but the last a multiple of ``unit``."""
+    """Yield ``count`` ranges that cover ``extent`` in nearly equal parts. Each but the last is a multiple of
+    ``unit``."""
     units = -(-extent // unit)
     edges = [min(extent, units * part // count * unit) for part in range(count + 1)]
     yield from pairwise(edges)
 
 
 def cuts(calls: Sequence[KernelCall], by_channels: bool, count: int) -> list[list[Span]] | None:
-    """Return for each of ``count`` pieces the columns or channels of each call's output; None where there are not so many.
+    """Return for each of ``count`` pieces the columns or channels of each call's output.
 
-    None also where a piece sees padding alone.
+    Return None if the extent is too small for so many pieces, or if a piece would read nothing but padding.
     """
     last = calls[-1].views["output"]
     extent, unit = (last.extents[3], LANES) if by_channels else (last.extents[2], 1)
@@ -149,7 +154,7 @@ def cuts(calls: Sequence[KernelCall], by_channels: bool, count: int) -> list[lis
 
 
 def widest_rows(calls: Sequence[KernelCall], made: Sequence[Sequence[Span]], by_channels: bool) -> list[int]:
-    """Return the bytes of a row of each tensor between the calls, in the widest piece."""
+    """Return the bytes of a row of each tensor between the calls, in the piece where the row is widest."""
     written = [call.views["output"] for call in calls[:-1]]
     others = [view.extents[2 if by_channels else 3] * view.element_bytes for view in written]
     return [other * max(spans[i][1] - spans[i][0] for spans in made) for i, other in enumerate(others)]
@@ -183,7 +188,7 @@ def _row_cycles(calls: Sequence[KernelCall], rows: int, target: Target) -> int |
 
 
 def _with_storages(calls: Sequence[KernelCall], number: int) -> tuple[KernelCall, ...]:
-    """Return the calls of a piece, with tensors of their own between them."""
+    """Return the calls of a piece, with new tensors between them that only this piece uses."""
     named = [replace(call, name=f"{call.name}/{number}") for call in calls]
     for index in range(len(named) - 1):
         output = named[index].views["output"]
@@ -196,7 +201,7 @@ def _with_storages(calls: Sequence[KernelCall], number: int) -> tuple[KernelCall
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Calls [first, end) in patches."""
+    """Calls [first, end) as a chain in patches."""
 
     first: int
     end: int
@@ -205,18 +210,23 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class PatchedNetwork:
-    """A network whose call ``at[i]`` is the original's call i; -1 inside a chain, whose last call stands for all of it."""
+    """A network in which each chain is one call.
+
+    ``at[i]`` is the index of call i of the original network in this network. It is -1 for the calls of a chain except
+    the last, which has the index of the chain.
+    """
 
     network: Network
     chains: tuple[Chain, ...]
     at: tuple[int, ...]
     patched: tuple[int, ...]
-    """The number of the original's calls in chains below each cut."""
+    """The number of calls in chains before each cut of the original network."""
 
     def segment(self, first: int, end: int, longest: int) -> Segment | None:
-        """Return the segment of the original's calls [first, end), of at most ``longest`` calls here.
+        """Return the segment of the original's calls [first, end).
 
-        None where no chain is inside, a cut goes through one, or a call of it can't run row by row.
+        Return None if it has no chain, if it contains a part of a chain, if it has more than ``longest`` calls of
+        this network, or if one of its calls can't run row by row.
         """
         if self.patched[first] == self.patched[end] or self.at[end - 1] < 0 or (first and self.at[first - 1] < 0):
             return None
@@ -225,7 +235,7 @@ class PatchedNetwork:
 
 
 def patched_networks(network: Network, effort: Effort) -> list[PatchedNetwork]:
-    """Return the networks that an effort tries, each with other chains or pieces."""
+    """Return the networks with chains that an effort tries. They differ in their chains or in the number of pieces."""
     handed = [(reader, _handed_on(network, reader, False)) for reader in range(1, len(network.calls))]
     largest = max((_ring_bytes(network, reader, needs) for reader, needs in handed if needs is not None), default=0)
     found: list[PatchedNetwork] = []
@@ -240,15 +250,16 @@ def patched_networks(network: Network, effort: Effort) -> list[PatchedNetwork]:
 
 
 def _ring_bytes(network: Network, reader: int, needs: RowNeeds) -> int:
-    """Return the bytes of the call before ``reader`` that a row in the middle of ``reader`` needs."""
+    """Return the bytes of the rows, of the call before ``reader``, that a row in the middle of ``reader`` needs."""
     middle = network.calls[reader].rows // 2
     return (needs.high[middle + 1] - needs.low[middle]) * network.pieces[network.calls[reader - 1].output].row_pitch
 
 
 def chains(network: Network, most_bytes: int, by_channels: bool, most_pieces: int) -> Iterator[Chain]:
-    """Yield disjoint chains whose rings between calls take more than ``most_bytes``, and whose patches do not.
+    """Yield disjoint chains whose rolling buffers between calls would take more than ``most_bytes``, and whose
+    patches do not.
 
-    Each chain is in as few pieces as that takes.
+    Each chain has the smallest number of pieces for this.
     """
     first = 0
     while first < len(network.calls) - 1:
@@ -281,7 +292,7 @@ def _chain(network: Network, first: int, most_bytes: int, by_channels: bool, mos
 
 
 def chain_at(network: Network, first: int, end: int, by_channels: bool, count: int) -> Chain | None:
-    """Return calls [first, end) in so many patches; None where they can't be cut so."""
+    """Return calls [first, end) in ``count`` patches; None if they can't be cut into so many."""
     calls, needs = _calls_and_needs(network, first, end, by_channels)
     made = None if needs is None else patch(calls, needs, by_channels, count, network.target)
     return None if made is None else Chain(first, end, made)
@@ -290,7 +301,8 @@ def chain_at(network: Network, first: int, end: int, by_channels: bool, count: i
 def _calls_and_needs(
     network: Network, first: int, end: int, by_channels: bool
 ) -> tuple[list[KernelCall], list[RowNeeds] | None]:
-    """Return the calls, and the rows that each but the first needs of the call before; None where they can't be a chain."""
+    """Return calls [first, end), and for each but the first the rows that it needs of the call before. The second is
+    None if they can't be a chain."""
     calls = [network.calls[position].call for position in range(first, end)]
     takes = takes_channels(calls[0]) if by_channels else takes_columns(calls[0])
     if not (takes and network.calls[first].by_rows) or None in network.calls[first].reads.values():
@@ -305,7 +317,8 @@ def _size(network: Network, position: int) -> int:
 
 
 def _handed_on(network: Network, reader: int, by_channels: bool) -> RowNeeds | None:
-    """Return the rows that call ``reader`` needs of the call before; None where the two calls do not share a tensor of their own."""
+    """Return the rows that call ``reader`` needs of the call before; None if the tensor between the two calls has
+    other readers or writers."""
     call, before = network.calls[reader], network.calls[reader - 1]
     piece = network.pieces[before.output]
     if piece.writers != (reader - 1,) or piece.readers != (reader,) or not piece.can_roll or piece.last == AFTER:

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A segment in stripes: the progress of each call after each iteration, the cycles that follow, and loops of equal iterations.
+"""Compute the progress of each call of a segment in stripes, the cycles that follow, and loops of equal iterations.
 
-In an iteration every call of the segment runs at most once, in order, on the rows between its progress before and its progress
-after. The pacing call computes a fixed number of rows per iteration, the stripe height. Calls before it compute the rows that
-their readers need, calls after it all rows that they can.
+In an iteration every call of the segment runs at most once, in order, on the rows between its progress before and its
+progress after. The pacing call computes a fixed number of rows per iteration, the stripe height. A call before it
+computes the rows that its readers need, and a call after it computes all rows that it can.
 
-Example: convolutions a, b and c of 3x3 with 8 rows each. Row r of b needs rows r - 1 to r + 1 of a, and so c of b. With c as the
-pacing call and a stripe height of 2, the rows done after each iteration are::
+Example: convolutions a, b and c of 3x3 with 8 rows each. Row r of b needs rows r - 1 to r + 1 of a; c needs b alike.
+With c as the pacing call and a stripe height of 2, the rows done after each iteration are::
 
     iteration   0  1  2  3
     a           4  6  8  8
     b           3  5  7  8
     c           2  4  6  8
 
-In iteration 1, a computes rows 4 and 5 while b has done 3 rows: row 3 of b needs row 2 of a. Rows 2 to 5 of a are held at once, so
-the output of a is a rolling buffer of 4 rows instead of 8.
+In iteration 1, a computes rows 4 and 5 while b has done 3 rows: row 3 of b needs row 2 of a. Rows 2 to 5 of a are
+held at once, so the output of a is a rolling buffer of 4 rows instead of 8.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from openneutron.compiler.schedule.schedule import Loop, Rows, Step, Wait
 from openneutron.compiler.search.cascade.network import Network, Segment
 
 PERIODS = (1, 2, 3, 4)
-"""A loop's body may hold these numbers of iterations: where rows are doubled, every second iteration is equal."""
+"""The numbers of iterations that the body of a loop may hold. Where rows are doubled, every second iteration is
+equal."""
 
 Round = tuple[Rows | Wait, ...]
 
@@ -63,7 +64,8 @@ def _moving(part: Rows | Wait, by: int) -> Rows | Wait:
 
 
 def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
-    """Return the number of repetitions of the ``period`` iterations from ``at`` on, each shifted by the same number of rows."""
+    """Return how many times the ``period`` iterations from index ``at`` repeat, each time moved by the same number of
+    rows."""
 
     def body(index: int) -> list[Rows | Wait]:
         start = at + index * period
@@ -82,14 +84,14 @@ def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
 
 
 def _moves(one: Sequence[Rows | Wait], other: Sequence[Rows | Wait]) -> list[int]:
-    """Return the rows by which each stripe differs between two equal iterations; 0 for a wait."""
+    """Return the number of rows by which each stripe moves from one iteration to an equal one; 0 for a wait."""
     return [
         b.row0 - a.row0 if isinstance(a, Rows) and isinstance(b, Rows) else 0 for a, b in zip(one, other, strict=True)
     ]
 
 
 def _alike(one: Sequence[Rows | Wait], other: Sequence[Rows | Wait]) -> bool:
-    """Return True for the same calls with the same numbers of rows, and the same waits."""
+    """Return whether two iterations have the same calls, with the same numbers of rows, and the same waits."""
     return len(one) == len(other) and all(
         a.call == b.call and a.row1 - a.row0 == b.row1 - b.row0
         if isinstance(a, Rows) and isinstance(b, Rows)
@@ -99,11 +101,12 @@ def _alike(one: Sequence[Rows | Wait], other: Sequence[Rows | Wait]) -> bool:
 
 
 Progress = Sequence[int]
-"""Output rows done after each iteration."""
+"""The number of output rows that are done after each iteration."""
 
 
 class Pacing(NamedTuple):
-    """A candidate for a segment: the pacing call, its stripe height, and True for even iterations, see ``rounds``."""
+    """The way in which a segment is cut into stripes: the pacing call, its stripe height, and whether iterations are
+    even (see ``rounds``)."""
 
     pace: int
     height: int
@@ -124,10 +127,12 @@ def rounds(segment: Segment, pace: int, height: int, even: bool = False) -> dict
 
 @dataclass(slots=True)
 class Paced:
-    """The progress of the calls before ``end`` under a pacing, of as many as were needed, from the last one to the first.
+    """The progress of calls under a pacing, from the call before ``end`` backwards, for as many calls as were needed
+    so far.
 
-    The calls in front of a call read nothing of it. So a segment that begins earlier has the same progress of the later calls.
-    ``cycles``: by call, the modelled cycles from this call on.
+    A call reads nothing of later calls. The later calls therefore have the same progress in every segment with this
+    end, wherever the segment begins. ``cycles`` has for each call the modelled cycles of this call and all later
+    ones.
     """
 
     network: Network
@@ -135,12 +140,13 @@ class Paced:
     pacing: Pacing
     done: dict[int, list[int]]
     most: int
-    """The iterations of the pacing call and of the calls after it."""
+    """The number of iterations of the pacing call and of the calls after it."""
     cycles: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, segment: Segment, pacing: Pacing) -> Paced:
-        """Return the progress of the pacing call, and of the calls that read its output, directly or not."""
+        """Return the progress of the pacing call, and of the calls that read its output directly or through other
+        calls."""
         total = segment.network.calls[pacing.pace].rows
         height = pacing.height
         done = {pacing.pace: [min(total, (i + 1) * height) for i in range(-(-total // height))]}
@@ -154,10 +160,11 @@ class Paced:
         return -(-calls[position].rows * height // calls[pace].rows) if even else None
 
     def progress(self, segment: Segment) -> dict[int, list[int]]:
-        """Return the progress of all calls of a segment, which ends at ``end`` and begins no later than those before it.
+        """Return the progress of all calls of a segment. It must end at ``end`` and begin no later than the segments
+        before it.
 
-        A call that is not paced by its writers computes the rows that its readers need in an iteration. A list that is shorter
-        than another one begins later.
+        A call that does not depend on the pacing call computes in each iteration the rows that its readers need.
+        Lists may differ in length: they are aligned at their ends, and a shorter one begins in a later iteration.
         """
         for position in range(self.end - 1, segment.first - 1, -1):
             if position not in self.done:
@@ -172,7 +179,7 @@ class Paced:
         return self.done
 
     def _before(self, segment: Segment, position: int) -> list[int]:
-        """Return the progress of a call whose readers' progress is known."""
+        """Return the progress of a call, from the known progress of its readers."""
         call = self.network.calls[position]
         piece = self.network.pieces[call.output]
         progress: list[int] | None = None
@@ -193,7 +200,8 @@ class Paced:
 
 
 def _go_on_behind(segment: Segment, pace: int, done: dict[int, list[int]], share: Callable[[int], int | None]) -> None:
-    """Add the calls that read the pacing call's output, directly or not: each computes all rows that it can."""
+    """Add the progress of the calls that read the pacing call's output directly or through other calls. Each computes
+    all rows that it can."""
     calls = segment.network.calls
     for position in range(pace + 1, segment.end):
         rows, paced = calls[position].rows, None
@@ -210,19 +218,19 @@ def _go_on_behind(segment: Segment, pace: int, done: dict[int, list[int]], share
 
 
 def _later(one: list[int], other: list[int]) -> list[int]:
-    """Return the larger of the two step by step, aligned at their ends."""
+    """Return the larger value of two progresses in each iteration. The lists are aligned at their ends."""
     return _merged(max, one[::-1], other[::-1])[::-1]
 
 
 def _merged(choose: Callable[[int, int], int], one: list[int], other: list[int]) -> list[int]:
-    """Return the two step by step; the shorter one continues with its last element."""
+    """Return ``choose`` of two progresses for each iteration. The shorter one continues with its last value."""
     length = max(len(one), len(other))
     one, other = (each + each[-1:] * (length - len(each)) for each in (one, other))
     return [*map(choose, one, other)]
 
 
 def _held_back(progress: list[int], share: int) -> list[int]:
-    """Return a progress of at most ``share`` rows per iteration, with more iterations at the end."""
+    """Return the progress with at most ``share`` rows per iteration. It may need more iterations at the end."""
     held: list[int] = []
     now = 0
     for there in progress:
@@ -235,7 +243,7 @@ def _held_back(progress: list[int], share: int) -> list[int]:
 
 
 def _begun_early(progress: list[int], share: int) -> list[int]:
-    """Return a progress of at most ``share`` rows per iteration, with more iterations at the start."""
+    """Return the progress with at most ``share`` rows per iteration. It may need more iterations at the start."""
     begun: list[int] = []
     now = progress[-1]
     for there in reversed(progress):
@@ -248,7 +256,7 @@ def _begun_early(progress: list[int], share: int) -> list[int]:
 
 
 def _possible(written: Sequence[int], written_rows: int, high: Sequence[int], rows: int) -> list[int]:
-    """Return the rows that a reader can compute for each progress of its writer."""
+    """Return for each progress of a writer the number of rows that its reader can compute."""
     found = {x: rows if x == written_rows else bisect_right(high, x) - 1 for x in set(written)}
     return [found[x] for x in written]
 

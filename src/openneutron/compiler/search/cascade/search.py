@@ -33,12 +33,16 @@ from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, evalu
 from openneutron.compiler.search.effort import DEFAULT, Effort
 
 Bounded = tuple[int, Callable[[], "list[Bounded]"] | None]
-"""A lower bound in bytes, and a function that refines it into the bounds of its parts; None where the bound is exact."""
+"""A lower bound in bytes, and a function that returns the bounds of its parts. The function is None if the bound is
+exact."""
 
 
 @dataclass(slots=True)
 class Edge:
-    """An edge from cut ``first`` to cut ``end``: the minimum over its parts, each evaluated as far as necessary."""
+    """All candidates for calls from cut ``first`` to cut ``end``, as an edge of a graph of cuts.
+
+    The length of the edge is the least memory of its candidates. Candidates are evaluated only as far as necessary.
+    """
 
     first: int
     end: int
@@ -51,7 +55,7 @@ class Edge:
 
     @property
     def bound(self) -> int | None:
-        """Return a lower bound of the edge in bytes; None where no candidate is feasible."""
+        """Return a lower bound of the edge's length in bytes; None if no candidate is feasible."""
         return self._parts[0][0] if self._parts else None
 
     @property
@@ -70,15 +74,16 @@ class Edge:
 def least_peak(
     network: Network, starts_of: Callable[[int], Iterator[int]], parts: Callable[[int, int], list[Bounded]]
 ) -> int:
-    """Return the bytes of the schedule with the least memory, with as few evaluations of cascades as the search allows.
+    """Return the bytes of the schedule with the least memory.
 
-    The memory of a schedule is the maximum over its parts. So the minimum over all schedules is a shortest path over the cuts between
-    calls, where the length of a path is its largest edge. An edge takes long to evaluate, but has cheap lower bounds: from the tensors at
-    its ends, from a cascade, from one candidate for a cascade. The search evaluates an edge only when its bound is the smallest that is
-    left (Dijkstra's algorithm with lazy edges).
+    The memory of a schedule is the maximum over its parts. The schedule with the least memory is therefore a shortest
+    path over the cuts between calls, where the length of a path is its largest edge. An edge is expensive to
+    evaluate, but has cheap lower bounds: from the tensors at its ends, from a cascade, from one candidate for a
+    cascade. The search evaluates an edge only if its bound is the smallest one left (Dijkstra's algorithm with lazy
+    edges).
 
-    ``starts_of``: for the end of a cascade its possible first calls. ``parts``: the bounds of the candidates for calls
-    [first, end).
+    ``starts_of`` yields the possible first calls of a cascade that ends at a cut. ``parts`` returns the bounds of the
+    candidates for calls [first, end).
     """
     count = len(network.calls)
     ends = _ends(count, starts_of)
@@ -116,13 +121,14 @@ def least_peak(
 
 
 def floor_bytes(network: Network, starts_of: Callable[[int], Iterator[int]]) -> int:
-    """Return a lower bound of the arena of all schedules, in bytes: the tensors live at the ends of their parts."""
+    """Return a lower bound of the arena of all schedules in bytes. It counts the tensors that are live at the ends of
+    the schedule's parts."""
     ends = _ends(len(network.calls), starts_of)
     return _least_path(ends, boundary_bytes(network, ends))
 
 
 def _ends(count: int, starts_of: Callable[[int], Iterator[int]]) -> list[list[int]]:
-    """Return for each call the possible ends of the parts that begin with the call."""
+    """Return for each call the possible ends of the parts that begin with this call."""
     ends: list[list[int]] = [[] for _ in range(count)]
     for end in range(1, count + 1):
         for first in {end - 1, *starts_of(end)}:
@@ -131,10 +137,11 @@ def _ends(count: int, starts_of: Callable[[int], Iterator[int]]) -> list[list[in
 
 
 def boundary_bytes(network: Network, ends: Sequence[Sequence[int]]) -> dict[tuple[int, int], int]:
-    """Return a lower bound in bytes for each run of calls [first, end).
+    """Return a lower bound in bytes for each run of calls [first, end). ``ends`` has the possible ends for each first
+    call.
 
-    The bound adds the tensors that are live throughout to the larger of two sums: the tensors last used in the run, and
-    the tensors defined in the run for later calls. ``ends``: for each first call the ends.
+    The bound is the sum of the tensors that are live throughout and of the larger of two sums: the tensors that are
+    last used in the run, and the tensors that the run defines for later calls.
     """
     pieces = sorted(network.pieces.values(), key=lambda piece: piece.first)
     found = {}
@@ -168,17 +175,19 @@ A loop of microcode repeats at most 65,535 times, and the driver checks at most 
 """
 
 KEPT_ROUNDS = 1024
-"""The most iterations of a progress that is kept for longer segments. More of them take more memory than they save time."""
+"""The largest number of iterations of a progress that is kept for longer segments. Longer ones take more memory than
+they save time."""
 
 EVEN = 4
-"""The fewest iterations for which even ones are tried too."""
+"""The smallest number of iterations for which even iterations are tried too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Segments in order, with their stripes; ``peak_bytes`` is an estimate until everything has an address.
+    """Segments in order, with their stripes.
 
-    It includes constants that are fetched, ``tensor_bytes`` does not.
+    ``peak_bytes`` is an estimate until everything has an address. It includes the fetched constants; ``tensor_bytes``
+    does not.
     """
 
     parts: tuple[Stripes, ...]
@@ -187,16 +196,16 @@ class Plan:
 
     @property
     def tensor_bytes(self) -> int:
-        """Return the maximum over all parts of the memory without constants."""
+        """Return the maximum over all parts of the bytes of tensors."""
         return max((part.peak_bytes - part.constants_bytes for part in self.parts), default=0)
 
 
 def candidates(found: Segment, effort: Effort) -> Iterator[Pacing]:
     """Yield the candidates for a cascade.
 
-    The last call is the pacing call with every number of stripes that the effort has, even or not. Other calls are pacing calls
-    too where they have other rows than the last one: one row of a convolution of stride 2 takes two rows of its input, and a
-    pacing call further ahead allows a stripe height between.
+    The last call is the pacing call with every number of stripes that the effort has, with even iterations or not. A
+    call with another number of rows than the last call is a pacing call too: one row after a stride of 2 takes two
+    rows of its input, so an earlier pacing call allows a stripe height in between.
     """
     calls = found.network.calls
     first, last = calls[found.first].rows, calls[found.end - 1].rows
@@ -216,7 +225,7 @@ def candidates(found: Segment, effort: Effort) -> Iterator[Pacing]:
 
 
 def _by_height(position: int, rows: int, effort: Effort) -> Iterator[Pacing]:
-    """Yield every stripe height of the effort for a pacing call with so many rows, even or not."""
+    """Yield every stripe height of the effort for a pacing call with ``rows`` rows, with even iterations or not."""
     for height in dict.fromkeys((*effort.fine, *(-(-rows // n) for n in effort.stripes))):
         if height < rows:
             yield Pacing(position, height, False)
@@ -224,7 +233,7 @@ def _by_height(position: int, rows: int, effort: Effort) -> Iterator[Pacing]:
 
 
 def all_candidates(found: Segment) -> Iterator[Pacing]:
-    """Yield every call of the cascade as the pacing call, with every stripe height, even or not."""
+    """Yield every call of the cascade as the pacing call with every stripe height, with even iterations or not."""
     calls = found.network.calls
     if found.end - found.first == 1:
         yield from (Pacing(found.first, height, False) for height in range(1, calls[found.first].rows))
@@ -244,9 +253,9 @@ def count_of_all(network: Network) -> int:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A candidate for a segment, lower bounds of its memory and cycles, and its evaluation once that was necessary.
+    """A candidate for a segment: lower bounds of its memory and cycles, and its evaluation once that was necessary.
 
-    The bound of the memory is that of the segment until ``bound_bytes`` was called.
+    The bound of the memory is that of the segment until ``bound_bytes`` is called.
     """
 
     pacing: Pacing
@@ -256,14 +265,14 @@ class _Candidate:
     _is_bounded: bool = False
 
     def bound_bytes(self, segment: Segment, window_rows: Mapping[str, int]) -> int:
-        """Return a lower bound of the memory; ``window_rows``: see ``Segment.least_bytes``."""
+        """Return a lower bound of the memory in bytes. ``window_rows``: as for ``Segment.least_bytes``."""
         if not self._is_bounded:
             self._is_bounded = True
             self.least_bytes = segment.least_bytes(window_rows, segment.held_at_once(*self.pacing))
         return self.least_bytes
 
     def evaluated(self, segment: Segment, most_cycles: int, paced: Callable[[], Paced]) -> Stripes | None:
-        """Return the evaluated candidate, or None where it takes more than ``most_cycles``.
+        """Return the evaluated candidate; None if it takes more than ``most_cycles``.
 
         ``paced`` returns the progress of the calls before the segment's end, as far as it is known.
         """
@@ -282,7 +291,7 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Cascade:
-    """A segment, a lower bound of its memory, and its candidates once they were necessary."""
+    """A segment, a lower bound of its memory, and its candidates once they were needed."""
 
     segment: Segment
     least_bytes: int
@@ -291,9 +300,9 @@ class _Cascade:
 
 @dataclass(slots=True)
 class PlanSearch:
-    """Plans of one network; plans and evaluated candidates are kept.
+    """The search for plans of a network. Plans and evaluated candidates are kept for later searches.
 
-    ``cuts``: no cascade continues from before such a call into it.
+    A call of ``cuts`` can only be the first call of a cascade.
     """
 
     network: Network
@@ -336,7 +345,7 @@ class PlanSearch:
         return found
 
     def _cascades(self, first: int, end: int) -> list[_Cascade]:
-        """Return the cascades of calls [first, end), by rows and in patches."""
+        """Return the cascades that calls [first, end) can be: row by row, and in patches."""
         key = (first, end)
         if key not in self._segments:
             plain = [segment(self.network, first, end)] if self.network.calls[first].by_rows else []
@@ -378,7 +387,7 @@ class PlanSearch:
         return self._compute[end] - self._compute[first] + issued * self.network.issue_cycles
 
     def _least_computed(self) -> list[int]:
-        """Return for each call a lower bound of its cycles, without one dispatch for each call of a cascade and one more."""
+        """Return for each call a lower bound of its cycles, without the dispatches that a cascade adds."""
         issue = self.network.issue_cycles
         cycles = [self._least[id(each)] - issue for each in self.network.calls]
         for each in self._patched:
@@ -389,7 +398,8 @@ class PlanSearch:
         return cycles
 
     def _least_of_calls(self, rows: Sequence[int]) -> dict[int, int]:
-        """Return for each call, of all networks, a lower bound of its cycles in one iteration; ``rows``: see ``rows_computed``."""
+        """Return for each call of all networks a lower bound of its cycles if one iteration computes it. ``rows`` is
+        the result of ``rows_computed``."""
         target = self.network.target
         least = {}
         for call, count in zip(self.network.calls, rows, strict=True):
@@ -469,7 +479,7 @@ class PlanSearch:
         return self._smallest
 
     def floor(self) -> int:
-        """Return a lower bound of the arena of all schedules, in bytes; takes no search."""
+        """Return a lower bound of the arena of all schedules in bytes, without a search."""
         return floor_bytes(self.network, self._ends_at)
 
     def _bounded(self, first: int, end: int) -> list[Bounded]:

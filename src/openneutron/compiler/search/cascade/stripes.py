@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The exact memory and cycles of a segment in stripes; see ``progress`` for the rows of each iteration."""
+"""Compute the exact memory and cycles of a segment in stripes. ``progress`` gives the rows of each iteration."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from openneutron.isa.rows import ALIGNMENT
 
 @dataclass(frozen=True, slots=True)
 class Stripes:
-    """An evaluated candidate for a segment: the pacing call, its stripe height (see ``rounds``), and the memory and cycles.
+    """An evaluated candidate for a segment: the pacing call, its stripe height (see ``rounds``), and the memory and
+    cycles.
 
-    ``rings`` are the rows held of inner pieces that roll. ``overlaps`` gives, for a piece defined here (made) and a piece last used
-    here (dying), how many bytes behind the start of ``dying`` the piece ``made`` may start at most (below 0: before it). In a
-    mirrored network the pair is (dying, made). ``between_bytes``: the allocation that the chains in patches share between their
-    calls. ``peak_bytes`` includes ``constants_bytes``, the constants that are fetched.
+    ``rings`` has the rows that each rolling inner piece holds. ``overlaps`` has pairs of a piece that is defined here
+    (``made``) and a piece that is last used here (``dying``), with the largest number of bytes from the start of
+    ``dying`` to the start of ``made``; below 0, ``made`` must begin before ``dying``. In a mirrored network the pair
+    is (dying, made). ``between_bytes`` is the size of the allocation that the chains in patches share between their
+    calls. ``peak_bytes`` includes the fetched constants, ``constants_bytes``.
     """
 
     segment: Segment = field(repr=False)
@@ -38,7 +40,7 @@ class Stripes:
 
     @property
     def is_whole(self) -> bool:
-        """Return True for one call that computes all its rows at once."""
+        """Return whether this is one call that computes all its rows at once."""
         call = self.segment.network.calls[self.pace]
         return self.segment.end - self.segment.first == 1 and call.patch is None and self.height >= call.rows
 
@@ -56,9 +58,9 @@ def _inside(segment: Segment, positions: Sequence[int]) -> list[int]:
 def _still_needed(
     segment: Segment, piece: Piece, done: Mapping[int, Progress], writer: int, in_place: bool
 ) -> list[int]:
-    """Return for each iteration the first row of a piece that is needed while call ``writer`` runs, or later.
+    """Return for each iteration the first row of a piece that is still needed while call ``writer`` runs, or later.
 
-    With ``in_place``, the rows that the writer itself reads in the iteration do not count.
+    With ``in_place``, the rows that the writer itself reads in this iteration do not count.
     """
     low: list[int] | None = None
     for reader in _inside(segment, piece.readers):
@@ -76,7 +78,7 @@ def _still_needed(
 
 
 def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
-    """Return the rows of an inner piece that must be held at once."""
+    """Return the number of rows that the rolling buffer of an inner piece must hold."""
     held = 1
     for writer in piece.writers:
         call = segment.network.calls[writer]
@@ -92,10 +94,11 @@ def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
 def _in_blocks(
     segment: Segment, done: Mapping[int, Progress], writer: int, rings: Mapping[str, int]
 ) -> Mapping[int, Progress]:
-    """Return the progress after each block of rows that call ``writer`` goes through in an iteration; ``rings``: see ``Stripes``.
+    """Return the progress after each block of rows of call ``writer``, instead of after each iteration. ``rings``: as
+    in ``Stripes``.
 
-    A call has written a block before it reads the rows of the next one. Calls in front of it have computed their rows of the iteration,
-    and calls behind it have not, until its last block.
+    The writer has written a block before it reads the rows of the next one. During all its blocks, earlier calls have
+    finished their rows of the iteration, and later calls have not begun theirs.
     """
     rows = rings.get(segment.network.calls[writer].blocks_in, 0)
     own = done[writer]
@@ -115,7 +118,8 @@ def _in_blocks(
 def _overlap(
     segment: Segment, made: Piece, dying: Piece, done: Mapping[int, Progress], rings: Mapping[str, int]
 ) -> int:
-    """Return how far behind the start of ``dying`` ``made`` may start, so that no row is written over one that is still needed."""
+    """Return the largest number of bytes from the start of ``dying`` to the start of ``made`` with which no row is
+    written over one that is still needed."""
     furthest = dying.size
     for writer in _inside(segment, made.writers):
         call = segment.network.calls[writer]
@@ -135,13 +139,14 @@ def _overlap(
 
 
 def evaluate(segment: Segment, pace: int, height: int, even: bool = False) -> Stripes:
-    """Return the memory and cycles of a candidate, see ``rounds``. With a height of all rows each call runs once, whole."""
+    """Return the memory and cycles of a candidate; ``rounds`` explains the arguments. If the height is all rows, each
+    call runs once, whole."""
     done = rounds(segment, pace, height, even)
     return evaluated(segment, Pacing(pace, height, even), done, cycles_of(segment, done))
 
 
 def evaluated(segment: Segment, pacing: Pacing, done: Mapping[int, Progress], cycles: int) -> Stripes:
-    """Return the result of ``evaluate`` where the progress of the calls and their cycles are known."""
+    """Return the result of ``evaluate``, from the known progress and cycles of the calls."""
     calls = segment.network.calls
     is_one = segment.end - segment.first == 1 and pacing.height < calls[pacing.pace].rows
     constants = calls[pacing.pace].constants_bytes if is_one else segment.constants_bytes
@@ -168,9 +173,9 @@ def _rings(segment: Segment, done: Mapping[int, Progress]) -> dict[str, int]:
 def _overlaps(
     segment: Segment, done: Mapping[int, Progress], rings: Mapping[str, int]
 ) -> tuple[dict[tuple[str, str], int], int]:
-    """Return how far pieces that are made and that die here may overlap, see ``Stripes``, and the bytes that this saves.
+    """Return ``Stripes.overlaps``, and the bytes that the overlaps save.
 
-    Each piece saves memory once, in the pair that saves most.
+    Each piece saves memory in one pair only, the one that saves most.
     """
     overlaps, gains = {}, []
     for made in segment.made:
@@ -194,7 +199,7 @@ def _overlaps(
 def _overlap_of(
     segment: Segment, made: Piece, dying: Piece, done: Mapping[int, Progress], rings: Mapping[str, int]
 ) -> int | None:
-    """Return how far behind the start of ``dying`` ``made`` may start; None where the two must not overlap."""
+    """Return the result of ``_overlap``; None if the two pieces must not overlap."""
     calls = segment.network.calls
     if made.row_pitch and dying.row_pitch and all(calls[w].in_rows for w in _inside(segment, made.writers)):
         return _overlap(segment, made, dying, done, rings)
@@ -211,9 +216,11 @@ def _between_patches_bytes(segment: Segment, done: Mapping[int, Progress]) -> in
 
 
 def turned(part: Stripes, mirror: Network) -> Stripes | None:
-    """Return the same cascade from the last rows to the first; None for a whole call, and where the cycles would differ.
+    """Return the same cascade in the other direction, from the last rows to the first; None for a whole call, and if
+    the cycles would differ.
 
-    The pieces made are then placed above the dying pieces instead of below them. ``mirror`` is the mirrored network.
+    The pieces that it defines are then placed above the pieces that it uses up, instead of below them. ``mirror`` is
+    the mirrored network.
     """
     found = None if part.is_whole else segment(mirror, part.segment.first, part.segment.end)
     if found is None:

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arithmetic as models spell it out, in forms that int8 represents well or that the NPU computes in one call.
+"""Rewrite arithmetic to forms that int8 represents well, or that the NPU computes in one call.
 
-Normalizations: transformer language models write RMS norms as ``weight * (x * rsqrt(mean(x ** 2) + eps))``. Adaptive norms, as in
-diffusion transformers, compute gain and bias from another input of the model.
+Normalizations: transformer language models write RMS norms as ``weight * (x * rsqrt(mean(x ** 2) + eps))``. Adaptive
+norms, as in diffusion transformers, compute gain and bias from another input of the model.
 
-Logarithms and roots of sums of two squares, such as the power of a spectrum: squares have twice the dynamic range of their operands,
-and one scale for all of them leaves no steps for the small ones, which a logarithm or a root shows again. With a = log(x * x) and
-b = log(y * y), log(x * x + y * y) is the larger of a and b plus log(1 + exp(-|a - b|)): tables, a maximum, a difference and a sum
-of values that int8 holds well.
+Logarithms and roots of sums of two squares, such as the power of a spectrum: squares have twice the dynamic range of
+their operands. One scale for all squares leaves no steps for the small ones, and a logarithm or a root makes their
+errors visible again. With a = log(x * x) and b = log(y * y), log(x * x + y * y) is the larger of a and b plus log(1 +
+exp(-|a - b|)). This takes tables, a maximum, a difference and a sum of values that int8 represents well.
 
-Factors: the squash of a capsule network is ``n / (1 + n) * s / sqrt(n)``, where n is the squared length of each vector s. The
-reciprocal of the root alone has no upper end, which would leave no steps for longer vectors. Its product with the other factor is
-at most 1/2, and one table computes the product.
+Factors: the squash of a capsule network is ``n / (1 + n) * s / sqrt(n)``, where n is the squared length of each
+vector s. The reciprocal of the root is unbounded, and one scale for it leaves no steps for longer vectors. Its
+product with the other factor is at most 1/2, and one table computes the product.
 
 Sums of booleans, such as the positions of the tokens that are no padding, become sums of small floats.
 """
@@ -65,9 +65,10 @@ _COMPARISONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WholeNumbers(Pass):
-    """Rewrite arithmetic on integers with a sum or a running sum of booleans to the same on floats of scale 1.
+    """Rewrite integer arithmetic that contains a sum or a running sum of booleans to float arithmetic with scale 1.
 
-    Every number in it has to fit in int8 with that scale. What reads the integers as such, a lookup for one, reads a conversion.
+    Every number in the arithmetic must fit in int8 at that scale. A reader that needs integers, such as a lookup,
+    reads a conversion of the floats.
     """
 
     targets = _INTEGER_SUMS
@@ -83,14 +84,15 @@ class WholeNumbers(Pass):
 
 @dataclass(slots=True)
 class _Made:
-    """The floats that are there so far, by the integers that they stand for."""
+    """The float nodes that ``WholeNumbers`` has added so far. ``floats`` has the float node of each integer node."""
 
     module: GraphModule
     bounds: dict[Node, Bounds | None] = field(default_factory=dict)
     floats: dict[Node, Node] = field(default_factory=dict)
 
     def rewrite(self, node: Node) -> bool:
-        """Let the readers of integers read the floats in their place; return False where the integers may not fit."""
+        """Let the readers of integers read floats instead. Return whether they do; the integers may be too large for
+        int8."""
         users = [user for user in node.users if user not in self.floats]
         if not users or self._bounds(node) is None:
             return False
@@ -107,18 +109,18 @@ class _Made:
         return True
 
     def has_sum(self, node: Node) -> bool:
-        """Return whether a node's integers are computed with a sum in it, back to booleans and constants."""
+        """Return whether a node's integers are computed from booleans and constants, with a sum among the operators."""
         if not _is_integer(node) or node.op != "call_function" or self._bounds(node) is None:
             return False
         return node.target in _INTEGER_SUMS or any(map(self.has_sum, node.all_input_nodes))
 
     def _is_known_beside(self, user: Node, node: Node) -> bool:
-        """Return whether a comparison's other operand is a constant."""
+        """Return whether a comparison's operand other than ``node`` is a constant."""
         (other,) = [item for item in user.args if item is not node] or [node]
         return not isinstance(other, Node) or constant_of(self.module, other) is not None
 
     def _bounds(self, node: object) -> Bounds | None:
-        """Return the least and the largest value of integers or booleans; None where a number may not fit in int8."""
+        """Return the smallest and the largest value of integers or booleans; None where a value may not fit in int8."""
         if isinstance(node, int):
             return node, node
         if not isinstance(node, Node) or dtype_of(node) not in (torch.bool, torch.int32, torch.int64):
@@ -166,7 +168,7 @@ class _Made:
         return count * here[0], count * here[1]
 
     def _float(self, node: Node) -> Node:
-        """Return the floats of integers or booleans, in front of the readers of these."""
+        """Return the float node with the values of integers or booleans, and add it after their node if it is new."""
         if node in self.floats:
             return self.floats[node]
         known = constant_of(self.module, node)
@@ -207,13 +209,13 @@ def _is_integer(node: Node) -> bool:
 
 
 _LOGARITHMS = {_aten.log.default: 1.0, _aten.log2.default: 1 / math.log(2), _aten.log10.default: 1 / math.log(10)}
-"""Each as a multiple of the natural logarithm."""
+"""The factor of each logarithm relative to the natural one."""
 
 _SUMS = (_aten.add.Tensor, _aten.add.Scalar)
 _ENDS = (_aten.clamp.default, _aten.clamp_min.default)
 
 LEAST_POWER = 1e-12
-"""The least value of a sum of squares to which nothing is added: its logarithm is finite."""
+"""The lower end of a sum of squares to which the model adds nothing, so that the logarithm is finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,8 @@ class SignedSizes(NodePass):
 
 
 def _squares_behind(module: GraphModule, node: object) -> tuple[list[Node], float, float] | None:
-    """Return what is squared in a sum of two squares, the number that is added to it, and its lower end; None for other nodes."""
+    """Return the two operands whose squares a node sums, the constant that is added, and the lower end of the sum;
+    None for other nodes."""
     added, least = 0.0, 0.0
     while isinstance(node, Node) and len(node.users) == 1 and len(node.args) == 2:
         if node.target in _ENDS and not node.kwargs:
@@ -284,7 +287,7 @@ def _squares_behind(module: GraphModule, node: object) -> tuple[list[Node], floa
 
 
 def _squared(module: GraphModule, node: object) -> Node | None:
-    """Return the operand of a square that nothing else reads; None for other nodes."""
+    """Return x if a node is the square of x and has one reader; None for other nodes."""
     if not isinstance(node, Node) or node.op != "call_function" or len(node.users) != 1:
         return None
     if (
@@ -327,7 +330,8 @@ class WrittenNorms(NodePass):
 
 
 def _squares_of(root: Node, x: object) -> tuple[float, list[Node]] | None:
-    """Return the epsilon of ``rsqrt(mean(x ** 2) + epsilon)`` and the nodes between, the last first; None for anything else."""
+    """Return the epsilon of ``rsqrt(mean(x ** 2) + epsilon)``, and its nodes from the last to the first; None if
+    ``root`` has another form."""
     added = root.args[0]
     if not isinstance(added, Node) or added.target is not _aten.add.Tensor or added.kwargs or len(added.users) != 1:
         return None
@@ -365,8 +369,8 @@ def _is_square(node: Node, x: object) -> bool:
 
 
 def _weighted(module: GraphModule, product: Node, extent: int) -> tuple[Node, Node | None]:
-    """Return the product with a constant of one value for each element of a line, and this constant; the node itself where
-    none follows."""
+    """Return the product of a node with a constant of ``extent`` values, and this constant. Return the node itself
+    and None if its reader is no such product."""
     user = only_user(product)
     if user is None or user.target is not _aten.mul.Tensor:
         return product, None
@@ -379,9 +383,9 @@ def _weighted(module: GraphModule, product: Node, extent: int) -> tuple[Node, No
 
 @dataclass(frozen=True, slots=True)
 class ComputedGains(NodePass):
-    """Rewrite a normalization with a computed gain or bias as one without it, with a product or a sum after it.
+    """Rewrite a normalization whose gain or bias is not constant as one without it, and a product or a sum after it.
 
-    The gain or bias is computed at run time, or an input of the model.
+    Such a gain or bias is an input of the model, or computed from one.
     """
 
     targets = (
@@ -417,7 +421,8 @@ def _schema(node: Node) -> torch.FunctionSchema:
 
 
 def _beside(module: GraphModule, norm: Node, values: Node) -> Node:
-    """Return a gain or bias in a shape that broadcasts against the result of its norm: those of channels as [channels, 1, ...]."""
+    """Return a gain or bias in a shape that broadcasts against the result of its norm. One value for each channel
+    becomes [channels, 1, ...]."""
     if norm.target in (_aten.layer_norm.default, _aten.rms_norm.default):
         return values
     extents = [values.meta["val"].shape[0], *(1,) * (norm.meta["val"].dim() - 2)]
@@ -457,7 +462,7 @@ class JoinFactors(NodePass):
 
 
 def _roots(node: Node) -> set[Node]:
-    """Return the computed values of a node's shape that the node is a pointwise function of."""
+    """Return the nodes of a node's shape of which the node is a pointwise function."""
     if not is_pointwise(node):
         return {node}
     shape = node.meta["val"].shape

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention as models spell it out, and what hides scores from a softmax.
+"""Rewrite attention that a model writes out in operators, and the masks that hide scores from a softmax.
 
-A mask has many forms: sums with large negative numbers, fills, choices. Each becomes one sum with a choice by booleans. A product of a
-softmax with values becomes what ``scaled_dot_product_attention`` is decomposed to.
+A mask has many forms: sums with large negative numbers, fills, and selections. Each becomes one sum with a selection
+by booleans. A product of a softmax with values becomes the operators to which ``scaled_dot_product_attention`` is
+decomposed.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ scale (``MOST_KEYS_OF_SOFTMAX``)."""
 
 @dataclass(frozen=True, slots=True)
 class WrittenAttention(NodePass):
-    """Rewrite ``softmax(scores + mask) @ values`` as ``scaled_dot_product_attention`` is decomposed: with a factor of
-    the scores on the queries, and with the division last where there are many keys.
+    """Rewrite ``softmax(scores + mask) @ values`` to the operators to which ``scaled_dot_product_attention`` is
+    decomposed.
 
-    This applies only where nothing else reads the probabilities.
+    The factor of the scores goes to the queries. Where there are many keys, the division comes last. This applies
+    only where no other operator reads the probabilities.
     """
 
     targets = _PRODUCTS
@@ -76,7 +78,7 @@ class WrittenAttention(NodePass):
 def _to_softmax(product: Node) -> list[Node] | None:
     """Return the nodes from a product's first operand back to a softmax over the summed axis.
 
-    Returns None where there are no such nodes, or where other nodes read one of them.
+    Return None if there is no such softmax, or if other nodes read one of them.
     """
     here, chain = product.args[0], []
     keys = product.meta["val"].dim() and product.args[1].meta["val"].shape[-2:][0]
@@ -123,7 +125,8 @@ def _rewrite(module: GraphModule, product: Node, chain: list[Node]) -> bool:
 
 
 def _move_factors(module: GraphModule, softmax: Node) -> bool:
-    """Move a number that the scores in front of a softmax are multiplied with, or divided by, to the queries."""
+    """Move the number by which the scores before a softmax are multiplied or divided to the queries. Return whether
+    there was one."""
     waiting, changed = [softmax.args[0]], False
     while waiting:
         here = waiting.pop()
@@ -143,7 +146,8 @@ def _move_factors(module: GraphModule, softmax: Node) -> bool:
 
 
 def _factor_of(module: GraphModule, node: Node) -> tuple[Node, float] | None:
-    """Return the operand and the factor of a product with a number, or of a quotient by one; None for other calls."""
+    """Return the operand and the factor of a product with a number, or of a quotient with a number as divisor; None
+    for other calls."""
     if node.target not in _FACTORS or len(node.args) != 2 or node.kwargs:
         return None
     data, number = node.args
@@ -158,7 +162,7 @@ def _factor_of(module: GraphModule, node: Node) -> tuple[Node, float] | None:
 
 
 def _product_behind(node: object) -> Node | None:
-    """Return the product of which a node is a view; None where another node reads the product, or the view."""
+    """Return the product that ``node`` is a view of; None if another node reads the product or the view."""
     while isinstance(node, Node) and len(node.users) == 1:
         if node.target in _PRODUCTS:
             return node
@@ -169,8 +173,10 @@ def _product_behind(node: object) -> Node | None:
 
 
 def _is_uneven(module: GraphModule, scores: Node) -> bool:
-    """Return whether a constant mask, as ``BooleanMasks`` states it, lets rows see very different numbers of keys, as a causal
-    one does."""
+    """Return whether a constant mask lets rows see very different numbers of keys, as a causal mask does.
+
+    The mask must be in the form that ``BooleanMasks`` writes.
+    """
     if scores.target is not _aten.add.Tensor:
         return False
     waiting, shape = [scores.args[1]], scores.meta["val"].shape
@@ -190,29 +196,31 @@ def _is_uneven(module: GraphModule, scores: Node) -> bool:
 _CLAMPS = (_aten.clamp.default, _aten.clamp_min.default)
 
 MOST_BOOLEANS = 3
-"""A mask is a function of at most this many booleans, whose combinations are all evaluated."""
+"""The limit on booleans of which a mask is a function. All combinations of their values are evaluated."""
 
 MOST_NODES = 64
 """The limit on operators between booleans and a mask."""
 
 TRUE_FROM = 0.5
-"""A float input that is a mask of 0 and 1 counts as 1 from here on, so that its rounding to int8 does not matter."""
+"""The value from which a float input that is a mask of 0 and 1 counts as 1. Its rounding to int8 then does not
+matter."""
 
 Views: TypeAlias = tuple["Node | tuple[int, ...]", ...]
-"""Moves of elements in their order: calls whose first argument they move, or shapes to expand to."""
+"""Moves of elements in order. Each is a call that moves its first argument, or a shape to which the elements are
+expanded."""
 
 Variable: TypeAlias = tuple[Node, Views]
-"""An input of a mask's expression: a node that holds booleans or numbers 0 and 1, and how its elements are moved."""
+"""An input of a mask's expression: a node of booleans or numbers 0 and 1, and the moves of its elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class BooleanMasks(Pass):
-    """Rewrite what hides scores in front of a softmax as one sum with ``where(hidden, MASKED, 0)``.
+    """Rewrite everything that hides scores before a softmax as one sum with ``where(hidden, MASKED, 0)``.
 
-    Such masks are sums with numbers of at most ``MASKED`` beside 0 that follow from booleans, from integers or float inputs
-    that are 0 or 1, or from constants; differences, fills and choices with such numbers; and sums of a mask and other terms,
-    which stay. The booleans of a mask are computed once for all layers. A float input that is added to scores as it is ends at
-    ``MASKED``. keep: calls to leave alone.
+    A mask is a term that is 0, or at most ``MASKED``, by booleans, by integers or float inputs that are 0 or 1, or by
+    constants. It can be added, subtracted, filled in or selected. Other terms of the scores stay. Layers share the
+    booleans of a mask. A float input that is added to the scores unchanged is clamped at ``MASKED``. ``keep``: calls
+    to leave alone.
     """
 
     targets = (_aten.softmax.int, _aten._softmax.default, _aten.amax.default)
@@ -232,7 +240,7 @@ class BooleanMasks(Pass):
 
 
 def _rows_behind(node: Node) -> bool:
-    """Return whether a softmax over the last dimension reads a node, at once or behind views that keep rows."""
+    """Return whether a softmax over the last dimension reads a node, directly or through views that keep rows."""
     rank = node.meta["val"].dim()
     if rank and row_dimension(node) == rank - 1:
         return True
@@ -245,19 +253,19 @@ def _rows_behind(node: Node) -> bool:
 
 
 def _is_difference(node: Node) -> bool:
-    """Return whether a node is the distance of scores from their row's largest."""
+    """Return whether a node subtracts from scores the largest score of their row."""
     second = node.args[1] if node.target is _aten.sub.Tensor else None
     return isinstance(second, Node) and second.target is _aten.amax.default
 
 
 @dataclass(slots=True)
 class _Made:
-    """The nodes of masks that are there so far, by what they hold, for the layers to share."""
+    """The nodes that ``BooleanMasks`` has added so far, by their content, so that layers share them."""
 
     module: GraphModule
     nodes: dict[Any, Node] = field(default_factory=dict)
     hidden: list[Node | Tensor] = field(default_factory=list)
-    """The booleans that hide scores, computed or constant."""
+    """The booleans that are true where a score is hidden: nodes, or constant tensors."""
 
     def rewrite(self, scores: Node) -> bool:
         """Rewrite the masks of scores. Return False if the scores have no masks."""
@@ -275,8 +283,11 @@ class _Made:
     # Taking masks out
 
     def _without(self, node: Node, factor: float, scores: Node) -> Node | None:
-        """Return the node without its masks, which go to ``hidden``: the node itself where it has none, None where it is one.
-        factor: what the node's values are multiplied by before they are scores."""
+        """Return the node without its masks, and add their booleans to ``hidden``.
+
+        Return the node itself if it has no masks, and None if it is a mask as a whole. ``factor`` is the product of
+        the factors between the node's values and the scores.
+        """
         if node is not scores and self._is_hiding(node, factor, scores):
             return None
         if node is not scores and (len(node.users) != 1 or node.op != "call_function"):
@@ -315,7 +326,8 @@ class _Made:
         return self._call(scores, node, node.target, left, right)
 
     def _ended(self, node: Node, factor: float) -> Node:
-        """Return a float input of the model that is added to scores with ``MASKED`` as its least value."""
+        """Return the node with a clamp to at least ``MASKED``, if it is a float input of the model that is added to
+        the scores; else the node itself."""
         source = _input_behind(node)
         if source is None or factor != 1:
             return node
@@ -325,7 +337,8 @@ class _Made:
         return self._moved(self.nodes[key], _views_between(source, node), node)
 
     def _filled(self, node: Node, factor: float) -> tuple[Node, Node, bool] | None:
-        """Return the scores in front of a fill that hides some, the condition, and its value where they are hidden."""
+        """Return the scores before a fill or selection that hides some of them, its condition, and the condition's
+        value where it hides; None for other nodes."""
         if node.target is _aten.masked_fill.Scalar:
             data, condition, number = node.args
             fills = True
@@ -345,7 +358,8 @@ class _Made:
     # Masks as functions of booleans
 
     def _is_hiding(self, node: Node, factor: float, scores: Node) -> bool:
-        """Return whether a term hides scores or does nothing; then what hides them is in ``hidden``."""
+        """Return whether a term is a mask as a whole: each value is 0 or hides the score. Then add its booleans to
+        ``hidden``."""
         known = constant_of(self.module, node)
         if known is not None:
             masks, rest = known.double() * factor <= MASKED, known
@@ -384,7 +398,10 @@ class _Made:
         masks_of: Sequence[Tensor],
         scores: Node,
     ) -> Node:
-        """Return the boolean that is true for these masks of the combinations of the variables' values."""
+        """Return a boolean that is true where scores are hidden.
+
+        ``masks_of`` has for each combination of the variables' values the places that it hides.
+        """
         uniform = all(masks.numel() == 1 for masks in masks_of)
         count = sum(bool(masks.any()) for masks in masks_of)
         negated = uniform and 2 * count > len(masks_of)
@@ -405,7 +422,7 @@ class _Made:
         return self._truth(found, False, scores) if negated else found
 
     def _literal(self, variable: Variable) -> Node:
-        """Return the variable as a boolean, moved as the variable is, without axes on which it repeats."""
+        """Return the variable as a boolean node with the variable's moves, without axes along which it repeats."""
         root, views = variable
         dtype, key = root.meta["val"].dtype, ("boolean", root)
         if dtype == torch.bool:
@@ -419,8 +436,11 @@ class _Made:
         return self._moved(self.nodes[key], views, root)
 
     def _moved(self, node: Node, views: Views, origin: Node) -> Node:
-        """Return the node with its elements moved: reshaped where that is all of it, but for repetitions, which broadcasting
-        makes."""
+        """Return the node with its elements moved.
+
+        If the moves only change the shape and repeat elements, the result is a reshape: broadcasting repeats the
+        elements.
+        """
         shape = node.meta["val"].shape
         places = torch.arange(shape.numel()).reshape(shape)
         for view in views:
@@ -440,7 +460,7 @@ class _Made:
         return node
 
     def _truth(self, condition: Node, value: bool, origin: Node) -> Node:
-        """Return the condition, or its negation where ``value`` is False."""
+        """Return the condition if ``value`` is True, else its negation."""
         if value:
             return condition
         if condition.target is _aten.logical_not.default or condition.target is _aten.bitwise_not.default:
@@ -468,7 +488,8 @@ class _Made:
         return first
 
     def _added(self, scores: Node) -> Node:
-        """Return ``MASKED`` where one of what is hidden is true, and 0 elsewhere."""
+        """Return the term to add to the scores: ``MASKED`` where one of the booleans in ``hidden`` is true, and 0
+        elsewhere."""
         if all(isinstance(item, Tensor) for item in self.hidden):
             value = torch.zeros((), dtype=torch.bool)
             for item in self.hidden:
@@ -490,7 +511,7 @@ class _Made:
     # Adding nodes
 
     def _shared(self, origin: Node, target: torch._ops.OpOverload, *args: Any) -> Node:
-        """Return the call behind its sources, or the one of an earlier layer."""
+        """Return an equal call of an earlier layer, or a new one after its sources."""
         key = (target, tuple(repr(item) for item in args))
         if key not in self.nodes:
             sources = [item for item in args if isinstance(item, Node)]
@@ -502,14 +523,14 @@ class _Made:
 
 
 def _input_behind(node: Node) -> Node | None:
-    """Return the model's float input whose elements a node moves; None for other nodes."""
+    """Return the model's float input whose elements a node moves; None if there is none."""
     while _moves_elements(node) and len(node.all_input_nodes) == 1:
         node = node.args[0]
     return node if node.op == "placeholder" and dtype_of(node) == torch.float32 else None
 
 
 def _least(node: Node) -> float:
-    """Return the lower end of a clamp without an upper one; infinity for other clamps."""
+    """Return the lower end of a clamp without an upper end; infinity for other clamps."""
     bounds = [*node.args[1:], *node.kwargs.values()]
     low = node.kwargs.get("min", node.args[1] if len(node.args) > 1 else None)
     return float(low) if len(bounds) == 1 and isinstance(low, (int, float)) else float("inf")
@@ -530,12 +551,12 @@ def _moves_elements(node: Node) -> bool:
 
 
 def _is_view(module: GraphModule, node: Node) -> bool:
-    """Return whether a node moves the elements of its first argument in a way that is known."""
+    """Return whether a node moves the elements of its first argument, by constants alone."""
     return _moves_elements(node) and all(constant_of(module, item) is not None for item in node.all_input_nodes[1:])
 
 
 def _seen(value: Tensor, view: Node | tuple[int, ...], module: GraphModule) -> Tensor:
-    """Return the value as it is after a move."""
+    """Return the value after a move."""
     if isinstance(view, tuple):
         return value.expand(view)
     assert isinstance(view.target, torch._ops.OpOverload)
@@ -546,14 +567,16 @@ def _seen(value: Tensor, view: Node | tuple[int, ...], module: GraphModule) -> T
 
 @dataclass(frozen=True, slots=True)
 class _Expression:
-    """A pointwise function, with moves of elements in it, of variables and constants."""
+    """A pointwise function of variables and constants, which may move elements in between."""
 
     end: Node
     variables: tuple[Variable, ...]
 
     def evaluated(self, values: Mapping[Variable, float], module: GraphModule) -> Tensor:
-        """Return the function's result where each variable has one value everywhere: one number where the result is that
-        everywhere."""
+        """Return the function's result if each variable has one value everywhere.
+
+        The result is a single number if it has one value everywhere.
+        """
         done: dict[Variable, Tensor] = {}
 
         def of(node: Node, views: Views) -> Tensor:
@@ -590,14 +613,15 @@ def _is_cast(node: Node) -> bool:
 
 
 def _through(node: Node, views: Views) -> Variable:
-    """Return the source of a move, and the moves of it that lead to the moved elements of ``node``."""
+    """Return the source of the move ``node``, and the moves from the source to the moved elements of ``node``."""
     source = node.args[0]
     assert isinstance(source, Node)
     return source, (node, *views)
 
 
 def _aligned(source: Node, node: Node, views: Views) -> Views:
-    """Return the moves of an operand that is broadcast before its result is moved."""
+    """Return the moves of an operand that is broadcast to the shape of the result of ``node``, before ``views`` move
+    the result."""
     value, result = source.meta["val"], node.meta["val"]
     if not views or value.shape == result.shape:
         return views
@@ -629,12 +653,15 @@ _LOGICAL = frozenset(
         _aten.contiguous.default,
     )
 )
-"""Operators whose booleans follow from whether their operands are 0."""
+"""Operators of which a boolean result depends only on which operands are 0."""
 
 
 def _expression(module: GraphModule, end: Node) -> _Expression | None:
-    """Return the expression that ends in a node, of the booleans that it begins with, or of those in the middle where these are
-    too many. None where a value that is no boolean, number 0 or 1, or constant is in it."""
+    """Return the expression that ends in a node, as a function of booleans.
+
+    The booleans are those that the expression begins with, or later ones if these are too many. Return None if a
+    value of the expression is neither boolean, nor constant, nor a number that is 0 or 1.
+    """
     return _expression_of(module, end, True) or _expression_of(module, end, False)
 
 

@@ -53,7 +53,7 @@ weights of a channel with a smaller factor keep their scale."""
 
 
 def factor_of(gamma: Tensor | None, variance: Tensor, eps: float) -> Tensor:
-    """Return the factor that a normalization multiplies each channel with."""
+    """Return the factor by which a normalization multiplies each channel."""
     factor = torch.rsqrt(variance + eps)
     return factor if gamma is None else gamma * factor
 
@@ -461,8 +461,10 @@ _FOLDED = (BATCH_NORM, _aten._native_batch_norm_legit_no_training.default)
 
 
 def _raises(norm: Node) -> bool:
-    """Return whether torchao raises for a batch normalization: it has no running statistics, or follows a layer with a weight or a bias
-    that is computed."""
+    """Return whether torchao raises for a batch normalization.
+
+    It raises if the normalization has no running statistics, or follows a layer whose weight or bias is computed.
+    """
     layer = norm.args[0]
     assert isinstance(layer, Node)
     is_computed = any(isinstance(item, Node) and item.op != "get_attr" for item in layer.args[1:3])

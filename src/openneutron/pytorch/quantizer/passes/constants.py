@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compute values that depend on constants alone, and make the numbers of arithmetic constants, which can be quantized.
+"""Compute the values that depend on constants alone, and turn the numbers of arithmetic into constants, which can be
+quantized.
 
-Values of constants alone are weights made of weights, ranges, constant masks.
+Values that depend on constants alone are, for example, weights computed from other weights, ranges, and constant
+masks.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ MOST_ELEMENTS = 1 << 22
 2048. A larger constant, if it is also larger than its sources, is computed when the model runs."""
 
 SMALL = 1 << 12
-"""The number of elements up to which a constant is not searched for equal rows."""
+"""The number of elements up to which a constant keeps equal rows: it is not searched for them."""
 
 Value: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
 
@@ -40,9 +42,9 @@ Value: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
 class FoldConstants:
     """Replace nodes that depend only on constants by their values, where another node reads them.
 
-    A constant that arithmetic reads keeps one element along each axis on which its values repeat. A tensor without elements is
-    a constant, too, whatever it depends on: ExecuTorch has no kernel for many operators that are tables on the NPU, and some of
-    its kernels end the process for such a tensor.
+    A constant that arithmetic reads keeps one element along each axis on which its values repeat. A tensor without
+    elements counts as a constant, whatever it depends on. ExecuTorch has no kernel for many operators that are tables
+    on the NPU, and some of its kernels end the process for a tensor without elements.
     """
 
     def __call__(self, module: GraphModule) -> PassResult:
@@ -82,7 +84,7 @@ class FoldConstants:
 
 
 def _without_elements(node: Node) -> torch.Tensor | None:
-    """Return the value of a node whose result has no elements, None of any other."""
+    """Return the value of a node whose result has no elements; None for any other node."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or any(not isinstance(extent, int) for extent in value.shape):
         return None
@@ -92,7 +94,8 @@ def _without_elements(node: Node) -> torch.Tensor | None:
 
 
 def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
-    """Return the result of a call whose tensors are all known; None where the call is no plain function of them."""
+    """Return the result of a call whose tensors are all in ``known``; None if the result depends on more than the
+    arguments."""
     if node.target in _FILLED_ALIKE:
         return _filled_alike(node)
     args, kwargs = (map_arg(item, known.__getitem__) for item in (node.args, node.kwargs))
@@ -117,7 +120,8 @@ def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
 
 
 def _filled_alike(node: Node) -> torch.Tensor | None:
-    """Return a tensor of one number in the shape of another tensor, whose values do not matter."""
+    """Return the result of a call that fills the shape of a tensor with a number, such as ``ones_like``; None for
+    other calls."""
     value, given = node.meta.get("val"), arguments_of(node)
     if not isinstance(value, torch.Tensor) or any(not isinstance(extent, int) for extent in value.shape):
         return None
@@ -128,7 +132,7 @@ def _filled_alike(node: Node) -> torch.Tensor | None:
 
 
 def _is_function(node: Node, overload: torch._ops.OpOverload) -> bool:
-    """Return whether the result depends only on the arguments, as that of dropout outside training does."""
+    """Return whether the result of a call depends only on its arguments. For dropout this holds outside of training."""
     if overload._schema.is_mutable:
         return False
     if torch.Tag.nondeterministic_seeded not in overload.tags:
@@ -152,7 +156,8 @@ def _without_repeats(node: Node, value: torch.Tensor) -> torch.Tensor:
 
 _aten = torch.ops.aten
 _FILLED_ALIKE = {_aten.ones_like.default: 1, _aten.zeros_like.default: 0, _aten.full_like.default: None}
-"""Operators whose result has the shape of a tensor and one number as its values, by this number; None: an argument."""
+"""The number with which an operator such as ``ones_like`` fills the shape of its argument; None if the number is an
+argument."""
 
 _ARITHMETIC = (_aten.add.Tensor, _aten.sub.Tensor, _aten.mul.Tensor, _aten.div.Tensor)
 _TURNED = (_aten.rsub.Scalar, _aten.rsub.Tensor)
@@ -165,12 +170,12 @@ _SCALAR_FORMS = {
 }
 
 Known = Callable[[object], torch.Tensor | None]
-"""The tensor that a node holds, where it is a constant."""
+"""A function of a node. It returns the tensor that the node holds if the node is a constant, else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropUnitFactors(NodePass):
-    """Replace products with a constant of ones, such as a mask that hides nothing, by the other factor."""
+    """Replace a product with a constant of ones by its other factor. A mask that hides nothing is such a constant."""
 
     targets = (_aten.mul.Tensor,)
 
@@ -190,7 +195,7 @@ class DropUnitFactors(NodePass):
 class SumsToMeans(NodePass):
     """Rewrite ``sum(x, dims) / n`` of n elements as ``mean(x, dims)``, where nothing else reads the sum.
 
-    A mean is rounded once, in the range of the mean; a sum has a range of its own, and the quotient another rounding.
+    A mean is rounded once, in its own range. A sum has another range, and the quotient would be rounded again.
     """
 
     targets = (_aten.div.Tensor, _aten.div.Scalar)
@@ -215,7 +220,7 @@ class SumsToMeans(NodePass):
 
 
 def _summed(source: Node, axes: Sequence[int] | None) -> int | None:
-    """Return the number of elements that a sum over these axes adds; None where it is not fixed."""
+    """Return the number of elements that a sum over these axes adds; None if the shape is not fixed."""
     shape = source.meta["val"].shape
     extents = [shape[axis] for axis in axes or ()]
     return math.prod(extents) if extents and all(isinstance(extent, int) for extent in extents) else None
@@ -223,13 +228,16 @@ def _summed(source: Node, axes: Sequence[int] | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ScalarsToTensors(NodePass):
-    """Rewrite arithmetic on float tensors: ``x + 2`` to ``x + c``, ``x / 2`` to ``x * c``, ``x / y`` to ``x * (1 / y)``,
-    ``2 - x`` (rsub) to ``c - x``, ``x + 3 * y`` (alpha) to ``x + y * c`` and the larger of ``x`` and a number to a clamp.
+    """Rewrite arithmetic of a float tensor and a number so that the number is a constant tensor c.
 
-    training: parameters that are trained do not count as constants, so that they go on being trained.
+    ``x + 2`` becomes ``x + c``, ``x / 2`` becomes ``x * c``, and ``2 - x`` (rsub) becomes ``c - x``. ``x / y``
+    becomes ``x * (1 / y)``, and ``x + 3 * y`` (alpha) becomes ``x + y * c``. The larger of ``x`` and a number becomes
+    a clamp.
 
-    1 / y is quantized as any function of one tensor is: where y comes near 0, its range is that of the largest quotient
-    seen in calibration, and the quotients of larger y have few steps left.
+    training: parameters that are trained do not count as constants, so that training continues to change them.
+
+    1 / y is quantized like any function of one tensor: its range reaches to the largest quotient of the calibration.
+    If y comes near 0, few steps are left for the quotients of larger y.
     """
 
     training: bool = False
@@ -278,7 +286,10 @@ def _is_float(item: object) -> bool:
 
 
 def _to_clamp(node: Node, known: Known) -> bool:
-    """Replace a maximum or minimum with a number by a clamp: the number would stretch the range that both operands share."""
+    """Replace a maximum or minimum with a number by a clamp. Return whether there was one.
+
+    As an operand, the number would widen the range that both operands share.
+    """
     for bound, data in (node.args, node.args[::-1]):
         number = known(bound)
         if number is None or number.numel() != 1 or not isinstance(data, Node):

@@ -32,14 +32,19 @@ from openneutron.pytorch.operators.rules.tables import KEPT, OWN_OPERATORS, Keep
 from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional, PlainCasts
 
 ALWAYS = frozenset(("aten.one_hot.default",))
-"""Operators that are decomposed even where they stay float. ExecuTorch's own decomposition of them has assertions on
-values. Its runtime has no kernel for these assertions, and may sort them behind the output."""
+"""Operators that are decomposed even if they stay float.
+
+ExecuTorch's own decomposition of them has assertions on values. ExecuTorch's runtime has no kernel for these
+assertions, and its sorting of nodes may place them after the output.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """Decompositions by operator, arguments, shapes and strides; a model repeats few distinct calls. ``litert_only``: see
-    ``Decompose``."""
+    """The decompositions of calls, by operator, arguments, shapes and strides. A model has few distinct calls.
+
+    ``litert_only``: see ``Decompose``.
+    """
 
     litert_only: bool
     made: dict[Any, Traced] = field(default_factory=dict)
@@ -47,7 +52,8 @@ class Traces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """A call's decomposition as a graph on the call's tensors; None for a call that stays whole, with a reason."""
+    """The decomposition of a call, as a graph on the call's tensors. The graph is None for a call that stays whole,
+    and ``reason`` tells why."""
 
     graph_module: GraphModule | None
     whole: Keep = KEPT
@@ -55,15 +61,16 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Decompose:
-    """Replace each call of an operator in ``DECOMPOSITIONS`` by its decomposition until none is left, and each call
-    without a rule of ours by PyTorch's own decomposition.
+    """Replace each call of an operator in ``DECOMPOSITIONS`` by its decomposition, until none is left. Replace each
+    call without a rule of ours by PyTorch's own decomposition.
 
     Plain functions of other operators (CompositeImplicitAutograd) are always decomposed. Another decomposition of
-    PyTorch's is used where it ends in operators with rules of ours; else the call stays whole, with the reason in
+    PyTorch's is used if it ends in operators with rules of ours. Otherwise the call stays whole, with the reason in
     ``STAYS_WHOLE``.
 
-    keep: calls to leave alone. Pieces keep the module path and source line of the call, and say in ``meta["custom"]`` which
-    operator they come from. litert_only: also replace the calls that ``OWN_OPERATORS`` would leave whole.
+    keep: calls to leave alone. The pieces keep the module path and source line of the call, and ``meta["custom"]``
+    names the operator that they come from. litert_only: also replace the calls that ``OWN_OPERATORS`` would leave
+    whole.
     """
 
     keep: Callable[[Node], bool] | None = None
@@ -93,7 +100,7 @@ def _is_composite(node: Node) -> bool:
 
 
 def _replace(module: GraphModule, node: Node, traces: Traces) -> list[Node] | None:
-    """Replace the node by its pieces, and return the pieces; None for a call that stays."""
+    """Replace a call by the pieces of its decomposition, and return the pieces; None if the call stays."""
     overload = node.target
     assert isinstance(overload, torch._ops.OpOverload)
     if not _has_fixed_shapes(node):
@@ -110,7 +117,7 @@ def _replace(module: GraphModule, node: Node, traces: Traces) -> list[Node] | No
 
 
 def _lacks_a_result(graph_module: GraphModule, node: Node) -> bool:
-    """Return whether one of several results is read that the decomposition does not compute."""
+    """Return whether the decomposition does not compute a result of the call that another node reads."""
     results = next(iter(reversed(graph_module.graph.nodes))).args[0]
     if not isinstance(results, (list, tuple)):
         return False
@@ -124,14 +131,14 @@ def _has_fixed_shapes(node: Node) -> bool:
 
 
 def _sources(node: Node) -> list[Node] | None:
-    """Return the tensors of a call in the order of ``arguments_of``; None where the shape of one is unknown."""
+    """Return the tensors of a call in the order of ``arguments_of``; None if the shape of one is unknown."""
     sources = [leaf for leaf in tree_flatten(arguments_of(node))[0] if isinstance(leaf, Node)]
     return sources if all(isinstance(source.meta.get("val"), FakeTensor) for source in sources) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A call of an operator: its arguments as leaves and their structure, and the values of its tensors."""
+    """A call of an operator: the leaves and the structure of its arguments, and the values of its tensors."""
 
     node: Node
     leaves: list[Any]
@@ -172,7 +179,7 @@ def _traced_anew(overload: torch._ops.OpOverload, call: Call, traces: Traces) ->
 
 
 def _traced_by_torch(overload: torch._ops.OpOverload, call: Call, traces: Traces) -> Traced:
-    """Return the first usable decomposition of PyTorch's, itself decomposed further."""
+    """Return the first usable decomposition of PyTorch's, in which further decompositions are done."""
     positional = [item.name for item in overload._schema.arguments if not item.kwarg_only]
     whole = KEPT
     for decomposition in torch_decompositions(call.node):
@@ -206,8 +213,11 @@ def _trace_of_torch(decomposition: TorchDecomposition, positional: list[str], ca
 
 
 def _is_unsafe(node: Node, origin: torch._ops.OpOverload) -> bool:
-    """Return whether a decomposition contains the operator itself, an operator that is random or writes to a tensor, or
-    no ATen operator."""
+    """Return whether a decomposition must not be used.
+
+    It must not contain the operator itself, an operator that is random or writes to a tensor, or an operator outside
+    of ATen.
+    """
     overload = node.target
     if node.op != "call_function" or overload is operator.getitem:
         return False
@@ -246,7 +256,7 @@ REWRITTEN_LATER = frozenset(
     f"aten.{name}"
     for name in ("batch_norm.default", "div.Scalar", "div.Tensor", "reciprocal.default", "to.dtype", "to.dtype_layout")
 )
-"""Operators without an annotation rule that passes behind ``Decompose`` rewrite."""
+"""Operators without an annotation rule, which passes that run after ``Decompose`` rewrite."""
 
 FACTORIES = frozenset(
     f"aten.{name}"
@@ -268,7 +278,7 @@ FACTORIES = frozenset(
         "zeros_like.default",
     )
 )
-"""Operators whose results are constants, or become constants where their inputs are constants."""
+"""Operators whose results are constants if their inputs are."""
 
 
 def is_known(node: Node) -> bool:
@@ -309,8 +319,8 @@ class TorchDecomposition:
 def torch_decompositions(node: Node) -> list[TorchDecomposition]:
     """Return PyTorch's decompositions of a call, best first.
 
-    Empty where the call has a rule of ours or no decomposition, writes to its arguments, returns no tensor, or has real
-    numbers that are not float32 and thus not quantized.
+    The list is empty if the call has a rule of ours or no decomposition, writes to its arguments, returns no tensor,
+    or has real numbers other than float32, which are not quantized.
     """
     overload = overload_of(node)
     if overload is None or str(overload) in DECOMPOSITIONS or overload._schema.is_mutable or is_known(node):
@@ -329,7 +339,8 @@ def torch_decompositions(node: Node) -> list[TorchDecomposition]:
 
 
 def _view_of(overload: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """Return the operator whose result an operator such as ``aten.narrow_copy`` copies, or None."""
+    """Return the operator that returns a view where an operator such as ``aten.narrow_copy`` returns a copy; None for
+    other operators."""
     namespace, _, name = overload._schema.name.partition("::")
     if namespace != "aten" or not name.endswith("_copy"):
         return None

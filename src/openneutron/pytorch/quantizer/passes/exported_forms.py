@@ -34,11 +34,13 @@ Call: TypeAlias = tuple[Any, tuple[Any, ...]]
 """An operator and its arguments."""
 
 Form: TypeAlias = Callable[[dict[str, Any]], Call | None]
-"""A function from the arguments of a call to another call with the same result; None for a call without one."""
+"""A function from the arguments of a call to another call with the same result. It returns None if there is no such
+call."""
 
 
 def _form(target: Any, *arguments: object) -> Form:
-    """Return the form that calls an operator with these arguments: names of arguments of the given call, or values."""
+    """Return the form that calls an operator with these arguments. A string is the name of an argument of the given
+    call; anything else is a value."""
     return lambda given: (target, tuple(given[item] if isinstance(item, str) else item for item in arguments))
 
 
@@ -108,12 +110,12 @@ _FIRST_RESULTS: dict[object, Form] = {
         *(_aten.max_pool2d.default, "self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
     ),
 }
-"""Operators with several results, of which the other form has the first one alone."""
+"""Forms of operators with several results. The other call returns only the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recompose(NodePass):
-    """Rewrite each operator of Core ATen that is a piece of another one, where its pieces are no longer apart."""
+    """Rewrite the pieces to which Core ATen decomposes an operator as one call of this operator."""
 
     targets = (*_FORMS, *_FIRST_RESULTS)
 
@@ -142,7 +144,7 @@ WRAPPERS = {
 """The argument indices of a wrapper's body and of the first tensor for the body."""
 
 AUTOCAST_ENABLED = 2
-"""The argument index of autocast's flag."""
+"""The index of the flag ``enabled`` among the arguments of autocast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +154,9 @@ class InlineWrappers:
     For example, the rotary embeddings of Hugging Face's language models are computed under ``torch.no_grad()``, from
     constants only.
 
-    Enabled autocast stays: it changes the types of the results.
+    Enabled autocast stays, because it changes the types of the results.
 
-    training: bodies of ``torch.no_grad()`` that read any tensor stay too, since they are not trained.
+    training: a body of ``torch.no_grad()`` that reads a tensor stays too, because it must not be trained.
     """
 
     training: bool = False
@@ -280,10 +282,10 @@ _CONVERSIONS = (_aten.to.dtype, _aten.to.dtype_layout, _aten.to.device, _aten.ty
 
 @dataclass(frozen=True, slots=True)
 class PlainCasts(NodePass):
-    """Rewrite ``x.to(dtype)``, with a device or layout too, and ``x.type_as(y)`` to the operator that only casts, or to ``x`` where that has the type
-    already, and remove assertions.
+    """Rewrite ``x.to(...)`` and ``x.type_as(y)`` to the operator that only casts, and remove assertions.
 
-    Export adds assertions on types and layouts beside the other form; they are true in any graph with fixed types.
+    ``x.to`` may also state a device or a layout. If x has the type already, x takes the place of the call. Export
+    adds assertions on types and layouts to such calls; they are true in any graph with fixed types.
     """
 
     targets = (*_ASSERTIONS, *_CONVERSIONS)
@@ -306,10 +308,10 @@ class PlainCasts(NodePass):
 
 @dataclass(frozen=True, slots=True)
 class StatedConversions(NodePass):
-    """Convert operands that are integers or booleans to float in front of arithmetic that does so itself.
+    """Convert integer and boolean operands to float before arithmetic that would convert them itself.
 
-    PyTorch promotes the operands of such an operator to one type. The conversion of a constant is then folded, and the
-    conversion of an input can be delegated.
+    PyTorch promotes the operands of such an operator to one type. A stated conversion of a constant can be folded,
+    and one of an input can be delegated.
     """
 
     targets = frozenset(
@@ -350,8 +352,11 @@ def _as_float(module: GraphModule, before: Node, source: Node) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class EarlyConversions(NodePass):
-    """Convert integers to float before their elements are moved: ``x.permute(...).float()`` becomes ``x.float().permute(...)``. The
-    moves then have quantized values, which the NPU moves."""
+    """Convert integers to float before their elements are moved: ``x.permute(...).float()`` becomes
+    ``x.float().permute(...)``.
+
+    The values that are moved are then quantized, so that the NPU can move them.
+    """
 
     targets = (_aten._to_copy.default,)
 
@@ -367,7 +372,7 @@ class EarlyConversions(NodePass):
 
 
 def _move_behind(module: GraphModule, node: Node) -> Node | None:
-    """Return the operator that moves the integers which a node converts to float32; None where no operator moves them."""
+    """Return the node that moves the integers which ``node`` converts to float32; None if no node moves them."""
     move = node.args[0]
     if not isinstance(move, Node) or move.op != "call_function" or node.meta["val"].dtype != torch.float32:
         return None
@@ -387,11 +392,12 @@ _CASTS = (_aten._to_copy.default, _aten.to.dtype)
 
 @dataclass(frozen=True, slots=True)
 class CastRows(NodePass):
-    """Cast constant tables before a lookup, not its result, and remove casts through integers.
+    """Cast a constant table before a lookup instead of the lookup's result, and remove casts through integers.
 
-    Rewrite ``embedding(table, index).to(dtype)`` to ``embedding(table.to(dtype), index)`` where the table is a
-    constant, and ``mask.to(integer).to(float)`` to ``mask.to(float)``. The float one-hot vectors of positions are then
-    one lookup."""
+    Rewrite ``embedding(table, index).to(dtype)`` to ``embedding(table.to(dtype), index)`` if the table is a constant,
+    and ``mask.to(integer).to(float)`` to ``mask.to(float)``. The float one-hot vectors of positions are then one
+    lookup.
+    """
 
     targets = _CASTS
 
@@ -429,7 +435,8 @@ def _is_cast_boolean(node: Node) -> bool:
 class PlainMoves(NodePass):
     """Rewrite ``transpose`` and ``t`` to ``permute``, and ``squeeze`` of one axis to ``squeeze`` of a list of axes.
 
-    ExecuTorch then need not decompose the program again."""
+    ExecuTorch then has no need to decompose the program again.
+    """
 
     targets = (_aten.transpose.int, _aten.t.default, _aten.squeeze.dim)
 
@@ -460,7 +467,7 @@ _AXES: dict[object, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Batches(NodePass):
-    """Rewrite a convolution whose input has no axis of batches to that of a batch of one."""
+    """Rewrite a convolution whose input has no batch axis to a convolution of a batch of one."""
 
     targets = _AXES
 
@@ -492,7 +499,7 @@ _BROADCASTING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DropExpands(NodePass):
-    """Rewrite ``x * y.expand_as(x)`` to ``x * y``, where the result's shape stays."""
+    """Rewrite ``x * y.expand_as(x)`` to ``x * y``, if the shape of the result does not change."""
 
     targets = (_aten.expand.default,)
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Linear layers: made of products with a constant matrix, split into their projections, with factors in their weights.
+"""Make linear layers of products with constant matrices, split layers into their projections, and fold factors into
+weights.
 
-The NPU keeps the weights of a linear layer packed, and a constant added after it is its bias. A layer of several projections,
-such as attention's queries, keys and values, becomes one layer for each: each result then has a scale of its own instead of
-that of the largest, and needs no slice. A number that a result is multiplied with goes into the weights, or in front of a
-masked fill.
+The NPU keeps the weights of a linear layer packed, and adds a constant after the layer as its bias. A layer of
+several projections, such as attention's queries, keys and values, becomes one layer for each. Each result then has a
+scale of its own instead of that of the largest, and needs no slice. A factor of a result goes into the weights, or to
+a place before a masked fill.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def _left_constant(module: GraphModule, node: Node, matrix: Tensor) -> bool:
 
 
 def _take_bias(module: GraphModule, linear: Node) -> bool:
-    """Make the constant that the linear layer's only reader adds the layer's bias, or part of it."""
+    """Make the constant that the linear layer's only reader adds the bias of the layer, or add it to the bias. Return
+    whether there was one."""
     before = linear.args[2] if len(linear.args) > 2 else None
     known = constant_of(module, before)
     if len(linear.users) != 1 or (before is not None and known is None):
@@ -137,7 +139,10 @@ _LAYERS = (_aten.linear.default, _aten.conv1d.default, _aten.conv2d.default, _at
 
 @dataclass(frozen=True, slots=True)
 class FoldFactors(NodePass):
-    """Fold each factor, such as attention's of its queries, into the layer before it, also through views of the layer's result, where nothing else reads that result."""
+    """Fold a factor of a layer's result, such as attention's of its queries, into the weights of the layer.
+
+    There may be views between the layer and the factor. Nothing else may read the layer's result.
+    """
 
     targets = (*PRODUCTS, *QUOTIENTS)
 
@@ -187,11 +192,11 @@ def factor_of(module: GraphModule, product: Node) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MaskedFills(NodePass):
-    """Rewrite ``where(mask, x, -1e9)`` as ``masked_fill(x, ~mask, -1e9)``, where the number is a constant tensor, and
+    """Rewrite ``where(mask, x, -1e9)`` as ``masked_fill(x, ~mask, -1e9)`` if the number is a constant tensor, and
     ``masked_fill(x, mask, value) * factor`` as ``masked_fill(x * factor, mask, value * factor)``.
 
-    A quotient and a negation count as a product. The filler saturates at an end of its int8 range. Directly in front of a
-    softmax, that range leaves the filler far below each row's largest value.
+    A quotient and a negation count as a product. The filler saturates at an end of its int8 range. A softmax that
+    reads the result directly has a range in which the filler is still far below the largest value of each row.
     """
 
     targets = (_aten.where.self, _aten.neg.default, *PRODUCTS, *QUOTIENTS)
@@ -201,7 +206,8 @@ class MaskedFills(NodePass):
 
 
 def _choice_to_fill(module: GraphModule, choice: Node) -> bool:
-    """Replace a choice between a tensor and a constant filler. Return False where the node is no such choice."""
+    """Replace a selection between a tensor and a constant filler by a fill. Return whether the node was such a
+    selection."""
     condition, first, second = choice.args
     data, value = (second, _filler(module, first)) if _filler(module, first) else (first, _filler(module, second))
     if value is None or not isinstance(data, Node) or data.meta["val"].shape != choice.meta["val"].shape:
@@ -216,7 +222,7 @@ def _choice_to_fill(module: GraphModule, choice: Node) -> bool:
 
 
 def _filler(module: GraphModule, operand: object) -> float | None:
-    """Return the number that a constant tensor holds everywhere where that number stands for no value."""
+    """Return the number that a constant tensor holds everywhere, if the number marks missing values; else None."""
     held = constant_of(module, operand)
     if held is None or not held.is_floating_point() or not held.numel():
         return None
@@ -225,7 +231,7 @@ def _filler(module: GraphModule, operand: object) -> float | None:
 
 
 def _product_first(module: GraphModule, product: Node) -> bool:
-    """Exchange a product and the fill that it reads alone. Return False where the node is no such product."""
+    """Exchange a product with the fill that only it reads. Return whether the node was such a product."""
     factor = -1.0 if product.target is _aten.neg.default else factor_of(module, product)
     fill = product.args[0] if product.args else None
     if factor is None or not isinstance(fill, Node) or fill.target is not _aten.masked_fill.Scalar:
@@ -247,7 +253,7 @@ CUTS = frozenset((_aten.select.int, _aten.slice.Tensor))
 
 @dataclass(frozen=True, slots=True)
 class SplitProjections(NodePass):
-    """Split each linear layer all of whose readers take a range of its output features."""
+    """Split each linear layer whose readers all take a range of its output features, into a layer for each range."""
 
     targets = (_aten.linear.default,)
 
@@ -287,9 +293,9 @@ def _cuts_behind(node: Node) -> Iterator[Node | None]:
 
 
 def _features_of(layer: Node, cut: Node) -> range | None:
-    """Return the range of output features that a cut holds in the layer's order, or None for any other cut.
+    """Return the output features that a cut takes, as a range of the layer's features; None if they are not a range.
 
-    The cut is applied to the indices of the layer's elements.
+    The result is found by a cut of the indices of the features.
     """
     shape = layer.meta["val"].shape
     places = torch.arange(math.prod(shape)).reshape(shape)

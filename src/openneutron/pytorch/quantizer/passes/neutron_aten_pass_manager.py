@@ -38,15 +38,19 @@ from openneutron.pytorch.quantizer.passes.recurrent import CellLoops, WholeLayer
 from openneutron.pytorch.quantizer.passes.slices import MergeSlices, PutsToJoins, SlicesOfJoins
 
 AtenPass = Callable[[GraphModule], PassResult | None]
-"""A function that changes a graph module, in place or not. A pass of ours is a frozen dataclass."""
+"""A function that changes a graph module in place, or returns another one. A pass of ours is a frozen dataclass."""
 
 
 def default_passes(
     is_qat: bool = False, keep: Callable[[Node], bool] | None = None, litert_only: bool = False
 ) -> tuple[AtenPass, ...]:
-    """Return the passes in order; composite operators that ``keep`` holds for stay whole. With ``litert_only``, normalizations
-    become operators of LiteRT. In training weights stay as they are made. So do convolutions' batch norms, which torchao folds after
-    training; where ``prepare_training`` ran first, none is left for either."""
+    """Return the passes in the order in which they run.
+
+    Composite operators for which ``keep`` returns True stay whole. With ``litert_only``, normalizations become
+    operators of LiteRT. With ``is_qat``, weights stay as the model computes them, so that they can be trained. Batch
+    normalizations after convolutions stay too, and torchao folds them after training;
+    where ``prepare_training`` has run, no such normalization is left.
+    """
     if is_qat:
         return (
             InlineWrappers(training=True),
@@ -102,7 +106,8 @@ def default_passes(
 
 
 class NeutronAtenPassManager:
-    """Runs passes over an ATen graph module, each once, in order: those that state ``targets`` where the graph calls one."""
+    """Runs passes over an ATen graph module, each once, in order. A pass with ``targets`` runs only if the graph
+    calls one of them."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent layers as single operators, one for each direction of each layer, and unrolled loops of cells as layers over all steps."""
+"""Replace recurrent layers by single operators, one for each direction of each layer, and unrolled loops of cells by
+layers over all steps."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ assert layers.NAMESPACE == "openneutron"
 
 
 CELLS = (_aten.lstm_cell.default, _aten.gru_cell.default, _aten.rnn_tanh_cell.default, _aten.rnn_relu_cell.default)
-"""Cells: layers of one step, whose input and state have no axis of steps."""
+"""The operators of a single step. Their inputs and states have no axis of steps."""
 
 
 Param: TypeAlias = torch.Tensor | Node
@@ -46,7 +47,7 @@ class _Direction:
 class WholeLayers(NodePass):
     """Replace each recurrent layer with constant weights by an operator for each direction of each layer.
 
-    training: the weights of gates are parts of the layer's parameters, which are trained.
+    training: the weights of a gate stay parts of the layer's parameters, so that training changes them.
     """
 
     training: bool = False
@@ -63,14 +64,14 @@ class WholeLayers(NodePass):
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call of a layer, whose parts are inserted in front of it."""
+    """A call of a layer. The operators that replace it are inserted before it."""
 
     module: GraphModule
     node: Node
     given: dict[str, Any]
     directions: list[_Direction]
     initial: tuple[Node | None, ...]
-    """The hidden state before the first step, and the cell state of an LSTM; None where it is 0."""
+    """The hidden state before the first step, and the cell state of an LSTM. A state is None if it is 0."""
 
     @classmethod
     def of(cls, module: GraphModule, node: Node, training: bool) -> _Call | None:
@@ -107,7 +108,7 @@ class _Call:
         return [self._add(_aten.slice.Tensor, param, 0, first, end) for first, end in places]
 
     def replace(self) -> None:
-        """Put the operators in the place of the call."""
+        """Replace the call by the operators."""
         if self.node.target in CELLS:
             self._replace_cell()
             return
@@ -132,11 +133,11 @@ class _Call:
         replace(self.node, results)
 
     def _reads(self, place: int) -> bool:
-        """Return whether a result of the call is read."""
+        """Return whether another node reads the result at index ``place`` of the call."""
         return any(user.args[1] == place and user.users for user in self.node.users)
 
     def _joined(self, parts: Iterable[Node]) -> Node:
-        """Return the states of all directions of all layers after the last step, in the shape of the call's result."""
+        """Return the last states of all directions and layers as one tensor, in the shape of the call's result."""
         states = list(parts)
         final = states[0] if len(states) == 1 else self._add(_aten.cat.default, states, 0)
         alone = self.given["input"].meta["val"].dim() == 2
@@ -154,13 +155,16 @@ class _Call:
         replace(self.node, self._add(_aten.squeeze.dim, result, 0))
 
     def _in_place_of(self, state: Node) -> Node:
-        """Return a state [sequence, unit] of a cell, which has an axis of layers where the one before it is 0."""
+        """Return a cell's state [sequence, unit]. A state that begins at 0 has an axis of layers, which is removed."""
         return self._add(_aten.squeeze.dim, state, 0) if state.meta["val"].dim() == 3 else state
 
     def _direction(
         self, number: int, x: Node, direction: _Direction, batch_first: bool, backwards: bool
     ) -> tuple[Node, ...]:
-        """Return the hidden state after each step; of an LSTM whose states are given or read also both states after the last one."""
+        """Return the hidden state after each step of one direction.
+
+        For an LSTM whose states are given or read, return both states after the last step too.
+        """
         kind = str(self.node.target).split(".")[1].removesuffix("_cell")
         gates = {"lstm": 4, "gru": 3}.get(kind, 1)
         of_input = self._gates(f"{number}_w", direction.of_input, gates)
@@ -185,21 +189,24 @@ class _Call:
         return (self._add(target, *operands, batch_first, backwards),)
 
     def _initial(self, number: int) -> Node | None:
-        """Return the state of a direction of a layer before its first step, as [1, sequence, unit]; None where it is 0."""
+        """Return the state of a direction before its first step, as [1, sequence, unit]; None if it is 0."""
         (state,) = self.initial
         if state is not None and state.meta["val"].dim() == 2:
             state = self._add(_aten.unsqueeze.default, state, 1)
         return self._of_direction(state, number)
 
     def _of_direction(self, state: Node | None, number: int) -> Node | None:
-        """Return the part of a state for one direction of one layer."""
+        """Return the part of a state that belongs to one direction of one layer; None if the state is None."""
         if state is None or len(self.directions) == 1:
             return state
         return self._add(_aten.slice.Tensor, state, 0, number, number + 1)
 
     def _biases(self, stem: str, direction: _Direction, kind: str, gates: int) -> tuple[list[Node], list[Node]]:
-        """Return the biases of the input's products and of the hidden state's. These are 0 but for a GRU's last gate, which is
-        multiplied with them."""
+        """Return the biases of the input's products, and those of the hidden state's products.
+
+        The latter are 0, and the former have the sums, except for the last gate of a GRU, which multiplies the hidden
+        state's product and bias.
+        """
         if direction.biases is None:
             return [], []
         one, other = direction.biases
@@ -233,7 +240,7 @@ class _Call:
 
 
 def _as_layer(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a cell as those of a layer."""
+    """Return the arguments of a cell as arguments of a layer."""
     biases = [bias for bias in (given["b_ih"], given["b_hh"]) if bias is not None]
     params = [given["w_ih"], given["w_hh"], *biases]
     plain = {"train": False, "dropout": 0.0, "bidirectional": False, "batch_first": False}
@@ -263,7 +270,8 @@ LAYERS = dict(zip(CELLS, (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.inpu
 
 @dataclass(frozen=True, slots=True)
 class CellLoops(Pass):
-    """Replace a chain of calls of one cell, each of which takes the states of the previous call, by a layer over all steps.
+    """Replace a chain of calls of one cell by a layer over all steps. Each call of a chain takes the states of the
+    previous call.
 
     The cell's inputs must not depend on its results, and nothing else may read a cell state between two steps.
     """
@@ -280,27 +288,27 @@ class CellLoops(Pass):
 
 
 def _states(cell: Node) -> list[Any]:
-    """Return the states before the step."""
+    """Return the arguments of a cell that are its states before the step."""
     given = arguments_of(cell)["hx"]
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
 def _weights(cell: Node) -> list[object]:
-    """Return a key that the calls of one cell share."""
+    """Return a key for the weights of a cell: calls of one cell have equal keys."""
     given = arguments_of(cell)
     params = [given[name] for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
     return [cell.target, *(param.target if isinstance(param, Node) else param for param in params)]
 
 
 def _results(cell: Node) -> list[list[Node]]:
-    """Return the nodes of each state after the step; the node of a cell with one state is the cell itself."""
+    """Return for each state the nodes that hold it after the step. A cell with one state is itself such a node."""
     if cell.target is not _aten.lstm_cell.default:
         return [[cell]]
     return [[user for user in cell.users if user.args[1] == place] for place in range(2)]
 
 
 def _follows(later: Node, earlier: Node) -> bool:
-    """Return whether a cell is the next step of another one, whose cell state nothing else reads."""
+    """Return whether ``later`` is the step after ``earlier``, and nothing else reads the cell state between them."""
     states, results = _states(later), _results(earlier)
     if len(states) != len(results) or _weights(later) != _weights(earlier):
         return False
@@ -312,7 +320,7 @@ def _follows(later: Node, earlier: Node) -> bool:
 
 
 def _chains(cells: Sequence[Node]) -> Iterable[list[Node]]:
-    """Yield the longest chains of two steps or more."""
+    """Yield the longest chains of steps, each of at least two."""
     next_of: dict[Node, Node] = {}
     for place, earlier in enumerate(cells):
         found = [later for later in cells[place + 1 :] if earlier in _sources(later) and _follows(later, earlier)]
@@ -330,13 +338,14 @@ def _chains(cells: Sequence[Node]) -> Iterable[list[Node]]:
 
 
 def _sources(cell: Node) -> list[Node]:
-    """Return the nodes that compute the cell's states, without getitem nodes."""
+    """Return the nodes that compute the states of a cell, past getitem nodes."""
     states = [state for state in _states(cell) if isinstance(state, Node)]
     return [state.all_input_nodes[0] if state.target is operator.getitem else state for state in states]
 
 
 def _replace(module: GraphModule, chain: Sequence[Node]) -> bool:
-    """Replace the cells by a layer; return False where an input depends on a result of the cells."""
+    """Replace the cells of a chain by a layer. Return whether they were replaced: no input may depend on a result of
+    the cells."""
     order = {node: place for place, node in enumerate(module.graph.nodes)}
     inputs = [cell.args[0] for cell in chain]
     moved = _needed_earlier(inputs, chain, order)
@@ -359,7 +368,7 @@ def _replace(module: GraphModule, chain: Sequence[Node]) -> bool:
 
 
 def _of_layer(module: GraphModule, before: Node, state: Node) -> Node:
-    """Return a cell's state with the axis of layers in front."""
+    """Return a cell's state with an axis of layers before its own axes."""
     value = constant_of(module, state)
     if value is not None:
         return add_constant(module, before, f"{state.name}_first", value.unsqueeze(0))
@@ -367,8 +376,10 @@ def _of_layer(module: GraphModule, before: Node, state: Node) -> Node:
 
 
 def _needed_earlier(inputs: Iterable[Any], chain: Sequence[Node], order: Mapping[Node, int]) -> list[Node] | None:
-    """Return the nodes behind the first cell that the inputs are computed by, in order; None where one reads a cell of the chain or
-    changes a tensor."""
+    """Return the nodes after the first cell that compute the inputs, in order.
+
+    Return None if one of them reads a cell of the chain or changes a tensor.
+    """
     found: set[Node] = set()
     waiting = [node for node in inputs if isinstance(node, Node)]
     while waiting:
@@ -383,7 +394,7 @@ def _needed_earlier(inputs: Iterable[Any], chain: Sequence[Node], order: Mapping
 
 
 def _sequence(module: GraphModule, before: Node, inputs: Sequence[Any]) -> tuple[Node, bool]:
-    """Return the inputs as one tensor, and whether its first axis is that of the sequences."""
+    """Return the inputs of all steps as one tensor, and whether its first axis is the batch."""
     tensor, dim, first = inputs[0].args if inputs[0].target is _aten.select.int else (None, None, -1)
     steps = [(tensor, dim, first + place) for place in range(len(inputs))]
     are_steps = all(
@@ -399,7 +410,7 @@ def _sequence(module: GraphModule, before: Node, inputs: Sequence[Any]) -> tuple
 def _hand_over(
     module: GraphModule, chain: Sequence[Node], outputs: Node, last: Sequence[Node], batch_first: bool
 ) -> None:
-    """Let the readers of the cells' results read the layer's, and remove the cells."""
+    """Let the readers of the cells' results read the results of the layer, and remove the cells."""
     axis = 1 if batch_first else 0
     hidden = [_results(cell)[0] for cell in chain]
     for user in {user: None for nodes in hidden for node in nodes for user in node.users}:
@@ -423,7 +434,7 @@ def _hand_over(
 
 
 def _joined_along(user: Node, hidden: Sequence[Sequence[Node]]) -> int | None:
-    """Return the axis along which a call stacks the results of all steps in their order; None where it does something else."""
+    """Return the axis along which a call stacks the results of all steps in their order; None for any other call."""
     if user.target is not _aten.stack.default:
         return None
     joined, dim = arguments_of(user)["tensors"], arguments_of(user)["dim"]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Slices of concatenations, writes at constant indices, equal computations on slices, and lookups at computed positions.
+"""Rewrite slices of concatenations, writes at constant indices, equal computations on slices, and lookups at computed
+positions.
 
-Recurrent layers that a model unrolls itself apply one linear layer to the inputs of each step, and one sigmoid to each of three gates.
-One call on the whole tensor takes less dispatch overhead on the NPU and less compile time. Decoders of keypoint detectors select
-at positions that the model computes.
+A model that unrolls a recurrent layer applies one linear layer to the input of each step, and one sigmoid to each of
+three gates. One call on the whole tensor takes less dispatch overhead on the NPU and less compile time. Decoders of
+keypoint detectors select at positions that the model computes.
 """
 
 from __future__ import annotations
@@ -24,20 +25,23 @@ from openneutron.pytorch.graph.rewriting import NodePass, Pass, add_call, consta
 _aten = torch.ops.aten
 
 MOST_RUNS = 16
-"""A write at constant indices becomes a concatenation of at most this many pieces."""
+"""The largest number of pieces to which a write at constant indices is split."""
 
 
 _POSITIONS = (_aten.argmax.default, _aten.argmin.default)
 _SEVERAL = (_aten.topk.default, _aten.sort.default, _aten.max.dim, _aten.min.dim)
-"""Operators whose second result are positions."""
+"""Operators whose second result is an array of positions."""
 
 _CHECKS = (_aten._assert_scalar.default, _aten.sym_constrain_range.default, _aten.sym_constrain_range_for_size.default)
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedPositions(Pass):
-    """Rewrite ``x[i]``, where ``i`` is an element of a tensor, from a selection by a number, whose bounds no program can be made for
-    ahead of the run, to a lookup. A lookup takes positions from 0 on alone: others count from the end first."""
+    """Rewrite ``x[i]``, where ``i`` is an element of a tensor, to a lookup.
+
+    PyTorch writes it as a selection by a number that is known only at run time, and no program can be compiled for
+    that. A lookup needs positions of at least 0: other positions are first counted from the end.
+    """
 
     targets = (_aten.item.default,)
 
@@ -72,7 +76,7 @@ class ComputedPositions(Pass):
 
 
 def _is_from_zero(node: object) -> bool:
-    """Return whether the integers of a node are known to be no less than 0."""
+    """Return whether the integers of a node are known to be at least 0."""
     if not isinstance(node, Node) or node.op != "call_function":
         return False
     if node.target in _POSITIONS:
@@ -89,12 +93,13 @@ def _is_from_zero(node: object) -> bool:
 
 
 _FUNCTIONS = (_aten.sigmoid.default, _aten.tanh.default)
-"""Functions whose result has a fixed quantization, so that merging does not change its scale."""
+"""Functions whose result has a fixed quantization. Its scale is therefore the same for a slice and for the whole
+tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A slice of a tensor [start, end) along an axis; ``squeezed``: the slice has one element, and the axis is
+    """The slice [start, end) of a tensor along an axis. ``squeezed``: the slice has one element, and the axis is
     removed."""
 
     source: Node
@@ -106,10 +111,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class MergeSlices(Pass):
-    """Rewrite ``linear(x[0], w, b), linear(x[1], w, b) ...`` to slices of ``linear(x, w, b)``, and the same for sigmoid
-    and tanh.
+    """Rewrite ``linear(x[0], w, b), linear(x[1], w, b) ...`` to slices of ``linear(x, w, b)``. Do the same for
+    sigmoid and tanh.
 
-    This applies only where the slices cover more than half of the tensor, to limit unused results.
+    This applies only if the slices cover more than half of the tensor, because the rest of the result is unused.
     """
 
     targets = (_aten.slice.Tensor,)
@@ -128,7 +133,8 @@ class MergeSlices(Pass):
 
 
 def _pieces(module: GraphModule, node: Node) -> Iterator[tuple[Slice, tuple[object, ...]]]:
-    """Return the slice that a call reads and the call's other arguments; nothing for any other call."""
+    """Yield each slice that a call reads, with the other arguments of the call. Yield nothing if the call can't be
+    merged."""
     if node.target not in (*_FUNCTIONS, _aten.linear.default) or node.kwargs:
         return
     piece = _slice_of(node.args[0])
@@ -184,7 +190,7 @@ def _merge(module: GraphModule, members: list[Node]) -> bool:
 
 
 def _behind(module: GraphModule, source: Node, others: tuple[object, ...]) -> Node:
-    """Return the first node that all operands of a call precede."""
+    """Return the first node that comes after all operands of a call."""
     operands = {source, *(item for item in others if isinstance(item, Node))}
     for node in module.graph.nodes:
         operands.discard(node)
@@ -227,7 +233,10 @@ class PutsToJoins(NodePass):
 
 
 def _runs(places: list[int], extent: int) -> list[tuple[bool | None, int, int]]:
-    """Return the rows of a table in order as runs of rows: (None, first, last) of its own, (True, first, last) of the values."""
+    """Return runs of rows that make up a table after a write of values at ``places``, in order.
+
+    A run is (None, first, last) for rows of the table, and (True, first, last) for rows of the values.
+    """
     row_of = {place: row for row, place in enumerate(places)}
     runs: list[tuple[bool | None, int, int]] = []
     for place in range(extent):
@@ -241,10 +250,10 @@ def _runs(places: list[int], extent: int) -> list[tuple[bool | None, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class SlicesOfJoins(NodePass):
-    """Rewrite ``cat([a, b], 1)[:, :n]`` to ``a``, through shape operators and further concatenations, where all readers of the
-    concatenation are such slices or results of the model.
+    """Rewrite ``cat([a, b], 1)[:, :n]`` to ``a``, also through shape operators and further concatenations.
 
-    One scale for all operands would serve none of the readers.
+    This applies if all readers of the concatenation are such slices or results of the model. One scale for all
+    operands would suit none of the readers.
     """
 
     targets = (_aten.slice.Tensor,)
@@ -263,7 +272,8 @@ class SlicesOfJoins(NodePass):
 
 
 def _is_only_sliced(node: Node) -> bool:
-    """Return whether all that reads a concatenation, or shape operators after it, are slices and results of the model."""
+    """Return whether a concatenation, directly or through shape operators, is read only by slices and as results of
+    the model."""
     waiting, seen = [node], {node}
     while waiting:
         here = waiting.pop()
