@@ -20,7 +20,7 @@ typedef struct {
     uint8_t *state; /* the persistent area */
     NeutronError obstacle; /* of a model with a persistent area: why it can't run now */
 } Model;
-_Static_assert(sizeof(Model) <= NEUTRON_MODEL_CONTEXT_SIZE, "what applications set aside for a model's context");
+NEUTRON_STATIC_ASSERT(sizeof(Model) <= NEUTRON_MODEL_CONTEXT_SIZE, "what applications set aside for a model's context");
 
 static bool is_aligned(const void *pointer) { return ((uintptr_t)pointer & (NEUTRON_ALIGNMENT - 1)) == 0; }
 
@@ -108,7 +108,7 @@ NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelH
 #ifdef NEUTRON_NO_HEAP
     Model *model = *handle;
     if (model == NULL) return ENEUTRON_NULL;
-    if ((uintptr_t)model % _Alignof(Model) != 0) return ENEUTRON_ALIGNMENT;
+    if ((uintptr_t)model % sizeof(void *) != 0) return ENEUTRON_ALIGNMENT;
 #else
     Model *model = malloc(sizeof *model);
     if (model == NULL) return ENEUTRON_MEMORY;
@@ -329,11 +329,13 @@ static NeutronError check_data(const NeutronHeader *header, const NeutronProgram
         if (address == NULL && view->bindings[i].size > 0) return ENEUTRON_NULL;
     }
     void *const *behind = data->outputs + outputs;
-    NeutronError error = check_area(behind[0], view->scratch_size);
+    NeutronError error = check_area(behind[0], neutron_area_size(view, NEUTRON_BASE_SCRATCH));
     if (error == ENONE && header->profile_size > 0 && behind[1] == NULL) error = ENEUTRON_NULL;
-    if (error == ENONE) error = check_area(data->scratchWeights, view->prefetch_size);
+    if (error == ENONE) error = check_area(data->scratchWeights, neutron_area_size(view, NEUTRON_BASE_PREFETCH));
     return error;
 }
+
+static bool has_state(const NeutronProgramView *view) { return neutron_area_size(view, NEUTRON_BASE_STATE) > 0; }
 
 static uint8_t *scratch_of(const Run *run) { return run->bases.areas[NEUTRON_AREA(NEUTRON_BASE_SCRATCH)]; }
 
@@ -375,8 +377,8 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
     const NeutronProgramView *view = &run.program.view;
     NeutronError error = check_data(header, view, data);
     if (error != ENONE) return error;
-    if (view->state_size > 0 && model->obstacle != ENONE) return model->obstacle;
-    if (view->state_size > 0) model->obstacle = ENEUTRON_RUNNING; /* others may be in several runs at once */
+    if (has_state(view) && model->obstacle != ENONE) return model->obstacle;
+    if (has_state(view)) model->obstacle = ENEUTRON_RUNNING; /* others may be in several runs at once */
     run.bases.inputs = data->inputs;
     run.bases.outputs = data->outputs;
     run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_WEIGHTS)] = (uint8_t *)(uintptr_t)model->weights;
@@ -391,7 +393,7 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
     take_inputs(&run);
     error = run_code(&run);
     end_transfers(&run);
-    if (view->state_size > 0) model->obstacle = ENONE;
+    if (has_state(view)) model->obstacle = ENONE;
     if (run.events_left > 0) memset(run.events, 0, run.events_left * sizeof(NeutronEvent));
     if (error == ENONE) give_outputs(&run);
     return error;

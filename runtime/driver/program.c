@@ -23,10 +23,10 @@ void neutron_open(const void *microcode, NeutronOpened *opened) {
     opened->view.bindings = (const NeutronBinding *)(const void *)(words + header->bindings_offset);
     opened->view.input_count = header->input_count;
     opened->view.output_count = header->output_count;
-    opened->view.weights_size = header->weights_size;
-    opened->view.scratch_size = header->scratch_size;
-    opened->view.prefetch_size = header->prefetch_size;
-    opened->view.state_size = header->state_size;
+    opened->view.area_sizes[NEUTRON_AREA(NEUTRON_BASE_WEIGHTS)] = header->weights_size;
+    opened->view.area_sizes[NEUTRON_AREA(NEUTRON_BASE_SCRATCH)] = header->scratch_size;
+    opened->view.area_sizes[NEUTRON_AREA(NEUTRON_BASE_PREFETCH)] = header->prefetch_size;
+    opened->view.area_sizes[NEUTRON_AREA(NEUTRON_BASE_STATE)] = header->state_size;
 }
 
 /* One copy of it for eight uses: 64-bit comparisons are long on 32-bit cores. */

@@ -92,7 +92,8 @@ static NeutronError check_bindings(Validation *v) {
         const uint32_t own = (is_input ? NEUTRON_BASE_INPUT : NEUTRON_BASE_OUTPUT) | index << 8;
         const bool in_own = binding->base == own && binding->offset == 0;
         const bool in_scratch =
-            binding->base == NEUTRON_BASE_SCRATCH && neutron_is_inside(binding->offset, binding->size, view->scratch_size);
+            binding->base == NEUTRON_BASE_SCRATCH &&
+            neutron_is_inside(binding->offset, binding->size, neutron_area_size(view, NEUTRON_BASE_SCRATCH));
         if (!in_own && !in_scratch) return refused(v, ENEUTRON_BUFFER, word_offset(v, binding));
     }
     return ENONE;
@@ -198,7 +199,8 @@ static NeutronError check_fetch(Validation *v, const uint32_t *fields, uint32_t 
     const NeutronProgramView *view = &v->program.view;
     const uint32_t at = word_offset(v, fields) - 1;
     const bool to_sram = fetch->base == NEUTRON_BASE_SCRATCH || fetch->base == NEUTRON_BASE_PREFETCH;
-    if (fetch->channel >= NEUTRON_CHANNELS || !neutron_is_inside(fetch->source, fetch->size, view->weights_size) || !to_sram ||
+    if (fetch->channel >= NEUTRON_CHANNELS || !to_sram ||
+        !neutron_is_inside(fetch->source, fetch->size, neutron_area_size(view, NEUTRON_BASE_WEIGHTS)) ||
         !neutron_is_inside(fetch->destination, fetch->size, neutron_base_size(view, fetch->base, true))) {
         return refused(v, ENEUTRON_INSTRUCTION, at);
     }

@@ -11,7 +11,7 @@ uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, boo
         return index < program->output_count ? program->bindings[program->input_count + index].size : 0;
     }
     if (index != 0 || kind > NEUTRON_BASE_STATE || (writable && kind == NEUTRON_BASE_WEIGHTS)) return 0;
-    return program->area_sizes[NEUTRON_AREA(kind)];
+    return neutron_area_size(program, kind);
 }
 
 static bool held_range_is_sound(int32_t first, int32_t held, int32_t extent) {

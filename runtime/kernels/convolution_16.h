@@ -8,7 +8,7 @@
 #include "rescaling_16.h"
 
 /* convolution.h goes through the window and its taps by these words. */
-_Static_assert(offsetof(NeutronConv2dS16, group_outputs) == offsetof(NeutronConv2dS8, group_outputs), "the same words");
+NEUTRON_STATIC_ASSERT(offsetof(NeutronConv2dS16, group_outputs) == offsetof(NeutronConv2dS8, group_outputs), "the same words");
 
 void conv_2d_s16_run_portable(const NeutronKernelCall *call);
 void depthwise_conv_2d_s16_run_portable(const NeutronKernelCall *call);

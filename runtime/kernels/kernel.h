@@ -27,6 +27,13 @@
 
 #define NEUTRON_INLINE inline __attribute__((always_inline))
 
+/* Checked by every compiler for C11. The runtime is C99, which has no such checks. */
+#if defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+#define NEUTRON_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
+#else
+#define NEUTRON_STATIC_ASSERT(condition, text) struct NeutronUnchecked
+#endif
+
 /* Output window [batch0, batch1) x [row0, row1) x [col0, col1) x [channel0, channel1), inside the output's extents. */
 typedef struct {
     int32_t batch0, batch1, row0, row1, col0, col1, channel0, channel1;
@@ -58,13 +65,13 @@ typedef struct {
     uint32_t buffer_count;
     const NeutronBinding *bindings; /* inputs first, then outputs */
     uint32_t input_count, output_count;
-    union {
-        struct {
-            uint32_t weights_size, scratch_size, prefetch_size, state_size;
-        };
-        uint32_t area_sizes[NEUTRON_AREA_COUNT]; /* the same by NEUTRON_AREA */
-    };
+    uint32_t area_sizes[NEUTRON_AREA_COUNT]; /* by NEUTRON_AREA of the base's kind */
 } NeutronProgramView;
+
+/* The size of the memory of a base other than an input or output. */
+static inline uint32_t neutron_area_size(const NeutronProgramView *program, uint32_t kind) {
+    return program->area_sizes[NEUTRON_AREA(kind)];
+}
 
 typedef struct {
     const void *params;

@@ -339,7 +339,7 @@ NEUTRON_AVX2_INLINE void neutron_sum_of_taps(const NeutronPool *pool, const Neut
 enum { NEUTRON_MOST_ADDED_16 = 65534 };
 
 /* Blocks of both types have the same words, so that pool.h goes through these windows too. */
-_Static_assert(sizeof(NeutronAveragePool2dS16) == sizeof(NeutronAveragePool2dS8), "the same words");
+NEUTRON_STATIC_ASSERT(sizeof(NeutronAveragePool2dS16) == sizeof(NeutronAveragePool2dS8), "the same words");
 
 /* `empty`: a window that lies in the padding alone is allowed. */
 static inline bool neutron_pool_16_is_sound(const NeutronProgramView *program, const NeutronAveragePool2dS16 *p,

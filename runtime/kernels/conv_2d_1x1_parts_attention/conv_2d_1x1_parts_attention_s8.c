@@ -3,7 +3,7 @@
 #include "kernel.h"
 
 /* The first words are those of attention_s8; then come those of conv_2d_1x1_parts_s8. */
-_Static_assert(sizeof(NeutronConv2d1x1PartsAttentionS8) == sizeof(NeutronAttentionS8) + sizeof(NeutronConv2d1x1PartsS8) &&
+NEUTRON_STATIC_ASSERT(sizeof(NeutronConv2d1x1PartsAttentionS8) == sizeof(NeutronAttentionS8) + sizeof(NeutronConv2d1x1PartsS8) &&
                    offsetof(NeutronConv2d1x1PartsAttentionS8, input) == sizeof(NeutronAttentionS8),
                "the same words");
 

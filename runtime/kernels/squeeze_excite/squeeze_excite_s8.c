@@ -5,7 +5,7 @@
 #include "elements.h"
 
 /* The words from `input` on are the block of excitation_s8, whose output is the gate; then come those of mul_s8 behind its buffers. */
-_Static_assert(offsetof(NeutronSqueezeExciteS8, mul_a_zero_point) - offsetof(NeutronSqueezeExciteS8, input) ==
+NEUTRON_STATIC_ASSERT(offsetof(NeutronSqueezeExciteS8, mul_a_zero_point) - offsetof(NeutronSqueezeExciteS8, input) ==
                    sizeof(NeutronExcitationS8),
                "the same words");
 
