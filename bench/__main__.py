@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m bench [SECTION …]`` measures, prints a table for each section, and writes bench/results/SECTION.json."""
+"""``python -m bench [SECTION …] [--cmsis-nn FOLDER]`` measures, prints a table for each section, and writes bench/results/SECTION.json."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -22,7 +23,7 @@ from bench import (
     cached,
     calibration,
     compile_cost,
-    cortex_m33,
+    cortex_m,
     depth,
     fit_cost,
     module_to_pte,
@@ -54,7 +55,7 @@ SECTIONS = {
     "fit_cost": fit_cost,
     "cached": cached,
     "calibration": calibration,
-    "cortex_m33": cortex_m33,
+    "cortex_m": cortex_m,
     "reference_networks": reference_networks,
     "trained_networks": trained_networks,
     "transformers": transformers,
@@ -62,7 +63,12 @@ SECTIONS = {
 RESULTS = Path(__file__).parent / "results"
 
 
-def main(wanted: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser("python -m bench")
+    parser.add_argument("sections", nargs="*", metavar="SECTION")
+    parser.add_argument("--cmsis-nn", metavar="FOLDER", help="a checkout of CMSIS-NN, for cortex_m")
+    options = vars(parser.parse_args(arguments))
+    wanted: list[str] = options["sections"]
     # A pipe has no width; a table cut for 80 columns would lose its heads.
     console = Console(width=None if sys.stdout.isatty() else 110)
     unknown = [name for name in wanted if name not in SECTIONS]
@@ -73,7 +79,7 @@ def main(wanted: list[str]) -> int:
     for name in wanted or SECTIONS:
         section = SECTIONS[name]
         with console.status(section.TITLE):
-            results = section.measure()
+            results = section.measure(**{name: options[name] for name in getattr(section, "OPTIONS", ())})
         document = {"section": name, "machine": machine(), "results": results}
         (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
         heads, lines = section.rows(results)

@@ -54,15 +54,26 @@ def test_a_table_leaves_out_what_is_not_installed() -> None:
     assert lines == [("kws", "1.50", "100", "-", "-")] and len(heads) == len(lines[0])
 
 
-def test_kernels_stand_below_their_model() -> None:
-    counts = {
-        "portable": {"total": 1000, "kernels": {"add_s8": 900}},
-        "DSP": {"total": 400, "kernels": {"add_s8": 300}},
+def test_layers_stand_below_their_model() -> None:
+    ours = {"total": 1000, "layers": {"a": 300, "b": 600}, "code_bytes": 7000}
+    theirs = {"layers": {"a": 500, "b": 1500}, "code_bytes": 9000, "largest_difference": 0}
+    cell = {
+        "builds": {"M33 gcc -O2": {"ours": ours, "theirs": theirs}, "M33 gcc -Os": {"ours": ours, "theirs": None}},
+        "kinds": {"a": "add 8x8x4"},
+        "ram_bytes": 1234,
+        "constant_bytes": 3000,
     }
-    _, lines = SECTIONS["cortex_m33"].rows({"mlperf_tiny_kws_int8": counts})
-    assert lines == [("kws", "1,000", "400", "2.50"), ("  add_s8", "900", "300", "3.00")]
-    _, lines = SECTIONS["cortex_m33"].rows({})
-    assert lines == [("left out: it takes arm-none-eabi-gcc and qemu-system-arm", "-", "-", "-")]
+    none = ("",) * 4
+    _, lines = SECTIONS["cortex_m"].rows({"mlperf_tiny_kws_int8": cell})
+    assert lines == [
+        ("kws", "M33 gcc -O2", "1,000", "2,000", "0.50", "7,000", "9,000", "1,234", "10,000"),
+        ("  add 8x8x4", "", "300", "500", "0.60", *none),
+        ("  b", "", "600", "1,500", "0.40", *none),
+        ("kws", "M33 gcc -Os", "1,000", "-", "-", "7,000", "-", "1,234", "10,000"),
+        ("geometric mean", "M33 gcc -O2", "", "", "0.500", *none),
+    ]
+    _, lines = SECTIONS["cortex_m"].rows({})
+    assert lines == [("left out: it takes arm-none-eabi-gcc and qemu-system-arm", *("-",) * 8)]
 
 
 def test_layers_say_what_bounds_them() -> None:

@@ -54,8 +54,13 @@ def _run(command: list[str | Path], folder: Path) -> str:
 def library(flags: tuple[str, ...] = SIZE, compiler: str = "gcc", only: tuple[Path, ...] = ()) -> Path:
     """Return a static library of driver and kernels, or of some sources ``only``, without a heap; its objects are beside it.
     ``flags``: a level of optimization, and what is added to the flags of the published library."""
-    folder = new_folder()
     sources = only or (*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c")))
+    return static_library(sources, flags, compiler)
+
+
+def static_library(sources: tuple[Path, ...], flags: tuple[str, ...], compiler: str) -> Path:
+    """Return a static library of any C sources, compiled as ``library`` compiles the runtime."""
+    folder = new_folder()
     required(COMMANDS["gcc"])  # links, and brings the C library along
     level, *added = flags
     published = flags_of(Build(compiler, level))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from openneutron.isa import Program
 from openneutron.isa.rows import KERNEL_BY_CODE
 from tests.cortex_m33.cases import INSTRUCTIONS_PER_TICK, Case, Flag, run
-from tests.cortex_m33.firmware import PORTABLE, SIZE, image, library
+from tests.cortex_m33.firmware import PORTABLE, SIZE, Image, image, library
 
 BUILDS = {"portable": PORTABLE, "DSP": SIZE}
 """The library without and with its kernels for the DSP extension."""
@@ -21,18 +21,28 @@ BUILDS = {"portable": PORTABLE, "DSP": SIZE}
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """Of one run: all of neutronRunBlocking, and by kernel; the rest is the driver's own."""
+    """Of one run: all of neutronRunBlocking, and of each kernel call as (operator's index, kernel, count); the rest is the driver's own."""
 
     total: int
-    kernels: dict[str, int]
+    calls: tuple[tuple[int, str, int], ...]
+
+    @property
+    def kernels(self) -> dict[str, int]:
+        """The counts by kernel, the largest first."""
+        sums: Counter[str] = Counter()
+        for _, kernel, count in self.calls:
+            sums[kernel] += count
+        return dict(sums.most_common())
 
 
-def instructions(program: Program, inputs: bytes, build: tuple[str, ...] = SIZE) -> Instructions:
-    """Counted in one run, and the kernels in another one that is traced; ``build`` are the library's flags."""
+def instructions(program: Program, inputs: bytes, firmware: Image | tuple[str, ...] = SIZE) -> Instructions:
+    """Counted in one run, and the kernels in another one that is traced. ``firmware``: an image, or the flags of a library."""
+    if isinstance(firmware, tuple):
+        firmware = image(library(firmware))
     cases = [Case(program, (inputs,)), Case(program, (inputs,), Flag.TRACE)]
-    plain, traced = (done.runs[0] for done in run(image(library(build)), cases, count=True))
+    plain, traced = (done.runs[0] for done in run(firmware, cases, count=True))
     assert plain.error == traced.error == 0
-    kernels: Counter[str] = Counter()
-    for call in traced.calls:
-        kernels[KERNEL_BY_CODE[call.kernel].name] += call.ticks * INSTRUCTIONS_PER_TICK
-    return Instructions(plain.ticks * INSTRUCTIONS_PER_TICK, dict(kernels.most_common()))
+    calls = tuple(
+        (call.operator, KERNEL_BY_CODE[call.kernel].name, call.ticks * INSTRUCTIONS_PER_TICK) for call in traced.calls
+    )
+    return Instructions(plain.ticks * INSTRUCTIONS_PER_TICK, calls)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Count the instructions of an inference on Cortex-M cores: our runtime, and beside it Arm's CMSIS-NN.
+
+``python -m bench cortex_m --cmsis-nn FOLDER`` takes a checkout of CMSIS-NN; without one, our figures stand alone. QEMU counts,
+and the counts are the same on every machine. They are an amount of work and no time: a load of several registers is one
+instruction, and memories and flash have wait states.
+
+Both libraries are compiled with the same compiler and flags. Our count is that of the whole driver call; CMSIS-NN's is the
+sum of its kernel calls, without an interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bench import child
+
+TITLE = "Instructions of one inference on Cortex-M (QEMU counts them)"
+OPTIONS = ("cmsis_nn",)
+LEFT = ("build",)
+TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
+CORES = {"M33": "cortex-m33", "M4": "cortex-m4"}
+COMPILERS = {"gcc": "arm-none-eabi-gcc", "clang": "clang"}
+LEVELS = ("-O2", "-Os", "-O3")
+LAYERS_OF = "gcc -O2"
+"""The build whose layers are printed one by one."""
+
+
+def measure(cmsis_nn: str | None = None) -> dict[str, Any]:
+    """For each shared model, core and build: the counts, bytes of code, and the model's RAM and flash; nothing without the tools."""
+    if any(shutil.which(tool) is None for tool in TOOLS):
+        return {}
+    folder = "" if cmsis_nn is None else str(Path(cmsis_nn).resolve())
+    return child.module_json("bench.cortex_m", folder, *map(str, child.shared_models()))  # type: ignore[no-any-return]
+
+
+def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and lines of the printed table; layers below their model, indented; last the geometric means."""
+    heads = ("model", "build", "ours", "CMSIS-NN", "ratio", "code", "their code", "RAM", "flash")
+    lines = [] if results else [(f"left out: it takes {' and '.join(TOOLS)}", *("-",) * 8)]
+    ratios: dict[str, list[float]] = {}
+    for model, cell in results.items():
+        for build, counted in cell["builds"].items():
+            ours, theirs = counted["ours"], counted["theirs"]
+            sizes = f"{ours['code_bytes']:,}", f"{theirs['code_bytes']:,}" if theirs else "-"
+            memory = f"{cell['ram_bytes']:,}", f"{cell['constant_bytes'] + ours['code_bytes']:,}"
+            total = theirs and sum(theirs["layers"].values())
+            lines.append((child.short_name(model), build, *_counts(ours["total"], total), *sizes, *memory))
+            if total:
+                ratios.setdefault(build, []).append(ours["total"] / total)
+            if build.endswith(LAYERS_OF):
+                for layer, count in ours["layers"].items():
+                    beside = theirs and theirs["layers"].get(layer)
+                    lines.append((f"  {cell['kinds'].get(layer, layer)}", "", *_counts(count, beside), *("",) * 4))
+    for build, values in ratios.items():
+        mean = math.exp(sum(map(math.log, values)) / len(values))
+        lines.append(("geometric mean", build, "", "", f"{mean:.3f}", *("",) * 4))
+    return heads, lines
+
+
+def _counts(ours: int, theirs: int | None) -> tuple[str, str, str]:
+    return f"{ours:,}", f"{theirs:,}" if theirs else "-", f"{ours / theirs:.2f}" if theirs else "-"
+
+
+def _measured(model: Path, cmsis_nn: Path | None) -> dict[str, Any]:
+    import numpy as np
+
+    from bench import cmsis_nn as theirs
+    from openneutron import litert, targets
+    from openneutron.compiler import CompileOptions, compile_graph
+    from openneutron.device.simulator import Simulator
+    from openneutron.litert.interpret import interpret
+
+    content = model.read_bytes()
+    graph = litert.read(model).graph
+    result = compile_graph(graph, targets.get("imxrt700"), CompileOptions(io_place="caller"))
+    random = np.random.default_rng(0)
+    inputs = [random.integers(-128, 128, graph[name].shape, np.int8) for name in graph.inputs]
+    given = b"".join(values.tobytes() for values in inputs)
+    with Simulator(result.program) as simulator:
+        outputs = b"".join(value.tobytes() for value in simulator.run([values.view(np.uint8) for values in inputs]))
+    wanted = b"".join(value.tobytes() for value in interpret(content, inputs))
+    assert outputs == wanted, f"{model.name}: our outputs are not LiteRT's"
+    builds: dict[str, Any] = {}
+    for core, name in CORES.items():
+        for compiler, command in COMPILERS.items():
+            if shutil.which(command) is None:
+                continue
+            for level in LEVELS:
+                flags = (level, f"-mcpu={name}")
+                cell: dict[str, Any] = {"ours": _ours(result, graph, given, flags, compiler), "theirs": None}
+                if cmsis_nn is not None:
+                    counted = theirs.run(cmsis_nn, graph, given, flags, compiler)
+                    apart = np.frombuffer(counted.outputs, np.int8).astype(int) - np.frombuffer(wanted, np.int8)
+                    cell["theirs"] = {
+                        "layers": counted.layers,
+                        "code_bytes": counted.code_bytes,
+                        "largest_difference": int(abs(apart).max()),
+                    }
+                builds[f"{core} {compiler} {level}"] = cell
+    report = result.report
+    return {
+        "builds": builds,
+        "kinds": {node.name: _kind(graph, node) for node in graph.nodes},
+        "ram_bytes": report.sram_bytes,
+        "constant_bytes": report.weights_bytes + report.microcode_bytes,
+    }
+
+
+def _kind(graph: Any, node: Any) -> str:
+    """Return an operator's name in a table: what it is, and the shape of its output."""
+    extents = "x".join(str(extent) for extent in graph[node.outputs[0]].shape[1:])
+    kernel = graph.operand(node, 1)
+    if node.op in ("conv_2d", "depthwise_conv_2d"):
+        stride = f"/{node['stride_h']}" if node["stride_h"] != 1 else ""
+        return f"{node.op} {kernel.shape[1]}x{kernel.shape[2]}{stride} {extents}"
+    return f"{node.op} {extents}"
+
+
+def _ours(result: Any, graph: Any, inputs: bytes, flags: tuple[str, ...], compiler: str) -> dict[str, Any]:
+    import openneutron
+    from openneutron.isa.kernel_selection import KernelSelection, called_kernels
+    from tests.cortex_m33 import link_map
+    from tests.cortex_m33.firmware import RUNNER, image, library
+    from tests.cortex_m33.instructions import instructions
+
+    kernels = called_kernels([result.program])
+    text = KernelSelection(f"OpenNeutron {openneutron.__version__}", kernels).text()
+    linked = image(library(flags, compiler, _sources(kernels)), RUNNER, text)
+    counted = instructions(result.program, inputs, linked)
+    names = [node.name for node in graph.nodes]
+    layers: dict[str, int] = {}
+    operators = [operator.name for operator in result.report.operators]
+    for operator, _, count in counted.calls:
+        # A call of a part of a layer has the layer's name and a suffix.
+        layer = max((name for name in names if operators[operator].startswith(name)), key=len, default="other")
+        layers[layer] = layers.get(layer, 0) + count
+    sections = link_map.read(linked.map).sections
+    code = sum(size for (member, _), size in sections.items() if member.startswith(("libneutron.a(", "kernel_sel")))
+    return {"total": counted.total, "layers": layers, "code_bytes": code}
+
+
+def _sources(kernels: Iterable[str]) -> tuple[Path, ...]:
+    """Return the driver and the folders of these kernels, which share code with that of conv_2d."""
+    from tests.cortex_m33.firmware import RUNTIME
+
+    folders = {"conv_2d", *(name.partition(":")[0].rpartition("_")[0] for name in kernels)}
+    found = (path for folder in sorted(folders) for path in sorted(RUNTIME.glob(f"kernels/{folder}/*.c")))
+    return (*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/*.c")), *found)
+
+
+if __name__ == "__main__":
+    checkout = Path(sys.argv[1]) if sys.argv[1] else None
+    print(json.dumps({Path(model).stem: _measured(Path(model), checkout) for model in sys.argv[2:]}))
