@@ -1,22 +1,68 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The list of composite operators that torch makes faster in the tests is torch's own."""
+"""What torch does faster in the tests has the results of torch's own functions."""
 
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
+import torch
 from torch._export import utils
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import default_decompositions, exported_program
+
+OTHER = "torch has other functions now: see tests/support/composite_operators.py"
 
 
 def test_the_list_is_torchs_own() -> None:
     listed = exported_program._collect_all_valid_cia_ops
     own = inspect.unwrap(listed)
-    assert own is not listed, "torch has other functions now: see tests/support/composite_operators.py"
-    assert listed() == own() != set()
+    assert own is not listed, OTHER
+    assert listed() == listed() == own() != set()
+    library = torch.library.Library("of_this_test", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x + x, "CompositeImplicitAutograd")
+    assert torch.ops.of_this_test.twice.default in listed() == own()
     assert utils._materialize_cpp_cia_ops.__module__ == utils.__name__
     assert len(default_decompositions()) > 0
+
+
+def tables() -> dict[Any, Any]:
+    """Return the names of each composite operator's kernels, and of its rule for fake tensors."""
+    return {
+        op: (
+            {key: _name(kernel) for key, kernel in op.py_kernels.items()},
+            _name(op_implementations_dict.get(op)),
+        )
+        for op in exported_program._collect_all_valid_cia_ops()
+    }
+
+
+def _name(function: Any) -> str:
+    function = getattr(function, "func", function)
+    return str(getattr(function, "__qualname__", function))
+
+
+def test_the_tables_of_operators_are_torchs_own() -> None:
+    """Each second time the tables are those that were kept."""
+    shortened = exported_program._override_composite_implicit_decomp
+    own = shortened.__wrapped__
+    assert hasattr(own, "__wrapped__"), OTHER
+    preserved = dict.fromkeys(exported_program._collect_all_valid_cia_ops(), utils._special_op_to_preserve_cia)
+    linear = torch.ops.aten.linear.default
+    decomposed = {**preserved, linear: lambda x, weight, bias: x}
+    with own(preserved):  # torch forgets its own rules for fake tensors the first time
+        pass
+    before = tables()
+    for given in (preserved, decomposed, preserved, decomposed):
+        with own(given):
+            expected = tables()
+        with shortened(given):
+            assert tables() == expected != before
+            assert linear.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd] is given[linear]
+        assert tables() == before
+        assert not any(op._dispatch_cache for op in given)

@@ -1,47 +1,101 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shorten two steps of torch that each export and each lowering repeat, with the same results."""
+"""Shorten three steps of torch that each export and each lowering repeat, with the same results."""
 
 from __future__ import annotations
 
 import functools
 import sys
 import typing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 LISTS = ("torch._export.utils", "torch.export.decomp_utils", "torch.export.exported_program")
 """The modules with a name for torch's function that lists the composite operators."""
 
+Kernels = dict[Any, Any]
+"""The Python kernels of an operator, by dispatch key."""
+
+Overriding = Callable[[Mapping[Any, Callable[..., Any]]], AbstractContextManager[None]]
+"""A function of a decomposition for each composite operator. Within the context, the operators have these decompositions."""
+
 
 def shorten() -> None:
-    """Have torch walk its registry once for each list of composite operators, not once for each of its 40 namespaces,
-    and keep the type annotations that it makes for each kernel that it registers.
+    """Let torch list its composite operators once for all lists with the same operators registered, and keep the type
+    annotations and the tables that it makes for each of these 560 operators in each lowering.
 
     Nothing changes where the modules are not imported, or have other functions.
     """
     if not all(name in sys.modules for name in LISTS):
         return
-    walks, *_ = modules = [sys.modules[name] for name in LISTS]
+    walks, *_, programs = modules = [sys.modules[name] for name in LISTS]
     listed = getattr(walks, "_collect_all_valid_cia_ops", None)
     walk = getattr(walks, "_materialize_cpp_cia_ops", None)
     if listed is None or walk is None or any(vars(each).get(listed.__name__) is not listed for each in modules):
         return
     if hasattr(listed, "__wrapped__"):
         return
+    torch = sys.modules["torch"]
+    lists: dict[object, set[Any]] = {}
 
     @functools.wraps(listed)
-    def list_after_one_walk() -> Any:
-        walk()
-        walks._materialize_cpp_cia_ops = _walk_nothing
-        try:
-            return listed()
-        finally:
-            walks._materialize_cpp_cia_ops = walk
+    def list_once() -> set[Any]:
+        composite = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+        known = [len(getattr(getattr(torch.ops, name), "_dir", ())) for name in torch.ops._dir]
+        registered = *composite, *known
+        if registered not in lists:
+            walk()
+            walks._materialize_cpp_cia_ops = _walk_nothing
+            try:
+                lists[registered] = listed()
+            finally:
+                walks._materialize_cpp_cia_ops = walk
+        return set(lists[registered])
 
     for each in modules:
-        setattr(each, listed.__name__, list_after_one_walk)
+        setattr(each, listed.__name__, list_once)
     # `collections.abc.Callable[...]` makes an object on each evaluation; `typing.Callable[...]` keeps those it has made.
     sys.modules["torch._ops"].Callable = typing.Callable
+    overriding = getattr(programs, "_override_composite_implicit_decomp", None)
+    rules = getattr(sys.modules.get("torch._subclasses.fake_impls"), "op_implementations_dict", None)
+    if overriding is not None and rules is not None:
+        programs._override_composite_implicit_decomp = keeping_tables(overriding, rules)
 
 
 def _walk_nothing() -> None:
-    """Stand in for the walk while a list is made."""
+    """Stand in for the walk through torch's registry, which each of its 40 namespaces repeats, while a list is made."""
+
+
+def keeping_tables(overriding: Overriding, rules: dict[Any, Any]) -> Overriding:
+    """Return torch's ``overriding`` with a memory: it keeps the tables that it fills for an operator for the next time.
+
+    The tables are the Python kernels of the operator, and its entry in ``rules``, torch's rules for fake tensors. An operator with
+    another decomposition, or with other tables of its own, gets new ones from torch.
+    """
+    filled: dict[Any, tuple[tuple[Callable[..., Any], Kernels, Any], Kernels, Any]] = {}
+
+    @functools.wraps(overriding)
+    @contextmanager
+    def overridden(decompositions: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
+        own = {op: (made, dict(op.py_kernels), rules.get(op)) for op, made in decompositions.items()}
+        new = {op: made for op, made in decompositions.items() if op not in filled or filled[op][0] != own[op]}
+        with overriding(new):
+            filled.update({op: (own[op], dict(op.py_kernels), rules[op]) for op in new})
+            known = own.keys() - new.keys()
+            for op in known:
+                _, kernels, rules[op] = filled[op]
+                _set_kernels(op, kernels)
+            try:
+                yield
+            finally:
+                for op in known:
+                    _set_kernels(op, own[op][1])
+                    rules.pop(op, None)
+
+    return overridden
+
+
+def _set_kernels(op: Any, kernels: Kernels) -> None:
+    op.py_kernels.clear()
+    op.py_kernels.update(kernels)
+    op._dispatch_cache.clear()
