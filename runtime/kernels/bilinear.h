@@ -81,7 +81,7 @@ static NEUTRON_INLINE void neutron_mix_corners(const NeutronKernelCall *call, co
         const int32_t done = NEUTRON_BLOCK > 1 ? mix_blocks(corners, to, to_pitch, channels, 0, NEUTRON_BLOCK) : 0; \
         mix_blocks(corners, to, to_pitch, channels, done, 1);                                                       \
     }                                                                                                               \
-    NEUTRON_FOR_AVX2(mix, (const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels),                \
+    NEUTRON_FOR_VECTORS(mix, (const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels),                \
                      (corners, to, to_pitch, channels))
 
 #endif

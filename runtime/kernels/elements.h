@@ -19,15 +19,27 @@
 #define NEUTRON_UNROLL _Pragma("GCC unroll 8")
 #endif
 
-/* NEUTRON_FOR_AVX2: name_avx2(), which is name() compiled once more. NEUTRON_FASTEST: the one that this machine runs. */
+/* NEUTRON_VECTORS: vector.h has primitives for this machine. NEUTRON_FOR_VECTORS: name_vector(), which is name() compiled once more
+ * where a program finds the instruction set when it runs. NEUTRON_FASTEST: the one of name() and name_vector() that this machine
+ * runs. */
 #if defined(__x86_64__) && !defined(NEUTRON_PORTABLE_ONLY)
-#define NEUTRON_AVX2 __attribute__((target("avx2")))
-#define NEUTRON_FOR_AVX2(name, parameters, arguments) \
-    NEUTRON_AVX2 static void name##_avx2 parameters { name arguments; }
-#define NEUTRON_FASTEST(name) (neutron_has_avx2() ? name##_avx2 : name)
-static inline bool neutron_has_avx2(void) { return __builtin_cpu_supports("avx2") != 0; }
+#define NEUTRON_VECTORS 1
+#define NEUTRON_VECTOR __attribute__((target("avx2")))
+static inline bool neutron_has_vectors(void) { return __builtin_cpu_supports("avx2") != 0; }
+#elif defined(__aarch64__) && defined(__ARM_NEON) && !defined(NEUTRON_PORTABLE_ONLY)
+#define NEUTRON_VECTORS 1
+#define NEUTRON_VECTOR
+static inline bool neutron_has_vectors(void) { return true; }
 #else
-#define NEUTRON_FOR_AVX2(name, parameters, arguments)
+#define NEUTRON_VECTORS 0
+#endif
+
+#if NEUTRON_VECTORS
+#define NEUTRON_VECTOR_INLINE NEUTRON_VECTOR static NEUTRON_INLINE
+#define NEUTRON_FOR_VECTORS(name, parameters, arguments) NEUTRON_VECTOR static void name##_vector parameters { name arguments; }
+#define NEUTRON_FASTEST(name) (neutron_has_vectors() ? name##_vector : name)
+#else
+#define NEUTRON_FOR_VECTORS(name, parameters, arguments)
 #define NEUTRON_FASTEST(name) name
 #endif
 

@@ -4,8 +4,8 @@
 #define NEUTRON_POOL_H
 
 #include "elements_16.h"
-#include "elements_avx2.h"
 #include "elements_dsp.h"
+#include "vector.h"
 
 /* The elements of an input axis that one output position takes; none where end <= first. */
 typedef struct {
@@ -201,36 +201,35 @@ static NEUTRON_INLINE void neutron_largest(const NeutronPool *pool, const Neutro
     neutron_largest_blocks(pool, point, done, low, high, turned, 1);
 }
 
-#ifdef NEUTRON_AVX2
-/* The largest values of 32 channels or, in the lower half, of 8 channels. */
-NEUTRON_AVX2_INLINE __m256i neutron_largest_of_taps(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
-                                                    __m256i largest, __m256i turned, const int32_t size) {
+#if NEUTRON_VECTORS
+/* The largest values of `count` channels, at most NEUTRON_BYTES, from channel `done` on. */
+NEUTRON_VECTOR_INLINE void neutron_largest_of_taps(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
+                                                   NeutronBytes low, NeutronBytes high, NeutronBytes turned, int32_t count) {
     const uint8_t *row = point->from + done;
+    NeutronBytes largest = low;
     for (int32_t r = 0, place = point->place; r < point->rows; r++) {
         for (int32_t c = 0; c < point->cols; c++) {
-            const void *from = row + (ptrdiff_t)c * pool->in->col_pitch;
-            const __m256i x = size == 32 ? _mm256_loadu_si256(from) : _mm256_castsi128_si256(_mm_loadl_epi64(from));
-            largest = _mm256_max_epi8(largest, _mm256_xor_si256(x, turned));
+            const NeutronBytes x = neutron_load_bytes(row + (ptrdiff_t)c * pool->in->col_pitch, count);
+            largest = neutron_larger_bytes(largest, x ^ turned);
         }
         row = neutron_next_row(pool, row, &place);
     }
-    return _mm256_xor_si256(largest, turned);
+    neutron_store_bytes(point->to + done, neutron_smaller_bytes(largest ^ turned, high), count);
 }
 
-NEUTRON_AVX2_INLINE void neutron_largest_avx2(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t least,
-                                              int32_t most, const int32_t mask) {
-    const __m256i low = _mm256_set1_epi8((char)least), high = _mm256_set1_epi8((char)most);
-    const __m256i turned = _mm256_set1_epi8((char)mask);
+NEUTRON_VECTOR_INLINE void neutron_largest_vector(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t least,
+                                                  int32_t most, const int32_t mask) {
+    const NeutronBytes low = neutron_bytes(least), high = neutron_bytes(most), turned = neutron_bytes(mask);
     int32_t done = 0;
-    for (; done <= point->channels - 32; done += 32) {
-        const __m256i largest = neutron_largest_of_taps(pool, point, done, low, turned, 32);
-        _mm256_storeu_si256((void *)(point->to + done), _mm256_min_epi8(largest, high));
+    for (; done <= point->channels - NEUTRON_BYTES; done += NEUTRON_BYTES) {
+        neutron_largest_of_taps(pool, point, done, low, high, turned, NEUTRON_BYTES);
     }
-    for (; done <= point->channels - 8; done += 8) {
-        const __m256i largest = neutron_largest_of_taps(pool, point, done, low, turned, 8);
-        _mm_storel_epi64((void *)(point->to + done), _mm256_castsi256_si128(_mm256_min_epi8(largest, high)));
+    for (; done <= point->channels - NEUTRON_FEW_BYTES; done += NEUTRON_FEW_BYTES) {
+        neutron_largest_of_taps(pool, point, done, low, high, turned, NEUTRON_FEW_BYTES);
     }
-    neutron_largest_blocks(pool, point, done, least, most, mask, 1);
+    if (done < point->channels) {
+        neutron_largest_of_taps(pool, point, done, low, high, turned, point->channels - done);
+    }
 }
 #endif
 
@@ -275,12 +274,12 @@ static NEUTRON_INLINE void neutron_point(const NeutronPool *pool, const NeutronP
     neutron_point_blocks(pool, point, done, start, take, finish, element_bytes, 1);
 }
 
-/* name(), the NeutronPoolRun of int16 elements, and the same for AVX2. */
+/* name(), the NeutronPoolRun of int16 elements, and name_vector(). */
 #define NEUTRON_DEFINE_POINT_16(name, start, take, finish)                                                     \
     static NEUTRON_INLINE void name(const NeutronPool *pool, const NeutronPoolPoint *point) {                  \
         neutron_point(pool, point, start, take, finish, 2);                                                    \
     }                                                                                                          \
-    NEUTRON_FOR_AVX2(name, (const NeutronPool *pool, const NeutronPoolPoint *point), (pool, point))
+    NEUTRON_FOR_VECTORS(name, (const NeutronPool *pool, const NeutronPoolPoint *point), (pool, point))
 
 static NEUTRON_INLINE void neutron_add_taps(int32_t *numbers, const int16_t *taps, int32_t size) {
     for (int32_t i = 0; i < size; i++) numbers[i] += taps[i];
@@ -315,21 +314,47 @@ static NEUTRON_INLINE void neutron_sum(const NeutronPool *pool, const NeutronPoo
 #endif
 }
 
-#ifdef NEUTRON_AVX2
-/* The sums of 8 channels, or of 32 channels in four vectors. */
-NEUTRON_AVX2_INLINE void neutron_sum_of_taps(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
-                                             __m256i *sums, const int32_t vectors) {
-    for (int32_t i = 0; i < vectors; i++) sums[i] = _mm256_setzero_si256();
+#if NEUTRON_VECTORS
+/* Stores the results for `steps` steps of channels, of which `count` are left: `sums` has their parts. */
+typedef void (*NeutronFinishSums)(const void *numbers, uint8_t *to, NeutronWords *sums, const int32_t steps, int32_t count);
+
+enum { NEUTRON_MOST_STEPS = 4 };
+
+/* finish() for the sums of `steps` steps of channels from channel `done` on. */
+NEUTRON_VECTOR_INLINE void neutron_sum_of_taps(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
+                                               const void *numbers, NeutronFinishSums finish, const int32_t steps,
+                                               int32_t count) {
+    NeutronWords sums[NEUTRON_MOST_STEPS * NEUTRON_PARTS], x[NEUTRON_PARTS];
+    NEUTRON_UNROLL
+    for (int i = 0; i < steps * NEUTRON_PARTS; i++) sums[i] = neutron_words(0);
     const uint8_t *row = point->from + done;
     for (int32_t r = 0, place = point->place; r < point->rows; r++) {
         for (int32_t c = 0; c < point->cols; c++) {
             const uint8_t *from = row + (ptrdiff_t)c * pool->in->col_pitch;
-            for (int32_t i = 0; i < vectors; i++) {
-                sums[i] = _mm256_add_epi32(sums[i], neutron_widened(from + (ptrdiff_t)i * 8));
+            NEUTRON_UNROLL
+            for (int i = 0; i < steps; i++) {
+                neutron_load_words_8(x, from + (ptrdiff_t)i * NEUTRON_STEP, count - i * NEUTRON_STEP);
+                NEUTRON_UNROLL
+                for (int j = 0; j < NEUTRON_PARTS; j++) sums[i * NEUTRON_PARTS + j] += x[j];
             }
         }
         row = neutron_next_row(pool, row, &place);
     }
+    finish(numbers, point->to + done, sums, steps, count);
+}
+
+/* finish() for the sums of all channels. */
+NEUTRON_VECTOR_INLINE void neutron_sum_vector(const NeutronPool *pool, const NeutronPoolPoint *point, const void *numbers,
+                                              NeutronFinishSums finish) {
+    const int32_t most = NEUTRON_MOST_STEPS * NEUTRON_STEP;
+    int32_t done = 0;
+    for (; done <= point->channels - most; done += most) {
+        neutron_sum_of_taps(pool, point, done, numbers, finish, NEUTRON_MOST_STEPS, most);
+    }
+    for (; done <= point->channels - NEUTRON_STEP; done += NEUTRON_STEP) {
+        neutron_sum_of_taps(pool, point, done, numbers, finish, 1, NEUTRON_STEP);
+    }
+    if (done < point->channels) neutron_sum_of_taps(pool, point, done, numbers, finish, 1, point->channels - done);
 }
 #endif
 

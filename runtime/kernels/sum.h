@@ -3,7 +3,7 @@
 #ifndef NEUTRON_SUM_H
 #define NEUTRON_SUM_H
 
-#include "two_operands_avx2.h"
+#include "two_operands.h"
 
 typedef struct {
     int32_t zero_point, multiplier_high, multiplier_low;

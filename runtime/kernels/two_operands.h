@@ -3,7 +3,7 @@
 #ifndef NEUTRON_TWO_OPERANDS_H
 #define NEUTRON_TWO_OPERANDS_H
 
-#include "elements.h"
+#include "vector.h"
 
 /* A row of a window: `cols` lines of `length` elements. */
 typedef struct {
@@ -96,12 +96,12 @@ static NEUTRON_INLINE int8_t neutron_result_of(int32_t x, const NeutronResult *b
     return (int8_t)(neutron_bound(rescaled, by->low, by->high) + by->zero_point);
 }
 
-/* name_row() for name_block(), and the same for AVX2. */
+/* name_row() for name_block(), and name_row_vector(). */
 #define NEUTRON_ROWS_OF_BLOCKS(name)                                                                             \
     static NEUTRON_INLINE void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                \
         neutron_for_each_block(numbers, row, name##_block);                                                      \
     }                                                                                                            \
-    NEUTRON_FOR_AVX2(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
+    NEUTRON_FOR_VECTORS(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
 
 /* The scale of the difference of an operand and its zero point: the shift is to the right, or 0. */
 typedef struct {
@@ -138,5 +138,136 @@ static NEUTRON_INLINE int32_t neutron_scaled_difference(int32_t difference, cons
         for (int32_t i = 0; i < size; i++) out[i] = a[i] < b[i] ? a[i] : b[i];                                    \
     }                                                                                                             \
     rows_of(larger) rows_of(smaller)
+
+/* ---- one text for numbers and for vectors of them -------------------------------------------------------------------- */
+
+#if NEUTRON_VECTORS
+
+/* DEFINE(type, suffix, attributes) for one number, and for a register of them. */
+#define NEUTRON_FOR_EACH_WIDTH(DEFINE)         \
+    DEFINE(int32_t, _1, static NEUTRON_INLINE) \
+    DEFINE(NeutronWords, _words, NEUTRON_VECTOR_INLINE)
+
+/* Returns the numbers that become the results of two operands' stored values. */
+typedef NeutronWords (*NeutronCombineWords)(const void *numbers, NeutronWords a, NeutronWords b);
+
+/* NeutronResult, in registers. */
+typedef struct {
+    NeutronWords multiplier, zero_point, low, high;
+    NeutronRoundingWords rounding;
+    int32_t left;
+} NeutronResultWords;
+
+NEUTRON_VECTOR_INLINE NeutronResultWords neutron_result_words(const NeutronResult *by) {
+    return (NeutronResultWords){
+        .multiplier = neutron_words(by->multiplier),
+        .zero_point = neutron_words(by->zero_point),
+        .low = neutron_words(by->low),
+        .high = neutron_words(by->high),
+        .rounding = neutron_rounding_words(by->rounding),
+        .left = by->left,
+    };
+}
+
+/* neutron_result_of() */
+NEUTRON_VECTOR_INLINE NeutronWords neutron_result_of_words(NeutronWords x, const NeutronResultWords *by) {
+    const NeutronWords product = neutron_high_mul_words(neutron_shift_left_words(x, by->left), by->multiplier);
+    const NeutronWords rescaled = neutron_shift_rounding_words(product, &by->rounding);
+    return neutron_bound_words(rescaled, by->low, by->high) + by->zero_point;
+}
+
+/* A step of a line's int8 elements, of which `count` are left. */
+NEUTRON_VECTOR_INLINE void neutron_load_line_words(NeutronWords *x, const uint8_t *line, int32_t pitch, int32_t count) {
+    if (pitch == 1) {
+        neutron_load_words_8(x, line, count);
+    } else {
+        int8_t block[NEUTRON_STEP] = {0};
+        neutron_load_block(block, line, pitch, count < NEUTRON_STEP ? count : NEUTRON_STEP);
+        neutron_load_words_8(x, block, NEUTRON_STEP);
+    }
+}
+
+NEUTRON_VECTOR_INLINE void neutron_store_line_words(uint8_t *line, int32_t pitch, const NeutronWords *x, int32_t count) {
+    if (pitch == 1) {
+        neutron_store_words_8(line, x, count);
+    } else {
+        int8_t block[NEUTRON_STEP];
+        neutron_store_words_8(block, x, NEUTRON_STEP);
+        neutron_store_block(line, pitch, block, count < NEUTRON_STEP ? count : NEUTRON_STEP);
+    }
+}
+
+/* The operands and the output of a line, from an element on, and their pitches. */
+typedef struct {
+    const uint8_t *a, *b;
+    uint8_t *out;
+    int32_t a_pitch, b_pitch, out_pitch;
+} NeutronTwoOperandLine;
+
+NEUTRON_VECTOR_INLINE void neutron_step(const void *numbers, const NeutronResultWords *by, const NeutronTwoOperandLine *at,
+                                        NeutronCombineWords combine, int32_t count) {
+    NeutronWords a[NEUTRON_PARTS], b[NEUTRON_PARTS];
+    neutron_load_line_words(a, at->a, at->a_pitch, count);
+    neutron_load_line_words(b, at->b, at->b_pitch, count);
+    NEUTRON_UNROLL
+    for (int i = 0; i < NEUTRON_PARTS; i++) a[i] = neutron_result_of_words(combine(numbers, a[i], b[i]), by);
+    neutron_store_line_words(at->out, at->out_pitch, a, count);
+}
+
+/* The lines of a row; `dense`: all pitches are 1. */
+NEUTRON_VECTOR_INLINE void neutron_lines(const void *numbers, const NeutronResultWords *by, const NeutronTwoOperandRow *row,
+                                         NeutronCombineWords combine, const bool dense) {
+    for (int32_t c = 0; c < row->cols; c++) {
+        NeutronTwoOperandLine at = {
+            .a = row->a + (ptrdiff_t)c * row->a_col_pitch,
+            .b = row->b + (ptrdiff_t)c * row->b_col_pitch,
+            .out = row->out + (ptrdiff_t)c * row->out_col_pitch,
+            .a_pitch = dense ? 1 : row->a_pitch,
+            .b_pitch = dense ? 1 : row->b_pitch,
+            .out_pitch = dense ? 1 : row->out_pitch,
+        };
+        int32_t left = row->length;
+        for (; left >= NEUTRON_STEP; left -= NEUTRON_STEP) {
+            neutron_step(numbers, by, &at, combine, NEUTRON_STEP);
+            at.a += (ptrdiff_t)NEUTRON_STEP * at.a_pitch;
+            at.b += (ptrdiff_t)NEUTRON_STEP * at.b_pitch;
+            at.out += (ptrdiff_t)NEUTRON_STEP * at.out_pitch;
+        }
+        if (left > 0) neutron_step(numbers, by, &at, combine, left);
+    }
+}
+
+NEUTRON_VECTOR_INLINE void neutron_row_vector(const void *numbers, const NeutronResult *result,
+                                              const NeutronTwoOperandRow *row, NeutronCombineWords combine) {
+    const NeutronResultWords by = neutron_result_words(result);
+    if (row->a_pitch == 1 && row->b_pitch == 1 && row->out_pitch == 1) {
+        neutron_lines(numbers, &by, row, combine, true);
+    } else {
+        neutron_lines(numbers, &by, row, combine, false);
+    }
+}
+
+#define NEUTRON_ROW_VECTOR(name, Numbers, combine)                                                       \
+    NEUTRON_VECTOR static void name##_row_vector(const void *numbers, const NeutronTwoOperandRow *row) { \
+        const Numbers copy = *(const Numbers *)numbers;                                                  \
+        neutron_row_vector(&copy, &copy.result, row, combine##_words);                                   \
+    }
+#else
+#define NEUTRON_FOR_EACH_WIDTH(DEFINE) DEFINE(int32_t, _1, static NEUTRON_INLINE)
+#define NEUTRON_ROW_VECTOR(name, Numbers, combine)
+#endif
+
+/* name_row() and name_row_vector() for combine_1() and combine_words(), whose Numbers have a NeutronResult. Stores to the output can't
+ * change the copy of the numbers, so that the copy stays in registers. */
+#define NEUTRON_ROWS_OF_NUMBERS(name, Numbers, combine)                                                           \
+    static NEUTRON_INLINE void name##_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,  \
+                                            int32_t size) {                                                      \
+        const Numbers *p = numbers;                                                                              \
+        for (int32_t i = 0; i < size; i++) out[i] = neutron_result_of(combine##_1(p, a[i], b[i]), &p->result);   \
+    }                                                                                                            \
+    static void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                               \
+        neutron_for_each_block(numbers, row, name##_block);                                                      \
+    }                                                                                                            \
+    NEUTRON_ROW_VECTOR(name, Numbers, combine)
 
 #endif

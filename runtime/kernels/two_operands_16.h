@@ -48,12 +48,12 @@ static NEUTRON_INLINE void neutron_for_each_block_16(const void *numbers, const 
     }
 }
 
-/* name_row() for name_block() with elements of b and of the output of these bytes, and the same for AVX2. */
+/* name_row() for name_block() with elements of b and of the output of these bytes, and name_row_vector(). */
 #define NEUTRON_ROWS_OF_BLOCKS_OF(name, b_bytes, out_bytes)                                                      \
     static NEUTRON_INLINE void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                \
         neutron_for_each_block_16(numbers, row, name##_block, 2, b_bytes, out_bytes);                            \
     }                                                                                                            \
-    NEUTRON_FOR_AVX2(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
+    NEUTRON_FOR_VECTORS(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
 
 #define NEUTRON_ROWS_OF_BLOCKS_16(name) NEUTRON_ROWS_OF_BLOCKS_OF(name, 2, 2)
 
@@ -67,7 +67,7 @@ static inline bool neutron_one_operand_is_sound(const NeutronProgramView *progra
            neutron_window_elements(program, output, true, window, output_bytes) != NULL;
 }
 
-/* name_row() for name_block(numbers, in, out, size) with elements of these bytes, and the same for AVX2. */
+/* name_row() for name_block(numbers, in, out, size) with elements of these bytes, and name_row_vector(). */
 #define NEUTRON_ROWS_OF_ONE(name, in_bytes, out_bytes)                                                           \
     static NEUTRON_INLINE void name##_of_one(const void *numbers, const int16_t *in, const int16_t *none,        \
                                              int16_t *out, int32_t size) {                                       \
@@ -77,7 +77,7 @@ static inline bool neutron_one_operand_is_sound(const NeutronProgramView *progra
     static NEUTRON_INLINE void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                \
         neutron_for_each_block_16(numbers, row, name##_of_one, in_bytes, 0, out_bytes);                          \
     }                                                                                                            \
-    NEUTRON_FOR_AVX2(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
+    NEUTRON_FOR_VECTORS(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
 
 /* run() for each row of the window. */
 static NEUTRON_INLINE void neutron_for_each_row_of_one(const NeutronKernelCall *call, uint32_t input, uint32_t output,

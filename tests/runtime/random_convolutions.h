@@ -31,7 +31,7 @@ static const Kernel KERNELS[3] = {
 
 static inline bool machine_has_avx2(void) {
 #if NEUTRON_X86_VARIANTS
-    return neutron_has_avx2();
+    return neutron_has_vectors();
 #else
     return false;
 #endif

@@ -245,7 +245,7 @@ static NEUTRON_INLINE void attend(const Attention *of, int32_t n, int32_t r, int
     product_blocks(of, values, to, channels, divisor, done, 1);
 }
 
-NEUTRON_FOR_AVX2(attend, (const Attention *of, int32_t n, int32_t r, int32_t head), (of, n, r, head))
+NEUTRON_FOR_VECTORS(attend, (const Attention *of, int32_t n, int32_t r, int32_t head), (of, n, r, head))
 
 /* Entries by a stored value; NULL where the call has no table, whose words are then not checked. */
 static const int8_t *entries(const NeutronKernelCall *call, int32_t any, uint32_t base, uint32_t offset) {

@@ -46,38 +46,45 @@ static NEUTRON_INLINE void average(const NeutronPool *pool, const NeutronPoolPoi
     neutron_sum(pool, point, finish);
 }
 
-#ifdef NEUTRON_AVX2
+#if NEUTRON_VECTORS
 /* Largest count whose reciprocal with 24 fractional bits, rounded up, gives every quotient: the numerator is below 129.5
  * times the count, its error below the count times 2^-24, and 129.5 * 255^2 is below 2^24. */
 enum { MOST_BY_RECIPROCAL = 255 };
 
-NEUTRON_AVX2 static void average_avx2(const NeutronPool *pool, const NeutronPoolPoint *point) {
+typedef struct {
+    NeutronWords half, low, high;
+    NeutronUnsignedWords reciprocal;
+} Quotient;
+
+NEUTRON_VECTOR_INLINE void finish_vector(const void *numbers, uint8_t *to, NeutronWords *sums, const int32_t steps,
+                                         int32_t count) {
+    const Quotient *by = numbers;
+    NEUTRON_UNROLL
+    for (int i = 0; i < steps * NEUTRON_PARTS; i++) {
+        const NeutronWords sign = sums[i] >> 31, nudged = neutron_magnitude_words(sums[i]) + by->half;
+        const NeutronWords quotient = (NeutronWords)((NeutronUnsignedWords)nudged * by->reciprocal >> 24);
+        sums[i] = neutron_bound_words((quotient ^ sign) - sign, by->low, by->high);
+    }
+    NEUTRON_UNROLL
+    for (int i = 0; i < steps; i++) {
+        neutron_store_words_8(to + (ptrdiff_t)i * NEUTRON_STEP, sums + i * NEUTRON_PARTS, count - i * NEUTRON_STEP);
+    }
+}
+
+NEUTRON_VECTOR static void average_vector(const NeutronPool *pool, const NeutronPoolPoint *point) {
     const NeutronAveragePool2dS8 *p = pool->params;
     const int32_t count = point->rows * point->cols;
     if (count > MOST_BY_RECIPROCAL) {
         average(pool, point);
         return;
     }
-    const __m256i half = _mm256_set1_epi32(count / 2), reciprocal = _mm256_set1_epi32((1 << 24) / count + 1);
-    const __m256i low = _mm256_set1_epi32(p->clamp_min), high = _mm256_set1_epi32(p->clamp_max);
-    int32_t done = 0;
-    while (done <= point->channels - 8) {
-        __m256i sums[4];
-        const int32_t vectors = done <= point->channels - 32 ? 4 : 1;
-        if (vectors == 4) {
-            neutron_sum_of_taps(pool, point, done, sums, 4);
-        } else {
-            neutron_sum_of_taps(pool, point, done, sums, 1);
-        }
-        for (int32_t i = 0; i < vectors; i++) {
-            const __m256i nudged = _mm256_add_epi32(_mm256_abs_epi32(sums[i]), half);
-            const __m256i quotient = _mm256_srli_epi32(_mm256_mullo_epi32(nudged, reciprocal), 24);
-            const __m256i rounded = _mm256_sign_epi32(quotient, sums[i]);
-            neutron_store_narrowed(point->to + done + (ptrdiff_t)i * 8, neutron_bound_avx2(rounded, low, high));
-        }
-        done += vectors * 8;
-    }
-    neutron_point_blocks(pool, point, done, 0, neutron_add_taps, finish, 1, 1);
+    const Quotient by = {
+        .half = neutron_words(count / 2),
+        .low = neutron_words(p->clamp_min),
+        .high = neutron_words(p->clamp_max),
+        .reciprocal = (NeutronUnsignedWords)neutron_words((1 << 24) / count + 1),
+    };
+    neutron_sum_vector(pool, point, &by, finish_vector);
 }
 #endif
 

@@ -26,7 +26,7 @@ typedef void (*NeutronMatmulBlock)(const NeutronKernelCall *call, int32_t n, int
 /* matmul() for all rows of the window by block(), and the same for AVX2. */
 #define NEUTRON_DEFINE_MATMUL(block)                                                                     \
     static NEUTRON_INLINE void matmul(const NeutronKernelCall *call) { neutron_matmul(call, block); }    \
-    NEUTRON_FOR_AVX2(matmul, (const NeutronKernelCall *call), (call))
+    NEUTRON_FOR_VECTORS(matmul, (const NeutronKernelCall *call), (call))
 
 static NEUTRON_INLINE void neutron_matmul(const NeutronKernelCall *call, NeutronMatmulBlock block) {
     const NeutronWindowExtents *w = &call->window;

@@ -10,8 +10,6 @@
 
 #include <immintrin.h>
 
-#define NEUTRON_AVX2_INLINE NEUTRON_AVX2 static inline __attribute__((always_inline))
-
 /* ---- requantization of 8 lanes of 32 bits ---------------------------------------------------------------------------- */
 
 /* round(round(x * m / 2^31) / 2^e), the first with halves up, the second with halves away from zero, is
@@ -38,12 +36,12 @@ typedef struct {
 /* Groups of 8 channels made ready at a time: what a call keeps on the stack, about 6 KiB. */
 enum { NEUTRON_GROUPS_256 = 16 };
 
-NEUTRON_AVX2_INLINE __m256i neutron_words_256(const int32_t *words) {
+NEUTRON_VECTOR_INLINE __m256i neutron_words_256(const int32_t *words) {
     return _mm256_loadu_si256((const __m256i *)(const void *)words);
 }
 
 /* For the even lanes of 8 words. */
-NEUTRON_AVX2_INLINE NeutronProduct256 neutron_product_256(__m256i multipliers, __m256i rights) {
+NEUTRON_VECTOR_INLINE NeutronProduct256 neutron_product_256(__m256i multipliers, __m256i rights) {
     const __m256i low = _mm256_set1_epi64x(UINT32_MAX), one = _mm256_set1_epi64x(1);
     const __m256i right = _mm256_and_si256(rights, low);
     const __m256i half = _mm256_sllv_epi64(one, _mm256_add_epi64(right, _mm256_set1_epi64x(30)));
@@ -56,7 +54,7 @@ NEUTRON_AVX2_INLINE NeutronProduct256 neutron_product_256(__m256i multipliers, _
     return product;
 }
 
-NEUTRON_AVX2_INLINE NeutronRescale256 neutron_rescale_256(const NeutronRequantBlock *table) {
+NEUTRON_VECTOR_INLINE NeutronRescale256 neutron_rescale_256(const NeutronRequantBlock *table) {
     const __m256i zero = _mm256_setzero_si256();
     const __m256i multiplier = _mm256_max_epi32(neutron_words_256(table->multiplier), _mm256_set1_epi32(-INT32_MAX));
     const __m256i words = _mm256_min_epi32(_mm256_max_epi32(neutron_words_256(table->shift), _mm256_set1_epi32(-31)),
@@ -74,7 +72,7 @@ NEUTRON_AVX2_INLINE NeutronRescale256 neutron_rescale_256(const NeutronRequantBl
 }
 
 /* Makes `count` groups ready, all of one kind. */
-NEUTRON_AVX2 static inline NeutronRescaleKind256 neutron_prepare_groups_256(NeutronRescale256 *groups, size_t count,
+NEUTRON_VECTOR static inline NeutronRescaleKind256 neutron_prepare_groups_256(NeutronRescale256 *groups, size_t count,
                                                                             const NeutronConv2dS8 *p,
                                                                             const NeutronRequantBlock *table) {
     const __m256i zero = _mm256_setzero_si256(), most = _mm256_set1_epi64x(31 + 23);
@@ -103,7 +101,7 @@ NEUTRON_AVX2 static inline NeutronRescaleKind256 neutron_prepare_groups_256(Neut
     return from_zero ? NEUTRON_RESCALE_256_FROM_ZERO : NEUTRON_RESCALE_256_ANY;
 }
 
-NEUTRON_AVX2_INLINE __m256i neutron_multiplied_256(__m256i x, const NeutronProduct256 *r,
+NEUTRON_VECTOR_INLINE __m256i neutron_multiplied_256(__m256i x, const NeutronProduct256 *r,
                                                    const NeutronRescaleKind256 kind) {
     const __m256i product = _mm256_mul_epi32(x, r->multiplier);
     __m256i sum = _mm256_add_epi64(product, r->rounding);
@@ -120,7 +118,7 @@ typedef struct {
     __m256i low, high, zero_point;
 } NeutronRange256;
 
-NEUTRON_AVX2_INLINE NeutronRange256 neutron_range_256(const NeutronConv2dS8 *p) {
+NEUTRON_VECTOR_INLINE NeutronRange256 neutron_range_256(const NeutronConv2dS8 *p) {
     NeutronRange256 range;
     range.low_bytes = _mm_set1_epi8((char)(p->clamp_min ^ -128));
     range.high_bytes = _mm_set1_epi8((char)(p->clamp_max ^ -128));
@@ -131,7 +129,7 @@ NEUTRON_AVX2_INLINE NeutronRange256 neutron_range_256(const NeutronConv2dS8 *p) 
 }
 
 /* Sums without their biases to stored values + 128, not bounded to bytes with FROM_ZERO. */
-NEUTRON_AVX2_INLINE __m256i neutron_rescaled_256(__m256i sums, const NeutronRescale256 *r, const NeutronRange256 *range,
+NEUTRON_VECTOR_INLINE __m256i neutron_rescaled_256(__m256i sums, const NeutronRescale256 *r, const NeutronRange256 *range,
                                                  const NeutronRescaleKind256 kind) {
     __m256i x = _mm256_add_epi32(sums, r->bias);
     if (kind == NEUTRON_RESCALE_256_ANY) {
@@ -150,7 +148,7 @@ NEUTRON_AVX2_INLINE __m256i neutron_rescaled_256(__m256i sums, const NeutronResc
 }
 
 /* Rescaled values of two times 8 channels to bytes. */
-NEUTRON_AVX2_INLINE __m128i neutron_stored_256(__m256i a, __m256i b, const NeutronRange256 *range) {
+NEUTRON_VECTOR_INLINE __m128i neutron_stored_256(__m256i a, __m256i b, const NeutronRange256 *range) {
     const __m256i words = _mm256_packs_epi32(a, b);
     const __m256i order = _mm256_permute4x64_epi64(words, 0xD8);
     const __m128i bytes =
@@ -160,7 +158,7 @@ NEUTRON_AVX2_INLINE __m128i neutron_stored_256(__m256i a, __m256i b, const Neutr
 }
 
 /* The first `count` of 8 bytes. */
-NEUTRON_AVX2_INLINE void neutron_store_8_256(uint8_t *out, __m128i bytes, int32_t count) {
+NEUTRON_VECTOR_INLINE void neutron_store_8_256(uint8_t *out, __m128i bytes, int32_t count) {
     if (count >= 8) {
         _mm_storel_epi64((__m128i *)(void *)out, bytes);
     } else {
@@ -172,7 +170,7 @@ NEUTRON_AVX2_INLINE void neutron_store_8_256(uint8_t *out, __m128i bytes, int32_
 /* ---- loads ---------------------------------------------------------------------------------------------------------- */
 
 /* 8 bytes, of which the first `count` are read. */
-NEUTRON_AVX2_INLINE __m128i neutron_bytes_128(const uint8_t *at, size_t count) {
+NEUTRON_VECTOR_INLINE __m128i neutron_bytes_128(const uint8_t *at, size_t count) {
     if (count >= 8) return _mm_loadl_epi64((const __m128i *)(const void *)at);
     int64_t eight = 0;
     memcpy(&eight, at, count);
@@ -185,7 +183,7 @@ NEUTRON_AVX2_INLINE __m128i neutron_bytes_128(const uint8_t *at, size_t count) {
  * each of their accumulators holds two times four sums, which neutron_folded_256 puts together. */
 enum { NEUTRON_PIXELS_256 = 3 };
 
-NEUTRON_AVX2_INLINE void neutron_multiply_block_256(__m256i sums[NEUTRON_PIXELS_256][4], const int8_t *weights,
+NEUTRON_VECTOR_INLINE void neutron_multiply_block_256(__m256i sums[NEUTRON_PIXELS_256][4], const int8_t *weights,
                                                     const __m128i *inputs, const int pixels) {
     __m256i x[NEUTRON_PIXELS_256];
     NEUTRON_UNROLL
@@ -199,14 +197,14 @@ NEUTRON_AVX2_INLINE void neutron_multiply_block_256(__m256i sums[NEUTRON_PIXELS_
     }
 }
 
-NEUTRON_AVX2_INLINE __m256i neutron_folded_256(const __m256i sums[4]) {
+NEUTRON_VECTOR_INLINE __m256i neutron_folded_256(const __m256i sums[4]) {
     const __m256i mixed =
         _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]));
     return _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 /* The first `channels` of each pixel's 8. */
-NEUTRON_AVX2_INLINE void neutron_store_kind_256(const __m256i sums[NEUTRON_PIXELS_256][4], const NeutronRescale256 *r,
+NEUTRON_VECTOR_INLINE void neutron_store_kind_256(const __m256i sums[NEUTRON_PIXELS_256][4], const NeutronRescale256 *r,
                                                 const NeutronRange256 *range, uint8_t *out, ptrdiff_t pitch,
                                                 int32_t channels, const int pixels, const NeutronRescaleKind256 kind) {
     __m256i y[NEUTRON_PIXELS_256];
@@ -218,7 +216,7 @@ NEUTRON_AVX2_INLINE void neutron_store_kind_256(const __m256i sums[NEUTRON_PIXEL
     if (pixels > 2) neutron_store_8_256(out + 2 * pitch, neutron_stored_256(y[2], y[2], range), channels);
 }
 
-NEUTRON_AVX2_INLINE void neutron_store_block_256(const __m256i sums[NEUTRON_PIXELS_256][4], const NeutronRescale256 *r,
+NEUTRON_VECTOR_INLINE void neutron_store_block_256(const __m256i sums[NEUTRON_PIXELS_256][4], const NeutronRescale256 *r,
                                                  const NeutronRange256 *range, NeutronRescaleKind256 kind, uint8_t *out,
                                                  ptrdiff_t pitch, int32_t channels, const int pixels) {
     if (kind == NEUTRON_RESCALE_256_FROM_ZERO) {
@@ -229,7 +227,7 @@ NEUTRON_AVX2_INLINE void neutron_store_block_256(const __m256i sums[NEUTRON_PIXE
 }
 
 /* Stores the sums of one pixel with a single rounding. */
-NEUTRON_AVX2_INLINE void neutron_store_once_256(const __m256i sums[4], const NeutronRescale256 *r,
+NEUTRON_VECTOR_INLINE void neutron_store_once_256(const __m256i sums[4], const NeutronRescale256 *r,
                                                 const NeutronConv2dS8 *p, const NeutronRequantBlock *table,
                                                 uint8_t *out, int32_t channels) {
     uint32_t accumulators[NEUTRON_LANES];

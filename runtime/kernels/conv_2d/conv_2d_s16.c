@@ -62,7 +62,7 @@ void conv_2d_s16_run_portable(const NeutronKernelCall *call) {
 
 void conv_2d_s16_run(const NeutronKernelCall *call) {
 #if NEUTRON_X86_VARIANTS
-    if (neutron_has_avx2() && conv_2d_s16_run_avx2(call)) return;
+    if (neutron_has_vectors() && conv_2d_s16_run_avx2(call)) return;
 #endif
     conv_2d_s16_run_portable(call);
 }

@@ -28,7 +28,7 @@ typedef struct {
 } Tile;
 
 /* Channels of one tap, and zeros up to a multiple of 8. */
-NEUTRON_AVX2_INLINE void fill_tap(int16_t *to, const uint8_t *from, int32_t pitch, int32_t channels) {
+NEUTRON_VECTOR_INLINE void fill_tap(int16_t *to, const uint8_t *from, int32_t pitch, int32_t channels) {
     if (pitch == 2) {
         for (; channels >= NEUTRON_LANES; channels -= NEUTRON_LANES, to += NEUTRON_LANES, from += 2 * NEUTRON_LANES) {
             _mm_storeu_si128((void *)to, _mm_loadu_si128((const void *)from));
@@ -42,7 +42,7 @@ NEUTRON_AVX2_INLINE void fill_tap(int16_t *to, const uint8_t *from, int32_t pitc
 }
 
 /* All taps of an output, by the input element of its tap (0, 0). */
-NEUTRON_AVX2 static void fill(const Layer *layer, int16_t *to, int32_t n, int32_t row0, int32_t col0, int32_t channel0) {
+NEUTRON_VECTOR static void fill(const Layer *layer, int16_t *to, int32_t n, int32_t row0, int32_t col0, int32_t channel0) {
     const NeutronConv2dS16 *p = layer->p;
     const NeutronBuffer *input = layer->input;
     const int32_t tap = layer->tap_blocks * NEUTRON_LANES;
@@ -68,7 +68,7 @@ NEUTRON_AVX2 static void fill(const Layer *layer, int16_t *to, int32_t n, int32_
 /* ---- sums of products ----------------------------------------------------------------------------------------------- */
 
 /* The products of `blocks` blocks with 4 output channels' weights: two vectors for each pixel, [channel][4 parts of a sum]. */
-NEUTRON_AVX2_INLINE void multiply_half(__m256i (*sums)[2], const Tile *tile, ptrdiff_t first, int32_t blocks,
+NEUTRON_VECTOR_INLINE void multiply_half(__m256i (*sums)[2], const Tile *tile, ptrdiff_t first, int32_t blocks,
                                        const int8_t *weights, const int32_t pixels) {
     for (int i = 0; i < pixels; i++) sums[i][0] = sums[i][1] = _mm256_setzero_si256();
     for (int32_t b = 0; b < blocks; b++, weights += BLOCK_BYTES) {
@@ -85,7 +85,7 @@ NEUTRON_AVX2_INLINE void multiply_half(__m256i (*sums)[2], const Tile *tile, ptr
 }
 
 /* Adds a part of the blocks to the sums of 8 output channels, [pixel][channels 0 to 3, 4 to 7]. */
-NEUTRON_AVX2_INLINE void add_part(__m256i (*wide)[2], const Tile *tile, ptrdiff_t first, int32_t blocks,
+NEUTRON_VECTOR_INLINE void add_part(__m256i (*wide)[2], const Tile *tile, ptrdiff_t first, int32_t blocks,
                                   const int8_t *weights, const int32_t pixels) {
     __m256i low[PIXELS][2], high[PIXELS][2];
     multiply_half(low, tile, first, blocks, weights, pixels);
@@ -104,7 +104,7 @@ NEUTRON_AVX2_INLINE void add_part(__m256i (*wide)[2], const Tile *tile, ptrdiff_
 /* ---- requantization ------------------------------------------------------------------------------------------------- */
 
 /* neutron_rescaled_64() of 4 sums; multipliers are not below 0. */
-NEUTRON_AVX2_INLINE __m256i rescaled(__m256i sums, __m128i multipliers, __m128i shifts) {
+NEUTRON_VECTOR_INLINE __m256i rescaled(__m256i sums, __m128i multipliers, __m128i shifts) {
     const __m256i one = _mm256_set1_epi64x(1), top = _mm256_set1_epi64x(INT64_MIN);
     const __m128i sound = _mm_min_epi32(_mm_max_epi32(shifts, _mm_set1_epi32(-31)), _mm_set1_epi32(14));
     const __m256i right = _mm256_cvtepi32_epi64(_mm_sub_epi32(_mm_set1_epi32(15), sound));
@@ -116,9 +116,9 @@ NEUTRON_AVX2_INLINE __m256i rescaled(__m256i sums, __m128i multipliers, __m128i 
     return _mm256_sub_epi64(_mm256_srlv_epi64(_mm256_xor_si256(nudged, top), right), _mm256_srlv_epi64(top, right));
 }
 
-NEUTRON_AVX2_INLINE __m128i four(const void *from) { return _mm_loadu_si128(from); }
+NEUTRON_VECTOR_INLINE __m128i four(const void *from) { return _mm_loadu_si128(from); }
 
-NEUTRON_AVX2_INLINE void store_block(const Layer *layer, const Tile *tile, const NeutronRequantBlock16 *table,
+NEUTRON_VECTOR_INLINE void store_block(const Layer *layer, const Tile *tile, const NeutronRequantBlock16 *table,
                                      const __m256i (*wide)[2], ptrdiff_t channel, int32_t count) {
     const NeutronConv2dS16 *p = layer->p;
     const int32_t pitch = layer->call->buffers[p->output].channel_pitch;
@@ -150,13 +150,13 @@ NEUTRON_AVX2_INLINE void store_block(const Layer *layer, const Tile *tile, const
 }
 
 /* Biases of channels 0 to 3 or 4 to 7. */
-NEUTRON_AVX2_INLINE __m256i biases(const NeutronRequantBlock16 *table, int32_t first) {
+NEUTRON_VECTOR_INLINE __m256i biases(const NeutronRequantBlock16 *table, int32_t first) {
     const __m256i low = _mm256_cvtepu32_epi64(four(table->bias_low + first));
     return _mm256_or_si256(low, _mm256_slli_epi64(_mm256_cvtepi32_epi64(four(table->bias_high + first)), 32));
 }
 
 /* Output channels [channel, end) of the window, which are of one group. */
-NEUTRON_AVX2_INLINE void compute_channels(const Layer *layer, const Tile *tile, int32_t channel, int32_t end,
+NEUTRON_VECTOR_INLINE void compute_channels(const Layer *layer, const Tile *tile, int32_t channel, int32_t end,
                                           const int32_t pixels) {
     const NeutronConv2dS16 *p = layer->p;
     const int32_t window0 = layer->call->window.channel0;
@@ -178,12 +178,12 @@ NEUTRON_AVX2_INLINE void compute_channels(const Layer *layer, const Tile *tile, 
     }
 }
 
-NEUTRON_AVX2 __attribute__((noinline)) static void compute_4(const Layer *layer, const Tile *tile, int32_t channel,
+NEUTRON_VECTOR __attribute__((noinline)) static void compute_4(const Layer *layer, const Tile *tile, int32_t channel,
                                                              int32_t end) {
     compute_channels(layer, tile, channel, end, PIXELS);
 }
 
-NEUTRON_AVX2 __attribute__((noinline)) static void compute_1(const Layer *layer, const Tile *tile, int32_t channel,
+NEUTRON_VECTOR __attribute__((noinline)) static void compute_1(const Layer *layer, const Tile *tile, int32_t channel,
                                                              int32_t end) {
     Tile one = {.count = 1};
     for (int i = 0; i < tile->count; i++) {
@@ -205,7 +205,7 @@ static const uint8_t *in_place(const Layer *layer, int32_t n, int32_t row, int32
 }
 
 /* Columns [c, c + tile->count) of an output row. */
-NEUTRON_AVX2 static void run_tile(const Layer *layer, Tile *tile, int32_t n, int32_t r, int32_t c, int16_t *patches) {
+NEUTRON_VECTOR static void run_tile(const Layer *layer, Tile *tile, int32_t n, int32_t r, int32_t c, int16_t *patches) {
     const NeutronConv2dS16 *p = layer->p;
     const NeutronWindowExtents *w = &layer->call->window;
     const NeutronBuffer *output = &layer->call->buffers[p->output];
@@ -226,7 +226,7 @@ NEUTRON_AVX2 static void run_tile(const Layer *layer, Tile *tile, int32_t n, int
     }
 }
 
-NEUTRON_AVX2 bool conv_2d_s16_run_avx2(const NeutronKernelCall *call) {
+NEUTRON_VECTOR bool conv_2d_s16_run_avx2(const NeutronKernelCall *call) {
     const NeutronConv2dS16 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const int64_t tap_blocks = (int64_t)neutron_blocks_of(p->group_inputs);

@@ -112,7 +112,7 @@ typedef struct {
     int32_t pixels, channels;
 } Place;
 
-NEUTRON_AVX2_INLINE void compute_block(const Layer *layer, const Place *at, const int8_t *weights,
+NEUTRON_VECTOR_INLINE void compute_block(const Layer *layer, const Place *at, const int8_t *weights,
                                        const NeutronRescale256 *rescale, const int pixels) {
     const NeutronConv2dS8 *p = layer->p;
     const NeutronBuffer *input = layer->input;
@@ -162,17 +162,17 @@ NEUTRON_AVX2_INLINE void compute_block(const Layer *layer, const Place *at, cons
                             at->channels, pixels);
 }
 
-NEUTRON_AVX2 __attribute__((noinline)) static void compute_3(const Layer *layer, const Place *at,
+NEUTRON_VECTOR __attribute__((noinline)) static void compute_3(const Layer *layer, const Place *at,
                                                              const int8_t *weights, const NeutronRescale256 *rescale) {
     compute_block(layer, at, weights, rescale, NEUTRON_PIXELS_256);
 }
-NEUTRON_AVX2 __attribute__((noinline)) static void compute_1(const Layer *layer, const Place *at,
+NEUTRON_VECTOR __attribute__((noinline)) static void compute_1(const Layer *layer, const Place *at,
                                                              const int8_t *weights, const NeutronRescale256 *rescale) {
     compute_block(layer, at, weights, rescale, 1);
 }
 
 /* A layer of few input channels: stretches of a row gathered, then pointwise. */
-NEUTRON_AVX2 static void run_gathered(const NeutronKernelCall *call) {
+NEUTRON_VECTOR static void run_gathered(const NeutronKernelCall *call) {
     const NeutronConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *output = &call->buffers[p->output];
@@ -206,7 +206,7 @@ NEUTRON_AVX2 static void run_gathered(const NeutronKernelCall *call) {
 }
 
 /* One row of the window for 8 output channels. */
-NEUTRON_AVX2 static void run_row(const Layer *layer, Place *at, int32_t row, int32_t channel, const int8_t *weights,
+NEUTRON_VECTOR static void run_row(const Layer *layer, Place *at, int32_t row, int32_t channel, const int8_t *weights,
                                  const NeutronRescale256 *rescale) {
     const NeutronConv2dS8 *p = layer->p;
     const NeutronWindowExtents *w = &layer->call->window;
@@ -221,7 +221,7 @@ NEUTRON_AVX2 static void run_row(const Layer *layer, Place *at, int32_t row, int
     }
 }
 
-NEUTRON_AVX2 bool conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
+NEUTRON_VECTOR bool conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
     const NeutronConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];

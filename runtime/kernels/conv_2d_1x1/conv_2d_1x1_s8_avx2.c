@@ -4,7 +4,7 @@
 
 #if NEUTRON_X86_VARIANTS
 
-NEUTRON_AVX2_INLINE void compute_block(const NeutronPointwise256 *layer, const uint8_t *in, ptrdiff_t in_pitch,
+NEUTRON_VECTOR_INLINE void compute_block(const NeutronPointwise256 *layer, const uint8_t *in, ptrdiff_t in_pitch,
                                        const int8_t *weights, const NeutronRescale256 *rescale,
                                        const NeutronRequantBlock *table, uint8_t *out, ptrdiff_t out_pitch,
                                        int32_t channels, const int pixels) {
@@ -36,7 +36,7 @@ NEUTRON_AVX2_INLINE void compute_block(const NeutronPointwise256 *layer, const u
                             pixels);
 }
 
-NEUTRON_AVX2 void neutron_pointwise_tile_256(const NeutronPointwise256 *layer, const NeutronLine *line,
+NEUTRON_VECTOR void neutron_pointwise_tile_256(const NeutronPointwise256 *layer, const NeutronLine *line,
                                              const int8_t *weights, const NeutronRescale256 *groups, int32_t channels) {
     const NeutronRequantBlock *table = layer->table;
     for (int32_t k = 0; k < channels; k += 8, groups++, table++, weights += layer->group_bytes) {
@@ -55,7 +55,7 @@ NEUTRON_AVX2 void neutron_pointwise_tile_256(const NeutronPointwise256 *layer, c
     }
 }
 
-NEUTRON_AVX2 static void run_line(const NeutronPointwise256 *layer, const NeutronLine *line, const int8_t *weights,
+NEUTRON_VECTOR static void run_line(const NeutronPointwise256 *layer, const NeutronLine *line, const int8_t *weights,
                                   const NeutronRescale256 *groups, int32_t channels) {
     const int64_t step = neutron_tile_pixels(layer->inputs);
     for (int64_t first = 0; first < line->pixels; first += step) {
@@ -67,7 +67,7 @@ NEUTRON_AVX2 static void run_line(const NeutronPointwise256 *layer, const Neutro
     }
 }
 
-NEUTRON_AVX2 bool conv_2d_1x1_s8_run_avx2(const NeutronKernelCall *call) {
+NEUTRON_VECTOR bool conv_2d_1x1_s8_run_avx2(const NeutronKernelCall *call) {
     const NeutronConv2d1x1S8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];

@@ -50,7 +50,7 @@ static NEUTRON_INLINE void compute(const NeutronKernelCall *call) {
                            sizeof(NeutronRequantBlock16), compute_block);
 }
 
-NEUTRON_FOR_AVX2(compute, (const NeutronKernelCall *call), (call))
+NEUTRON_FOR_VECTORS(compute, (const NeutronKernelCall *call), (call))
 
 void depthwise_conv_2d_s16_run_portable(const NeutronKernelCall *call) { compute(call); }
 

@@ -32,9 +32,9 @@ typedef struct {
     ptrdiff_t pitch[2];
 } Pair;
 
-NEUTRON_AVX2_INLINE __m256i paired(__m128i a, __m128i b) { return _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b)); }
+NEUTRON_VECTOR_INLINE __m256i paired(__m128i a, __m128i b) { return _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b)); }
 
-NEUTRON_AVX2 static void prepare_weights(Layer *layer, const int8_t *weights) {
+NEUTRON_VECTOR static void prepare_weights(Layer *layer, const int8_t *weights) {
     const NeutronDepthwiseConv2dS8 *p = layer->p;
     const size_t row_bytes = (size_t)p->kernel_w * 8;
     __m256i *vector = layer->weights;
@@ -49,7 +49,7 @@ NEUTRON_AVX2 static void prepare_weights(Layer *layer, const int8_t *weights) {
 }
 
 /* Columns [first, end) of the input, padding included. */
-NEUTRON_AVX2_INLINE void load_columns(const Layer *layer, __m256i *columns, const Pair *pair, int32_t first,
+NEUTRON_VECTOR_INLINE void load_columns(const Layer *layer, __m256i *columns, const Pair *pair, int32_t first,
                                       int32_t end, size_t channels) {
     const __m256i padding = _mm256_set1_epi16((short)layer->p->input_zero_point);
     int32_t col = first;
@@ -62,7 +62,7 @@ NEUTRON_AVX2_INLINE void load_columns(const Layer *layer, __m256i *columns, cons
     for (; col < end; col++) *columns++ = padding;
 }
 
-NEUTRON_AVX2_INLINE __m256i sum_taps(const Layer *layer, const __m256i *columns, int32_t per_pair) {
+NEUTRON_VECTOR_INLINE __m256i sum_taps(const Layer *layer, const __m256i *columns, int32_t per_pair) {
     const NeutronDepthwiseConv2dS8 *p = layer->p;
     const __m256i *weights = layer->weights;
     __m256i sum = _mm256_setzero_si256();
@@ -75,7 +75,7 @@ NEUTRON_AVX2_INLINE __m256i sum_taps(const Layer *layer, const __m256i *columns,
     return sum;
 }
 
-NEUTRON_AVX2_INLINE void compute_stretch(const Layer *layer, const __m256i *columns, int32_t per_pair, int32_t outputs,
+NEUTRON_VECTOR_INLINE void compute_stretch(const Layer *layer, const __m256i *columns, int32_t per_pair, int32_t outputs,
                                          uint8_t *out, ptrdiff_t pitch, const NeutronRescaleKind256 kind) {
     const int32_t stride = layer->p->stride_w;
     for (int32_t c = 0; c < outputs; c += 2, columns += 2 * (ptrdiff_t)stride, out += 2 * pitch) {
@@ -92,7 +92,7 @@ NEUTRON_AVX2_INLINE void compute_stretch(const Layer *layer, const __m256i *colu
 }
 
 /* One row with a kernel of 3 by 3, whose columns stay in registers. */
-NEUTRON_AVX2_INLINE void compute_row_3x3(const Layer *layer, const Pair *pairs, uint8_t *out, ptrdiff_t out_pitch,
+NEUTRON_VECTOR_INLINE void compute_row_3x3(const Layer *layer, const Pair *pairs, uint8_t *out, ptrdiff_t out_pitch,
                                          const int stride) {
     const NeutronWindowExtents *w = &layer->call->window;
     const __m256i padding = _mm256_set1_epi16((short)layer->p->input_zero_point);
@@ -136,7 +136,7 @@ NEUTRON_AVX2_INLINE void compute_row_3x3(const Layer *layer, const Pair *pairs, 
 }
 
 /* One row of the window. */
-NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
+NEUTRON_VECTOR static void run_row(const Layer *layer, int32_t n, int32_t row) {
     const NeutronDepthwiseConv2dS8 *p = layer->p;
     const NeutronWindowExtents *w = &layer->call->window;
     const NeutronBuffer *input = layer->input, *output = &layer->call->buffers[p->output];
@@ -185,7 +185,7 @@ NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
     }
 }
 
-NEUTRON_AVX2 bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
+NEUTRON_VECTOR bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
     const NeutronDepthwiseConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     Layer layer;

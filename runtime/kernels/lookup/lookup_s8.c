@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Each element through a table of 256: LiteRT's operators of one int8 operand. */
-#include "elements_avx2.h"
 #include "elements_dsp.h"
+#include "vector.h"
 
 bool lookup_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronLookupS8 *p = params_block;
@@ -29,39 +29,19 @@ static void look_up_line(uint8_t *to, ptrdiff_t to_pitch, const uint8_t *from, p
     }
 }
 
-#ifdef NEUTRON_AVX2
-/* Sixteen entries of the table are one shuffle. Each shuffle gives the exclusive or of two neighbouring sixteenths, so that
- * all that an index passes on its way down cancel out but the last. A shuffle gives 0 for an index below 0: that is where
- * the ones after the last come to rest. */
-NEUTRON_AVX2 static void look_up_line_avx2(uint8_t *to, ptrdiff_t to_pitch, const uint8_t *from, ptrdiff_t from_pitch,
-                                           const uint8_t *table, int32_t count) {
+#if NEUTRON_VECTORS
+NEUTRON_VECTOR static void look_up_line_vector(uint8_t *to, ptrdiff_t to_pitch, const uint8_t *from, ptrdiff_t from_pitch,
+                                               const uint8_t *entries, int32_t count) {
     int32_t done = 0;
-    if (to_pitch == 1 && from_pitch == 1 && count >= 64) {
-        __m256i steps[16];
-        __m128i before = _mm_setzero_si128();
-        for (int i = 0; i < 16; i++) {
-            /* In order of the unsigned byte: what the upper half of the table holds for 0 to 127 comes first. */
-            const __m128i here = _mm_loadu_si128((const void *)(table + ((i * 16) ^ 0x80)));
-            /* The second half of the indices starts anew, from 128 taken as 0. */
-            steps[i] = _mm256_broadcastsi128_si256(i == 8 ? here : _mm_xor_si128(here, before));
-            before = here;
-        }
-        const __m256i sixteen = _mm256_set1_epi8(16), half = _mm256_set1_epi8(-128);
-        for (; done <= count - 32; done += 32) {
-            const __m256i value = _mm256_loadu_si256((const void *)(from + done));
-            __m256i low = value, high = _mm256_xor_si256(value, half), result = _mm256_shuffle_epi8(steps[0], low);
-            __m256i upper = _mm256_shuffle_epi8(steps[8], high);
-            for (int i = 1; i < 8; i++) {
-                /* Saturating, so that what is below 0 stays there. */
-                low = _mm256_subs_epi8(low, sixteen);
-                high = _mm256_subs_epi8(high, sixteen);
-                result = _mm256_xor_si256(result, _mm256_shuffle_epi8(steps[i], low));
-                upper = _mm256_xor_si256(upper, _mm256_shuffle_epi8(steps[8 + i], high));
-            }
-            _mm256_storeu_si256((void *)(to + done), _mm256_or_si256(result, upper));
+    if (to_pitch == 1 && from_pitch == 1 && count >= 2 * NEUTRON_BYTES) {
+        NeutronTable table;
+        neutron_prepare_table(&table, entries);
+        for (; done <= count - NEUTRON_BYTES; done += NEUTRON_BYTES) {
+            const NeutronBytes x = neutron_load_bytes(from + done, NEUTRON_BYTES);
+            neutron_store_bytes(to + done, neutron_look_up_bytes(&table, x), NEUTRON_BYTES);
         }
     }
-    look_up_line(to + done * to_pitch, to_pitch, from + done * from_pitch, from_pitch, table, count - done);
+    look_up_line(to + done * to_pitch, to_pitch, from + done * from_pitch, from_pitch, entries, count - done);
 }
 #endif
 

@@ -13,10 +13,10 @@ static __attribute__((noinline)) void max(const NeutronPool *pool, const Neutron
     neutron_largest(pool, point, p->clamp_min, p->clamp_max, 0);
 }
 
-#ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void max_avx2(const NeutronPool *pool, const NeutronPoolPoint *point) {
+#if NEUTRON_VECTORS
+NEUTRON_VECTOR static void max_vector(const NeutronPool *pool, const NeutronPoolPoint *point) {
     const NeutronMaxPool2dS8 *p = pool->params;
-    neutron_largest_avx2(pool, point, p->clamp_min, p->clamp_max, 0);
+    neutron_largest_vector(pool, point, p->clamp_min, p->clamp_max, 0);
 }
 #endif
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_ops::QuantizedMeanOrSum (reduce.h); the division by the number of elements is in the multiplier. */
 #include "pool.h"
+#include "two_operands.h"
 
 bool mean_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronMeanS8 *p = params_block;
@@ -26,35 +27,39 @@ static NEUTRON_INLINE void finish(const NeutronPool *pool, const NeutronPoolPoin
 
 static void mean(const NeutronPool *pool, const NeutronPoolPoint *point) { neutron_sum(pool, point, finish); }
 
-#ifdef NEUTRON_AVX2
+#if NEUTRON_VECTORS
 /* Largest number of elements for which neutron_shift_rounding rounds as neutron_rounding_shift_right does. */
 enum { MOST_IN_VECTORS = 1 << 21 };
 
-NEUTRON_AVX2 static void mean_avx2(const NeutronPool *pool, const NeutronPoolPoint *point) {
+typedef struct {
+    NeutronWords zero_points;
+    NeutronResultWords result;
+} Rescale;
+
+NEUTRON_VECTOR_INLINE void finish_vector(const void *numbers, uint8_t *to, NeutronWords *sums, const int32_t steps,
+                                         int32_t count) {
+    const Rescale *by = numbers;
+    NEUTRON_UNROLL
+    for (int i = 0; i < steps * NEUTRON_PARTS; i++) {
+        sums[i] = neutron_result_of_words(sums[i] - by->zero_points, &by->result);
+    }
+    NEUTRON_UNROLL
+    for (int i = 0; i < steps; i++) {
+        neutron_store_words_8(to + (ptrdiff_t)i * NEUTRON_STEP, sums + i * NEUTRON_PARTS, count - i * NEUTRON_STEP);
+    }
+}
+
+NEUTRON_VECTOR static void mean_vector(const NeutronPool *pool, const NeutronPoolPoint *point) {
     const NeutronMeanS8 *p = pool->params;
     const int32_t count = point->rows * point->cols;
     if (count > MOST_IN_VECTORS) {
         mean(pool, point);
         return;
     }
-    const NeutronRoundingAvx2 rounding =
-        neutron_rounding_avx2(neutron_rounding(p->output_shift > 0 ? 0 : -p->output_shift));
-    const __m128i left = _mm_cvtsi32_si128(p->output_shift > 0 ? p->output_shift : 0);
-    const __m256i multiplier = _mm256_set1_epi32(p->output_multiplier);
-    const __m256i zero_points = _mm256_set1_epi32(count * p->input_zero_point);
-    const __m256i zero_point = _mm256_set1_epi32(p->output_zero_point);
-    const __m256i low = _mm256_set1_epi32(p->clamp_min - p->output_zero_point);
-    const __m256i high = _mm256_set1_epi32(p->clamp_max - p->output_zero_point);
-    int32_t done = 0;
-    for (; done <= point->channels - 8; done += 8) {
-        __m256i sum;
-        neutron_sum_of_taps(pool, point, done, &sum, 1);
-        const __m256i shifted = _mm256_sll_epi32(_mm256_sub_epi32(sum, zero_points), left);
-        const __m256i rescaled = neutron_shift_rounding_avx2(neutron_high_mul_avx2(shifted, multiplier), &rounding);
-        neutron_store_narrowed(point->to + done,
-                               _mm256_add_epi32(neutron_bound_avx2(rescaled, low, high), zero_point));
-    }
-    neutron_point_blocks(pool, point, done, 0, neutron_add_taps, finish, 1, 1);
+    const NeutronResult result =
+        neutron_result(p->output_multiplier, p->output_shift, p->output_zero_point, p->clamp_min, p->clamp_max);
+    const Rescale by = {neutron_words(count * p->input_zero_point), neutron_result_words(&result)};
+    neutron_sum_vector(pool, point, &by, finish_vector);
 }
 #endif
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::MulElementwise (integer_ops/mul.h). */
 #include "two_operands_dsp.h"
-#include "two_operands_avx2.h"
+#include "two_operands.h"
 
 bool mul_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronMulS8 *p = params_block;

@@ -24,7 +24,7 @@ static NEUTRON_INLINE void found_point(const NeutronPool *pool, const NeutronPoo
     }
 }
 
-NEUTRON_FOR_AVX2(found_point, (const NeutronPool *pool, const NeutronPoolPoint *point), (pool, point))
+NEUTRON_FOR_VECTORS(found_point, (const NeutronPool *pool, const NeutronPoolPoint *point), (pool, point))
 
 void reduce_max_s16_run(const NeutronKernelCall *call) {
     const NeutronReduceMaxS16 *p = call->params;

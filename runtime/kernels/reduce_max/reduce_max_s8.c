@@ -14,10 +14,10 @@ static NEUTRON_INLINE void max(const NeutronPool *pool, const NeutronPoolPoint *
     neutron_largest(pool, point, INT8_MIN, INT8_MAX, -p->smaller);
 }
 
-#ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void max_avx2(const NeutronPool *pool, const NeutronPoolPoint *point) {
+#if NEUTRON_VECTORS
+NEUTRON_VECTOR static void max_vector(const NeutronPool *pool, const NeutronPoolPoint *point) {
     const NeutronReduceMaxS8 *p = pool->params;
-    neutron_largest_avx2(pool, point, INT8_MIN, INT8_MAX, -p->smaller);
+    neutron_largest_vector(pool, point, INT8_MIN, INT8_MAX, -p->smaller);
 }
 #endif
 

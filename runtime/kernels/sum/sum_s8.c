@@ -30,6 +30,6 @@ static NEUTRON_INLINE void sums(const NeutronKernelCall *call) {
     neutron_for_each_plane(call, p->input, p->output, sum, sum);
 }
 
-NEUTRON_FOR_AVX2(sums, (const NeutronKernelCall *call), (call))
+NEUTRON_FOR_VECTORS(sums, (const NeutronKernelCall *call), (call))
 
 void sum_s8_run(const NeutronKernelCall *call) { NEUTRON_FASTEST(sums)(call); }
