@@ -50,7 +50,7 @@ def run(folder: Path, graph: Graph, inputs: bytes, build: tuple[str, ...], compi
     source = new_folder() / "network.c"
     source.write_text(written.text())
     linked = image(archive, (source, HERE / "board.c"), includes=(folder / "Include", HERE))
-    done = execute(linked.elf, {"constants": written.constants, "inputs": inputs}, count=True, seconds=600)
+    done = execute(linked, {"constants": written.constants, "inputs": inputs}, count=True, seconds=600)
     assert done.exit_code == 0, done.console
     results = done.files["results"]
     count = len(written.layers)

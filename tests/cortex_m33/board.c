@@ -4,6 +4,15 @@
 #include <string.h>
 
 extern uint8_t stack_top, bss_start, bss_end;
+/* Numbers of boards.py. */
+extern const uint8_t code_origin[], code_length[], data_origin[], data_length[], large_origin[], large_length[];
+extern const uint8_t board_timer[], board_counts_up[], board_traps_unaligned[];
+
+/* The number of a symbol, which may be 0, though a compiler knows that no object has that address. */
+static uint32_t number(const uint8_t *symbol) {
+    __asm("" : "+r"(symbol));
+    return (uint32_t)(uintptr_t)symbol;
+}
 int main(void);
 void start(void);
 
@@ -46,7 +55,7 @@ void board_write(int32_t file, const void *bytes, uint32_t size) {
 
 /* ---- start and faults --------------------------------------------------------------------------------------------------- */
 
-/* Armv8-M Architecture Reference Manual (DDI 0553): the system control space. */
+/* Armv7-M and Armv8-M Architecture Reference Manuals (DDI 0403, DDI 0553): the system control space. */
 #define CFSR ((const volatile uint32_t *)0xE000ED28u)
 #define MMFAR ((const volatile uint32_t *)0xE000ED34u)
 #define BFAR ((const volatile uint32_t *)0xE000ED38u)
@@ -58,15 +67,33 @@ static void print_word(const char *name, uint32_t word) {
     board_print(text);
 }
 
-static void fault(void) {
+enum { STACKED_LR = 5, STACKED_PC = 6 };
+
+__attribute__((used, noreturn)) static void report_fault(const uint32_t *frame) {
     print_word("fault: CFSR", *CFSR);
     print_word(", MMFAR", *MMFAR);
     print_word(", BFAR", *BFAR);
+    print_word(", PC", frame[STACKED_PC]);
+    print_word(", LR", frame[STACKED_LR]);
     board_print("\n");
     board_exit(EXIT_FAULT);
 }
 
+#define CCR ((volatile uint32_t *)0xE000ED14u)
+#define CCR_UNALIGN_TRP (1u << 3)
+#define CPACR ((volatile uint32_t *)0xE000ED88u)
+#define CPACR_CP10_CP11 (15u << 20)
+
+static void barrier(void) { __asm volatile("dsb\n\tisb" ::: "memory"); }
+
+__attribute__((naked)) static void fault(void) { __asm volatile("mov r0, sp\n\tb report_fault"); }
+
 void start(void) {
+#ifdef __ARM_FEATURE_MVE
+    *CPACR |= CPACR_CP10_CP11; /* vectors are registers of the floating-point unit */
+    barrier();
+#endif
+    if (number(board_traps_unaligned) != 0) *CCR |= CCR_UNALIGN_TRP;
     memset(&bss_start, 0, (size_t)(&bss_end - &bss_start));
     board_exit((uint32_t)main());
 }
@@ -77,47 +104,68 @@ __attribute__((section(".vectors"), used)) static const void *const vectors[8] =
     (const void *)fault, (const void *)fault, (const void *)fault, (const void *)fault,
 };
 
-/* ---- the timer: number 1 of the SSE-200's dual timer, at 20 MHz (Arm DDI 0479, dual timer; DAI 0505, clocks) -------------- */
+/* ---- the timer: a dual timer (Arm DDI 0479), or the system counter of an SSE-300 (Arm 101773) ---------------------------------- */
 
-#define TIMER_LOAD ((volatile uint32_t *)0x50002000u)
-#define TIMER_VALUE ((volatile uint32_t *)0x50002004u)
-#define TIMER_CONTROL ((volatile uint32_t *)0x50002008u)
-#define TIMER_ENABLE (1u << 7)
-#define TIMER_32_BITS (1u << 1)
+#define TIMER(offset) (*(volatile uint32_t *)(number(board_timer) + (offset)))
+enum { DUAL_LOAD = 0, DUAL_VALUE = 4, DUAL_CONTROL = 8, DUAL_ENABLE = 1 << 7, DUAL_32_BITS = 1 << 1 };
+enum { COUNTER_CONTROL = 0, COUNTER_VALUE = 8, COUNTER_ENABLE = 1 };
 
 void board_timer_start(void) {
-    *TIMER_CONTROL = TIMER_32_BITS;
-    *TIMER_LOAD = UINT32_MAX;
-    *TIMER_CONTROL = TIMER_ENABLE | TIMER_32_BITS;
+    if (number(board_counts_up) != 0) {
+        TIMER(COUNTER_CONTROL) = COUNTER_ENABLE;
+        return;
+    }
+    TIMER(DUAL_CONTROL) = DUAL_32_BITS;
+    TIMER(DUAL_LOAD) = UINT32_MAX;
+    TIMER(DUAL_CONTROL) = DUAL_ENABLE | DUAL_32_BITS;
 }
 
-uint32_t board_timer_ticks(void) { return UINT32_MAX - *TIMER_VALUE; }
+uint32_t board_timer_ticks(void) {
+    return number(board_counts_up) != 0 ? TIMER(COUNTER_VALUE) : UINT32_MAX - TIMER(DUAL_VALUE);
+}
 
 /* ---- the memory protection unit: regions for all but the flash, nothing behind them ------------------------------------- */
 
 #define MPU_CTRL ((volatile uint32_t *)0xE000ED94u)
 #define MPU_RNR ((volatile uint32_t *)0xE000ED98u)
 #define MPU_RBAR ((volatile uint32_t *)0xE000ED9Cu)
+#define DEVICES_ORIGIN 0x40000000u
+#define DEVICES_LENGTH 0x20000000u
+enum { ENABLED = 1 };
+typedef enum { CODE, DATA, DEVICES } Kind;
+
+#if __ARM_ARCH >= 8
 #define MPU_RLAR ((volatile uint32_t *)0xE000EDA0u)
 #define MPU_MAIR0 ((volatile uint32_t *)0xE000EDC0u)
 #define NORMAL_MEMORY 0x44u /* attribute 0; attribute 1 is device memory */
-enum { READ_WRITE = 0u << 1, READ_ONLY = 2u << 1, NO_EXECUTE = 1u, ENABLED = 1u, DEVICE = 1u << 1 };
 
-static void barrier(void) { __asm volatile("dsb\n\tisb" ::: "memory"); }
+static void set_region(uint32_t number, Kind kind, uint32_t origin, uint32_t length) {
+    enum { READ_WRITE = 0u << 1, READ_ONLY = 2u << 1, NO_EXECUTE = 1u, DEVICE = 1u << 1 };
+    *MPU_MAIR0 = NORMAL_MEMORY;
+    *MPU_RNR = number;
+    *MPU_RBAR = origin | (kind == CODE ? READ_ONLY : READ_WRITE | NO_EXECUTE);
+    *MPU_RLAR = (origin + length - 32) | (kind == DEVICES ? DEVICE : 0) | ENABLED;
+}
+#else
+#define MPU_RASR ((volatile uint32_t *)0xE000EDA0u)
+
+/* The length becomes a power of two, and the origin is a multiple of it. */
+static void set_region(uint32_t number, Kind kind, uint32_t origin, uint32_t length) {
+    enum { READ_WRITE = 3u << 24, READ_ONLY = 6u << 24, NO_EXECUTE = 1u << 28, NORMAL = 1u << 19, DEVICE = 1u << 16 };
+    uint32_t bits = 5;
+    while (UINT32_C(1) << bits < length) bits++;
+    *MPU_RNR = number;
+    *MPU_RBAR = origin;
+    *MPU_RASR = (kind == CODE ? READ_ONLY : READ_WRITE | NO_EXECUTE) | (kind == DEVICES ? DEVICE : NORMAL) | (bits - 1) << 1 |
+                ENABLED;
+}
+#endif
 
 void board_flash_lock(void) {
-    static const uint32_t regions[][2] = {
-        {0x10000000u | READ_ONLY, 0x101FFFE0u | ENABLED},
-        {0x38000000u | READ_WRITE | NO_EXECUTE, 0x383FFFE0u | ENABLED},
-        {0x40000000u | READ_WRITE | NO_EXECUTE, 0x5FFFFFE0u | DEVICE | ENABLED},
-        {0x80000000u | READ_WRITE | NO_EXECUTE, 0x80FFFFE0u | ENABLED},
-    };
-    *MPU_MAIR0 = NORMAL_MEMORY;
-    for (uint32_t i = 0; i < sizeof regions / sizeof regions[0]; ++i) {
-        *MPU_RNR = i;
-        *MPU_RBAR = regions[i][0];
-        *MPU_RLAR = regions[i][1];
-    }
+    set_region(0, CODE, number(code_origin), number(code_length));
+    set_region(1, DATA, number(data_origin), number(data_length));
+    set_region(2, DATA, number(large_origin), number(large_length));
+    set_region(3, DEVICES, DEVICES_ORIGIN, DEVICES_LENGTH);
     *MPU_CTRL = ENABLED;
     barrier();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the tests' programs need of QEMU's mps2-an505: files and the exit code through semihosting, a timer, memory that
+/* What the tests' programs need of a board of QEMU (boards.py): files and the exit code through semihosting, a timer, memory that
  * faults, and calls that measure their stack. */
 #ifndef BOARD_H
 #define BOARD_H
@@ -20,7 +20,7 @@ int32_t board_open(const char *name, bool to_write);
 bool board_read(int32_t file, void *bytes, uint32_t size);
 void board_write(int32_t file, const void *bytes, uint32_t size);
 
-/* Ticks of 50 ns since board_timer_start. Under `-icount shift=0` an instruction takes 1 ns. */
+/* Ticks of the board's timer, which board_timer_start starts. Under `-icount shift=0` an instruction takes 1 ns. */
 void board_timer_start(void);
 uint32_t board_timer_ticks(void);
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases for runner.c: programs with inputs, and what the Cortex-M33 made of them.
+"""Cases for runner.c: programs with inputs, and what a board made of them.
 
 done = run(image(library()), [Case(program, (inputs,))])
 done[0].runs[0].outputs
@@ -24,9 +24,6 @@ FAULT = 254
 
 MOST_STACK = 4096
 """Bytes that neutronModelPrepare and neutronRunBlocking may use below their entry."""
-
-INSTRUCTIONS_PER_TICK = 50
-"""The timer's clock is 20 MHz, and QEMU's -icount gives an instruction one nanosecond."""
 
 
 class Flag(IntFlag):
@@ -125,9 +122,9 @@ class Done:
 
 
 def run(image: Image, cases: Sequence[Case], *, count: bool = False) -> list[Done]:
-    """Return the result of each case. ``count``: ticks are multiples of INSTRUCTIONS_PER_TICK instructions. Fails where the program
-    faults or leaves anything out."""
-    done = execute(image.elf, {"cases": encoded(cases)}, count=count)
+    """Return the result of each case. ``count``: the ticks, by ``image.board.instructions``, are instructions.
+    Fails where the program faults or leaves anything out."""
+    done = execute(image, {"cases": encoded(cases)}, count=count)
     assert done.exit_code == 0, (done.exit_code, done.console)
     return decoded(cases, done.files["results"])
 

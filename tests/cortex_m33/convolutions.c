@@ -10,7 +10,7 @@
 #include "board.h"
 
 /* Each case frees all that it takes. */
-static uint8_t pool[1 << 23] __attribute__((section(".psram"), aligned(16)));
+static uint8_t pool[1 << 23] __attribute__((section(".large"), aligned(16)));
 static size_t used, taken;
 
 void *malloc(size_t size) {

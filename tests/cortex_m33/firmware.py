@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Firmware for the tests: the runtime built for a Cortex-M33, linked with a program of the tests, and run in QEMU.
+"""Firmware for the tests: the runtime built for a Cortex-M, linked with a program of the tests, and run in QEMU.
 
-    elf = image(library())                      # the runner of cases.py with every kernel
-    elf = image(library(), selection=text)      # with the kernels of a selection alone
-    done = execute(elf, {"cases": data})        # done.files["results"]
+    program = image(library())                      # the runner of cases.py with every kernel
+    program = image(library(), selection=text)      # with the kernels of a selection alone
+    program = image(library(board=CORTEX_M55), board=CORTEX_M55)
+    done = execute(program, {"cases": data})        # done.files["results"]
 
 Libraries and images are built once in a test session and kept until Python ends.
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.firmware_build import COMMANDS, Build, flags_of
+from tests.cortex_m33.boards import CORTEX_M33, Board
 from tests.support.objects import compiled
 from tests.support.tools import required
 
@@ -51,11 +53,13 @@ def _run(command: list[str | Path], folder: Path) -> str:
 
 
 @functools.cache
-def library(flags: tuple[str, ...] = SIZE, compiler: str = "gcc", only: tuple[Path, ...] = ()) -> Path:
+def library(
+    flags: tuple[str, ...] = SIZE, compiler: str = "gcc", only: tuple[Path, ...] = (), board: Board = CORTEX_M33
+) -> Path:
     """Return a static library of driver and kernels, or of some sources ``only``, without a heap; its objects are beside it.
     ``flags``: a level of optimization, and what is added to the flags of the published library."""
     sources = only or (*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c")))
-    return static_library(sources, flags, compiler)
+    return static_library(sources, (*flags[:1], *board.flags, *flags[1:]), compiler)
 
 
 def static_library(sources: tuple[Path, ...], flags: tuple[str, ...], compiler: str) -> Path:
@@ -71,17 +75,18 @@ def static_library(sources: tuple[Path, ...], flags: tuple[str, ...], compiler: 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A linked program and the linker's map of it."""
+    """A linked program, the linker's map of it, and the board that it is for."""
 
     elf: Path
     map: Path
+    board: Board
 
 
 @functools.cache
-def _object(source: Path, includes: tuple[Path, ...]) -> Path:
+def _object(source: Path, includes: tuple[Path, ...], board: Board) -> Path:
     """The object of a C source that is no part of the runtime."""
     folder = new_folder()
-    flags = [*CORE, *WARNINGS, *INCLUDES, "-Os", *(f"-I{path}" for path in (HERE, *includes))]
+    flags = [*CORE, *board.flags, *WARNINGS, *INCLUDES, "-Os", *(f"-I{path}" for path in (HERE, *includes))]
     _run([required("arm-none-eabi-gcc"), *flags, "-c", source], folder)
     return folder / f"{source.stem}.o"
 
@@ -92,8 +97,9 @@ def image(
     sources: tuple[Path, ...] = RUNNER,
     selection: str | None = None,
     includes: tuple[Path, ...] = (),
+    board: Board = CORTEX_M33,
 ) -> Image:
-    """A program for mps2-an505 from C sources, a library and the text of a kernel selection, if any.
+    """A program for a board from C sources, a library for it and the text of a kernel selection, if any.
 
     Of newlib it takes what the C language itself needs (memcpy and the like), and no start-up code: board.c has it.
     """
@@ -101,17 +107,20 @@ def image(
     if selection is not None:
         sources = (*sources, folder / "kernel_selection.c")
         sources[-1].write_text(selection)
-    objects = [_object(source, includes) for source in sources]
+    if board.traps_unaligned:
+        sources = (*sources, HERE / "bytewise_memory.c")
+    objects = [_object(source, includes, board) for source in sources]
     link = [
         "-nostartfiles",
         "-Wl,--gc-sections",
         "-Wl,-Map=image.map",
-        f"-T{HERE / 'mps2_an505.ld'}",
+        *(f"-Wl,--defsym={name}={value:#x}" for name, value in board.symbols().items()),
+        f"-T{HERE / 'board.ld'}",
         "-o",
         "image.elf",
     ]
-    _run([required("arm-none-eabi-gcc"), *CORE, *objects, archive, *link], folder)
-    return Image(folder / "image.elf", folder / "image.map")
+    _run([required("arm-none-eabi-gcc"), *CORE, *board.flags, *objects, archive, *link], folder)
+    return Image(folder / "image.elf", folder / "image.map", board)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +132,8 @@ class Execution:
     console: str
 
 
-def execute(elf: Path, files: Mapping[str, bytes], *, count: bool = False, seconds: int = 120) -> Execution:
-    """Runs a program on QEMU's Cortex-M33 in a folder with these files.
+def execute(program: Image, files: Mapping[str, bytes], *, count: bool = False, seconds: int = 120) -> Execution:
+    """Runs a program on its board in QEMU, in a folder with these files.
 
     ``count``: each instruction takes one nanosecond of the machine's time (QEMU's ``-icount``), which its timers then count;
     runs take about twice as long. Fails the test where the program has not ended after ``seconds``.
@@ -132,7 +141,7 @@ def execute(elf: Path, files: Mapping[str, bytes], *, count: bool = False, secon
     command = [
         required("qemu-system-arm"),
         "-M",
-        "mps2-an505",
+        program.board.machine,
         "-display",
         "none",
         "-monitor",
@@ -140,7 +149,7 @@ def execute(elf: Path, files: Mapping[str, bytes], *, count: bool = False, secon
         "-serial",
         "none",
     ]
-    command += ["-semihosting-config", "enable=on,target=native", "-kernel", str(elf)]
+    command += ["-semihosting-config", "enable=on,target=native", "-kernel", str(program.elf)]
     command += ["-icount", "shift=0"] if count else []
     with tempfile.TemporaryDirectory(dir=_folder().name) as name:
         folder = Path(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random calls of kernels on the emulated Cortex-M33, beside the portable kernels on the host."""
+"""Random calls of kernels on an emulated board, beside the portable kernels on the host."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.cortex_m33 import firmware
+from tests.cortex_m33.boards import CORTEX_M33, Board
 from tests.support.objects import compiled
 
 HERE = Path(__file__).parent
@@ -41,6 +42,13 @@ ROOM = 1 << 16
 Checksums = npt.NDArray[np.uint32]
 
 
+def _sources() -> tuple[Path, ...]:
+    """Return the C sources of these kernels and of what they share."""
+    folders = {kernel.rsplit("_", 1)[0] for kernel in KERNELS} | {"conv_2d"}
+    kernels = firmware.RUNTIME / "kernels"
+    return tuple(sorted([*kernels.glob("*.c"), *(path for name in folders for path in kernels.glob(f"{name}/*.c"))]))
+
+
 @functools.cache
 def _host() -> ctypes.CDLL:
     folder = firmware.new_folder()
@@ -62,20 +70,28 @@ def on_host(kernel: str, first: int, count: int) -> Checksums:
     return np.array([call(KERNELS.index(kernel), first + i, *ends) for i in range(count)], np.uint32)
 
 
-def on_cortex_m33(kernels: Sequence[str], first: int, count: int, build: tuple[str, ...]) -> dict[str, Checksums]:
-    """The same of the Cortex-M33's kernels, compiled with these flags."""
+def on_board(
+    kernels: Sequence[str], first: int, count: int, build: tuple[str, ...], board: Board
+) -> dict[str, Checksums]:
+    """The same of the kernels for a board, compiled with these flags."""
     sources = (HERE / "random_calls_main.c", HERE / "random_calls.c", HERE / "board.c")
-    elf = firmware.image(firmware.library(build), sources).elf
+    program = firmware.image(firmware.library(build, only=_sources(), board=board), sources, board=board)
     cases = b"".join(np.array([KERNELS.index(kernel), first, count], np.uint32).tobytes() for kernel in kernels)
-    done = firmware.execute(elf, {"cases": cases})
+    done = firmware.execute(program, {"cases": cases})
     assert done.exit_code == 0, done.console
     results = np.frombuffer(done.files["results"], np.uint32).reshape(len(kernels), count)
     return dict(zip(kernels, results, strict=True))
 
 
-def compare(kernels: Sequence[str], first: int, count: int, build: tuple[str, ...] = firmware.SIZE) -> None:
+def compare(
+    kernels: Sequence[str],
+    first: int,
+    count: int,
+    build: tuple[str, ...] = firmware.SIZE,
+    board: Board = CORTEX_M33,
+) -> None:
     """Fails where a call differs, or is none."""
-    got = on_cortex_m33(kernels, first, count, build)
+    got = on_board(kernels, first, count, build, board)
     for kernel in kernels:
         want = on_host(kernel, first, count)
         missing = {first + i: NO_CALL[value] for i, value in enumerate(want.tolist()) if value in NO_CALL}

@@ -4,8 +4,7 @@
 #include "board.h"
 #include "random_calls.h"
 
-#define PSRAM_END ((uint8_t *)0x81000000u)
-#define FLASH_END ((uint8_t *)0x10400000u)
+extern uint8_t data_guard[], flash_guard[];
 
 int main(void);
 int main(void) {
@@ -13,7 +12,7 @@ int main(void) {
     uint32_t item[3];
     while (board_read(cases, item, sizeof item)) {
         for (uint32_t i = 0; i < item[2]; i++) {
-            const uint32_t checksum = random_call(item[0], item[1] + i, PSRAM_END, FLASH_END);
+            const uint32_t checksum = random_call(item[0], item[1] + i, data_guard, flash_guard);
             board_write(results, &checksum, sizeof checksum);
         }
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Programs on a Cortex-M33, with the driver as it is built for the chip. Reads cases from the file `cases` and writes what
+/* Programs on a board, with the driver as it is built for the chip. Reads cases from the file `cases` and writes what
  * came of each to the file `results`; cases.py writes and reads them, and says what their words mean. */
 #include <string.h>
 
@@ -58,13 +58,13 @@ typedef struct {
 
 #define MAX_BINDINGS 16
 #define MAX_CALLS 65536u
-#define PSRAM __attribute__((section(".psram"), aligned(16)))
+#define LARGE __attribute__((section(".large"), aligned(16)))
 static uint8_t flash[1 << 21] __attribute__((section(".flash"), aligned(16)));
 static uint8_t scratch[1 << 21] __attribute__((aligned(16))), prefetch[1 << 20] __attribute__((aligned(16)));
-PSRAM static uint8_t microcode[(1 << 18) + 16], weights[(1 << 23) + 16], inputs[1 << 19], outputs[1 << 19];
-PSRAM static uint8_t state[1 << 16] __attribute__((aligned(16)));
-PSRAM static uint8_t profile[1 << 16], context[64 + 8];
-PSRAM static CallTicks calls[MAX_CALLS];
+LARGE static uint8_t microcode[(1 << 18) + 16], weights[(1 << 23) + 16], inputs[1 << 19], outputs[1 << 19];
+LARGE static uint8_t state[1 << 16] __attribute__((aligned(16)));
+LARGE static uint8_t profile[1 << 16], context[64 + 8];
+LARGE static CallTicks calls[MAX_CALLS];
 
 static Ran ran;
 static uint32_t last_ticks;

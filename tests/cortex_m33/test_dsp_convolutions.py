@@ -49,7 +49,7 @@ def test_random_calls_give_the_portable_kernels_bytes(build: str, form: str) -> 
     archive = library(*BUILDS[build], SOURCES)  # first: skips where the compiler is absent
     want = wanted(f"fuzz_convolution{form}")
     firmware = image(archive, (HERE / f"convolutions{form}.c", HERE / "board.c"), includes=(CALLS,))
-    done = execute(firmware.elf, {"seed": struct.pack("<2I", SEED, CASES)})
+    done = execute(firmware, {"seed": struct.pack("<2I", SEED, CASES)})
     assert done.exit_code == 0, done.console
     got = np.frombuffer(done.files["results"], np.uint32)
     differ = np.flatnonzero(got != want)

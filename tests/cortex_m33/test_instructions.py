@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from openneutron.ir import Graph, Node, constant, per_tensor
-from tests.cortex_m33.cases import INSTRUCTIONS_PER_TICK
+from tests.cortex_m33.boards import BOARDS, Board
 from tests.cortex_m33.firmware import HERE, SIZE, SPEED, execute, image, library
 from tests.cortex_m33.instructions import BUILDS, instructions
 from tests.cortex_m33.models import NAMES, model, random_inputs
@@ -20,14 +20,15 @@ LEAST_DSP_RATIO = 2.5
 LEAST_WIDE_RATIO = 2
 
 
-def test_the_timer_counts_instructions() -> None:
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.core)
+def test_the_timer_counts_instructions(board: Board) -> None:
     """Two instructions a round, and a few around the loop."""
-    firmware = image(library(), (HERE / "loop.c", HERE / "board.c"))
-    results = [execute(firmware.elf, {}, count=True) for _ in range(2)]
+    firmware = image(library(only=(HERE / "loop.c",)), (HERE / "loop.c", HERE / "board.c"), board=board)
+    results = [execute(firmware, {}, count=True) for _ in range(2)]
     assert results[0] == results[1]
     ticks = struct.unpack("<3I", results[0].files["results"])
     for rounds, counted in zip((1000, 100_000, 10_000_000), ticks, strict=True):
-        assert 0 <= counted * INSTRUCTIONS_PER_TICK - 2 * rounds <= 2 * INSTRUCTIONS_PER_TICK
+        assert 0 <= board.instructions(counted) - 2 * rounds <= 2 * board.instructions(1)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -69,11 +69,11 @@ def test_a_kernel_that_reads_flash_faults() -> None:
     archive = library()
     given = model(CIFARNET)
     done = execute(
-        image(archive).elf, {"cases": Case(given.program, random_inputs(given.program, 1), Flag.FLASH).encoded()}
+        image(archive), {"cases": Case(given.program, random_inputs(given.program, 1), Flag.FLASH).encoded()}
     )
     assert done.exit_code == FAULT
     # DACCVIOL and MMARVALID; the flash is at 0x10200000.
-    assert re.fullmatch(r"fault: CFSR 00000082, MMFAR 102[0-9a-f]{5}, BFAR .*\n", done.console)
+    assert re.fullmatch(r"fault: CFSR 00000082, MMFAR 102[0-9a-f]{5}, BFAR .*, PC .*, LR .*\n", done.console)
 
 
 def test_the_stack_of_prepare_and_run(name: str) -> None:
