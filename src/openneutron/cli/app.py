@@ -27,9 +27,10 @@ example inputs), a .pt2 file, or an int8 .tflite file.
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its function, or its own commands, as ``module:attribute`` of the package, and the first line of its help.
+    """A command: its function, as ``module:attribute`` of the package, and the first line of its help.
 
-    ``is_configurable``: the options of a compile are parameters of the command, which a configuration file may set.
+    A command with commands of its own has a typer application in place of the function. ``is_configurable``: the
+    command takes the options of a compile, which a configuration file may set.
     """
 
     place: str
@@ -80,7 +81,8 @@ COMMANDS = {
         "Train a small network on handwritten digits, compile it, and run every test image on the simulated NPU.",
     ),
 }
-"""The commands, in the order of the help. Each states its first line here, so that the help of all imports none of them."""
+"""The commands, in the order of the help. A row has the first line of a command's help, so that the help of all
+commands imports no command."""
 
 NAME = "openneutron"
 COMPLETING = "_OPENNEUTRON_COMPLETE"
@@ -92,8 +94,11 @@ COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
 
 
 def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Return the application with all commands. Those in ``names`` have their parameters; of the others, whose modules are
-    not imported, only the names and the first lines of the help are there."""
+    """Return the application with all commands.
+
+    Only the commands in ``names`` are imported and have their parameters. Of the others, the application has the name
+    and the first line of the help.
+    """
     app = typer.Typer(
         help=HELP,
         no_args_is_help=True,
@@ -132,7 +137,8 @@ def _every_command(
 
 
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-"""Base of all usage errors. typer bundles click, or depends on it in older releases, and does not export this class."""
+"""The base class of all usage errors. typer does not export it: typer bundles click, or depends on click in older
+releases."""
 
 
 def run(arguments: Sequence[str] | None) -> int:
@@ -166,7 +172,7 @@ def run(arguments: Sequence[str] | None) -> int:
 
 
 def _named(words: Sequence[str]) -> list[str]:
-    """Return the first word where it names a command; otherwise an empty list."""
+    """Return the first word if it names a command; otherwise an empty list."""
     return [word for word in words[:1] if word in COMMANDS]
 
 
@@ -175,7 +181,8 @@ QUIET = ("-q", "--quiet")
 
 
 def _from_file(words: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of click's context for the configuration file: its options as the defaults of the command.
+    """Return the arguments of click's context that make the options of a configuration file the defaults of the
+    command.
 
     Raises InvalidOptionError for an unusable file.
     """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bars for the steps of a command on a terminal. Imported for a terminal alone: rich's progress takes time to import."""
+"""Show a bar for each step of a command on a terminal. Other output does not import this module, because rich's
+progress takes time to import."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def bars(console: Console, seconds: Callable[[str], float]) -> Progress:
 
 
 def left(seconds: float, done: float, total: float) -> str:
-    """Return the time that is left, if each part takes as long as those before it; empty where nothing is known about it.
+    """Return the time that is left if each part takes as long as those before it. The text is empty before the first
+    part is done, and at the end.
 
     >>> left(12.0, 4, 100)
     '4:48 left'
@@ -42,7 +44,8 @@ def left(seconds: float, done: float, total: float) -> str:
 
 
 class _Seconds(ProgressColumn):
-    """The seconds of a step alone, as ``seconds`` returns them for its name, and the seconds until its end."""
+    """A column with the seconds that a step has taken, as ``seconds`` returns them for its name, and the time that is
+    left."""
 
     def __init__(self, seconds: Callable[[str], float]) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron compile``, and MODEL compiled, for ``explain`` and ``pareto`` too."""
+"""The command ``openneutron compile``, and the compile of MODEL that ``explain`` and ``pareto`` use too."""
 
 from __future__ import annotations
 

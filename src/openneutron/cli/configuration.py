@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options from a file: ``openneutron.toml``, or ``[tool.openneutron]`` of ``pyproject.toml``.
+"""Read options from a file: ``openneutron.toml``, or ``[tool.openneutron]`` of ``pyproject.toml``.
 
-The file is that of the nearest folder, from the working folder upwards. Its keys are the names of options of a compile, such as
-``sram-budget``; an option on the command line precedes the file's. Options that let a model run code, ``--trust`` and
-``--import``, are on the command line alone: a folder that one enters must not decide about them. Nor may it name a function in a
-Python file.
+The file is that of the nearest folder, from the working folder upwards. Its keys are the names of options of a
+compile, such as ``sram-budget``. An option on the command line precedes the same option in the file. Options that let
+a model run code, ``--trust`` and ``--import``, and functions in a Python file can only be given on the command line:
+entering a folder must not run its code.
 """
 
 from __future__ import annotations

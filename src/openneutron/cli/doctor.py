@@ -35,9 +35,9 @@ LONGEST_LOAD_SECONDS = 300
 class State(Enum):
     FINE = auto()
     OPTIONAL = auto()
-    """An extra that is not installed."""
+    """The packages of an extra are not installed."""
     LACKING = auto()
-    """A part that compiling and running do not need does not work."""
+    """A part that is not needed to compile or to run does not work."""
     BROKEN = auto()
 
 
@@ -138,7 +138,8 @@ SIGNS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A package this one asks for; ``extra`` is empty where nothing works without it."""
+    """A package that this one requires. ``extra`` names the extra that requires it; it is empty if nothing works
+    without the package."""
 
     name: str
     bounds: str
@@ -175,7 +176,7 @@ def requirements() -> list[Requirement]:
 
 
 def _declared(path: Path) -> list[str]:
-    """Return the requirements of a source tree, in the words of installed metadata."""
+    """Return the requirements of a source tree, in the form that the metadata of an installed package has."""
     if not path.is_file():
         return []
     project = tomllib.loads(path.read_text())["project"]
@@ -255,8 +256,8 @@ def self_test() -> Check:
 
 
 def delegate_is_included() -> bool:
-    """Return whether the package has the delegate for the installed ExecuTorch; where none is installed, whether it has
-    any."""
+    """Return whether the package includes the delegate for the installed ExecuTorch. Without an ExecuTorch, return
+    whether it includes any delegate."""
     from openneutron.pytorch.run import delegate
 
     try:
@@ -286,8 +287,11 @@ def cache_check() -> Check:
 
 
 def delegate_check(compiler: Check | None, command: Sequence[str] = (sys.executable, "-c", LOAD_DELEGATE)) -> Check:
-    """Load the ExecuTorch delegate in a process of its own, since a wrong ExecuTorch may end the process. ``compiler``:
-    the check of the compiler; None where the delegate is not compiled."""
+    """Return the result of loading the ExecuTorch delegate. It is loaded in a process of its own, since a wrong
+    ExecuTorch may end the process.
+
+    ``compiler`` is the check of the compiler; None if the delegate is not compiled.
+    """
     what, wanted = "ExecuTorch delegate", "loads" if compiler is None else "builds and loads"
     try:
         importlib.metadata.version("executorch")

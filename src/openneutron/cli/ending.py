@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Conversion of every exception of a command to a line on stderr and an exit code; no other module does this."""
+"""Convert every exception of a command to a line on stderr and an exit code. No other module does this."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from openneutron.errors import ConverterError, OpenNeutronError, OpenNeutronWarn
 DONE = 0
 PART_MISSING = 1
 USER_FAULT = 2
-"""Also click's code for usage errors."""
+"""The exit code for a fault of the user or the system. click has the same code for usage errors."""
 BUG = 70
-"""EX_SOFTWARE of BSD's sysexits.h."""
+"""The exit code for a bug in this project: EX_SOFTWARE of BSD's sysexits.h."""
 INTERRUPTED = 130
-"""128 plus the number of SIGINT, as in shells."""
+"""The exit code after an interrupt: 128 plus the number of SIGINT, as in shells."""
 CLOSED_PIPE = 141
-"""128 plus the number of SIGPIPE."""
+"""The exit code after the reader of the output has closed the pipe: 128 plus the number of SIGPIPE."""
 
 EXITS = {
     DONE: ("done", "notes"),
@@ -43,7 +43,7 @@ EXITS = {
 """Every exit code, with its meaning and what is on stderr."""
 
 TRACEBACK = "OPENNEUTRON_TRACEBACK"
-"""Environment variable; where it is set, every error shows its traceback."""
+"""The environment variable that makes every error show its traceback."""
 
 
 def ended(command: Callable[[], int]) -> int:
@@ -62,7 +62,7 @@ def ended(command: Callable[[], int]) -> int:
 
 
 def told(error: BaseException, subject: str = "") -> int:
-    """Print the line about an exception on stderr, with the subject first where there is one, and return the exit code."""
+    """Print the line about an exception on stderr, after ``subject`` if one is given, and return the exit code."""
     message, code = _ending(error)
     if subject:
         message = message.replace("error: ", f"error: {_CONTROL.sub(_escaped, subject)}: ", 1)
@@ -76,7 +76,8 @@ def told(error: BaseException, subject: str = "") -> int:
 
 @contextmanager
 def warnings_in_lines(shown: bool) -> Iterator[None]:
-    """Print each warning of this project as one line on stderr, or none of them; those of others go the usual way."""
+    """Print each warning of this project as one line on stderr if ``shown``, else print none of them. Warnings of
+    other packages are not changed."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The forms of MODEL on the command line."""
+"""Find out which form of model MODEL on the command line is."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LiteRT."""
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A file with a model, or with one that is compiled already. ``loading`` is for forms that take it."""
+    """A file with a model, or with a compiled model. ``loading`` has the options of the forms that take any."""
 
     path: Path
     form: Form
@@ -71,7 +71,7 @@ class ModelFile:
 
     @property
     def name(self) -> str:
-        """Return the name of results, without a suffix."""
+        """Return the name from which names of results are made, without a suffix."""
         return f"{self.path.stem}_neutron" if self.form.kind is Kind.LITERT else self.path.stem
 
 
@@ -102,8 +102,9 @@ def is_litert(source: ModelSource) -> TypeGuard[ModelFile]:
 
 
 def parse(model: str, compiled: bool = False) -> ModelSource:
-    """Return the form that MODEL names; compiled files are one where ``compiled`` is true. Files exist; the name of a built-in model may
-    be unknown.
+    """Return the form of model that MODEL names. With ``compiled``, a compiled file is such a form too.
+
+    A file that MODEL names exists; a built-in model of the name may not exist.
 
     Raises InvalidModelError, with the nearest existing name, where MODEL has none of the forms or its file does not
     exist.
@@ -146,7 +147,8 @@ def _is_compiled(form: Form, path: Path) -> bool:
 
 
 def check_early(source: ModelSource, samples: DataParameters, weights: Path | None) -> None:
-    """Check before PyTorch is loaded, which takes seconds, that the named files exist, and that the text of a model's file contains the function.
+    """Check before PyTorch is loaded, which takes seconds, that the named files exist and that a model's file
+    contains the function.
 
     Raises InvalidModelError where the built-in model or function does not exist, InvalidOptionError where ``samples``
     or ``weights`` can't be read.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parameters of several commands: a model and its options."""
+"""Declare the parameters that several commands share: a model and its options."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ SEVERAL_MODELS = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ModelParameters:
-    """MODEL and its parameters on the command line, beside the flags of CompileOptions and QuantizationOptions."""
+    """MODEL and the parameters that are not flags of CompileOptions or QuantizationOptions."""
 
     model: Annotated[
         str,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results on stdout, progress and notes on stderr."""
+"""Print results on stdout, and progress and notes on stderr."""
 
 from __future__ import annotations
 
@@ -39,15 +39,19 @@ Verbose = Annotated[
 ]
 
 SCHEMA_VERSION = 2
-"""The version of the JSON of all commands (docs/reference/json.schema.json). A new field leaves it; a field that is renamed,
-removed or of another meaning increments it."""
+"""The version of the JSON of all commands (docs/reference/json.schema.json).
+
+A new field does not change it. Renaming, removing or redefining a field increments it.
+"""
 
 WIDE = 200
-"""The columns of output that is not shown on a terminal: tables in a file are not wrapped."""
+"""The width in columns of output that is not shown on a terminal. It is large, so that tables in a file are not
+wrapped."""
 
 
 def show(renderable: RenderableType, command: str, data: Mapping[str, Any], as_json: bool) -> None:
-    """Print a table or text, coloured and fitted where stdout is a terminal; with ``as_json`` the command's data instead."""
+    """Print a table or text, in colour and within the width if stdout is a terminal. With ``as_json``, print ``data``
+    as the JSON of the command instead."""
     if as_json:
         print(json.dumps({"schema_version": SCHEMA_VERSION, "command": command, **data}, indent=2))
         return
@@ -69,7 +73,8 @@ def note(text: str) -> None:
 
 
 def check_plot(path: Path | None) -> None:
-    """Raise InvalidOptionError early for a picture that can't be written, MissingToolError where none can be drawn."""
+    """Raise InvalidOptionError if the picture can't be written, and MissingToolError if none can be drawn. Commands
+    call this before they compile."""
     if path is not None:
         from openneutron.device import files
         from openneutron.features.report.page.document import check_format
@@ -79,7 +84,7 @@ def check_plot(path: Path | None) -> None:
 
 
 def plotted(path: Path | None, model: CompiledResult) -> dict[Path, bytes]:
-    """Return the picture of a compiled model, to be written; nothing without a path."""
+    """Return the picture of a compiled model as the contents of the file to write; an empty dict without a path."""
     if path is None:
         return {}
     from openneutron.features.report.page.page import pictures
@@ -88,23 +93,24 @@ def plotted(path: Path | None, model: CompiledResult) -> dict[Path, bytes]:
 
 
 def detail(text: str) -> None:
-    """Print a line that only --verbose asks for on stderr."""
+    """Print a line on stderr if --verbose is given."""
     print(text, file=sys.stderr, flush=True)
 
 
 WORTH_TELLING_SECONDS = 0.5
-"""Without a terminal, shorter steps are not reported."""
+"""The shortest step that is reported without a terminal, in seconds."""
 
 
 STILL_SECONDS = 30.0
-"""Without a terminal, a step that takes longer has a line each time so many seconds have passed."""
+"""The interval in seconds at which a step that still runs is reported without a terminal."""
 
 
 class Steps:
-    """Reports steps: a bar for each on a terminal, otherwise a line for each long step at its end, and lines while it lasts.
+    """Reports the steps of a command.
 
-    A call has the name of a step, the number of its finished parts, and the number of all; all parts finished end the step.
-    The time until the next call counts for this step alone.
+    On a terminal, a step has a bar. Otherwise, a long step has a line at its end, and lines while it lasts. A call
+    has the name of a step, the number of its finished parts and the number of all parts; the step ends when all parts
+    are finished. The time from a call to the next one counts for the step of the first.
     """
 
     def __init__(self, quiet: bool = False, verbose: bool = False) -> None:
@@ -195,5 +201,5 @@ class Steps:
 
 
 def _on_terminal() -> bool:
-    """Return whether stderr is a terminal, without rich's answer: its console takes time to import."""
+    """Return whether stderr is a terminal. rich could answer this too, but its console takes time to import."""
     return sys.stderr is not None and sys.stderr.isatty()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch models that the command line names, with their example inputs, weights and calibration samples."""
+"""Load PyTorch models that the command line names, with their example inputs, weights and calibration samples."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from openneutron.pytorch.source.file_kind import what_it_is
 Inputs = tuple[Any, ...]
 
 BUILT_IN_SAMPLES = 32
-"""Random inputs that a built-in model with its random weights is calibrated with."""
+"""The number of random inputs with which a built-in model with random weights is calibrated."""
 
 NAMES_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model and one call of it."""
+    """A loaded model and the example inputs of one call."""
 
     model: nn.Module | ExportedProgram = field(repr=False)
     call: ModelInputs = field(repr=False)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Values of parameters that need no conversion by typer.
+"""Read values of parameters without typer's conversion where they need none.
 
-typer converts every value with pydantic, whose import takes as long as the compile of a small model. A text that stays a text or
-becomes a path, and a parameter that is not given, need neither.
+typer converts every value with pydantic, whose import takes as long as the compile of a small model. A text that
+stays a text or becomes a path, and a parameter that is not given, need no conversion.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Union, get_args, get_origin
 
 
 def without_conversions(command: Any) -> None:
-    """Let the parameters of a command, and of a group's commands, take plain values as they are; all other values go
-    through typer's conversion."""
+    """Let the parameters of a command, and of a group's commands, take simple values without a conversion. Other
+    values go through typer's conversion."""
     for part in getattr(command, "commands", {}).values():
         without_conversions(part)
     annotations = {} if command.callback is None else inspect.signature(command.callback, eval_str=True).parameters

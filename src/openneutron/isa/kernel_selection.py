@@ -32,7 +32,8 @@ def struct_name(row: Row) -> str:
 
 
 def _taps(row: Row) -> int:
-    """Return a word with a bit for each parameter in ``row.taps``; bit 31 stands for the input's rows and columns."""
+    """Return a word with a bit for each parameter in ``row.taps``. Bit 31 is set if the input's rows and columns are
+    among them."""
     return sum(1 << 31 if name == "input" else 1 << row.index(name) for name in row.taps)
 
 
@@ -105,7 +106,7 @@ const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_k
 def called_kernels(programs: Iterable[Program]) -> tuple[str, ...]:
     """Return the names of all kernels and variants that these programs call, in the order of the table.
 
-    Raises InvalidProgramError where a program is none.
+    Raises InvalidProgramError if one of them is not a program.
     """
     called = set()
     for program in programs:
@@ -129,10 +130,10 @@ def parse(name: str, text: str) -> KernelSelection:
 
 
 def merge(selections: Mapping[str, KernelSelection]) -> KernelSelection:
-    """Return one selection with the kernels of all of these, which messages call by their keys.
+    """Return one selection with the kernels of all selections. Messages call a selection by its key.
 
-    The order of the files changes nothing, nor does a file that is there twice, or one that was merged before. Raises
-    InvalidProgramError where there is none, where they are of several versions, or of another one than this compiler's.
+    The result does not depend on the order of the selections, nor on one that is given twice or was merged before.
+    Raises InvalidProgramError if there is none, or if they are not all of this compiler's version.
     """
     if not selections:
         raise InvalidProgramError("kernel selections: there are no files to merge. Name one at least.")
@@ -157,7 +158,8 @@ def merge(selections: Mapping[str, KernelSelection]) -> KernelSelection:
 
 
 def _kinds_text(kernels: Iterable[str]) -> str:
-    """Return the kernels as ``NeutronKernelKind`` and ``neutronKernels``; a variant has the number of its kernel."""
+    """Return the C text of ``NeutronKernelKind`` and ``neutronKernels`` for these kernels. A variant has the number
+    of its kernel."""
     wanted = set(kernels)
     functions = [
         (row.code, name.replace(":", "_"), "_run_".join(name.split(":")) if ":" in name else f"{name}_run")
@@ -197,14 +199,16 @@ def _lines_of(row: Row) -> list[tuple[str, str]]:
 
 
 def _ordered(found: set[str]) -> tuple[str, ...]:
-    """Return the names in the table's order, then unknown names. Beside all of a kernel its variants are left out."""
+    """Return the names in the table's order, then unknown names. A variant is left out if its whole kernel is among
+    the names."""
     whole = {row.name for row in rows.KERNELS if _is_whole(row, found)}
     names = [name for name, _ in _lines() if name in whole or (name in found and name.partition(":")[0] not in whole)]
     return (*names, *sorted(found - {name for name, _ in _lines()}))
 
 
 def _is_whole(row: Row, found: set[str]) -> bool:
-    """Return whether all of the kernel is registered: where it is called for, and where variants would be no less code."""
+    """Return whether the whole kernel is registered: its name is in ``found``, or the variants in ``found`` are no
+    less code."""
     kernels = {name.partition(":")[0] for name in found}
     taken = [item for item in row.variants if _name(row.name, item.name) in found]
     every = len(taken) == len(row.variants) > 1
@@ -212,9 +216,10 @@ def _is_whole(row: Row, found: set[str]) -> bool:
 
 
 def variant_of(operator: Record, buffers: Sequence[Record]) -> Variant | None:
-    """Return the first variant that takes the operator; None where that is left to all of the kernel.
+    """Return the first variant that takes the operator; None if only the whole kernel does.
 
-    Raises InvalidProgramError where the operator refers to a buffer that is not there: the driver refuses such a program.
+    Raises InvalidProgramError if the operator refers to a buffer that does not exist. The driver refuses such a
+    program.
     """
     for variant in operator.row.variants:
         if all(_is_met(condition, operator, buffers) for condition in variant.conditions):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Return a program as text for people, and its kernel calls with their modelled cycles without a run."""
+"""Return a program as text for people, and the modelled cycles of its kernel calls without a run."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def record(row: Row, **values: int) -> Record:
 
 
 def base(kind: str, index: int = 0) -> int:
-    """Return the base word of an input, an output, WEIGHTS, SCRATCH, PREFETCH or STATE."""
+    """Return the base word of input or output number ``index``, or of WEIGHTS, SCRATCH, PREFETCH or STATE."""
     return rows.BASES.index(kind) | index << 8
 
 
@@ -122,7 +122,10 @@ class Program:
         self.verified_header()
 
     def verified_header(self, checksums: bool = True) -> Record:
-        """Return the header's words; raises InvalidProgramError as ``verify`` does, or for the sizes alone."""
+        """Return the header's words. Raises InvalidProgramError if sizes or checksums do not fit the header.
+
+        Without ``checksums``, only the sizes are compared.
+        """
         header = self.header
         for name, blob in (("microcode", self.microcode), ("weights", self.weights), ("kernels", self.kernels)):
             stated = header[f"{name}_size"]
@@ -237,7 +240,7 @@ def encode(microcode: Microcode, weights: bytes) -> Program:
 
 
 def with_checksum(program: Program) -> Program:
-    """Return the program with the microcode's checksum made anew (after a deliberate change of its words)."""
+    """Return the program with a new checksum of the microcode, for microcode whose words were changed on purpose."""
     blob = program.microcode
     return Program(blob[:8] + _crc(blob).to_bytes(4, "little") + blob[12:], program.weights, program.kernels)
 
@@ -254,7 +257,7 @@ def _encode_names(microcode: Microcode) -> bytes:
 def refuse_foreign(microcode: bytes) -> None:
     """Raise InvalidProgramError if these bytes begin as microcode of another compiler.
 
-    Public of NXP's is the magic word, and where some sizes are; all other words may be anything.
+    NXP has published only the magic word and the positions of some sizes. All other words may have any value.
     """
     magic, version = (int.from_bytes(microcode[at : at + 4], "little") for at in (0, 4))
     if magic == rows.MAGIC and version >> 16 != rows.FORMAT_VERSION >> 16:
@@ -284,7 +287,7 @@ def _read_header(blob: bytes) -> Record:
 
 
 def _of_words(row: Row, values: list[int]) -> Record:
-    """Return a record of as many words as the row has, without the check that each value fits a word."""
+    """Return a record that has these values for the words of the row. It does not check that each value fits a word."""
     made = _NEW(Record)
     _SET_ROW(made, row)
     _SET_VALUES(made, tuple(values))
@@ -292,7 +295,8 @@ def _of_words(row: Row, values: list[int]) -> Record:
 
 
 class _Words:
-    """The words of a microcode blob. Raises InvalidProgramError for records that it does not hold."""
+    """The words of a microcode blob. A method raises InvalidProgramError if the blob does not hold the record that it
+    reads."""
 
     def __init__(self, microcode: bytes) -> None:
         self.signed: list[int] = np.frombuffer(microcode, "<i4", len(microcode) // 4).tolist()
@@ -326,7 +330,7 @@ class _Words:
         return self.read(row, at + 1)
 
     def instructions(self, header: Record) -> Iterator[tuple[int, Record]]:
-        """Yield each instruction with its place."""
+        """Yield the position of each instruction, and the instruction."""
         at, end = header["code_offset"], header["code_offset"] + header["code_words"]
         while at < end:
             instruction = self.read_coded(rows.INSTRUCTION_BY_CODE, "instruction", at)
@@ -335,9 +339,9 @@ class _Words:
 
 
 def decode(program: Program, *, checksums: bool = True) -> Microcode:
-    """Return the program's records; raises InvalidProgramError where the blobs do not hold them.
+    """Return the program's records. Raises InvalidProgramError if the blobs do not hold them.
 
-    ``checksums``: whether to compare those of microcode and weights, which find damage to a file.
+    With ``checksums``, compare the checksums of microcode and weights, which find damage to a file.
     """
     header = program.verified_header(checksums)
     words = _Words(program.microcode)
@@ -379,16 +383,16 @@ def _decode_names(kernels: bytes) -> tuple[str, ...]:
 # -- facts: what a profile states about an operator ----------------------------------------------------------------------
 
 MARK = "facts "
-"""The start of an operator's line, which the delegate looks for (runtime/delegate/profile.h)."""
+"""The text that begins the line of an operator. The delegate searches for it (runtime/delegate/profile.h)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
-    """The facts that a profile shows of an operator.
+    """The facts about an operator that a profile shows.
 
-    ``layer`` is the operator's name in the model, ``module`` the path of its PyTorch module, ``operators`` and ``lines`` the
-    model's operators and source lines (``net.py:12``) that it computes. ``bytes`` counts the bytes of one run: tensors read
-    and written, and constants.
+    ``layer`` is the operator's name in the model, and ``module`` the path of its PyTorch module. ``operators`` and
+    ``lines`` are the model's operators and source lines (``net.py:12``) that it computes. ``bytes`` is the number of
+    bytes of one run: tensors that are read and written, and constants.
     """
 
     layer: str
@@ -398,13 +402,13 @@ class OperatorFacts:
     lines: tuple[str, ...] = ()
 
     def line(self) -> str:
-        """Return the line of the kernels blob."""
+        """Return the facts as a line of the kernels blob."""
         rest = {key: value for key, value in asdict(self).items() if key != "layer" and value}
         return f"{MARK}{' '.join(self.layer.split())}\t{json.dumps(rest, separators=(',', ':'))}"
 
     @classmethod
     def of_line(cls, line: str) -> OperatorFacts:
-        """Return the facts of a line. Raises ValueError where it is damaged."""
+        """Return the facts in a line of the kernels blob. Raises ValueError if the line is damaged."""
         layer, tab, rest = line.removeprefix(MARK).partition("\t")
         stated = json.loads(rest) if tab else None
         if not isinstance(stated, dict):
@@ -419,12 +423,12 @@ class OperatorFacts:
 
 
 def event_name(index: int, layer: str) -> str:
-    """Return the name that the delegate gives to event ``index`` of a run: unlike all others of the run."""
+    """Return the name that the delegate gives to event ``index`` of a run. No two events of a run have the same name."""
     return f"{index} {layer}"
 
 
 def with_facts(program: Program, facts: Sequence[OperatorFacts]) -> Program:
-    """Return the program with these facts in place of those it has: one for each operator, or none."""
+    """Return the program with these facts instead of its own: one for each operator, or none."""
     assert len(facts) in (0, program.header["operator_count"]), "each operator has its facts"
     kept = [line for line in _lines(program) if not line.startswith(MARK)]
     text = ("\n".join([*kept, *(item.line() for item in facts)]) + "\n").encode()
@@ -434,9 +438,9 @@ def with_facts(program: Program, facts: Sequence[OperatorFacts]) -> Program:
 
 
 def facts_of(program: Program) -> tuple[OperatorFacts, ...]:
-    """Return the facts of each operator; empty where the program was compiled without profiling.
+    """Return the facts of each operator; an empty tuple if the program was compiled without profiling.
 
-    Raises InvalidProgramError where they are damaged, or are not those of the program's operators.
+    Raises InvalidProgramError if the facts are damaged, or belong to other operators.
     """
     lines = [line for line in _lines(program) if line.startswith(MARK)]
     count = program.header["operator_count"]
@@ -459,7 +463,7 @@ def _lines(program: Program) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CallStep:
-    """A kernel call of the operator with this index; ``rows`` are the output's rows [first, end) that it computes."""
+    """A kernel call of the operator with this index. It computes the output's rows [first, end) in ``rows``."""
 
     operator: int
     cycles: int
@@ -468,7 +472,8 @@ class CallStep:
 
 @dataclass(frozen=True, slots=True)
 class CopyStep:
-    """The start of a copy of constants from the weights to SRAM; ``base`` and ``destination`` are those of its FETCH."""
+    """The start of a copy of constants from the weights to SRAM. ``base`` and ``destination`` are the words of the
+    instruction FETCH."""
 
     size_bytes: int
     channel: int
@@ -487,7 +492,8 @@ Step = CallStep | CopyStep | WaitStep
 
 
 def steps(microcode: Microcode) -> Iterator[Step]:
-    """Yield the steps of a run. The calls among them are those of a profile: a window without elements makes no call."""
+    """Yield the steps of a run. A window without elements makes no call and no step, so that the calls are those of a
+    profile."""
     code = microcode.code
     at = 0
     while at < len(code):
@@ -523,7 +529,7 @@ def _step(microcode: Microcode, instruction: Record, iteration: int) -> Iterator
 
 
 def _rows(microcode: Microcode, call: Record, iteration: int) -> tuple[int, int] | None:
-    """Return the output's rows that a call computes; None where its window has no elements."""
+    """Return the output's rows that a call computes; None if its window has no elements."""
     output = microcode.buffers[microcode.operators[call["operator"]]["output"]]
     name = call.row.name
     first, end = 0, output["rows"]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The delegate payload of a ``.pte``: ``parse(compose(x)) == x``.
+"""Compose and parse the delegate payload of a ``.pte``: ``parse(compose(x)) == x``.
 
-The layout is the one that ExecuTorch's NXP delegate reads. One byte each: graph inputs, graph outputs, input arguments of
-the delegate call; a format for each input, then for each output; the argument that each input is; the output argument
-that each output is; the version. Padded to 16 bytes, and followed by microcode, weights and kernels, each padded likewise.
+The layout is the one that ExecuTorch's NXP delegate reads. It begins with single bytes: the numbers of graph inputs,
+of graph outputs, and of input arguments of the delegate call; the format of each input, then of each output; for each
+input the index of its argument; for each output the index of its output argument; the version. These bytes are padded
+to 16 bytes. Microcode, weights and kernels follow, each padded to 16 bytes too.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ class Format(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The contents of one delegate call. Formats and maps are in the order of the program's inputs and outputs."""
+    """The contents of a delegate call. Formats and maps are in the order of the program's inputs and outputs."""
 
     program: Program = field(repr=False)
     input_formats: tuple[Format, ...]
     output_formats: tuple[Format, ...]
     input_map: tuple[int, ...]
-    """For each input of the program, the argument of the delegate call."""
+    """The index of the delegate call's argument for each input of the program."""
     output_map: tuple[int, ...]
-    """For each output of the program, the output of the delegate call."""
+    """The index of the delegate call's output for each output of the program."""
     arguments: int
     """The number of input arguments of the delegate call."""
 
@@ -78,9 +79,9 @@ def pack(
     arguments: int,
     version: int = VERSION,
 ) -> bytes:
-    """Return a payload's bytes, of any compiler's blobs; see ``Payload``.
+    """Return the bytes of a payload. The blobs may be any compiler's; ``Payload`` explains the other arguments.
 
-    Raises InvalidProgramError where there are more borders than single bytes can count, or a map does not fit.
+    Raises InvalidProgramError if there are more inputs or outputs than a byte can count, or if a map does not fit.
     """
     _check_map("input", input_map, arguments)
     _check_map("output", output_map, len(output_map))
@@ -100,7 +101,7 @@ def _check_map(name: str, places: Sequence[int], bound: int) -> None:
 
 
 def parse(blob: bytes) -> Payload:
-    """Return the payload in these bytes; raises InvalidProgramError where they are none, or a damaged one."""
+    """Return the payload in these bytes. Raises InvalidProgramError if they are no payload or are damaged."""
     if len(blob) < 4:
         raise InvalidProgramError(f"payload: it is {len(blob)} bytes; its header alone has at least 4.")
     inputs, outputs, arguments = blob[:3]

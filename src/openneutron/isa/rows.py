@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The microcode's rows: header words, buffers, kernel parameter blocks and instructions, each field one 32-bit word.
+"""Declare the microcode's rows: header words, buffers, kernel parameter blocks and instructions. Each field is a
+32-bit word.
 
 Encoder, decoder, listing, the C header and the tables of docs/microcode.md all come from these rows.
 """
@@ -10,10 +11,10 @@ from openneutron.isa.kernels import KERNELS as KERNELS
 from openneutron.isa.kernels.row import Field, Row, signed, unsigned
 
 MAGIC = 0x64434D6E
-"""Bytes 6E 4D 43 64: the public magic of NXP's microcode header, which a stock ExecuTorch NXP delegate checks."""
+"""The public magic of NXP's microcode header, bytes 6E 4D 43 64. A stock ExecuTorch NXP delegate checks it."""
 
 FORMAT_VERSION = 0x4F4E0003
-"""Word 1 of the header: 'ON' and a running number, which rises when a row changes. The driver refuses every other value."""
+"""Word 1 of the header: 'ON' and a serial number, which rises if a row changes. The driver refuses every other value."""
 
 ALIGNMENT = 16
 """The alignment in bytes of each blob's size, of constants inside the weights, and of placed buffers."""
@@ -87,10 +88,10 @@ STATE = Row(
 )
 
 NO_SOURCE = 0xFFFFFFFF
-"""The ``source`` of a state whose first value is the byte ``fill`` throughout."""
+"""The ``source`` of a state whose first value repeats the byte ``fill``."""
 
 BASES = ("INPUT", "OUTPUT", "WEIGHTS", "SCRATCH", "PREFETCH", "STATE")
-"""Base kinds, in bits 0 to 7 of a base word; bits 8 to 15 hold the index of an input or output."""
+"""The kinds of bases, in bits 0 to 7 of a base word. Bits 8 to 15 have the index of an input or output."""
 
 BUFFER = Row(
     "buffer",
@@ -176,6 +177,6 @@ INSTRUCTION_BY_CODE = {row.code: row for row in INSTRUCTIONS}
 
 
 def run_by(kernel: str) -> frozenset[str]:
-    """Return the kernels that a call of this kernel runs beside its own code, and those that these run."""
+    """Return the kernels that a call of this kernel runs beside its own code, directly or through other kernels."""
     own = KERNEL_BY_NAME[kernel].traits.kernels
     return own.union(*map(run_by, own))

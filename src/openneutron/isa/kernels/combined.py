@@ -51,7 +51,7 @@ THEN = "then_"
 """The prefix of the second kernel's fields."""
 
 _WRITTEN = ("input", "input_a", "output")
-"""The buffers of the second kernel that are the first one's output."""
+"""The buffers of the second kernel that can be the output of the first."""
 
 
 def _joined(name: str, first: str, second: str, code: int) -> Row:
@@ -254,7 +254,7 @@ SQUEEZE_EXCITE = Row(
 
 
 PROJECTED = "projected"
-"""The scratch buffer for the layers' result of a batch."""
+"""The scratch buffer that holds the result of the linear layers for one batch."""
 
 LAYERS = "layers_"
 """The prefix of the layers' fields, except those of the input and the output."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Declare the kernels that go through their operands element by element, of int8 and of int16; int16 has no zero points."""
+"""Declare the kernels that compute element by element, on int8 and on int16. Int16 has no zero points."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def _of_one(function: Function) -> Traits:
 
 
 def rescaled(a: str = "fixed point, 31 fractional bits", b: str = "") -> tuple[Field, ...]:
-    """Return the words that rescale both operands; ``b``: the meaning of b's multiplier where that is not a's."""
+    """Return the words that rescale both operands. ``a`` and ``b`` are the meanings of the multipliers; without
+    ``b``, both have that of ``a``."""
     right = "0 or below: shifts right"
     multipliers = signed("a_multiplier", a), signed("b_multiplier", b or a)
     return multipliers[0], signed("a_shift", right), multipliers[1], signed("b_shift", right)

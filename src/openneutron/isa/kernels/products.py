@@ -48,7 +48,7 @@ _WINDOW_WORDS = (
     ),
     signed("group_outputs", "output channels of a group"),
 )
-"""The words that convolutions of all types of activations share, behind those of their constants."""
+"""The words that convolutions of all types of activations share. They follow the words of the constants."""
 
 _CONV_FIELDS = (
     buffer("input", "int8 activations"),

@@ -34,7 +34,7 @@ _SEQUENCE_WORDS = (
     ),
     signed("first_hidden", "the stored value of a hidden state of 0"),
 )
-"""The words of each recurrent kernel behind its input, its output and its hidden state."""
+"""The words that each recurrent kernel has after its input, its output and its hidden state."""
 
 _SEQUENCE = (
     buffer("input", "int8; a row for each sequence, a column for each step"),

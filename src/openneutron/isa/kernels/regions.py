@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Declare the kernels that read other places than the same element: pools, reductions, pads, resizes, gathers, lines of channels."""
+"""Declare the kernels of which an output element needs other input elements than its own: pools, reductions, pads,
+resizes, gathers, lines of channels."""
 
 from __future__ import annotations
 

@@ -388,7 +388,7 @@ class Row:
     scratch: tuple[str, ...] = field(init=False, compare=False, repr=False)
     """The buffers that are scratch of a call."""
     unsigned: tuple[int, ...] = field(init=False, compare=False, repr=False)
-    """The places of the fields without a sign."""
+    """The indices of the fields without a sign."""
     _places: dict[str, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -433,7 +433,7 @@ def audited(part: Audited, *rows: Row) -> tuple[Row, ...]:
 
 
 def unsigned(name: str, doc: str) -> Field:
-    """Return a word for a number from 0 up."""
+    """Return a word for a number of at least 0."""
     return Field(name, doc, signed=False)
 
 
