@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support import programs
 from tests.support.objects import compiled
-from tests.support.runtime_builds import INCLUDES, RUNTIME, c_compiler, driver_sources, kernel_sources, written
+from tests.support.runtime_builds import RUNTIME, WITHOUT_HEAP, c_compiler, driver_sources, kernel_sources, written
 
 SELECTION = """
 #include "selection.h"
@@ -27,9 +27,8 @@ const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_k
 def test_no_heap_and_kernel_selection(tmp_path: Path) -> None:
     """One lookup program; the executable holds no allocation and no kernel but that one."""
     library = tmp_path / "libneutron.a"
-    flags = ["-std=c11", *INCLUDES, "-O3", "-fPIC", "-DNEUTRON_NO_HEAP"]
     compiler = c_compiler()
-    objects = sorted(compiled(tmp_path, compiler, flags, [*driver_sources(), *kernel_sources()]))
+    objects = sorted(compiled(tmp_path, compiler, WITHOUT_HEAP, [*driver_sources(), *kernel_sources()]))
     subprocess.run(["ar", "rcs", library, *objects], check=True)
     undefined = subprocess.run(["nm", "-u", library], capture_output=True, text=True, check=True).stdout
     called = set(re.findall(r" U (\w+)", undefined))
@@ -42,7 +41,9 @@ def test_no_heap_and_kernel_selection(tmp_path: Path) -> None:
     )
     runner = tmp_path / "no_heap"
     harness = Path(__file__).parent / "no_heap.c"
-    subprocess.run([compiler, *flags, harness, selection, library, "-Wl,--gc-sections", "-o", runner], check=True)
+    subprocess.run(
+        [compiler, *WITHOUT_HEAP, harness, selection, library, "-Wl,--gc-sections", "-o", runner], check=True
+    )
     symbols = subprocess.run(["nm", runner], capture_output=True, text=True, check=True).stdout
     assert set(re.findall(r"(\w+_s8)_run", symbols)) == {"lookup_s8"}
 

@@ -15,10 +15,10 @@ from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from tests.support import programs
 from tests.support.objects import compiled
 from tests.support.programs import RELATIONS, comparison
-from tests.support.runtime_builds import INCLUDES, WARNINGS, c_compiler, driver_sources, kernel_sources, written
+from tests.support.runtime_builds import WITHOUT_HEAP, c_compiler, driver_sources, kernel_sources, written
 from tests.support.tools import required
 
-FLAGS = [*WARNINGS, *INCLUDES, "-DNEUTRON_PORTABLE_ONLY", "-DNEUTRON_NO_HEAP", "-ffunction-sections", "-fdata-sections"]
+FLAGS = [*WITHOUT_HEAP, "-DNEUTRON_PORTABLE_ONLY"]
 
 
 def archive(folder: Path, compiler: str, flags: list[str], tool: str) -> Path:
@@ -121,8 +121,7 @@ def test_every_line_compiles_for_a_cortex_m33(compiler: str, tmp_path: Path) -> 
         machine = ["--target=arm-none-eabi", *machine, f"-I{Path(sysroot) / 'include'}"]
     variants = {f"{row.name}:{item.name}" for row in rows.KERNELS for item in row.variants}
     whole = {row.name for row in rows.KERNELS if not row.variants}
-    flags = [flag for flag in FLAGS if flag != "-DNEUTRON_PORTABLE_ONLY"]
     for name, kernels in (("all", (*whole, *variants)), ("no", ())):
         path = tmp_path / f"{name}_kernel_selection.c"
         path.write_text(KernelSelection("OpenNeutron 1", kernels).text())
-        subprocess.run([compiler, *machine, *flags, "-Os", "-c", path, "-o", tmp_path / "all.o"], check=True)
+        subprocess.run([compiler, *machine, *WITHOUT_HEAP, "-Os", "-c", path, "-o", tmp_path / "all.o"], check=True)

@@ -23,10 +23,8 @@ from scripts.firmware_build import (
 )
 from tests.support import programs
 from tests.support.objects import compiled
-from tests.support.runtime_builds import c_compiler, driver_sources, kernel_sources
+from tests.support.runtime_builds import WITHOUT_HEAP, c_compiler, driver_sources, kernel_sources
 from tests.support.tools import required
-
-SECTIONS = ("-ffunction-sections", "-fdata-sections")
 
 MAIN = """
 #include <stdio.h>
@@ -60,7 +58,7 @@ def test_the_example_runs(root: Path, tmp_path: Path) -> None:
     program = programs.inverted_twice()
     blobs = as_c("microcode", program.microcode) + as_c("weights", program.weights)
     (tmp_path / "app.c").write_text(example(root) + blobs + MAIN)
-    flags = [*WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", "-DNEUTRON_PORTABLE_ONLY", *SECTIONS]
+    flags = [*WITHOUT_HEAP, "-DNEUTRON_PORTABLE_ONLY"]
     sources = [tmp_path / "app.c", *driver_sources(), *kernel_sources()]
     objects = compiled(tmp_path, c_compiler(), flags, sources)
     subprocess.run([c_compiler(), *objects, "-o", "app"], cwd=tmp_path, check=True)

@@ -41,3 +41,7 @@ def kernel_sources() -> list[str]:
 
 MEMORY_CHECKED = ("-std=gnu11", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 """The flags of every program with the address and undefined-behaviour sanitizers, so that all of them share their objects."""
+
+
+WITHOUT_HEAP = (*WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", "-ffunction-sections", "-fdata-sections")
+"""The flags of programs for this computer whose driver has no heap, so that all of them share their objects."""
