@@ -69,8 +69,9 @@ def selection_of(graph: Graph) -> KernelSelection:
 
 
 def api() -> list[str]:
-    """Every function of the driver's header, with the Cortex-M33's port."""
+    """Every function of the driver's header, with the Cortex-M33's port, which has no threads."""
     header = (ROOT / "runtime" / "include" / "NeutronDriver.h").read_text()
+    header = re.sub(r"^#ifdef NEUTRON_THREADS.*?^#endif", "", header, flags=re.MULTILINE | re.DOTALL)
     return [*re.findall(r"^(?:\w+ |const char \*)(neutron[A-Z]\w*)\(", header, re.MULTILINE), "neutron_cortex_m33_port"]
 
 

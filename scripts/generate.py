@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 GENERATED: dict[str, Callable[[], str]] = {
     "runtime/include/neutron_isa.h": runtime_headers.header_text,
     "runtime/kernels/kernels.def": runtime_headers.kernels_def_text,
+    "runtime/driver/parts.def": runtime_headers.parts_def_text,
     "docs/microcode.md": microcode_page.text,
     "docs/supported-ops.md": supported_ops_page.text,
     "docs/options.md": options_page.text,

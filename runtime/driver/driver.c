@@ -4,6 +4,11 @@
 #include "driver.h"
 
 #include <string.h>
+#ifdef NEUTRON_THREADS
+#include <stdatomic.h>
+
+#include "parts.h"
+#endif
 #ifndef NEUTRON_NO_HEAP
 #include <stdlib.h>
 #endif
@@ -19,6 +24,10 @@ typedef struct {
     void *user;
     uint8_t *state; /* the persistent area */
     NeutronError obstacle; /* of a model with a persistent area: why it can't run now */
+#ifdef NEUTRON_THREADS
+    NeutronThreads threads;
+    atomic_flag scratch_is_used; /* that of the threads, by a run */
+#endif
 } Model;
 NEUTRON_STATIC_ASSERT(sizeof(Model) <= NEUTRON_MODEL_CONTEXT_SIZE, "what applications set aside for a model's context");
 
@@ -120,6 +129,10 @@ NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelH
     model->weights = config->weights;
     model->after_call = NULL;
     model->obstacle = header->state_size > 0 ? ENEUTRON_NO_STATE : ENONE;
+#ifdef NEUTRON_THREADS
+    model->threads = (NeutronThreads){.count = 1};
+    atomic_flag_clear(&model->scratch_is_used);
+#endif
     return ENONE;
 }
 
@@ -143,6 +156,35 @@ NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig
     }
     return ENONE;
 }
+
+/* ---- threads: no code without NEUTRON_THREADS ------------------------------------------------------------------------- */
+
+#ifdef NEUTRON_THREADS
+size_t neutronGetThreadScratchSize(NeutronModelHandle handle) {
+    const Model *model = model_of(handle);
+    if (model == NULL) return 0;
+    NeutronOpened program;
+    neutron_open(model->microcode, &program);
+    return neutron_scratch_of_a_thread(&program);
+}
+
+NeutronError neutronSetThreads(NeutronModelHandle handle, const NeutronThreads *threads) {
+    Model *model = model_of(handle);
+    if (model == NULL) return ENEUTRON_HANDLE;
+    NeutronThreads wanted = {.count = 1};
+    if (threads != NULL && threads->count > 1) {
+        wanted = *threads;
+        if (wanted.parallel == NULL) return ENEUTRON_NULL;
+        if (!is_aligned(wanted.scratch)) return ENEUTRON_ALIGNMENT;
+        wanted.scratchSize &= ~(size_t)(NEUTRON_ALIGNMENT - 1);
+        if (wanted.scratchSize < neutronGetThreadScratchSize(handle)) wanted.scratch = NULL;
+        if (wanted.leastWork == 0) wanted.leastWork = NEUTRON_LEAST_SHARED_WORK;
+        if (wanted.count > NEUTRON_MAX_THREADS) wanted.count = NEUTRON_MAX_THREADS;
+    }
+    model->threads = wanted;
+    return ENONE;
+}
+#endif
 
 /* ---- the persistent area: not linked by an application without state ------------------------------------------------- */
 
@@ -204,6 +246,9 @@ typedef struct {
     uint32_t events_left;
     uint32_t modelled_cycles;
     uint32_t start_seconds;
+#ifdef NEUTRON_THREADS
+    NeutronThreads threads; /* a copy, made when the run begins; its scratch is this run's alone */
+#endif
 } Run;
 
 static uint32_t run_cycles(const Run *run) {
@@ -234,7 +279,10 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
     if (kernel->takes != NULL) kernel = neutron_find_variant(id, run->program.view.buffers, params);
 
     const NeutronEventPoint start = {0, (uint8_t)id, (uint8_t)call->operator_index, 0, run_cycles(run)};
-    kernel->run(&kernel_call);
+#ifdef NEUTRON_THREADS
+    if (!neutron_run_in_parts(kernel, &kernel_call, &run->program.view, &run->threads))
+#endif
+        kernel->run(&kernel_call);
     run->modelled_cycles += call->cycles;
     if (run->events_left > 0) {
         NeutronEvent event = {start, start};
@@ -390,9 +438,17 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
         run.events_left = header->profile_size / (uint32_t)sizeof(NeutronEvent);
     }
     if (run.port.now_seconds != NULL) run.start_seconds = run.port.now_seconds();
+#ifdef NEUTRON_THREADS
+    run.threads = model->threads;
+    const bool takes_scratch = run.threads.scratch != NULL && !atomic_flag_test_and_set(&model->scratch_is_used);
+    if (!takes_scratch) run.threads.scratch = NULL;
+#endif
     take_inputs(&run);
     error = run_code(&run);
     end_transfers(&run);
+#ifdef NEUTRON_THREADS
+    if (takes_scratch) atomic_flag_clear(&model->scratch_is_used);
+#endif
     if (has_state(view)) model->obstacle = ENONE;
     if (run.events_left > 0) memset(run.events, 0, run.events_left * sizeof(NeutronEvent));
     if (error == ENONE) give_outputs(&run);

@@ -2,6 +2,7 @@
 /* Validation of a microcode, once at prepare. What it accepts can be run without any further check. No word is trusted:
  * each is compared before it is used, and offsets and counts are added as 64-bit numbers. */
 #include "driver.h"
+#include "work.h"
 
 /* Far above any graph's needs and small enough for the index in a base word. */
 #define MAX_BINDINGS 256u
@@ -130,32 +131,6 @@ static NeutronError check_operators(Validation *v) {
 
 /* ---- how long a run can take ---------------------------------------------------------------------------------------- */
 
-/* a * b, or NEUTRON_MAX_WORK + 1 where that is less; a is at most that, and b at most 2^31. One copy of it for seven uses. */
-__attribute__((noinline)) static uint64_t bounded_product(uint64_t a, uint32_t b) {
-    if ((a >> 8) * b > NEUTRON_MAX_WORK) return NEUTRON_MAX_WORK + 1; /* keeps a * b below 2^49 */
-    const uint64_t product = a * b;
-    return product > NEUTRON_MAX_WORK ? NEUTRON_MAX_WORK + 1 : product;
-}
-
-static uint32_t extent(int32_t first, int32_t end) { return (uint32_t)(end - first); }
-
-static uint64_t call_work(const NeutronProgramView *view, const NeutronKernel *kernel, const uint32_t *params,
-                          const NeutronWindowExtents *window) {
-    uint64_t work = bounded_product(extent(window->batch0, window->batch1), extent(window->row0, window->row1));
-    work = bounded_product(work, extent(window->col0, window->col1));
-    work = bounded_product(work, extent(window->channel0, window->channel1));
-    /* Words from 31 on have no bit. */
-    for (uint32_t i = 0; i < 31; ++i) {
-        if ((kernel->taps_words >> i & 1u) != 0 && (int32_t)params[i] > 0) work = bounded_product(work, params[i]);
-    }
-    if ((kernel->taps_words & NEUTRON_TAPS_INPUT_PLANE) != 0) {
-        const NeutronBuffer *input = &view->buffers[params[0]];
-        work = bounded_product(work, (uint32_t)input->rows);
-        work = bounded_product(work, (uint32_t)input->cols);
-    }
-    return work;
-}
-
 static bool add_work(Validation *v, uint64_t work) {
     v->work += work;
     return v->work <= NEUTRON_MAX_WORK;
@@ -188,7 +163,7 @@ static NeutronError check_call(Validation *v, uint32_t opcode, const uint32_t *f
         if (neutron_find_variant(id, v->program.view.buffers, params) == NULL) {
             return refused(v, getNeutronKernelError(id, 1), id);
         }
-        const uint64_t work = bounded_product(call_work(&v->program.view, kernel, params, &window), times);
+        const uint64_t work = neutron_bounded_product(neutron_call_work(&v->program.view, kernel, params, &window), times);
         if (!add_work(v, work)) return refused(v, ENEUTRON_WORK, at);
     }
     return ENONE;
@@ -204,7 +179,7 @@ static NeutronError check_fetch(Validation *v, const uint32_t *fields, uint32_t 
         !neutron_is_inside(fetch->destination, fetch->size, neutron_base_size(view, fetch->base, true))) {
         return refused(v, ENEUTRON_INSTRUCTION, at);
     }
-    return add_work(v, bounded_product(fetch->size, iterations)) ? ENONE : refused(v, ENEUTRON_WORK, at);
+    return add_work(v, neutron_bounded_product(fetch->size, iterations)) ? ENONE : refused(v, ENEUTRON_WORK, at);
 }
 
 static uint32_t instruction_words(uint32_t opcode) {

@@ -98,6 +98,28 @@ typedef struct {
     void *user;                /* ours */
 } NeutronTraceConfig;
 
+/* The most threads of a run. */
+#ifndef NEUTRON_MAX_THREADS
+#define NEUTRON_MAX_THREADS 16
+#endif
+/* To hand out the parts of a call takes about as long as this work. */
+#ifndef NEUTRON_LEAST_SHARED_WORK
+#define NEUTRON_LEAST_SHARED_WORK 65536
+#endif
+
+/* Ours. The threads of a model's runs. parallel calls part(context, number) for each number from 0 to count - 1, in any order and in any
+ * threads, and returns when all calls have returned. scratch: memory of the threads for calls that need scratch, (count - 1) times
+ * scratchSize bytes, aligned to 16, valid until unprepare; scratchSize is at least neutronGetThreadScratchSize. Without it such calls
+ * are not divided. leastWork: calls that read fewer input elements, counted again for each output element, are not divided; 0:
+ * NEUTRON_LEAST_SHARED_WORK. */
+typedef struct {
+    uint32_t count;
+    uint32_t leastWork;
+    void (*parallel)(uint32_t count, void (*part)(void *context, uint32_t number), void *context);
+    void *scratch;
+    size_t scratchSize;
+} NeutronThreads;
+
 /* ---- life cycle, see docs/runtime.md ----------------------------------------------------------------------------------
  *
  * neutronInit turns the NPU on, neutronDeinit off; each may be called twice, and settings and prepared models outlive both.
@@ -118,7 +140,11 @@ NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig
 /* Bytes that *handle must point to before neutronModelPrepare in a NEUTRON_NO_HEAP build. */
 size_t neutronGetModelContextSize(void);
 /* Ours. Not less than that, for memory that is laid out when compiling. */
+#ifdef NEUTRON_THREADS
+#define NEUTRON_MODEL_CONTEXT_SIZE (2 * sizeof(uint32_t) + 7 * sizeof(void *) + sizeof(NeutronThreads))
+#else
 #define NEUTRON_MODEL_CONTEXT_SIZE (2 * sizeof(uint32_t) + 6 * sizeof(void *))
+#endif
 
 /* Ours. Validates all that prepare does, without trusting the sizes in the header: microcode_size and weights_size are
  * what lies in memory. *detail (may be NULL) gets the word offset, kernel id or size the error is about. */
@@ -141,6 +167,17 @@ NeutronError neutronSetState(NeutronModelHandle handle, void *memory, size_t siz
  * where a hook or callback calls this, neutronSetState or neutronRunBlocking for the model whose run goes on: a model that keeps a
  * state has one run at a time. */
 NeutronError neutronReset(NeutronModelHandle handle);
+
+#ifdef NEUTRON_THREADS /* the driver and its application are built alike */
+/* Ours. Sets the threads that compute each call of a prepared model's runs together; the driver
+ * keeps a copy. NULL, or a count of 1: the thread of the caller alone, as before the first call. No bit of a result depends on it. Where
+ * two runs of the model overlap, the later one does not divide calls that need scratch. ENEUTRON_NULL: parallel is missing;
+ * ENEUTRON_ALIGNMENT: scratch is not aligned. */
+NeutronError neutronSetThreads(NeutronModelHandle handle, const NeutronThreads *threads);
+/* Ours. The bytes that each thread but the first needs for scratch; 0 where no call has any, and for
+ * what is no handle. */
+size_t neutronGetThreadScratchSize(NeutronModelHandle handle);
+#endif
 
 /* Runs the program once. A run keeps its state to itself, so that runs may follow, interrupt and nest in each other in any
  * order. After an error the outputs, scratch and prefetch buffers hold anything, the inputs are as they were, and the

@@ -121,6 +121,7 @@ def test_a_damaged_program_says_what_is_wrong(damage, message: str) -> None:
 def test_generated_c_files_are_up_to_date() -> None:
     assert (RUNTIME / "include" / "neutron_isa.h").read_text() == runtime_headers.header_text()
     assert (RUNTIME / "kernels" / "kernels.def").read_text() == runtime_headers.kernels_def_text()
+    assert (RUNTIME / "driver" / "parts.def").read_text() == runtime_headers.parts_def_text()
 
 
 def test_rows_are_told_apart() -> None:

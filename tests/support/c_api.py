@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import byref, c_bool, c_uint32, c_void_p
+from ctypes import byref, c_bool, c_size_t, c_uint32, c_void_p
 
 import numpy as np
 
@@ -17,6 +17,8 @@ Cache = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
 Power = ctypes.CFUNCTYPE(None, c_bool)
 Copy = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_uint32, c_uint32)
 Wait = ctypes.CFUNCTYPE(None, c_uint32)
+Part = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
+Parallel = ctypes.CFUNCTYPE(None, c_uint32, Part, c_void_p)
 
 
 class Port(ctypes.Structure):
@@ -35,6 +37,18 @@ class Config(ctypes.Structure):
     """NeutronConfig."""
 
     _fields_ = [("copy", Copy), ("wait", Wait)]
+
+
+class Threads(ctypes.Structure):
+    """NeutronThreads."""
+
+    _fields_ = [
+        ("count", c_uint32),
+        ("leastWork", c_uint32),
+        ("parallel", Parallel),
+        ("scratch", c_void_p),
+        ("scratchSize", c_size_t),
+    ]
 
 
 class Prepared:

@@ -1,19 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _POSIX_C_SOURCE 200809L
 #include "host_queue.h"
-
-#include <pthread.h>
-#include <stddef.h>
-
-/* glibc 2.34 moved these functions to another library, under a new version beside the old one. With the old one the library runs
- * on each Linux that a wheel is for. */
-#if defined(__GLIBC__) && defined(__x86_64__)
-__asm__(".symver pthread_create, pthread_create@GLIBC_2.2.5");
-__asm__(".symver pthread_join, pthread_join@GLIBC_2.2.5");
-#elif defined(__GLIBC__) && defined(__aarch64__)
-__asm__(".symver pthread_create, pthread_create@GLIBC_2.17");
-__asm__(".symver pthread_join, pthread_join@GLIBC_2.17");
-#endif
+#include "posix_threads.h"
 
 static struct {
     pthread_mutex_t mutex;

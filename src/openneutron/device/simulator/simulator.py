@@ -99,6 +99,9 @@ def library() -> ctypes.CDLL:
     driver.neutronSetTrace.argtypes = [handle, POINTER(TraceConfig)]
     driver.neutronSetState.argtypes = [handle, c_void_p, c_size_t]
     driver.neutronReset.argtypes = [handle]
+    driver.neutronGetThreadScratchSize.restype = c_size_t
+    driver.neutronGetThreadScratchSize.argtypes = [handle]
+    driver.neutron_host_threads_set.argtypes = [handle, c_uint32, c_void_p, c_size_t]
     driver.neutronRunBlocking.argtypes = [handle, POINTER(DataConfig)]
     driver.neutronSetPort(driver.neutron_host_port())
     driver.neutronInit()
@@ -185,11 +188,14 @@ class Simulator:
     A program with state keeps the state from run to run, until ``reset``. Two simulators of one program have separate
     states.
 
+    ``threads`` is the number of threads that compute each kernel call together, at most ``MOST_THREADS``. The results do
+    not depend on it.
+
     Raises InvalidProgramError or DriverError where the program is not sound, MissingToolError where the driver was not
     built.
     """
 
-    def __init__(self, program: Program, *, timeout_seconds: int = 0) -> None:
+    def __init__(self, program: Program, *, timeout_seconds: int = 0, threads: int = 1) -> None:
         self._driver = library()
         self._handle = c_void_p()
         self._microcode = _aligned_copy(program.microcode)
@@ -208,6 +214,10 @@ class Simulator:
         require("program", self._driver.neutronModelPrepare(byref(config), byref(self._handle)))
         if self.keeps_state:
             require("program", self._driver.neutronSetState(self._handle, self._state.ctypes.data, self._state.size))
+        size = self._driver.neutronGetThreadScratchSize(self._handle)
+        self._thread_scratch = _aligned(size * (threads - 1))
+        scratch = self._thread_scratch.ctypes.data
+        require("threads", self._driver.neutron_host_threads_set(self._handle, threads, scratch, size))
 
     def __enter__(self) -> Self:
         return self

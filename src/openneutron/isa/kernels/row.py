@@ -360,6 +360,27 @@ class Audited(Enum):
     SEQUENCE = "all steps, and a state that is not set at the start"
 
 
+_ALL_AXES = ("batches", "rows", "cols", "channels")
+
+_APART: dict[Audited, tuple[str, ...]] = {
+    Audited.SAME: _ALL_AXES,
+    Audited.PADDED: _ALL_AXES,
+    Audited.SAMPLED: _ALL_AXES,
+    Audited.CONVOLUTION: _ALL_AXES,
+    Audited.JOINED: _ALL_AXES,
+    Audited.BY_SUMS: _ALL_AXES,
+    Audited.GATHERED: _ALL_AXES,
+    Audited.LINES: ("batches", "rows", "cols"),
+    Audited.ATTENDED: ("batches", "rows", "cols"),
+    Audited.CHAINED: ("batches", "rows", "cols"),
+    Audited.PRODUCT: ("batches", "rows", "channels"),
+    Audited.GROUPS: ("batches", "channels"),
+    Audited.REDUCED: ("batches", "channels"),
+    Audited.PROJECTED: ("batches",),
+}
+"""The axes of the output whose parts have no work in common, by what a part reads of its inputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A named record of words. ``code`` is the kernel's id or the opcode, if the record has one.
@@ -421,6 +442,15 @@ class Row:
     def is_transfer(self) -> bool:
         """Return whether the copy engine does the kernel's work: a call starts a copy on a channel, and WAIT ends it."""
         return self.traits.cost.kind is CostClass.TRANSFERRED
+
+    @property
+    def shared_axes(self) -> tuple[str, ...]:
+        """Return the axes of the output along which threads can share a call, without work that two of them do.
+
+        There are none for a kernel with a state, and for one that starts copies: its calls are in the order of the program.
+        """
+        ordered = self.results[1:] != self.scratch or self.is_transfer or self.traits.copied_by_kernel
+        return () if ordered else _APART.get(self.audited, ())
 
     def index(self, name: str) -> int:
         """Return the place of a field."""
