@@ -23,7 +23,7 @@ import numpy.typing as npt
 from openneutron.ir import Graph, Node
 from openneutron.ops import rescaling
 from openneutron.ops.conv import same_padding
-from tests.cortex_m33.cases import INSTRUCTIONS_PER_TICK
+from tests.cortex_m33.boards import Board
 from tests.cortex_m33.firmware import HERE, Image, execute, image, new_folder, static_library
 
 SCRATCH_BYTES = 1 << 18
@@ -43,19 +43,19 @@ class Counted:
     code_bytes: int
 
 
-def run(folder: Path, graph: Graph, inputs: bytes, build: tuple[str, ...], compiler: str) -> Counted:
-    """Return the counts of one inference. ``folder``: a checkout of CMSIS-NN; ``build``: the library's flags."""
-    archive = library(folder, build, compiler)
+def run(folder: Path, graph: Graph, inputs: bytes, level: str, compiler: str, board: Board) -> Counted:
+    """Return the counts of one inference. ``folder``: a checkout of CMSIS-NN; ``level``: of optimization."""
+    archive = library(folder, (level, *board.flags), compiler)
     written = _written(graph)
     source = new_folder() / "network.c"
     source.write_text(written.text())
-    linked = image(archive, (source, HERE / "board.c"), includes=(folder / "Include", HERE))
+    linked = image(archive, (source, HERE / "board.c"), includes=(folder / "Include", HERE), board=board)
     done = execute(linked, {"constants": written.constants, "inputs": inputs}, count=True, seconds=600)
     assert done.exit_code == 0, done.console
     results = done.files["results"]
     count = len(written.layers)
     ticks = struct.unpack_from(f"<{count}I", results)
-    layers = dict(zip(written.layers, (tick * INSTRUCTIONS_PER_TICK for tick in ticks), strict=True))
+    layers = dict(zip(written.layers, map(board.instructions, ticks), strict=True))
     return Counted(layers, results[4 * count :], _code_bytes(linked))
 
 

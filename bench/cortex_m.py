@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import child
+from tests.cortex_m33.boards import CORTEX_M4, CORTEX_M7, CORTEX_M33, Board
 
 TITLE = "Instructions of one inference on Cortex-M (QEMU counts them)"
 OPTIONS = ("cmsis_nn",)
 LEFT = ("build",)
 TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
-CORES = {"M33": "cortex-m33", "M4": "cortex-m4"}
+CORES = {"M4": CORTEX_M4, "M7": CORTEX_M7, "M33": CORTEX_M33}
 COMPILERS = {"gcc": "arm-none-eabi-gcc", "clang": "clang"}
 LEVELS = ("-O2", "-Os", "-O3")
 LAYERS_OF = "gcc -O2"
@@ -88,15 +89,14 @@ def _measured(model: Path, cmsis_nn: Path | None) -> dict[str, Any]:
     wanted = b"".join(value.tobytes() for value in interpret(content, inputs))
     assert outputs == wanted, f"{model.name}: our outputs are not LiteRT's"
     builds: dict[str, Any] = {}
-    for core, name in CORES.items():
+    for core, board in CORES.items():
         for compiler, command in COMPILERS.items():
             if shutil.which(command) is None:
                 continue
             for level in LEVELS:
-                flags = (level, f"-mcpu={name}")
-                cell: dict[str, Any] = {"ours": _ours(result, graph, given, flags, compiler), "theirs": None}
+                cell: dict[str, Any] = {"ours": _ours(result, graph, given, level, compiler, board), "theirs": None}
                 if cmsis_nn is not None:
-                    counted = theirs.run(cmsis_nn, graph, given, flags, compiler)
+                    counted = theirs.run(cmsis_nn, graph, given, level, compiler, board)
                     apart = np.frombuffer(counted.outputs, np.int8).astype(int) - np.frombuffer(wanted, np.int8)
                     cell["theirs"] = {
                         "layers": counted.layers,
@@ -123,7 +123,7 @@ def _kind(graph: Any, node: Any) -> str:
     return f"{node.op} {extents}"
 
 
-def _ours(result: Any, graph: Any, inputs: bytes, flags: tuple[str, ...], compiler: str) -> dict[str, Any]:
+def _ours(result: Any, graph: Any, inputs: bytes, level: str, compiler: str, board: Board) -> dict[str, Any]:
     import openneutron
     from openneutron.isa.kernel_selection import KernelSelection, called_kernels
     from tests.cortex_m33 import link_map
@@ -132,7 +132,7 @@ def _ours(result: Any, graph: Any, inputs: bytes, flags: tuple[str, ...], compil
 
     kernels = called_kernels([result.program])
     text = KernelSelection(f"OpenNeutron {openneutron.__version__}", kernels).text()
-    linked = image(library(flags, compiler, _sources(kernels)), RUNNER, text)
+    linked = image(library((level,), compiler, _sources(kernels), board), RUNNER, text, board=board)
     counted = instructions(result.program, inputs, linked)
     names = [node.name for node in graph.nodes]
     layers: dict[str, int] = {}

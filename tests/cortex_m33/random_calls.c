@@ -326,7 +326,7 @@ uint32_t random_call(uint32_t kernel, uint32_t number, uint8_t *a_end, uint8_t *
     const NeutronBinding bindings[3] = {{NEUTRON_BASE_INPUT, 0, c.sizes[0]},
                                         {NEUTRON_BASE_INPUT | 1u << 8, 0, c.sizes[1]},
                                         {NEUTRON_BASE_OUTPUT, 0, c.sizes[2]}};
-    const NeutronProgramView program = {c.buffers, 3, bindings, 2, 1, {{c.weights_size, 0, 0, 0}}};
+    const NeutronProgramView program = {c.buffers, 3, bindings, 2, 1, {c.weights_size, 0, 0, 0}};
     for (int i = 0; i < 3; i++) {
         if (!neutron_buffer_is_sound(&program, &c.buffers[i])) return 0;
     }

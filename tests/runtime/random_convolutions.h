@@ -153,7 +153,7 @@ static inline bool has_window(Case *c, uint32_t output) {
     c->bindings[0] = (NeutronBinding){NEUTRON_BASE_INPUT, 0, c->input_size};
     c->bindings[1] = (NeutronBinding){NEUTRON_BASE_OUTPUT, 0, c->output_size};
     c->program = (NeutronProgramView){
-        c->buffers, 2, c->bindings, 1, 1, {{c->weights_size, c->scratch_size, c->prefetch_size, 0}}};
+        c->buffers, 2, c->bindings, 1, 1, {c->weights_size, c->scratch_size, c->prefetch_size, 0}};
     if (!neutron_buffer_is_sound(&c->program, &c->buffers[0]) || !neutron_buffer_is_sound(&c->program, &c->buffers[1]) ||
         neutron_checked_buffer(&c->program, output, true) == NULL) {
         return false;
