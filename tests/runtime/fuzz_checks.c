@@ -105,7 +105,7 @@ int main(int argc, char **argv) {
     for (long round = strtol(argv[3], NULL, 10); round > 0; round--) {
         NeutronBuffer buffers[BUFFERS];
         const NeutronBinding bindings[] = {{0, 0, 700}, {1 << 8, 0, 1500}, {1, 0, 1200}};
-        const NeutronProgramView program = {buffers, BUFFERS, bindings, 2, 1, {{1040, 1600, 1040, 0}}};
+        const NeutronProgramView program = {buffers, BUFFERS, bindings, 2, 1, {1040, 1600, 1040, 0}};
         bool sound = true;
         for (int i = 0; i < BUFFERS; i++) {
             buffers[i] = random_buffer(i == BUFFERS - 1);
