@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import openneutron
 from openneutron import litert, targets
@@ -18,7 +21,8 @@ from scripts.published_networks import cifarnet as published_cifarnet
 from tests.support.litert_files import graph_file
 from tests.support.tools import required
 
-HOST_BOARD = Path(__file__).parent / "host_board.c"
+TEMPLATES = Path(__file__).parents[2] / "src" / "openneutron" / "features" / "export" / "templates"
+HOST_BOARD = TEMPLATES / "cmake" / "files" / "example" / "board_stdio.c"
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 SEMIHOSTING = ("-semihosting-config", "enable=on,target=native")
 
@@ -76,15 +80,15 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def host_program(folder: Path, work: Path, *mains: Path, sanitizers: Sequence[str] = ()) -> Path:
-    """The bundle's library and a ``main``, for this computer and without the port."""
+    """The bundle's library and a ``main``, as strict C99 for this computer and without the port."""
     sources = [*folder.glob("src/*.c"), *folder.glob("model/*.c"), *folder.glob("runtime/driver/*.c")]
-    sources += [*folder.glob("runtime/kernels/**/*.c"), *folder.glob("model/*.S"), *mains]
-    places = ("include", "src", "model", "runtime/include", "runtime/kernels", "runtime/driver", "example")
+    sources += [*folder.glob("runtime/kernels/**/*.c"), *mains]
+    places = ("include", "model", "runtime/include", "example")
     program = work / "program"
     flags = [
-        "-std=c11",
+        "-std=c99",
+        "-pedantic",
         "-O0",
-        "-DNEUTRON_NO_HEAP",
         "-DNEUTRON_PORTABLE_ONLY",
         "-Wall",
         "-Wextra",
@@ -102,7 +106,11 @@ def checked_on_the_host(folder: Path, work: Path) -> subprocess.CompletedProcess
     """The bundle's example, for this computer, with the address and undefined-behaviour sanitizers."""
     example = folder / "example"
     program = host_program(
-        folder, work, example / "main.c", example / "golden.c", example / "golden.S", HOST_BOARD, sanitizers=SANITIZERS
+        folder,
+        work,
+        *(example / f"{name}.c" for name in ("main", "selfcheck", "golden")),
+        HOST_BOARD,
+        sanitizers=SANITIZERS,
     )
     return subprocess.run([program], capture_output=True, text=True, check=False)
 
@@ -110,3 +118,9 @@ def checked_on_the_host(folder: Path, work: Path) -> subprocess.CompletedProcess
 def piped(program: Path, arguments: Sequence[str], data: bytes) -> bytes:
     """Return the stdout of a program for this stdin."""
     return subprocess.run([program, *arguments], input=data, stdout=subprocess.PIPE, check=True).stdout
+
+
+def constant_bytes(golden: Path, name: str) -> bytes:
+    """Return the bytes of a constant of ``golden.c``, with the zeros up to a multiple of 16 bytes behind them."""
+    (body,) = re.findall(rf" {name}\[\d+\] = {{([^}}]*)}}", golden.read_text())
+    return np.array([int(word, 16) for word in body.replace(",", " ").split()], "<u4").tobytes()

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A model without inputs, whose results are constants: the bytes of its output. Everything that names an input says no. */
-#include <stddef.h>
+/* A model without inputs, whose results are constants: the bytes of its output. Functions refuse an input. */
 #include <stdio.h>
 
-#include "openneutron.h"
+#include "openneutron_models.h"
+
+static constants_instance model;
 
 int main(void) {
-    static int8_t stored[OPENNEUTRON_OUTPUT_BYTES];
-    void *outputs[OPENNEUTRON_OUTPUT_COUNT] = {stored};
-    float value = 0;
-    if (openneutron_quantize_input(0, &value, stored)) return 1;
-    openneutron_arrange_input(0, &value, stored, 1);
-    if (openneutron_init() != ENONE) return 2;
-    if (openneutron_run(NULL, NULL) != ENEUTRON_NULL) return 3;
-    if (openneutron_run(NULL, outputs) != ENONE) return 4;
-    return fwrite(stored, 1, sizeof stored, stdout) == sizeof stored ? 0 : 5;
+    static uint8_t stored[CONSTANTS_OUTPUT0_BYTES];
+    if (constants_invoke(&model) != ENEUTRON_STATE) return 1;
+    if (constants_init(&model, openneutron_arena, sizeof openneutron_arena) != ENONE) return 2;
+    if (constants_input(&model, 0) != NULL || openneutron_set_input(&model.openneutron, 0, stored)) return 3;
+    if (openneutron_quantize(NULL, NULL, NULL)) return 4;
+    if (!openneutron_set_output(&model.openneutron, 0, stored)) return 5;
+    if (constants_invoke(&model) != ENONE) return 6;
+    return fwrite(stored, 1, sizeof stored, stdout) == sizeof stored ? 0 : 7;
 }

@@ -53,14 +53,14 @@ MODELS: dict[str, Callable[[], Any]] = {
 def test_real_values_as_in_executorch(make: Callable[[], Any], tmp_path: Path) -> None:
     program = make()
     bundle = export_bundle(program, tmp_path / "bundle")
-    assert [border.is_permuted for border in bundle.deployment.inputs] == [make is not two_and_two, False]
-    built = host_program(tmp_path / "bundle", tmp_path, MAIN)
+    assert [border.is_permuted for border in bundle.deployments[0].inputs] == [make is not two_and_two, False]
+    built = host_program(tmp_path / "bundle", tmp_path, MAIN, sanitizers=("-DMODEL=two", f"-I{MAIN.parent}"))
     torch.manual_seed(4)
     for _ in range(5):
         inputs = (torch.randn(1, 3, 6, 5), torch.randn(1, 7))
         wanted = program.run(*inputs)
         found = piped(built, ["real"], b"".join(value.numpy().tobytes() for value in inputs))
-        places = [border.model_index for border in bundle.deployment.outputs]
+        places = [border.model_index for border in bundle.deployments[0].outputs]
         assert found == b"".join(wanted[place].contiguous().numpy().tobytes() for place in places)
 
 
@@ -69,7 +69,7 @@ def test_quantizing_as_executorch_rounds(tmp_path: Path) -> None:
     import executorch.kernels.quantized  # noqa: F401 -- registers ExecuTorch's own kernels as torch operators
 
     bundle = export_bundle(cifarnet(), tmp_path / "bundle")
-    (border,) = bundle.deployment.inputs
+    (border,) = bundle.deployments[0].inputs
     quantization = border.quantization
     assert quantization is not None
     random = np.random.default_rng(0)
@@ -93,7 +93,7 @@ def test_quantizing_as_executorch_rounds(tmp_path: Path) -> None:
         torch.int8,
         out=wanted,
     )
-    built = host_program(tmp_path / "bundle", tmp_path, MAIN)
+    built = host_program(tmp_path / "bundle", tmp_path, MAIN, sanitizers=("-DMODEL=cifarnet", f"-I{MAIN.parent}"))
     assert piped(built, ["quantize"], values.tobytes()) == wanted.numpy().tobytes()
     extremes = np.zeros(border.elements, np.float32)
     extremes[:3] = np.nan, np.inf, -np.inf

@@ -17,7 +17,7 @@ from openneutron.cli import main
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidOptionError
 from openneutron.features.export import export_bundle
-from openneutron.features.export.command import WORDS
+from openneutron.features.export.readme import WORDS
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import graph_file
 
@@ -121,8 +121,8 @@ def test_a_file_name_that_is_no_text(model: Path, tmp_path: Path) -> None:
     other = tmp_path / os.fsdecode(b"m\xff.tflite")
     other.write_bytes(model.read_bytes())
     export_bundle(other, tmp_path / "bundle")
-    header = (tmp_path / "bundle" / "model" / "openneutron_model.h").read_text()
-    assert '#define OPENNEUTRON_MODEL_NAME "m\\377"' in header
+    header = (tmp_path / "bundle" / "model" / "m_model.h").read_text()
+    assert '#define M_NAME "m\\377"' in header
 
 
 def test_what_the_command_says(
@@ -131,7 +131,10 @@ def test_what_the_command_says(
     monkeypatch.chdir(tmp_path)
     assert main(["export", str(model), "--to", "a bundle"]) == 0
     bundle = export_bundle(model, tmp_path / "other")
-    sizes = "".join(f"{WORDS[name]:<39}    {f'{size:,} bytes':>13}\n" for name, size in bundle.memory.items())
+    sizes = "".join(
+        f"{WORDS[name]:<{max(map(len, WORDS.values()))}}    {f'{size:,} bytes':>13}\n"
+        for name, size in bundle.memory.items()
+    )
     assert capsys.readouterr().out == (
         f"a bundle: {len(bundle.files)} files for a Cortex-M33 with a GNU toolchain and CMake\n{sizes}"
         f"kernels: {', '.join(bundle.kernels)}\n"
@@ -153,10 +156,8 @@ def test_notes_about_the_chip_of_the_model(
     openneutron.compile("net.tflite", options=openneutron.CompileOptions(target="mcxn94x")).save("compiled.tflite")
     capsys.readouterr()
     assert main(["export", "compiled.tflite", "--to", "plain"]) == 0
-    assert (
-        capsys.readouterr().err == "note: the model was compiled for mcxn94x, whose port is mcxn947: --port mcxn947\n"
-    )
-    assert main(["export", "compiled.tflite", "--to", "own", "--port", "mcxn947"]) == 0
+    assert capsys.readouterr().err == "note: the model was compiled for mcxn94x, whose form is mcxn947: --for mcxn947\n"
+    assert main(["export", "compiled.tflite", "--to", "own", "--for", "mcxn947"]) == 0
     assert capsys.readouterr().err == ""
     chip = targets.get("mcxn94x")
     little = replace(chip, memories=tuple(replace(each, size=replace(each.size, value=16)) for each in chip.memories))

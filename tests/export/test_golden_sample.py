@@ -16,6 +16,7 @@ from openneutron import DataOptions, QuantizationOptions
 from openneutron.api.pytorch import CompiledModel
 from openneutron.device import pte
 from openneutron.errors import InvalidOptionError
+from tests.export.bundles import constant_bytes
 
 STEPS = "resize=8,crop=8,mean=0.5"
 
@@ -60,8 +61,9 @@ def test_the_file_states_the_preprocessing(model: CompiledModel, tmp_path: Path)
 def test_the_golden_input_is_the_first_calibration_sample(io_dtype: str, pictures: Path, tmp_path: Path) -> None:
     model = compiled(pictures, io_dtype)
     openneutron.export_bundle(model, tmp_path / "bundle")
-    stored = np.frombuffer((tmp_path / "bundle/example/golden_input0.bin").read_bytes(), np.int8)
-    output = np.frombuffer((tmp_path / "bundle/example/golden_output0.bin").read_bytes(), np.int8)
+    golden = tmp_path / "bundle/example/golden.c"
+    stored = np.frombuffer(constant_bytes(golden, "openneutron_golden_net_inputs0"), np.int8)[: 3 * 8 * 8]
+    output = np.frombuffer(constant_bytes(golden, "openneutron_golden_net_outputs0"), np.int8)[: 8 * 6 * 6]
     if io_dtype == "int8":
         (result,) = model.run(stored.reshape(1, 3, 8, 8))
         np.testing.assert_array_equal(result.numpy().ravel(), output)
@@ -80,12 +82,13 @@ def test_golden_data_for_a_file_go_through_its_preprocessing(
     model.save(tmp_path / "net.pte")
     openneutron.export_bundle(model, tmp_path / "first")
     openneutron.export_bundle(tmp_path / "net.pte", tmp_path / "second", golden=pictures)
-    inputs = [(tmp_path / name / "example/golden_input0.bin").read_bytes() for name in ("first", "second")]
+    name = "openneutron_golden_net_inputs0"
+    inputs = [constant_bytes(tmp_path / folder / "example/golden.c", name) for folder in ("first", "second")]
     assert inputs[0] == inputs[1]
     assert f"golden inputs (`0.png` after `{STEPS}`)" in (tmp_path / "second/README.md").read_text()
     other = DataOptions(preprocess="resize=8x8,scale=1")
     openneutron.export_bundle(tmp_path / "net.pte", tmp_path / "third", golden=str(pictures), data=other)
-    assert (tmp_path / "third/example/golden_input0.bin").read_bytes() != inputs[0]
+    assert constant_bytes(tmp_path / "third/example/golden.c", name) != inputs[0]
 
 
 def test_without_golden_data_a_file_gets_random_inputs(model: CompiledModel, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def regions(script: Path) -> dict[str, tuple[int, int]]:
 
 def test_it_runs_in_qemu_and_fits_the_chip(tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
-    export_bundle(cifarnet_of(CHIP.name, tmp_path), folder, port="mcxn947")
+    export_bundle(cifarnet_of(CHIP.name, tmp_path), folder, form="mcxn947")
     said = built(folder, "-DOPENNEUTRON_WERROR=ON", "-DOPENNEUTRON_TIMEOUT_SECONDS=5")
     assert "warning" not in said
     done = run(folder)
@@ -66,7 +66,7 @@ def test_a_model_beyond_the_chips_memory_does_not_link(tmp_path: Path) -> None:
     assert program.header["scratch_size"] > CHIP.sram.value * 1024
     model = tmp_path / "large.tflite"
     model.write_bytes(graph_file(graph, program))
-    export_bundle(model, tmp_path / "bundle", port="mcxn947")
+    export_bundle(model, tmp_path / "bundle", form="mcxn947")
     subprocess.run(["cmake", "-B", "build"], cwd=tmp_path / "bundle", capture_output=True, check=True)
     command = ["cmake", "--build", "build", "--target", "firmware"]
     done = subprocess.run(command, cwd=tmp_path / "bundle", capture_output=True, text=True, check=False)

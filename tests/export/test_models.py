@@ -20,13 +20,13 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidModelError
 from openneutron.features.export import export_bundle
-from openneutron.features.export.c_text import Place, Where
+from openneutron.features.export.deployment import Place, Where
 from openneutron.features.export.read import read_pte
 from openneutron.features.profile.profile import read_device_csv
 from openneutron.ir import Node
 from openneutron.isa.payload import Format, Payload
 from scripts.published_networks import cifarnet
-from tests.export.bundles import checked_on_the_host, host_program, piped
+from tests.export.bundles import SANITIZERS, checked_on_the_host, constant_bytes, host_program, piped
 from tests.support import oracle, programs
 from tests.support.delegate_calls import SHAPE, UNCHECKED, Inverts
 from tests.support.litert_files import graph_file
@@ -88,18 +88,18 @@ def test_calls_behind_each_other(every: bool, form: Format, tmp_path: Path) -> N
     path = tmp_path / "turns.pte"
     path.write_bytes(in_turn(every, form, form, form))
     bundle = export_bundle(path, tmp_path / "bundle")
-    assert len(bundle.deployment.calls) == 3
-    assert len(bundle.deployment.between) == (1 if every else 2)
+    assert len(bundle.deployments[0].calls) == 3
+    assert len(bundle.deployments[0].between) == (1 if every else 2)
     done = checked_on_the_host(tmp_path / "bundle", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("128 of 128 bytes as expected\n") == len(bundle.deployment.outputs)
-    given, wanted = (
-        (tmp_path / "bundle" / "example" / f"golden_{name}0.bin").read_bytes() for name in ("input", "output")
+    assert done.stdout.count("128 of 128 bytes as expected\n") == len(bundle.deployments[0].outputs)
+    golden = tmp_path / "bundle" / "example" / "golden.c"
+    given, *wanted = (
+        constant_bytes(golden, f"openneutron_golden_turns_{name}")
+        for name in ("inputs0", "outputs0", *(["outputs1"] if every else []))
     )
     inverted = bytes(byte ^ 0xFF for byte in given)
-    if every:
-        assert (tmp_path / "bundle" / "example" / "golden_output1.bin").read_bytes() in (given, inverted)
-    assert wanted in (given, inverted)
+    assert all(each in (given, inverted) for each in wanted)
 
 
 def test_calls_that_pass_a_tensor_on_in_two_orders() -> None:
@@ -144,7 +144,7 @@ def test_integers_and_truth_values(tmp_path: Path) -> None:
         Looks().eval(), sample, calibration=[sample], name="looks up, a 'name' of \\ \"signs\" */"
     )
     bundle = openneutron.export_bundle(program, tmp_path / "bundle")
-    assert [border.dtype for border in bundle.deployment.inputs] == ["int64", "bool"]
+    assert [border.dtype for border in bundle.deployments[0].inputs] == ["int64", "bool"]
     done = checked_on_the_host(tmp_path / "bundle", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "looks up, a 'name' of \\ \"signs\" */\noutput0: 24 of 24 bytes as expected\npassed\n"
@@ -160,10 +160,10 @@ def test_no_inputs(tmp_path: Path) -> None:
     program = compile_graph(graph, targets.get("imxrt700"), CompileOptions()).program
     (tmp_path / "constants.tflite").write_bytes(graph_file(graph, program))
     bundle = export_bundle(tmp_path / "constants.tflite", tmp_path / "bundle")
-    assert not bundle.deployment.inputs
+    assert not bundle.deployments[0].inputs
     done = checked_on_the_host(tmp_path / "bundle", tmp_path)
     assert (done.returncode, done.stdout) == (0, "constants\ny: 48 of 48 bytes as expected\npassed\n"), done.stderr
-    built = host_program(tmp_path / "bundle", tmp_path, NO_INPUTS, sanitizers=("-pedantic",))
+    built = host_program(tmp_path / "bundle", tmp_path, NO_INPUTS, sanitizers=SANITIZERS)
     assert piped(built, [], b"") == np.arange(24, -24, -1, dtype=np.int8).tobytes()
 
 
@@ -174,9 +174,9 @@ def test_a_profile(tmp_path: Path) -> None:
     (tmp_path / "profiled.tflite").write_bytes(graph_file(graph, program))
     bundle = export_bundle(tmp_path / "profiled.tflite", tmp_path / "bundle")
     example = tmp_path / "bundle" / "example"
-    built = host_program(tmp_path / "bundle", tmp_path, PROFILE, example / "golden.c", example / "golden.S")
+    built = host_program(tmp_path / "bundle", tmp_path, PROFILE, example / "golden.c")
     with Simulator(program) as simulator:
-        events = simulator.profile([np.zeros(border.size_bytes, np.uint8) for border in bundle.deployment.inputs])
+        events = simulator.profile([np.zeros(border.size_bytes, np.uint8) for border in bundle.deployments[0].inputs])
     wanted = "".join(f"{event.kernel} {event.stop_cycles - event.start_cycles}\n" for event in events)
     assert wanted.count("\n") > 5
     assert piped(built, [], b"").decode() == wanted
@@ -191,8 +191,10 @@ def test_the_header_is_cpp_too(tmp_path: Path) -> None:
     path = tmp_path / "turns.pte"
     path.write_bytes(in_turn(False, *[Format.CONTIGUOUS] * 3))
     export_bundle(path, tmp_path / "bundle")
-    (tmp_path / "main.cpp").write_text('#include "openneutron.h"\nint main() { return openneutron_init() != ENONE; }\n')
-    places = (tmp_path / "bundle" / name for name in ("include", "model", "runtime/include"))
+    (tmp_path / "main.cpp").write_text(
+        '#include "golden.h"\n#include "board.h"\nint main() { return golden[0].init() != ENONE || selfcheck(); }\n'
+    )
+    places = (tmp_path / "bundle" / name for name in ("include", "model", "runtime/include", "example"))
     command = ["c++", "-std=c++17", "-fsyntax-only", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
     command += [*(f"-I{place}" for place in places), str(tmp_path / "main.cpp")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -62,7 +62,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """The build system and the folder; that of the port ``mcxn947`` has the files of both."""
     port, _, system = request.param.partition(" in ")
     folder = tmp_path_factory.mktemp(port) / "bundle"
-    export_bundle(cifarnet() if not system else cifarnet_of("mcxn94x", folder.parent), folder, port=port)
+    export_bundle(cifarnet() if not system else cifarnet_of("mcxn94x", folder.parent), folder, form=port)
     return system or port, folder
 
 

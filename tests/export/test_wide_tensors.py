@@ -11,9 +11,9 @@ import pytest
 from openneutron.cli import main
 from openneutron.compiler import compile_graph
 from openneutron.features.export import export_bundle
-from openneutron.features.export.c_text import Quantization
+from openneutron.features.export.deployment import Quantization
 from openneutron.ir import Graph, Node, constant
-from tests.export.bundles import SANITIZERS, built, host_program, piped, run
+from tests.export.bundles import SANITIZERS, built, constant_bytes, host_program, piped, run
 from tests.support import oracle
 from tests.support.litert_files import graph_file
 from tests.support.tools import required
@@ -48,9 +48,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_real_values_are_quantized_to_int16_and_back(compiled: Path, tmp_path: Path) -> None:
     bundle = export_bundle(compiled, tmp_path / "bundle")
-    scales = [np.float32(tensor.quantization.scale) for tensor in bundle.deployment.inputs if tensor.quantization]
-    assert bundle.deployment.outputs[0].quantization == Quantization(float(np.float32(3e-4)), 0, -(2**15), 2**15 - 1)
-    program = host_program(tmp_path / "bundle", tmp_path, MAIN, sanitizers=SANITIZERS)
+    scales = [np.float32(tensor.quantization.scale) for tensor in bundle.deployments[0].inputs if tensor.quantization]
+    assert bundle.deployments[0].outputs[0].quantization == Quantization(
+        float(np.float32(3e-4)), 0, -(2**15), 2**15 - 1
+    )
+    program = host_program(
+        tmp_path / "bundle", tmp_path, MAIN, sanitizers=(*SANITIZERS, "-DMODEL=resized", f"-I{MAIN.parent}")
+    )
     random = np.random.default_rng(0)
     values = [random.uniform(-8, 8, (1, 5, 4, 3)).astype(np.float32) for _ in scales]
     values[0].reshape(-1)[:6] = np.nan, np.inf, -np.inf, 100, -100, 2.5 * scales[0]
@@ -74,12 +78,15 @@ def test_the_example_in_qemu(
     assert main(["export", str(compiled), "--to", "bundle", "--golden", "samples.npz"]) == 0
     capsys.readouterr()
     folder = tmp_path / "bundle"
-    text = (folder / "model" / "openneutron_model.c").read_text()
+    text = (folder / "model" / "resized_model.c").read_text()
     assert (
-        '{"a", OPENNEUTRON_INT16, 120, 60, 4, {1, 5, 4, 3}, {0, 1, 2, 3}, 0.000199999995f, 0, -32768, 32767},' in text
+        '{"a", OPENNEUTRON_INT16, 120, 60, 4, input0_shape, input0_order, 0.000199999995f, 0, -32768, 32767, ' in text
     )
-    assert set(np.fromfile(folder / "example" / "golden_input0.bin", np.int16)) == {7500}
-    assert set(np.fromfile(folder / "example" / "golden_output0.bin", np.int16)) == {4167}
+    assert "input0_shape[] = {1, 5, 4, 3};" in text
+    golden = folder / "example" / "golden.c"
+    for name, elements, value in (("inputs0", 60, 7500), ("outputs0", 189, 4167)):
+        stored = np.frombuffer(constant_bytes(golden, f"openneutron_golden_resized_{name}"), np.int16)
+        assert set(stored[:elements]) == {value}
     built(folder)
     done = run(folder)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -140,15 +140,15 @@ def test_a_tflite_of_several_parts(refused: Callable[..., str], folder: Path) ->
 def test_an_unknown_port(refused: Callable[..., str], folder: Path) -> None:
     cifarnet().save(folder / "cifarnet.pte")
     assert refused("cifarnet.pte", "--to", "out", "--port", "zephir") == (
-        "port: 'zephir' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947. Did you mean 'zephyr'?"
+        "form: 'zephir' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf. Did you mean 'zephyr'?"
     )
     for name, message in {
-        "mcxn94x": "'mcxn94x' is a target. Give its port, mcxn947.",
-        "frdm_mcxn947": "'frdm_mcxn947' is a board. Give its port, mcxn947.",
-        "imx95": "'imx95' is a target without a C port; there are cortex_m33, zephyr, mcuxpresso, mcxn947.",
-        "linux": "'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947.",
+        "mcxn94x": "'mcxn94x' is a target. Give its form, mcxn947.",
+        "frdm_mcxn947": "'frdm_mcxn947' is a board. Give its form, mcxn947.",
+        "imx95": "'imx95' is a target without a C port; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf.",
+        "linux": "'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf.",
     }.items():
-        assert refused("cifarnet.pte", "--to", "out", "--port", name) == f"port: {message}"
+        assert refused("cifarnet.pte", "--to", "out", "--port", name) == f"form: {message}"
 
 
 def test_a_chip_whose_own_controller_runs_the_kernels(refused: Callable[..., str], folder: Path) -> None:

@@ -2,6 +2,6 @@
 """Export of compiled models as folders from which firmware is built."""
 
 from openneutron.features.export.bundle import Bundle, export_bundle
-from openneutron.features.export.readme import PORTS
+from openneutron.features.export.forms import FORMS
 
-__all__ = ["PORTS", "Bundle", "export_bundle"]
+__all__ = ["FORMS", "Bundle", "export_bundle"]

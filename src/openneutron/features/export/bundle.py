@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +21,12 @@ from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.runtime_sources import runtime_folder, sources_of
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.export import c_text, readme
-from openneutron.features.export.c_text import Deployment
-from openneutron.features.export.read import Golden, GoldenSample, read_pte, read_sample, read_tflite
+from openneutron.features.export.deployment import Deployment, Golden
+from openneutron.features.export.forms import FORMS, Form
+from openneutron.features.export.packages import PUBLIC, with_relative_includes
+from openneutron.features.export.read import GoldenSample, read_pte, read_sample, read_tflite
 from openneutron.features.export.read import golden as golden_of
-from openneutron.features.export.readme import PORTS, Port
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
-from openneutron.isa.rows import ALIGNMENT
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 from openneutron.options import DataOptions, changed
 from openneutron.targets import Target
@@ -46,44 +46,51 @@ class CompiledProgram(Protocol):
     def buffer(self) -> bytes: ...
 
 
+Model = CompiledProgram | str | os.PathLike[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The result of ``openneutron.export_bundle``: the folder that was written, the names of its files, and the model
-    that is in it.
+    """The result of ``openneutron.export_bundle``: the folder that was written, the names of its files, and the models
+    that are in it.
 
-    ``target`` is the chip that the model was compiled for; None for a chip that does not come with this package.
+    ``targets`` has the chip that each model was compiled for; None for a chip that does not come with this package.
     """
 
     folder: Path
-    port: str
+    form: str
     files: tuple[str, ...]
-    deployment: Deployment = field(repr=False)
+    deployments: tuple[Deployment, ...] = field(repr=False)
     kernels: tuple[str, ...]
-    target: Target | None = field(default=None, repr=False)
+    targets: tuple[Target | None, ...] = field(default=(), repr=False)
 
     @property
     def memory(self) -> dict[str, int]:
-        """Return the sizes of the model's parts that are known before linking, in bytes by name; see
+        """Return the sizes of the models' parts that are known before linking, in bytes by name; see
         ``readme.memory``."""
-        return readme.memory(self.deployment)
+        return readme.memory_of_all(self.deployments)
 
 
 def export_bundle(
-    model: CompiledProgram | str | os.PathLike[str],
+    model: Model | Sequence[Model],
     to: str | os.PathLike[str],
     *,
-    port: str = "cortex_m33",
+    form: str = "",
+    port: str = "",
     force: bool = False,
     golden: str | os.PathLike[str] | None = None,
     data: DataOptions = DataOptions(),
 ) -> Bundle:
-    """Write a compiled model as a folder that builds without changes. The same model gives the same bytes.
+    """Write compiled models as a folder that builds without changes. The same models give the same bytes.
 
     Args:
-        model: The result of ``openneutron.compile``, a ``.pte``, or a compiled ``.tflite`` that is one NeutronGraph.
+        model: The result of ``openneutron.compile``, a ``.pte``, or a compiled ``.tflite`` that is one NeutronGraph; or several of
+            these, which share the kernels and may share one arena.
         to: A folder that does not exist, is empty, or is an earlier export.
-        port: ``cortex_m33`` (CMake, with an example that checks itself in QEMU), ``zephyr`` (a module) or
-            ``mcuxpresso`` (a component), or ``mcxn947`` (all three, for the MCX N947).
+        form: ``cortex_m33`` (CMake, with an example that checks itself in QEMU), ``cmake`` (a CMake package for any core), ``zephyr``
+            (a module), ``cmsis-pack``, ``arduino`` (a library), ``esp-idf`` (a component), ``mcuxpresso`` (a component), or ``mcxn947``
+            (CMake, Zephyr and MCUXpresso, for the MCX N947). Empty: that of the target, if the target is a CPU; else ``cortex_m33``.
+        port: The earlier name of ``form``.
         force: True writes into any folder, and over changed files.
         golden: Data whose first sample the example runs on: the path of a folder of pictures, WAV files or ``.npy`` files, of a ``.npy``
             or ``.npz`` file, or ``file.py:loader``. None: the first sample of the calibration, where a model in memory was
@@ -96,50 +103,68 @@ def export_bundle(
     Raises:
         InvalidModelError: A part of the model runs on the CPU, or the model was compiled for a chip whose own controller runs the kernels.
         InvalidProgramError: The file is not compiled.
-        InvalidOptionError: The folder is unusable, the port unknown, or ``golden`` does not fit the model.
+        InvalidOptionError: The folder is unusable, the form unknown, ``golden`` does not fit the model, or two models have one name.
         MissingToolError: The package was not built.
 
     >>> import openneutron
     >>> openneutron.export_bundle("net.pte", "firmware")  # doctest: +SKIP
-    >>> openneutron.export_bundle("net.pte", "firmware", port="linux")
+    >>> openneutron.export_bundle("net.pte", "firmware", form="linux")
     Traceback (most recent call last):
         ...
-    openneutron.errors.InvalidOptionError: port: 'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947.
+    openneutron.errors.InvalidOptionError: form: 'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf.
     """
-    chosen = PORTS.get(port)
-    if chosen is None:
-        raise InvalidOptionError(f"port: {_unknown_port(port)}")
+    name = form or port
+    if name and name not in FORMS:
+        raise InvalidOptionError(f"form: {_unknown_form(name)}")
     place = Path(to)
     earlier = check_folder(place, force)
-    deployment, source, preprocessing = _deployment(model)
-    target = _target(deployment)
-    if target is not None and target.moves_tiles:
-        raise InvalidModelError(
-            f"'{source}' was compiled for {target.name}, where the NPU's own controller runs the kernels. A bundle is firmware whose core "
-            "runs them. Compile the model for a target with a C port (`openneutron targets NAME`), or run the file on Linux with the "
-            "delegate for ExecuTorch."
-        )
-    kernels = called_kernels([call.program for call in deployment.calls])
-    expected = golden_of(deployment, _sample(model, deployment, golden, data, preprocessing))
-    contents = _contents(deployment, source, kernels, chosen, expected, preprocessing)
-    manifest = {"made_by": MADE_BY, "model": source, "port": port, "files": digests(contents)}
+    several = model if isinstance(model, Sequence) and not isinstance(model, str) else [model]
+    if golden is not None and len(several) != 1:
+        raise InvalidOptionError(f"golden: there are {len(several)} models. Export one model with golden data.")
+    read = [_read(each) for each in several]
+    prefixes = [each.deployment.prefix for each in read]
+    for prefix in prefixes:
+        if prefixes.count(prefix) > 1:
+            raise InvalidOptionError(f"model: two models have the name '{prefix}' in C. Rename one of the files.")
+    chosen = FORMS[name or _default_form([each.target for each in read])]
+    contents = _contents(chosen, [_checked(each, golden, data) for each in read])
+    deployments = tuple(each.deployment for each in read)
+    manifest = {
+        "made_by": MADE_BY,
+        "models": [each.source for each in read],
+        "form": chosen.name,
+        "files": digests(contents),
+    }
     contents[MANIFEST] = f"{json.dumps(manifest, indent=1)}\n".encode()
     write_folder(place, contents, earlier)
-    return Bundle(place, port, tuple(sorted(contents)), deployment, kernels, target)
+    kernels = _kernels(deployments)
+    return Bundle(
+        place, chosen.name, tuple(sorted(contents)), deployments, kernels, tuple(each.target for each in read)
+    )
 
 
-def _unknown_port(port: str) -> str:
-    """Return the message for an unknown port. If it is the name of a chip or board, the message has the port of
+def _default_form(chips: Sequence[Target | None]) -> str:
+    """Return the form of the chip that all models were compiled for, if it is a CPU; else the first form."""
+    (chip, *others) = set(chips)
+    return (
+        chip.port.name
+        if chip is not None and not others and getattr(chip, "cpu", None) is not None
+        else next(iter(FORMS))
+    )
+
+
+def _unknown_form(name: str) -> str:
+    """Return the message for an unknown form. If it is the name of a chip or board, the message has the form of
     that."""
-    for name in targets.KNOWN:
-        its = targets.described(name).port
-        if port == name and not its.name:
-            return f"'{port}' is a target without a C port; there are {', '.join(PORTS)}."
-        if port == name or port in its.boards:
-            return f"'{port}' is a {'target' if port == name else 'board'}. Give its port, {its.name}."
-    near = difflib.get_close_matches(port, PORTS, 1)
+    for chip in targets.KNOWN:
+        its = targets.described(chip).port
+        if name == chip and not its.name:
+            return f"'{name}' is a target without a C port; there are {', '.join(FORMS)}."
+        if name == chip or name in its.boards:
+            return f"'{name}' is a {'target' if name == chip else 'board'}. Give its form, {its.name}."
+    near = difflib.get_close_matches(name, FORMS, 1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return f"'{port}' is unknown; there are {', '.join(PORTS)}.{hint}"
+    return f"'{name}' is unknown; there are {', '.join(FORMS)}.{hint}"
 
 
 def _target(deployment: Deployment) -> Target | None:
@@ -149,7 +174,48 @@ def _target(deployment: Deployment) -> Target | None:
     return targets.with_checksum(wanted.pop()) if len(wanted) == 1 else None
 
 
-def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deployment, str, str]:
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A model as it was read: its deployment, the file name of its source, the preprocessing that the file states (empty if it states
+    none), and its chip."""
+
+    model: Model
+    deployment: Deployment
+    source: str
+    preprocessing: str
+    target: Target | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A model with its golden inputs and outputs."""
+
+    read: _Read
+    golden: Golden
+
+
+def _read(model: Model) -> _Read:
+    """Return a model with its deployment. Raises InvalidModelError if its chip's own controller runs the kernels."""
+    deployment, source, preprocessing = _deployment(model)
+    target = _target(deployment)
+    if target is not None and target.moves_tiles:
+        raise InvalidModelError(
+            f"'{source}' was compiled for {target.name}, where the NPU's own controller runs the kernels. A bundle is firmware whose core "
+            "runs them. Compile the model for a target with a C port (`openneutron targets NAME`), or run the file on Linux with the "
+            "delegate for ExecuTorch."
+        )
+    return _Read(model, deployment, source, preprocessing, target)
+
+
+def _checked(read: _Read, golden: str | os.PathLike[str] | None, data: DataOptions) -> _Checked:
+    return _Checked(read, golden_of(read.deployment, _sample(read, golden, data)))
+
+
+def _kernels(deployments: Sequence[Deployment]) -> tuple[str, ...]:
+    return called_kernels([call.program for deployment in deployments for call in deployment.calls])
+
+
+def _deployment(model: Model) -> tuple[Deployment, str, str]:
     """Return the model's deployment, the file name of its source, and the preprocessing that the file states; an empty
     string if it states none."""
     if not isinstance(model, str | os.PathLike):
@@ -169,95 +235,118 @@ def _of_pte(buffer: bytes, file: str, name: str, source: str) -> tuple[Deploymen
     return read_pte(buffer, file, name), source, pte.preprocessing(pte.methods(buffer, file))
 
 
-def _sample(
-    model: CompiledProgram | str | os.PathLike[str],
-    deployment: Deployment,
-    golden: str | os.PathLike[str] | None,
-    options: DataOptions,
-    preprocessing: str,
-) -> GoldenSample | None:
+def _sample(read: _Read, golden: str | os.PathLike[str] | None, options: DataOptions) -> GoldenSample | None:
     """Return the sample on which the example runs; None for random values. Raises InvalidOptionError if options of the
     data are set without ``golden``."""
     if golden is not None:
-        return read_sample(os.fspath(golden), deployment, options, preprocessing)
+        return read_sample(os.fspath(golden), read.deployment, options, read.preprocessing)
     for name in changed(options):
         raise InvalidOptionError(f"{name}: there is no golden input that it is about. Give golden too.")
-    calibrated = getattr(model, "calibrated", None)
-    if not preprocessing or calibrated is None or not calibrated.sample:
+    calibrated = getattr(read.model, "calibrated", None)
+    if not read.preprocessing or calibrated is None or not calibrated.sample:
         return None
-    return GoldenSample(f"the first calibration sample after `{c_text.plain_name(preprocessing)}`", calibrated.sample)
+    title = f"the first calibration sample after `{c_text.plain_name(read.preprocessing)}`"
+    return GoldenSample(title, calibrated.sample)
 
 
-def _contents(
-    deployment: Deployment, source: str, kernels: tuple[str, ...], port: Port, expected: Golden, preprocessing: str
-) -> dict[str, bytes]:
-    """Return the contents of all files of the bundle by name, except the manifest."""
-    runtime = {f"runtime/{name}": data for name, data in sources_of(kernels).items()}
-    contents = {**runtime, **_model(deployment, kernels), **_example(expected)}
+def _contents(form: Form, models: Sequence[_Checked]) -> dict[str, bytes]:
+    """Return the contents of all files of the folder by name, except the manifest."""
+    deployments = [each.read.deployment for each in models]
+    kernels = _kernels(deployments)
+    contents = {**_runtime(form, kernels), **_models(deployments, kernels), **_example(models)}
     contents["include/openneutron.h"] = template("api/openneutron.h")
     contents["src/openneutron.c"] = template("api/openneutron.c")
-    contents["src/openneutron_calls.h"] = template("api/openneutron_calls.h")
     contents["LICENSE"] = _licence()
-    contents["example/board.h"] = template("example/board.h")
-    for name in (*port.includes, port.name):
+    words = _words(form, models, kernels)
+    for name in (*form.includes, form.name):
         own = TEMPLATES / name / "files"
-        contents |= {path.relative_to(own).as_posix(): path.read_bytes() for path in own.rglob("*") if path.is_file()}
+        contents |= _filled_files(own, words)
     contents["sources.cmake"] = _sources(contents).encode()
-    words = readme.values(deployment, kernels)
-    words |= {
-        "MADE_BY": MADE_BY,
-        "SOURCE": c_text.plain_name(source),
-        "PORT_WORDS": port.words,
-        "PORT_FILES": port.table,
-    }
-    words |= {
-        "BUILD": template(f"{port.name}/BUILD.md").decode().rstrip(),
-        "MEMORY_WORDS": port.memory,
-        "OPTIONS": port.options,
-        "GOLDEN": expected.title,
-        "PREPROCESSING": readme.preprocessing_words(preprocessing),
-    }
-    words["EXECUTORCH"] = template(port.executorch).decode().rstrip()
+    build = filled(template(f"{form.name}/BUILD.md").decode().rstrip(), words)
+    executorch = template(form.executorch).decode().rstrip() if form.executorch else ""
+    section = (
+        f"\n## With ExecuTorch's runtime\n\n`runtime/delegate/` has the delegate. {executorch}\n" if executorch else ""
+    )
+    words |= {"BUILD": build, "EXECUTORCH": section}
     contents["README.md"] = filled(template("README.md").decode(), words).encode()
+    return dict(form.finish(with_relative_includes(contents), words))
+
+
+def _words(form: Form, models: Sequence[_Checked], kernels: tuple[str, ...]) -> dict[str, str]:
+    """Return the values of the placeholders, except those whose values have placeholders."""
+    deployments = [each.read.deployment for each in models]
+    prefixes = "_".join(each.prefix for each in deployments)
+    return readme.values(deployments, kernels) | {
+        "MADE_BY": MADE_BY,
+        "VERSION": __version__,
+        "VENDOR": "OpenNeutron",
+        "URL": "https://pypi.org/project/openneutron",
+        "PREFIXES": prefixes,
+        "PACKAGE": f"OpenNeutron_{prefixes}",
+        "SOURCES": ", ".join(f"`{c_text.plain_name(each.read.source)}`" for each in models),
+        "FORM_WORDS": form.words,
+        "FORM_FILES": form.table,
+        "LAYOUT": form.layout,
+        "MEMORY_WORDS": form.memory,
+        "OPTIONS": form.options,
+        "GOLDEN": ", ".join(dict.fromkeys(each.golden.title for each in models)),
+        "PREPROCESSING": "".join(
+            readme.preprocessing_words(each.read.deployment, each.read.preprocessing) for each in models
+        ),
+    }
+
+
+def _filled_files(folder: Path, words: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the files of a form. Files whose names end in ``.in`` lose this ending, and get the values of their placeholders."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            name = path.relative_to(folder).as_posix()
+            data = path.read_bytes()
+            if name.endswith(".in"):
+                name, data = name.removesuffix(".in"), filled(data.decode(), words).encode()
+            found[name] = data
+    return found
+
+
+HEAP = "#define NO_HEAP_USAGE 0"
+
+
+def _runtime(form: Form, kernels: tuple[str, ...]) -> dict[str, bytes]:
+    """Return the runtime's files for these kernels, as a driver without a heap."""
+    without = (*(() if form.executorch else ("delegate/",)), *(() if form.has_port else ("ports/",)))
+    contents = {
+        f"runtime/{name}": data for name, data in sources_of(kernels).items() if not name.startswith(tuple(without))
+    }
+    header = contents["runtime/include/NeutronDriver.h"].decode()
+    assert HEAP in header
+    contents["runtime/include/NeutronDriver.h"] = header.replace(HEAP, HEAP.replace("0", "1")).encode()
     return contents
 
 
-def _model(deployment: Deployment, kernels: tuple[str, ...]) -> dict[str, bytes]:
-    contents: dict[str, bytes] = {}
-    blobs: dict[str, list[tuple[str, str]]] = {"microcode": [], "weights": []}
-    for index, call in enumerate(deployment.calls):
-        for part, data in (("microcode", call.program.microcode), ("weights", call.program.weights)):
-            contents[f"model/{part}{index}.bin"] = data + bytes(-len(data) % ALIGNMENT) or bytes(ALIGNMENT)
-            blobs[part].append((f"openneutron_{part}{index}", f"{part}{index}.bin"))
-    for part, listed in blobs.items():
-        contents[f"model/{part}.S"] = c_text.blobs_assembler(f"openneutron_{part}", listed).encode()
-    contents["model/openneutron_model.h"] = c_text.model_header(deployment).encode()
-    contents["model/openneutron_model.c"] = c_text.model_source(deployment).encode()
-    contents["model/kernel_selection.c"] = KernelSelection(MADE_BY, kernels).text().encode()
-    return contents
+def _models(deployments: Sequence[Deployment], kernels: tuple[str, ...]) -> dict[str, bytes]:
+    texts = {"openneutron_models.h": c_text.models_header(deployments), "openneutron_models.c": c_text.MODELS_SOURCE}
+    for each in deployments:
+        texts[f"{each.prefix}_model.h"] = c_text.model_header(each, MADE_BY)
+        texts[f"{each.prefix}_model.c"] = c_text.model_source(each)
+    texts["kernel_selection.c"] = KernelSelection(MADE_BY, kernels).text()
+    return {f"model/{name}": text.encode() for name, text in texts.items()}
 
 
-def _example(expected: Golden) -> dict[str, bytes]:
-    contents = {f"example/{name}": template(f"example/{name}") for name in ("main.c", "golden.h")}
-    contents["example/golden.c"] = c_text.golden_source(
-        len(expected.inputs), len(expected.outputs), expected.frames
-    ).encode()
-    listed = []
-    for kind, tensors in (("input", expected.inputs), ("output", expected.outputs)):
-        for index, data in enumerate(tensors):
-            contents[f"example/golden_{kind}{index}.bin"] = data
-            listed.append((f"openneutron_golden_{kind}{index}", f"golden_{kind}{index}.bin"))
-    contents["example/golden.S"] = c_text.blobs_assembler("openneutron_golden", listed).encode()
-    return contents
+def _example(models: Sequence[_Checked]) -> dict[str, bytes]:
+    contents = {
+        f"example/{name}": template(f"example/{name}") for name in ("main.c", "selfcheck.c", "golden.h", "board.h")
+    }
+    golden = c_text.golden_source([(each.read.deployment, each.golden) for each in models])
+    return {**contents, "example/golden.c": golden.encode()}
 
 
 def _sources(contents: Mapping[str, bytes]) -> str:
-    compiled = [name for name in sorted(contents) if name.endswith((".c", ".S", ".bin"))]
+    compiled = [name for name in sorted(contents) if name.endswith(".c")]
     return c_text.sources_cmake(
         [name for name in compiled if name.startswith(("model/", "runtime/", "src/"))],
-        [name for name in compiled if name.startswith("example/golden")],
-        ["include", "model", "runtime/include", "runtime/ports/cortex_m33"],
-        ["src", "runtime/driver", "runtime/kernels"],
+        ["example/golden.c", "example/selfcheck.c"],
+        [folder for folder in PUBLIC if any(name.startswith(f"{folder}/") for name in contents)],
     )
 
 

@@ -20,16 +20,17 @@ from openneutron.device.data import ModelInput
 from openneutron.device.pte import DelegateCall, Jump, KernelCall, Method, TensorValue, methods
 from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError, InvalidModelError, InvalidOptionError, InvalidProgramError
-from openneutron.features.export.c_text import (
+from openneutron.features.export.c_text import plain_name
+from openneutron.features.export.deployment import (
     ITEM_BYTES,
     STORED_RANGES,
     Call,
     Deployment,
+    Golden,
     IoTensor,
     Place,
     Quantization,
     Where,
-    plain_name,
 )
 from openneutron.ir import Tensor
 from openneutron.isa import decode, payload
@@ -331,17 +332,6 @@ class GoldenSample:
 
     title: str
     arguments: tuple[np.ndarray | None, ...] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Golden:
-    """The inputs and the expected outputs of the example. Each tensor has the bytes of ``frames`` runs one after the
-    other, in the memory order of the program. ``title`` is the origin of the inputs in words."""
-
-    title: str
-    inputs: tuple[bytes, ...] = field(repr=False)
-    outputs: tuple[bytes, ...] = field(repr=False)
-    frames: int = 1
 
 
 def read_sample(given: str, deployment: Deployment, options: DataOptions, stated: str) -> GoldenSample:

@@ -1,132 +1,131 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "openneutron.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "NeutronDriver.h"
 #include "neutron_isa.h"
-#include "openneutron_calls.h"
-
-/* Where the buffers go: an attribute such as __attribute__((section(".sram_npu"))), or nothing. */
-#ifndef OPENNEUTRON_ARENA
-#define OPENNEUTRON_ARENA
-#endif
 
 /* How long a run may take; 0: for ever. Counted by the port's clock, and not at all where it has none. */
 #ifndef OPENNEUTRON_TIMEOUT_SECONDS
 #define OPENNEUTRON_TIMEOUT_SECONDS 0
 #endif
 
-#define AT_LEAST_ONE(count) ((count) > 0 ? (count) : 1)
-#define ALIGNED(size) (((size) + 15) / 16 * 16)
+typedef char ContextIsLargeEnough[sizeof(OpenNeutronContext) >= NEUTRON_MODEL_CONTEXT_SIZE ? 1 : -1];
 
-static _Alignas(16) OPENNEUTRON_ARENA uint8_t openneutron_arena[AT_LEAST_ONE(OPENNEUTRON_ARENA_BYTES)];
-#if OPENNEUTRON_PREFETCH_BYTES > 0
-static _Alignas(16) OPENNEUTRON_ARENA uint8_t openneutron_prefetch[OPENNEUTRON_PREFETCH_BYTES];
-#else
-static uint8_t *const openneutron_prefetch = NULL;
-#endif
-static _Alignas(16) uint8_t openneutron_between[AT_LEAST_ONE(OPENNEUTRON_BETWEEN_BYTES)];
-static _Alignas(16) uint8_t openneutron_profile[AT_LEAST_ONE(OPENNEUTRON_CALL_COUNT * OPENNEUTRON_PROFILE_BYTES)];
-static _Alignas(16) uint8_t openneutron_context[OPENNEUTRON_CALL_COUNT][ALIGNED(NEUTRON_MODEL_CONTEXT_SIZE)];
-static NeutronModelHandle handles[OPENNEUTRON_CALL_COUNT];
-#if OPENNEUTRON_STATE_BYTES > 0
-/* The persistent areas of all programs, one behind the other; not beside the arena, whose contents may go between runs. */
-static _Alignas(16) uint8_t openneutron_state[OPENNEUTRON_STATE_BYTES];
-#endif
+static uint32_t aligned(uint32_t size) { return (size + OPENNEUTRON_ALIGNMENT - 1) & ~(OPENNEUTRON_ALIGNMENT - 1); }
 
-NeutronError openneutron_init(void) {
-    NeutronError error = neutronInit();
-    if (error != ENONE) return error;
-    for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT; ++i) {
-        const NeutronModelConfig config = {openneutron_calls[i].microcode, openneutron_calls[i].weights, NULL,
-                                           OPENNEUTRON_TIMEOUT_SECONDS};
-        handles[i] = openneutron_context[i];
-        error = neutronModelPrepare(&config, &handles[i]);
-        if (error != ENONE) {
-            handles[i] = NEUTRON_INVALID_HANDLE;
-            return error;
-        }
+static const NeutronHeader *header_of(const OpenNeutronCall *call) { return call->microcode; }
+
+static NeutronModelHandle handle_of(const OpenNeutronInstance *instance, uint32_t call) { return &instance->contexts[call]; }
+
+static NeutronError prepare(OpenNeutronInstance *instance, const OpenNeutronCall *call, uint32_t index, uint8_t *state) {
+    const NeutronModelConfig config = {call->microcode, call->weights, NULL, OPENNEUTRON_TIMEOUT_SECONDS};
+    NeutronModelHandle handle = handle_of(instance, index);
+    NeutronError error = neutronModelPrepare(&config, &handle);
+    if (error == ENEUTRON_STATE) { /* the driver is off */
+        error = neutronInit();
+        if (error == ENONE) error = neutronModelPrepare(&config, &handle);
     }
-#if OPENNEUTRON_STATE_BYTES > 0
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT && error == ENONE; ++i) {
-        const uint32_t size = ((const NeutronHeader *)(const void *)openneutron_calls[i].microcode)->state_size;
-        error = neutronSetState(handles[i], &openneutron_state[at], size);
-        at += ALIGNED(size);
-    }
-#endif
-    return error;
+    const uint32_t state_bytes = header_of(call)->state_size;
+    return error == ENONE && state_bytes > 0 ? neutronSetState(handle, state, state_bytes) : error;
 }
 
-#if OPENNEUTRON_STATE_BYTES > 0
-NeutronError openneutron_reset(void) {
-    NeutronError error = ENONE;
-    for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT && error == ENONE; ++i) {
-        error = handles[i] == NEUTRON_INVALID_HANDLE ? ENEUTRON_STATE : neutronReset(handles[i]);
+static void place(uint8_t *arena, size_t arena_bytes, const OpenNeutronTensor *tensors, uint32_t count, void **places) {
+    for (uint32_t i = 0; i < count; ++i) {
+        const bool fits = (size_t)tensors[i].arena_offset + tensors[i].size_bytes <= arena_bytes;
+        places[i] = fits ? arena + tensors[i].arena_offset : NULL;
     }
-    return error;
-}
-#else
-NeutronError openneutron_reset(void) { return ENONE; }
-#endif
-
-static NeutronError run_call(uint32_t index, const void *const inputs[], void *const outputs[]) {
-    const OpenNeutronCall *call = &openneutron_calls[index];
-    const void *taken[AT_LEAST_ONE(OPENNEUTRON_MAX_CALL_INPUTS)] = {NULL};
-    void *given[OPENNEUTRON_MAX_CALL_OUTPUTS + 3] = {NULL};
-    for (uint32_t i = 0; i < call->input_count; ++i) {
-        const OpenNeutronPlace place = call->inputs[i];
-        taken[i] = place.where == OPENNEUTRON_FROM_INPUT    ? inputs[place.index]
-                   : place.where == OPENNEUTRON_FROM_OUTPUT ? outputs[place.index]
-                                                            : openneutron_between + place.index;
-    }
-    for (uint32_t i = 0; i < call->output_count; ++i) {
-        const OpenNeutronPlace place = call->outputs[i];
-        given[i] = place.where == OPENNEUTRON_FROM_OUTPUT ? outputs[place.index] : openneutron_between + place.index;
-    }
-    given[call->output_count] = openneutron_arena;
-    given[call->output_count + 1] = openneutron_profile + index * OPENNEUTRON_PROFILE_BYTES;
-    const NeutronDataConfig data = {taken, given, NULL, openneutron_prefetch};
-    return neutronRunBlocking(handles[index], &data);
 }
 
-NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_PLACES],
-                             void *const outputs[OPENNEUTRON_OUTPUT_COUNT]) {
-    if ((inputs == NULL && OPENNEUTRON_INPUT_COUNT > 0) || outputs == NULL) return ENEUTRON_NULL;
-    for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT; ++i) {
-        if (handles[i] == NEUTRON_INVALID_HANDLE) return ENEUTRON_STATE;
-        const NeutronError error = run_call(i, inputs, outputs);
+NeutronError openneutron_init(OpenNeutronInstance *instance, const OpenNeutronModel *model, void *arena, size_t arena_bytes) {
+    uint8_t *state = instance->state;
+    instance->model = NULL;
+    if (arena == NULL) return ENEUTRON_NULL;
+    if ((uintptr_t)arena % OPENNEUTRON_ALIGNMENT != 0) return ENEUTRON_ALIGNMENT;
+    if (arena_bytes < model->work_bytes) return ENEUTRON_MEMORY;
+    instance->arena = arena;
+    place(instance->arena, arena_bytes, model->inputs, model->input_count, instance->inputs);
+    place(instance->arena, arena_bytes, model->outputs, model->output_count, instance->outputs);
+    for (uint32_t i = 0; i < model->call_count; ++i) {
+        const NeutronError error = prepare(instance, &model->calls[i], i, state);
         if (error != ENONE) return error;
+        state += aligned(header_of(&model->calls[i])->state_size);
     }
+    instance->model = model;
     return ENONE;
 }
 
-const void *openneutron_profile_events(uint32_t program) {
-    if (OPENNEUTRON_PROFILE_BYTES == 0 || program >= OPENNEUTRON_CALL_COUNT) return NULL;
-    return openneutron_profile + program * OPENNEUTRON_PROFILE_BYTES;
+NeutronError openneutron_reset(OpenNeutronInstance *instance) {
+    if (instance->model == NULL) return ENEUTRON_STATE;
+    NeutronError error = ENONE;
+    for (uint32_t i = 0; i < instance->model->call_count && error == ENONE; ++i) error = neutronReset(handle_of(instance, i));
+    return error;
 }
 
-uint32_t openneutron_program_checksum(uint32_t program) {
-    if (program >= OPENNEUTRON_CALL_COUNT) return 0;
-    return ((const NeutronHeader *)(const void *)openneutron_calls[program].microcode)->microcode_crc;
+static void *address_of(const OpenNeutronInstance *instance, OpenNeutronPlace at) {
+    if (at.where == OPENNEUTRON_FROM_INPUT) return instance->inputs[at.index];
+    return at.where == OPENNEUTRON_FROM_OUTPUT ? instance->outputs[at.index] : instance->arena + at.index;
+}
+
+static NeutronError run_call(const OpenNeutronInstance *instance, uint32_t index) {
+    const OpenNeutronModel *model = instance->model;
+    const OpenNeutronCall *call = &model->calls[index];
+    const void **taken = instance->taken;
+    void **given = instance->given;
+    for (uint32_t i = 0; i < call->input_count; ++i) taken[i] = address_of(instance, call->inputs[i]);
+    for (uint32_t i = 0; i < call->output_count; ++i) given[i] = address_of(instance, call->outputs[i]);
+    given[call->output_count] = instance->arena;
+    given[call->output_count + 1] = model->profile_bytes > 0 ? instance->profile + index * model->profile_bytes : NULL;
+    given[call->output_count + 2] = NULL;
+    const NeutronDataConfig data = {taken, given, NULL, instance->arena + model->prefetch_offset};
+    return neutronRunBlocking(handle_of(instance, index), &data);
+}
+
+NeutronError openneutron_invoke(OpenNeutronInstance *instance) {
+    if (instance->model == NULL) return ENEUTRON_STATE;
+    NeutronError error = ENONE;
+    for (uint32_t i = 0; i < instance->model->call_count && error == ENONE; ++i) error = run_call(instance, i);
+    return error;
+}
+
+/* ---- memory of inputs and outputs ------------------------------------------------------------------------------------ */
+
+void *openneutron_input(const OpenNeutronInstance *instance, uint32_t index) {
+    const OpenNeutronModel *model = instance->model;
+    return model != NULL && index < model->input_count ? instance->inputs[index] : NULL;
+}
+
+const void *openneutron_output(const OpenNeutronInstance *instance, uint32_t index) {
+    const OpenNeutronModel *model = instance->model;
+    return model != NULL && index < model->output_count ? instance->outputs[index] : NULL;
+}
+
+bool openneutron_set_input(OpenNeutronInstance *instance, uint32_t index, const void *memory) {
+    const bool is_there = instance->model != NULL && index < instance->model->input_count;
+    if (is_there) instance->inputs[index] = (void *)(uintptr_t)memory; /* runs read it alone */
+    return is_there;
+}
+
+bool openneutron_set_output(OpenNeutronInstance *instance, uint32_t index, void *memory) {
+    const bool is_there = instance->model != NULL && index < instance->model->output_count;
+    if (is_there) instance->outputs[index] = memory;
+    return is_there;
+}
+
+/* ---- profiles and errors --------------------------------------------------------------------------------------------- */
+
+const void *openneutron_profile_events(const OpenNeutronInstance *instance, uint32_t program) {
+    const OpenNeutronModel *model = instance->model;
+    if (model == NULL || model->profile_bytes == 0 || program >= model->call_count) return NULL;
+    return instance->profile + program * model->profile_bytes;
+}
+
+uint32_t openneutron_program_checksum(const OpenNeutronModel *model, uint32_t program) {
+    return program < model->call_count ? header_of(&model->calls[program])->microcode_crc : 0;
 }
 
 const char *openneutron_error_text(NeutronError error) { return neutronErrorText(error); }
-
-/* Tensor `index` of these, or NULL where there are not as many. */
-static const OpenNeutronTensor *find(const OpenNeutronTensor tensors[], uint32_t count, uint32_t index) {
-    return index < count ? &tensors[index] : NULL;
-}
-
-static const OpenNeutronTensor *find_input(uint32_t index) {
-    return find(openneutron_inputs, OPENNEUTRON_INPUT_COUNT, index);
-}
-
-static const OpenNeutronTensor *find_output(uint32_t index) {
-    return find(openneutron_outputs, OPENNEUTRON_OUTPUT_COUNT, index);
-}
 
 /* ---- real and stored values ----------------------------------------------------------------------------------------- */
 
@@ -165,8 +164,7 @@ static int32_t load(const OpenNeutronTensor *tensor, const void *stored, uint32_
     return element;
 }
 
-bool openneutron_quantize_input(uint32_t index, const float *values, void *stored) {
-    const OpenNeutronTensor *tensor = find_input(index);
+bool openneutron_quantize(const OpenNeutronTensor *tensor, const float *values, void *stored) {
     if (!is_quantized(tensor)) return false;
     const float inverse = 1.0f / tensor->scale;
     const float zero_point = (float)tensor->zero_point;
@@ -179,8 +177,7 @@ bool openneutron_quantize_input(uint32_t index, const float *values, void *store
     return true;
 }
 
-bool openneutron_dequantize_output(uint32_t index, const void *stored, float *values) {
-    const OpenNeutronTensor *tensor = find_output(index);
+bool openneutron_dequantize(const OpenNeutronTensor *tensor, const void *stored, float *values) {
     if (!is_quantized(tensor)) return false;
     for (uint32_t i = 0; i < tensor->elements; ++i) {
         values[i] = (float)(load(tensor, stored, i) - tensor->zero_point) * tensor->scale;
@@ -190,38 +187,34 @@ bool openneutron_dequantize_output(uint32_t index, const void *stored, float *va
 
 /* ---- orders in memory ----------------------------------------------------------------------------------------------- */
 
-/* Walks a tensor in the order of a run; `gathers` from the order in which its shape is written, or scatters to it. */
-static void rearrange(const OpenNeutronTensor *tensor, const uint8_t *from, uint8_t *to, uint32_t element_bytes,
-                      bool gathers) {
-    uint32_t pitches[OPENNEUTRON_MAX_RANK] = {0};
-    uint32_t at[OPENNEUTRON_MAX_RANK] = {0};
-    uint32_t pitch = element_bytes;
-    for (uint32_t axis = tensor->rank; axis-- > 0;) {
-        pitches[axis] = pitch;
-        pitch *= tensor->shape[axis];
+/* The bytes between two elements along an axis, where the shape is written. */
+static uint32_t pitch(const OpenNeutronTensor *tensor, uint32_t axis, uint32_t element_bytes) {
+    uint32_t bytes = element_bytes;
+    while (++axis < tensor->rank) bytes *= tensor->shape[axis];
+    return bytes;
+}
+
+/* Where the element of an index in memory is, where the shape is written. */
+static uint32_t written_offset(const OpenNeutronTensor *tensor, uint32_t index, uint32_t element_bytes) {
+    uint32_t offset = 0;
+    for (uint32_t place = tensor->rank; place-- > 0;) {
+        const uint32_t axis = tensor->order[place];
+        offset += index % tensor->shape[axis] * pitch(tensor, axis, element_bytes);
+        index /= tensor->shape[axis];
     }
-    for (uint32_t i = 0; i < tensor->elements; ++i) {
-        uint32_t offset = 0;
-        for (uint32_t axis = 0; axis < tensor->rank; ++axis) offset += at[axis] * pitches[axis];
-        if (gathers) {
-            memcpy(to + i * element_bytes, from + offset, element_bytes);
-        } else {
-            memcpy(to + offset, from + i * element_bytes, element_bytes);
-        }
-        for (uint32_t place = tensor->rank; place-- > 0;) {
-            const uint32_t axis = tensor->order[place];
-            if (++at[axis] < tensor->shape[axis]) break;
-            at[axis] = 0;
-        }
+    return offset;
+}
+
+void openneutron_to_memory_order(const OpenNeutronTensor *tensor, const void *written, void *in_memory, uint32_t element_bytes) {
+    uint8_t *to = in_memory;
+    for (uint32_t i = 0; i < tensor->elements; ++i, to += element_bytes) {
+        memcpy(to, (const uint8_t *)written + written_offset(tensor, i, element_bytes), element_bytes);
     }
 }
 
-void openneutron_arrange_input(uint32_t index, const void *as_written, void *as_run, uint32_t element_bytes) {
-    const OpenNeutronTensor *tensor = find_input(index);
-    if (tensor != NULL) rearrange(tensor, as_written, as_run, element_bytes, true);
-}
-
-void openneutron_arrange_output(uint32_t index, const void *as_run, void *as_written, uint32_t element_bytes) {
-    const OpenNeutronTensor *tensor = find_output(index);
-    if (tensor != NULL) rearrange(tensor, as_run, as_written, element_bytes, false);
+void openneutron_from_memory_order(const OpenNeutronTensor *tensor, const void *in_memory, void *written, uint32_t element_bytes) {
+    const uint8_t *from = in_memory;
+    for (uint32_t i = 0; i < tensor->elements; ++i, from += element_bytes) {
+        memcpy((uint8_t *)written + written_offset(tensor, i, element_bytes), from, element_bytes);
+    }
 }

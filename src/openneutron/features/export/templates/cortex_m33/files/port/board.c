@@ -20,7 +20,7 @@ static void semihost(uint32_t operation, const void *argument) {
     __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
 }
 
-#if OPENNEUTRON_PROFILE_BYTES > 0
+#if OPENNEUTRON_PROFILED
 /* QEMU does not count cycles. Under `-icount shift=0` an instruction takes a nanosecond of mps2-an505's time, which timer 1 of
  * the dual timer counts at 20 MHz (Arm DDI 0479, dual timer; DAI 0505, clocks). YOUR CHIP: leave this out. */
 #define TIMER_LOAD ((volatile uint32_t *)0x50002000u)
@@ -57,7 +57,7 @@ static const NeutronPort *profiling_port(void) {
 
 void board_init(void) {
     /* YOUR CHIP: clocks, power, a UART, and a port with a clock, where runs shall have time-outs. */
-#if OPENNEUTRON_PROFILE_BYTES > 0
+#if OPENNEUTRON_PROFILED
     neutronSetPort(profiling_port());
 #elif defined(BOARD_CLOCK_HZ)
     neutronSetPort(neutron_cortex_m33_clocked_port(BOARD_CLOCK_HZ));
@@ -74,7 +74,7 @@ uint32_t board_stack_used(void) {
     return (uint32_t)((uintptr_t)board_stack_top - (uintptr_t)word);
 }
 
-_Noreturn void board_exit(int code) {
+__attribute__((noreturn)) void board_exit(int code) {
     const uint32_t reason[2] = {ADP_STOPPED_APPLICATION_EXIT, (uint32_t)code};
     semihost(SYS_EXIT_EXTENDED, reason);
     for (;;) {

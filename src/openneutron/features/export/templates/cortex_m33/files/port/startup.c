@@ -13,8 +13,8 @@ extern const uint32_t board_data_load[];
 extern uint32_t board_bss_start[], board_bss_end[];
 
 int main(void);
-_Noreturn void board_reset(void);
-_Noreturn static void fault(void);
+__attribute__((noreturn)) void board_reset(void);
+__attribute__((noreturn)) static void fault(void);
 
 typedef void (*Handler)(void);
 
@@ -29,7 +29,7 @@ __attribute__((section(".vectors"), used)) static const struct {
 #define CPACR ((volatile uint32_t *)0xE000ED88u)
 
 /* Sets up what C relies on. */
-__attribute__((noinline, used)) _Noreturn static void start(void) {
+__attribute__((noinline, used, noreturn)) static void start(void) {
     *VTOR = (uint32_t)&vectors;
 #ifdef __ARM_FP
     *CPACR |= 0xFu << 20; /* coprocessors 10 and 11: the floating-point unit */
@@ -41,7 +41,7 @@ __attribute__((noinline, used)) _Noreturn static void start(void) {
     board_exit(main());
 }
 
-__attribute__((naked)) _Noreturn void board_reset(void) {
+__attribute__((naked, noreturn)) void board_reset(void) {
     /* The whole stack is painted before anything is on it; MSPLIM turns an overflow into a fault. */
     __asm__ volatile("ldr r0, =board_stack_bottom\n"
                      "msr msplim, r0\n"
@@ -55,6 +55,6 @@ __attribute__((naked)) _Noreturn void board_reset(void) {
                      "2: b %c1\n" ::"i"(STACK_PAINT), "i"(start));
 }
 
-_Noreturn static void fault(void) {
+__attribute__((noreturn)) static void fault(void) {
     board_exit(255);
 }

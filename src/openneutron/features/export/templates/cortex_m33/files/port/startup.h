@@ -6,6 +6,6 @@
 #define STACK_PAINT 0xA5A5A5A5u
 
 /* Ends the program with main's value, or 255 after a fault. */
-_Noreturn void board_exit(int code);
+__attribute__((noreturn)) void board_exit(int code);
 
 #endif

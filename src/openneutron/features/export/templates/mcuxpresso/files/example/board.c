@@ -19,6 +19,6 @@ void board_print(const char *text) {
 
 uint32_t board_stack_used(void) { return 0; /* the SDK's start code does not paint the stack */ }
 
-#if OPENNEUTRON_PROFILE_BYTES > 0
+#if OPENNEUTRON_PROFILED
 const char *board_counter(void) { return neutron_cortex_m33_port()->now_cycles != NULL ? "cycles" : "modelled cycles"; }
 #endif

@@ -4,7 +4,7 @@
 
 #include "NeutronDriver.h"
 
-/* Zephyr's cycle counter and uptime, for profiles and time-outs: pass it to neutronSetPort before openneutron_init. */
+/* Zephyr's cycle counter and uptime, for profiles and time-outs: pass it to neutronSetPort before the first NAME_init. */
 const NeutronPort *openneutron_zephyr_port(void);
 
 #endif

@@ -16,6 +16,6 @@ uint32_t board_stack_used(void) {
     return (uint32_t)(k_current_get()->stack_info.size - unused);
 }
 
-#if OPENNEUTRON_PROFILE_BYTES > 0
+#if OPENNEUTRON_PROFILED
 const char *board_counter(void) { return "cycles"; }
 #endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Runs each model on its golden inputs and compares with the golden outputs, which the simulator computed when this folder was exported.
+ * A model compiled with profiling prints the time of each kernel call. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "NeutronDriver.h"
+#include "board.h"
+#include "golden.h"
+
+static void print_number(uint32_t number) {
+    char digits[11];
+    uint32_t at = sizeof digits - 1;
+    digits[at] = '\0';
+    do {
+        digits[--at] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    board_print(&digits[at]);
+}
+
+static NeutronError refused(const char *step, NeutronError error) {
+    board_print(step);
+    board_print(": ");
+    board_print(openneutron_error_text(error));
+    board_print("\n");
+    return error;
+}
+
+/* The bytes of each output that differ, summed over the runs of a model. */
+static uint32_t differences[OPENNEUTRON_MAX_OUTPUTS];
+
+/* One run on the golden inputs of a frame. */
+static NeutronError run_frame(const Golden *of, uint32_t frame) {
+    const OpenNeutronModel *model = of->instance->model;
+    for (uint32_t i = 0; i < model->input_count; ++i) {
+        const uint32_t size = model->inputs[i].size_bytes;
+        memcpy(openneutron_input(of->instance, i), (const uint8_t *)of->inputs[i] + frame * size, size);
+    }
+    const NeutronError error = openneutron_invoke(of->instance);
+    if (error != ENONE) return error;
+    for (uint32_t i = 0; i < model->output_count; ++i) {
+        const uint32_t size = model->outputs[i].size_bytes;
+        const uint8_t *found = openneutron_output(of->instance, i);
+        const uint8_t *wanted = (const uint8_t *)of->outputs[i] + frame * size;
+        for (uint32_t at = 0; at < size; ++at) differences[i] += found[at] != wanted[at];
+    }
+    return ENONE;
+}
+
+/* Prints the comparison of an output in all runs, and returns the number of bytes that differ. */
+static uint32_t print_comparison(const OpenNeutronTensor *tensor, uint32_t wrong, uint32_t frames) {
+    const uint32_t size = tensor->size_bytes * frames;
+    board_print(tensor->name);
+    board_print(": ");
+    print_number(size - wrong);
+    board_print(" of ");
+    print_number(size);
+    board_print(" bytes as expected\n");
+    return wrong;
+}
+
+#if OPENNEUTRON_PROFILED
+static void print_row(const uint32_t *numbers, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+        print_number(numbers[i]);
+        board_print(i + 1 < count ? "," : "\n");
+    }
+}
+
+/* Each kernel call with its time, for `openneutron profile --from CSV MODEL`. */
+static void print_profile(const OpenNeutronInstance *instance) {
+    uint32_t rows = 0;
+    board_print("openneutron-profile,1,");
+    board_print(board_counter());
+    board_print("\nprogram,checksum,call,kernel,time\n");
+    for (uint32_t program = 0; program < instance->model->call_count; ++program) {
+        const NeutronEvent *events = openneutron_profile_events(instance, program);
+        const uint32_t checksum = openneutron_program_checksum(instance->model, program);
+        const uint32_t count = instance->model->profile_bytes / (uint32_t)sizeof *events;
+        for (uint32_t i = 0; i < count && events[i].start.opCode != 0; ++i, ++rows) {
+            const uint32_t time = events[i].stop.time - events[i].start.time;
+            const uint32_t row[] = {program, checksum, i, events[i].start.opCode, time};
+            print_row(row, 5);
+        }
+    }
+    board_print("openneutron-profile,end,");
+    print_row(&rows, 1);
+}
+#endif
+
+/* Runs all frames of a model. Adds the bytes that differ to *wrong. */
+static NeutronError check(const Golden *of, uint32_t *wrong) {
+    NeutronError error = of->init();
+    if (error != ENONE) return refused("init", error);
+    const OpenNeutronModel *model = of->instance->model;
+    board_print(model->name);
+    board_print("\n");
+    memset(differences, 0, sizeof differences);
+    for (uint32_t frame = 0; error == ENONE && frame < of->frames; ++frame) error = run_frame(of, frame);
+    if (error != ENONE) return refused("invoke", error);
+    uint32_t frames = of->frames;
+    if (frames > 1) { /* the model has a state; after a reset it begins anew */
+        error = openneutron_reset(of->instance);
+        if (error == ENONE) error = run_frame(of, 0);
+        if (error != ENONE) return refused("reset", error);
+        ++frames;
+    }
+    for (uint32_t i = 0; i < model->output_count; ++i) *wrong += print_comparison(&model->outputs[i], differences[i], frames);
+#if OPENNEUTRON_PROFILED
+    if (model->profile_bytes > 0) print_profile(of->instance);
+#endif
+    return ENONE;
+}
+
+int selfcheck(void) {
+    uint32_t wrong = 0;
+    board_init();
+    for (uint32_t i = 0; i < OPENNEUTRON_MODEL_COUNT; ++i) {
+        if (check(&golden[i], &wrong) != ENONE) return 1;
+    }
+    if (board_stack_used() > 0) {
+        board_print("stack used: ");
+        print_number(board_stack_used());
+        board_print(" bytes\n");
+    }
+    board_print(wrong == 0 ? "passed\n" : "FAILED\n");
+    return wrong == 0 ? 0 : 1;
+}
