@@ -10,13 +10,16 @@
 //   NEUTRON_QUEUE            runs go through the driver's queue, so that threads share one NPU; see neutronSetQueue
 //   NEUTRON_CHECK_WEIGHTS    init compares the weights' checksum too
 //   NEUTRON_TIMEOUT_SECONDS  how long a run may take where the application does not say so: 60; 0 is for ever
+//   NEUTRON_THREADS          the driver was built alike: threads of the host's port compute each kernel call together
 // The application says so with the runtime spec timeout_seconds (an int), which ExecuTorch hands to init: see
-// LoadBackendOptionsMap. Ports without a clock have no time-out.
+// LoadBackendOptionsMap. Ports without a clock have no time-out. The runtime spec threads (an int), or else the environment variable
+// OPENNEUTRON_THREADS, is the number of threads: 1 where there is neither.
 // Constants are fetched to a prefetch buffer wherever the program asks for one (there is no EXTERNAL_MEM switch); what
 // copies them is set with neutronSetConfig.
 
 #include <cinttypes>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -30,6 +33,9 @@
 #include "payload.h"
 #include "profile.h"
 #include "tensors.h"
+#ifdef NEUTRON_THREADS
+#include "host_threads.h"
+#endif
 
 #if __has_include(<executorch/runtime/backend/backend_options_map.h>)
 #define NEUTRON_RUNTIME_SPECS // releases whose init context carries the application's options
@@ -82,20 +88,30 @@ void log_driver(const char* step, NeutronError error, uint32_t detail) {
       static_cast<uint32_t>(error), getNeutronErrorCategory(error), detail, neutronErrorText(error));
 }
 
-// The application's choice, or the build's.
-Result<uint32_t> timeout_seconds(const BackendInitContext& context) {
+// A number that the application chose, from `least` up, or `otherwise`. `wanted` states in words what the number must be.
+Result<uint32_t> runtime_spec(
+    const BackendInitContext& context,
+    const char* name,
+    int least,
+    uint32_t otherwise,
+    const char* wanted) {
 #ifdef NEUTRON_RUNTIME_SPECS
-  const Result<int> chosen = context.get_runtime_spec<int>("timeout_seconds");
+  const Result<int> chosen = context.get_runtime_spec<int>(name);
   if (chosen.error() != Error::NotFound) {
     ET_CHECK_OR_RETURN_ERROR(
-        chosen.ok() && *chosen >= 0, InvalidArgument,
-        "NeutronBackend: the runtime spec timeout_seconds must be a number of seconds, 0 or more.");
+        chosen.ok() && *chosen >= least, InvalidArgument,
+        "NeutronBackend: the runtime spec %s must be %s.", name, wanted);
     return static_cast<uint32_t>(*chosen);
   }
 #else
-  (void)context;
+  (void)context, (void)name, (void)least, (void)wanted;
 #endif
-  return static_cast<uint32_t>(NEUTRON_TIMEOUT_SECONDS);
+  return otherwise;
+}
+
+Result<uint32_t> timeout_seconds(const BackendInitContext& context) {
+  return runtime_spec(
+      context, "timeout_seconds", 0, static_cast<uint32_t>(NEUTRON_TIMEOUT_SECONDS), "a number of seconds, 0 or more");
 }
 
 Error check_program(const Payload& payload, const NeutronModelConfig& config) {
@@ -147,6 +163,29 @@ Error give_state(BackendInitContext& context, const Model& model) {
   return Error::Ok;
 }
 
+#ifdef NEUTRON_THREADS
+Error give_threads(BackendInitContext& context, const Model& model) {
+  const char* variable = std::getenv("OPENNEUTRON_THREADS");
+  const int common = variable != nullptr ? std::atoi(variable) : 1;
+  const uint32_t threads = ET_UNWRAP(
+      runtime_spec(context, "threads", 1, common > 0 ? static_cast<uint32_t>(common) : 1u, "a number of threads, 1 or more"));
+  const size_t size = neutronGetThreadScratchSize(model.handle);
+  void* scratch = nullptr;
+  if (threads > 1 && size > 0) {
+    scratch = context.get_runtime_allocator()->allocate(size * (threads - 1), kAlignment);
+    ET_CHECK_OR_RETURN_ERROR(
+        scratch != nullptr, MemoryAllocationFailed,
+        "NeutronBackend: the runtime allocator has no %zu bytes for the threads' scratch.", size * (threads - 1));
+  }
+  const NeutronError error = neutron_host_threads_set(model.handle, threads, scratch, size);
+  if (error != ENONE) {
+    log_driver("setting the threads", error, 0);
+    return Error::MemoryAllocationFailed;
+  }
+  return Error::Ok;
+}
+#endif
+
 class NeutronBackend final : public BackendInterface {
  public:
   bool is_available() const override {
@@ -180,6 +219,13 @@ class NeutronBackend final : public BackendInterface {
     model->header = static_cast<const NeutronHeader*>(config.microcode);
     model->bindings = reinterpret_cast<const NeutronBinding*>(payload.microcode + 4 * model->header->bindings_offset);
     ET_CHECK_OK_OR_RETURN_ERROR(give_state(context, *model));
+#ifdef NEUTRON_THREADS
+    const Error given = give_threads(context, *model);
+    if (given != Error::Ok) {
+      neutronModelUnprepare(model->handle);
+      return given;
+    }
+#endif
 #ifdef ET_EVENT_TRACER_ENABLED
     ET_CHECK_OK_OR_RETURN_ERROR(find_facts(context, payload, *model->header, model->facts));
 #endif

@@ -38,6 +38,11 @@ def test_it_runs_on_the_simulated_npu(openneutron: Command, file: str, folder: P
     np.testing.assert_array_equal(np.load(folder / "out" / "output0.npy"), ~x)
 
 
+def test_two_threads_compute_it(openneutron: Command, file: str) -> None:
+    one, two = (openneutron("run", file, "--random", "1", "--json", "--threads", count).out for count in ("1", "2"))
+    assert one == two
+
+
 def test_without_inputs_it_says_what_is_needed(refused: Callable[..., str], file: str) -> None:
     assert refused("run", file) == (
         "'inverts.pte' takes 1 input (0: argument 0 int8[1,2,8,8]); 0 given. Give each with --input X.npy, in this order, "

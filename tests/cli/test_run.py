@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from openneutron.device.simulator import THREADS
 from openneutron.litert.interpret import interpret
 from tests.cli.conftest import Command
 from tests.support.litert_files import mixed_file
@@ -38,3 +41,18 @@ def test_a_file_without_a_neutron_graph_says_so(openneutron: Command) -> None:
     ended = openneutron("run", "float.tflite", "--random", "0")
     assert ended.code == 0
     assert ended.out.splitlines()[0] == "float.tflite: no NeutronGraph in it: all of it ran on the CPU"
+
+
+def test_threads_change_no_output(openneutron: Command, refused: Callable[..., str]) -> None:
+    openneutron("compile", "mixed.tflite")
+    one, two = (
+        json.loads(openneutron("run", "mixed_neutron.tflite", "--random", "1", "--threads", count, "--json").out)[
+            "outputs"
+        ]
+        for count in ("1", "2")
+    )
+    assert one == two
+    assert THREADS not in os.environ
+    assert refused("run", "mixed_neutron.tflite", "--random", "1", "--threads", "17") == (
+        "threads: it is '17'; it is a number of threads from 1 to 16."
+    )

@@ -2,8 +2,8 @@
 //
 // The delegate as an application calls it, with a clock and a power switch of the test's:
 //
-//   options PAYLOAD SECONDS [SPEC]    one run of `programs.inverted_twice`, whose kernel calls take SECONDS each;
-//                                     SPEC is the runtime spec timeout_seconds
+//   options PAYLOAD SECONDS [SPEC [threads]]    one run of `programs.inverted_twice`, whose kernel calls take SECONDS each;
+//                                            SPEC is the runtime spec timeout_seconds; or with the fourth argument threads
 //
 // Prints the results of init and execute, whether the output is right, and what the port's power switch was told.
 
@@ -75,7 +75,8 @@ int main(int count, char** arguments) {
   BackendOptions<1> options;
   if (count > 3) {
     const int spec = std::atoi(arguments[3]);
-    if (options.set_option("timeout_seconds", spec) != Error::Ok) {
+    const bool is_time = count < 5;
+    if ((is_time ? options.set_option("timeout_seconds", spec) : options.set_option("threads", spec)) != Error::Ok) {
       return 2;
     }
   }

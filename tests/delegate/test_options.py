@@ -19,6 +19,7 @@ SWITCHES = {
     "plain": (),
     "gating": ("NEUTRON_NPU_POWER_GATING",),
     "for ever": ("NEUTRON_NPU_POWER_GATING", "NEUTRON_TIMEOUT_SECONDS=0"),
+    "threads": ("NEUTRON_NPU_POWER_GATING", "NEUTRON_THREADS"),
 }
 
 
@@ -30,9 +31,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "payload").write_bytes(Payload(programs.inverted_twice(), formats, formats, (0,), (0,), 1).compose())
     package = delegate.executorch_package()
     include = package / "include"
-    includes = (ROOT / "runtime/include", include, include / "executorch/runtime/core/portable_type/c10")
+    own = (ROOT / "runtime/include", ROOT / "runtime/ports/host")
+    others = (include, include / "executorch/runtime/core/portable_type/c10")
     common = [delegate.compiler(), "-std=c++17", "-O1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
-    common += ["-DC10_USING_CUSTOM_GENERATED_MACROS", *(f"-isystem{path}" for path in includes[1:]), f"-I{includes[0]}"]
+    common += [
+        "-DC10_USING_CUSTOM_GENERATED_MACROS",
+        *(f"-isystem{path}" for path in others),
+        *(f"-I{path}" for path in own),
+    ]
     subprocess.run([*common, "-c", str(Path(__file__).with_name("options.cpp"))], cwd=folder, check=True)
     linked = [f"-L{package / 'lib'}", "-lexecutorch", str(LIBRARY)]
     linked += [f"-Wl,-rpath,{package / 'lib'}:{LIBRARY.parent}"]
@@ -43,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ran(folder: Path, switches: str, seconds: int, *spec: int) -> tuple[list[str], str]:
+def ran(folder: Path, switches: str, seconds: int, *spec: int | str) -> tuple[list[str], str]:
     """Return its output and ExecuTorch's log."""
     command = [str(folder / switches), "payload", str(seconds), *map(str, spec)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
@@ -87,3 +93,14 @@ def test_a_time_that_is_none(folder: Path) -> None:
     said, log = ran(folder, "gating", 0, -1)
     assert said == [f"init {INVALID_ARGUMENT}"]
     assert "the runtime spec timeout_seconds must be a number of seconds, 0 or more" in log
+
+
+@pytest.mark.parametrize("spec", [(), (1, "threads"), (2, "threads"), (99, "threads")])
+def test_threads(spec: tuple[int | str, ...], folder: Path) -> None:
+    assert ran(folder, "threads", 0, *spec)[0] == RIGHT
+
+
+def test_a_number_of_threads_that_is_none(folder: Path) -> None:
+    said, log = ran(folder, "threads", 0, 0, "threads")
+    assert said == [f"init {INVALID_ARGUMENT}"]
+    assert "the runtime spec threads must be a number of threads, 1 or more" in log

@@ -8,24 +8,34 @@
 
 #include "posix_threads.h"
 
-/* How often a thread looks for work, or for the end of the parts, before it sleeps. Waking a thread takes longer than most calls. */
+/* How often a thread looks for parts, or for the end of the last one, before it sleeps: some microseconds. To wake it takes longer than many
+ * calls. */
 #ifndef NEUTRON_SPINS
 #define NEUTRON_SPINS 2000
 #endif
 
-/* A thread with work. `taken` of `count` parts have begun, and `open` have not ended. */
+typedef void (*Part)(void *context, uint32_t number);
+
+/* A ticket: the parts that have begun in bits 0 to 15, their number in bits 16 to 31, and the call in bits 32 to 63. It changes as a whole,
+ * so that a thread that takes a part of a call has read the function and the context of the same call: both stay until all parts have
+ * ended. */
 static struct {
+    _Atomic(uint64_t) ticket;
+    _Atomic(Part) part;
+    _Atomic(void *) context;
+    atomic_uint open; /* parts that have not ended */
+    atomic_flag is_used; /* by a caller of neutron_host_threads_parallel */
+    atomic_uint sleepers; /* threads that wait for `work` */
+    atomic_bool caller_sleeps; /* until `done` */
+    atomic_bool is_stopping;
     pthread_mutex_t mutex;
     pthread_cond_t work, done;
     pthread_t threads[NEUTRON_MAX_THREADS - 1];
     uint32_t thread_count;
-    bool is_stopping;
-    uint32_t count, taken;
-    void (*part)(void *context, uint32_t number);
-    void *context;
-    atomic_uint waiting, open; /* parts that have not begun, and that have not ended */
-    atomic_flag is_used; /* by a caller of neutron_host_threads_parallel */
-} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .is_used = ATOMIC_FLAG_INIT};
+} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+          .work = PTHREAD_COND_INITIALIZER,
+          .done = PTHREAD_COND_INITIALIZER,
+          .is_used = ATOMIC_FLAG_INIT};
 
 static void pause_briefly(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -35,54 +45,70 @@ static void pause_briefly(void) {
 #endif
 }
 
-/* Computes parts until all have begun. With the mutex held, before and after. */
+static bool has_parts(void) {
+    const uint64_t ticket = atomic_load(&pool.ticket);
+    return (ticket & 0xFFFF) < (ticket >> 16 & 0xFFFF);
+}
+
+/* Computes parts until all have begun. */
 static void compute_parts(void) {
-    while (pool.taken < pool.count) {
-        const uint32_t number = pool.taken++;
-        void (*const part)(void *context, uint32_t number) = pool.part;
-        void *const context = pool.context;
-        atomic_fetch_sub_explicit(&pool.waiting, 1, memory_order_relaxed);
-        pthread_mutex_unlock(&pool.mutex);
-        part(context, number);
-        pthread_mutex_lock(&pool.mutex);
-        if (atomic_fetch_sub_explicit(&pool.open, 1, memory_order_release) == 1) pthread_cond_signal(&pool.done);
+    uint64_t ticket = atomic_load(&pool.ticket);
+    while ((ticket & 0xFFFF) < (ticket >> 16 & 0xFFFF)) {
+        const Part part = atomic_load(&pool.part);
+        void *const context = atomic_load(&pool.context);
+        if (!atomic_compare_exchange_strong(&pool.ticket, &ticket, ticket + 1)) continue;
+        part(context, (uint32_t)(ticket & 0xFFFF));
+        if (atomic_fetch_sub(&pool.open, 1) == 1 && atomic_load(&pool.caller_sleeps)) {
+            pthread_mutex_lock(&pool.mutex);
+            pthread_cond_signal(&pool.done);
+            pthread_mutex_unlock(&pool.mutex);
+        }
+        ticket = atomic_load(&pool.ticket);
     }
 }
 
 static void *serve(void *unused) {
     (void)unused;
-    pthread_mutex_lock(&pool.mutex);
-    while (!pool.is_stopping) {
+    while (!atomic_load(&pool.is_stopping)) {
         compute_parts();
-        pthread_mutex_unlock(&pool.mutex);
-        for (int i = 0; i < NEUTRON_SPINS && atomic_load_explicit(&pool.waiting, memory_order_relaxed) == 0; ++i) pause_briefly();
+        for (int i = 0; i < NEUTRON_SPINS && !has_parts(); ++i) pause_briefly();
+        if (has_parts()) continue;
         pthread_mutex_lock(&pool.mutex);
-        if (pool.taken == pool.count && !pool.is_stopping) pthread_cond_wait(&pool.work, &pool.mutex);
+        atomic_fetch_add(&pool.sleepers, 1); /* before the look at the ticket, which a caller changes before its look at this */
+        while (!has_parts() && !atomic_load(&pool.is_stopping)) pthread_cond_wait(&pool.work, &pool.mutex);
+        atomic_fetch_sub(&pool.sleepers, 1);
+        pthread_mutex_unlock(&pool.mutex);
     }
-    pthread_mutex_unlock(&pool.mutex);
     return NULL;
 }
 
-void neutron_host_threads_parallel(uint32_t count, void (*part)(void *context, uint32_t number), void *context) {
-    if (atomic_flag_test_and_set_explicit(&pool.is_used, memory_order_acquire)) {
+static void wait_for_the_others(void) {
+    for (int i = 0; i < NEUTRON_SPINS && atomic_load(&pool.open) != 0; ++i) pause_briefly();
+    if (atomic_load(&pool.open) == 0) return;
+    pthread_mutex_lock(&pool.mutex);
+    atomic_store(&pool.caller_sleeps, true);
+    while (atomic_load(&pool.open) != 0) pthread_cond_wait(&pool.done, &pool.mutex);
+    atomic_store(&pool.caller_sleeps, false);
+    pthread_mutex_unlock(&pool.mutex);
+}
+
+void neutron_host_threads_parallel(uint32_t count, Part part, void *context) {
+    if (atomic_flag_test_and_set(&pool.is_used)) {
         for (uint32_t number = 0; number < count; ++number) part(context, number);
         return;
     }
-    pthread_mutex_lock(&pool.mutex);
-    pool.part = part;
-    pool.context = context;
-    pool.count = count;
-    pool.taken = 0;
-    atomic_store_explicit(&pool.open, count, memory_order_relaxed);
-    atomic_store_explicit(&pool.waiting, count, memory_order_relaxed);
-    pthread_cond_broadcast(&pool.work);
+    atomic_store(&pool.part, part);
+    atomic_store(&pool.context, context);
+    atomic_store(&pool.open, count);
+    atomic_store(&pool.ticket, ((atomic_load(&pool.ticket) >> 32) + 1) << 32 | (uint64_t)count << 16);
+    if (atomic_load(&pool.sleepers) > 0) {
+        pthread_mutex_lock(&pool.mutex);
+        pthread_cond_broadcast(&pool.work);
+        pthread_mutex_unlock(&pool.mutex);
+    }
     compute_parts();
-    pthread_mutex_unlock(&pool.mutex);
-    for (int i = 0; i < NEUTRON_SPINS && atomic_load_explicit(&pool.open, memory_order_relaxed) != 0; ++i) pause_briefly();
-    pthread_mutex_lock(&pool.mutex);
-    while (atomic_load_explicit(&pool.open, memory_order_relaxed) != 0) pthread_cond_wait(&pool.done, &pool.mutex);
-    pthread_mutex_unlock(&pool.mutex);
-    atomic_flag_clear_explicit(&pool.is_used, memory_order_release);
+    wait_for_the_others();
+    atomic_flag_clear(&pool.is_used);
 }
 
 /* Starts the threads that the pool lacks; false where one cannot be started. */
@@ -106,14 +132,13 @@ NeutronError neutron_host_threads_set(NeutronModelHandle handle, uint32_t count,
 }
 
 void neutron_host_threads_stop(void) {
+    atomic_store(&pool.is_stopping, true);
     pthread_mutex_lock(&pool.mutex);
-    pool.is_stopping = true;
-    const uint32_t count = pool.thread_count;
     pthread_cond_broadcast(&pool.work);
     pthread_mutex_unlock(&pool.mutex);
-    for (uint32_t i = 0; i < count; ++i) pthread_join(pool.threads[i], NULL);
+    for (uint32_t i = 0; i < pool.thread_count; ++i) pthread_join(pool.threads[i], NULL);
     pool.thread_count = 0;
-    pool.is_stopping = false;
+    atomic_store(&pool.is_stopping, false);
 }
 
 #endif

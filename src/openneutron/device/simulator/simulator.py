@@ -5,8 +5,10 @@ functions."""
 from __future__ import annotations
 
 import ctypes
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int32, c_size_t, c_uint32, c_void_p
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from openneutron.errors import DriverError, MissingToolError
+from openneutron.errors import DriverError, InvalidOptionError, MissingToolError
 from openneutron.isa import Microcode, Program, Record, base, base_text, decode
 from openneutron.isa.rows import ALIGNMENT
 
@@ -26,6 +28,12 @@ KERNEL_CAUSE = 0x613
 """The low 16 bits of ENEUTRON_KERNEL (NeutronErrors.h). The bits above KERNEL_CAUSE_MASK have the number of the kernel."""
 
 LIBRARY = Path(__file__).parent / "libneutron.so"
+
+THREADS = "OPENNEUTRON_THREADS"
+"""The environment variable with the number of threads that compute each kernel call, in the simulator and in the ExecuTorch delegate."""
+
+MOST_THREADS = 16
+"""The value of NEUTRON_MAX_THREADS."""
 
 
 class ModelConfig(Structure):
@@ -127,6 +135,35 @@ def require(step: str, error: int, detail: int | None = None) -> None:
     raise DriverError(f"{step}: the driver says that {words}{at}; error 0x{error & 0xFFFFFFFF:x}.", error)
 
 
+def thread_count(wanted: int | None = None) -> int:
+    """Return the number of threads that compute each kernel call: ``wanted``, or that of the environment variable, or 1.
+
+    Raises InvalidOptionError where the number is not 1 to ``MOST_THREADS``.
+    """
+    text = os.environ.get(THREADS, "1") if wanted is None else str(wanted)
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
+        name = THREADS if wanted is None else "threads"
+        raise InvalidOptionError(f"{name}: it is '{text}'; it is a number of threads from 1 to {MOST_THREADS}.")
+    return int(text)
+
+
+@contextmanager
+def shared_by(threads: int | None) -> Iterator[None]:
+    """Let this number of threads compute each kernel call of the programs that are loaded inside; None: as outside.
+
+    Raises InvalidOptionError as ``thread_count`` does.
+    """
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = str(thread_count(threads))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[THREADS]
+        else:
+            os.environ[THREADS] = before
+
+
 Bytes = NDArray[np.uint8]
 
 _PAINTS = (0xA5, 0x5A)
@@ -188,14 +225,14 @@ class Simulator:
     A program with state keeps the state from run to run, until ``reset``. Two simulators of one program have separate
     states.
 
-    ``threads`` is the number of threads that compute each kernel call together, at most ``MOST_THREADS``. The results do
-    not depend on it.
+    ``threads`` is the number of threads that compute each kernel call together; None: that of the environment variable
+    OPENNEUTRON_THREADS, or 1. The results do not depend on it.
 
     Raises InvalidProgramError or DriverError where the program is not sound, MissingToolError where the driver was not
-    built.
+    built, InvalidOptionError where the number of threads is not 1 to ``MOST_THREADS``.
     """
 
-    def __init__(self, program: Program, *, timeout_seconds: int = 0, threads: int = 1) -> None:
+    def __init__(self, program: Program, *, timeout_seconds: int = 0, threads: int | None = None) -> None:
         self._driver = library()
         self._handle = c_void_p()
         self._microcode = _aligned_copy(program.microcode)
@@ -214,6 +251,7 @@ class Simulator:
         require("program", self._driver.neutronModelPrepare(byref(config), byref(self._handle)))
         if self.keeps_state:
             require("program", self._driver.neutronSetState(self._handle, self._state.ctypes.data, self._state.size))
+        threads = thread_count(threads)
         size = self._driver.neutronGetThreadScratchSize(self._handle)
         self._thread_scratch = _aligned(size * (threads - 1))
         scratch = self._thread_scratch.ctypes.data

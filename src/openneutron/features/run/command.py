@@ -23,6 +23,7 @@ from openneutron.device.data.arrays import load_array
 from openneutron.device.data.samples import describe
 from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.mixed import FileSimulator
+from openneutron.device.simulator import THREADS, shared_by
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.device.timings import advance, measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
@@ -132,6 +133,13 @@ def run_file(
             "State lasts from run to run, and the outputs get such an axis too.",
         ),
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help=f"Threads that compute each kernel call together; the outputs do not depend on it. Default: {THREADS}, or 1.",
+        ),
+    ] = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
     verbose: output.Verbose = False,
@@ -141,7 +149,7 @@ def run_file(
     Operators on the CPU run in ExecuTorch for a .pte, in LiteRT's reference kernels for a .tflite.
     """
     path = given_file(file)
-    with suppressed(), output.Steps(quiet, verbose) as steps, measured(steps):
+    with shared_by(threads), suppressed(), output.Steps(quiet, verbose) as steps, measured(steps):
         with step("Loading"):
             runnable = _open(path)
         if stream:

@@ -28,8 +28,9 @@ FLAGS = (
     "-DC10_USING_CUSTOM_GENERATED_MACROS",
     "-DET_EVENT_TRACER_ENABLED",
     "-DNEUTRON_CHECK_WEIGHTS",
+    "-DNEUTRON_THREADS",
 )
-"""The flags of the C++ compiler. The definitions are those of executorch-config.cmake (ExecuTorch 1.5), and NEUTRON_CHECK_WEIGHTS."""
+"""The flags of the C++ compiler. The definitions are those of executorch-config.cmake (ExecuTorch 1.5), and two of the delegate's own."""
 
 SOURCES = ("delegate/neutron_backend.cpp", "ports/host/executorch_method.cpp")
 """The sources of the delegate and of the C interface to a method, as paths below ``runtime/``."""
@@ -46,7 +47,12 @@ def compile_delegate(
     ``runtime`` is the folder of the sources, ``package`` that of executorch. ``more`` has flags that follow ``FLAGS``.
     """
     include = package / "include"
-    folders = (runtime / "include", include, include / HEADERS / "runtime" / "core" / "portable_type" / "c10")
+    folders = (
+        runtime / "include",
+        runtime / "ports" / "host",
+        include,
+        include / HEADERS / "runtime" / "core" / "portable_type" / "c10",
+    )
     sources = [str(runtime / name) for name in SOURCES]
     arguments = [command, *FLAGS, *more, *(f"-I{folder}" for folder in folders), *sources, "-o", str(path)]
     return subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)

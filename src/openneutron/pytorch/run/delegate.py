@@ -165,7 +165,7 @@ def _key(command: str, runtime: Path, package: Path) -> str:
     version = importlib.metadata.version("executorch")
     identity = subprocess.run([command, "--version"], capture_output=True, check=False).stdout
     digest = hashlib.sha256()
-    headers = sorted((runtime / "include").glob("*.h"))
+    headers = sorted(path for folder in ("include", "ports/host") for path in (runtime / folder).glob("*.h"))
     sources = sorted((runtime / "delegate").iterdir())
     for file in (*headers, *sources, *(runtime / name for name in SOURCES)):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
