@@ -84,7 +84,7 @@ Everything, once, at prepare; running then checks nothing again and can neither 
 
 * magic, format version, sizes, the microcode's checksum, reserved words;
 * every section and record inside the microcode, every kernel id registered and its block of the right length;
-* every binding: its own buffer at offset 0, or inside the scratch buffer;
+* every binding: its own buffer at offset 0, or inside the scratch or the prefetch buffer;
 * every state, once the driver gets the memory of the persistent area: inside this area, its first value inside the weights;
 * every buffer: extents positive, the held part inside the tensor, pitches not negative, the last byte inside its base;
 * every call's window, clipped, of every loop iteration, by the kernel's own check: what it reads and writes is held by its

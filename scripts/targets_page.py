@@ -169,7 +169,7 @@ def _facts(target: Target) -> str:
     boards = ", ".join(target.port.boards) or "none"
     lines = [
         f"## {target.title}\n\n",
-        f"Class {target.family}, generation {target.hw_version}. Host core: {target.host.core}. C port: "
+        f"Class {target.kind}. Host core: {target.host.core}. C port: "
         f"{target.port.name or 'none'}. Boards: {boards}. Copies: {'; '.join(engines)}.\n\n",
     ]
     if target.obstacle is not None:

@@ -385,21 +385,23 @@ static NeutronError check_data(const NeutronHeader *header, const NeutronProgram
 
 static bool has_state(const NeutronProgramView *view) { return neutron_area_size(view, NEUTRON_BASE_STATE) > 0; }
 
-static uint8_t *scratch_of(const Run *run) { return run->bases.areas[NEUTRON_AREA(NEUTRON_BASE_SCRATCH)]; }
+/* The place of an input or output in this run: its own buffer, whose base word is that of no area, or a part of the scratch or the
+ * prefetch buffer. */
+static uint8_t *place_of(const Run *run, const NeutronBinding *binding, const void *own) {
+    const uint32_t area = NEUTRON_AREA(binding->base);
+    return area < NEUTRON_AREA_COUNT ? run->bases.areas[area] + binding->offset : (uint8_t *)(uintptr_t)own;
+}
 
-/* Inputs that live in scratch go there, and the port learns of memory that the NPU will read. */
+/* The port learns of memory that the NPU will read. */
 static void take_inputs(const Run *run) {
     const NeutronProgramView *view = &run->program.view;
     for (uint32_t i = 0; i < view->input_count; ++i) {
         const NeutronBinding *binding = &view->bindings[i];
-        const uint8_t *address = run->bases.inputs[i];
+        const uint8_t *own = run->bases.inputs[i];
         if (binding->size == 0) continue;
-        if (binding->base == NEUTRON_BASE_SCRATCH) {
-            uint8_t *place = scratch_of(run) + binding->offset;
-            if (place != address) memcpy(place, address, binding->size);
-            address = place;
-        }
-        if (run->port.clean_cache != NULL) run->port.clean_cache(address, binding->size);
+        uint8_t *place = place_of(run, binding, own);
+        if (place != own) memcpy(place, own, binding->size);
+        if (run->port.clean_cache != NULL) run->port.clean_cache(place, binding->size);
     }
 }
 
@@ -407,11 +409,11 @@ static void give_outputs(const Run *run) {
     const NeutronProgramView *view = &run->program.view;
     for (uint32_t i = 0; i < view->output_count; ++i) {
         const NeutronBinding *binding = &view->bindings[view->input_count + i];
-        uint8_t *place = run->bases.outputs[i];
+        uint8_t *own = run->bases.outputs[i];
         if (binding->size == 0) continue;
-        if (binding->base == NEUTRON_BASE_SCRATCH) place = scratch_of(run) + binding->offset;
+        uint8_t *place = place_of(run, binding, own);
         if (run->port.invalidate_cache != NULL) run->port.invalidate_cache(place, binding->size);
-        if (place != run->bases.outputs[i]) memcpy(run->bases.outputs[i], place, binding->size);
+        if (place != own) memcpy(own, place, binding->size);
     }
 }
 

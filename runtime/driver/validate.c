@@ -92,10 +92,9 @@ static NeutronError check_bindings(Validation *v) {
         const uint32_t index = is_input ? i : i - view->input_count;
         const uint32_t own = (is_input ? NEUTRON_BASE_INPUT : NEUTRON_BASE_OUTPUT) | index << 8;
         const bool in_own = binding->base == own && binding->offset == 0;
-        const bool in_scratch =
-            binding->base == NEUTRON_BASE_SCRATCH &&
-            neutron_is_inside(binding->offset, binding->size, neutron_area_size(view, NEUTRON_BASE_SCRATCH));
-        if (!in_own && !in_scratch) return refused(v, ENEUTRON_BUFFER, word_offset(v, binding));
+        const bool in_area = (binding->base == NEUTRON_BASE_SCRATCH || binding->base == NEUTRON_BASE_PREFETCH) &&
+                             neutron_range_is_sound(view, binding->base, binding->offset, binding->size, 1);
+        if (!in_own && !in_area) return refused(v, ENEUTRON_BUFFER, word_offset(v, binding));
     }
     return ENONE;
 }

@@ -19,7 +19,7 @@ FORMS = "a built-in name, file.py:function, or a .pt2 or .tflite file"
 
 def test_a_wrong_target(refused: Refused) -> None:
     assert refused("compile", "mixed.tflite", "--target", "imxrt70") == (
-        "Target `imxrt70` is not a valid target. Must be one of `['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x']`, or the path of a .toml file. Did you mean 'imxrt700'?"
+        "Target `imxrt70` is not a valid target. Must be one of `['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x', 'cortex-a55', 'cortex-m33', 'cortex-m4', 'cortex-m55', 'cortex-m7', 'cortex-m85']`, or the path of a .toml file. Did you mean 'imxrt700'?"
     )
 
 

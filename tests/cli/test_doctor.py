@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from openneutron import targets
 from openneutron.cli import doctor as checks
 from openneutron.cli.doctor import Check, Requirement, State
 from openneutron.device.third_party import EXTRAS
@@ -184,7 +185,7 @@ def test_targets_and_version(openneutron: Command) -> None:
     assert "imxrt700 NXP i.MX RT700, eIQ Neutron N3-64 Neutron-C int8, int16 64 324 MHz 7,680 KiB 12 of 34" in rows
     said = json.loads(openneutron("targets", "--json").out)["targets"]
     compiled_for = [target["name"] for target in said if target["compiled_for"]]
-    assert compiled_for == ["imx943", "imx95", "imx952", "imxrt700", "mcxn54x", "mcxn94x"]
+    assert compiled_for == [*targets.names(), *targets.CPUS]
     one = openneutron("targets", "mcxn94x").out.splitlines()
     assert one[0] == "mcxn94x  NXP MCXN94x, eIQ Neutron N1-16, Neutron-C, generation N1"
     assert one[1] == (

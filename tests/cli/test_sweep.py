@@ -125,7 +125,7 @@ def test_bad_input_is_one_clear_error(refused: Callable[..., str], openneutron: 
             "--observer: it is for PyTorch models; 'cifarnet.tflite' is quantized and has its own types. Leave it out."
         ),
         ("--target", "imxrt7000"): (
-            "Target `imxrt7000` is not a valid target. Must be one of `['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x']`, or the path of a .toml file. Did you mean 'imxrt700'?"
+            "Target `imxrt7000` is not a valid target. Must be one of `['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x', 'cortex-a55', 'cortex-m33', 'cortex-m4', 'cortex-m55', 'cortex-m7', 'cortex-m85']`, or the path of a .toml file. Did you mean 'imxrt700'?"
         ),
     }
     for arguments, message in expected.items():

@@ -102,7 +102,7 @@ def test_without_flags_the_model_is_compiled_for_the_cpu(tmp_path: Path) -> None
         ),
         (
             ["-m", "mul", "--target", "imx9"],
-            "Target `imx9` is not a valid target. Must be one of `['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x']`, or the "
+            "Target `imx9` is not a valid target. Must be one of `['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x', 'cortex-a55', 'cortex-m33', 'cortex-m4', 'cortex-m55', 'cortex-m7', 'cortex-m85']`, or the "
             "path of a .toml file. Did you mean 'imx95'?",
         ),
     ],

@@ -65,7 +65,7 @@ def test_data_is_json_and_details_are_optional() -> None:
     }
     moved = {"reads", "writes", "read_bytes", "written_bytes", "weights_bytes"}
     assert call | moved | {"module"} == first["calls"][0].keys()
-    assert {"name", "size_bytes", "offset", "first", "last", "rows_held", "rows"} == first["memory"][0].keys()
+    assert {"name", "size_bytes", "offset", "first", "last", "rows_held", "rows", "region"} == first["memory"][0].keys()
     assert {"kind", "calls", "times", "cycles", "offset", "size_bytes"} == first["steps"][0].keys()
 
 

@@ -76,7 +76,7 @@ def _one(target: Target) -> Group:
     wide = (Column(heading, wraps=True) for heading in ("value", "meaning", "source"))
     table = Table.of_rows((Column("fact", style="cyan"), *wide), rows, gap=4)
     lines = [
-        Text.assemble((target.name, "bold"), f"  {target.title}, {target.family}, generation {target.hw_version}"),
+        Text.assemble((target.name, "bold"), f"  {target.title}, {target.kind}"),
         Text(f"Host core {target.host.core}; {_port(target)}"),
         Text(
             f"Copies: {'; '.join(f'{item.name}, {item.source} to {item.destination}' for item in target.copy_engines)}"

@@ -21,8 +21,8 @@ from openneutron.options.flags import (
     did_you_mean,
     flags_of,
     option,
-    size_in_bytes,
     sizes_between,
+    sizes_of_regions,
     split_flags,
     split_names,
 )
@@ -47,7 +47,17 @@ def _check_target(_subject: str, name: str) -> None:
     targets.get(name)
 
 
+RegionSizes = tuple[tuple[str, int], ...]
+"""The budget of each memory region in bytes, by its name."""
+
+
 def _check_budget(subject: str, size: Any) -> None:
+    if isinstance(size, tuple) and size:
+        for each in size:
+            if not isinstance(each, tuple) or len(each) != 2 or not isinstance(each[0], str):
+                raise InvalidOptionError(f"{subject}: it has {each!r}; a region has a name and a size in bytes.")
+            _check_budget(f"{subject} of {each[0]}", each[1])
+        return
     if not isinstance(size, SupportsIndex) or isinstance(size, bool):
         raise InvalidOptionError(f"{subject}: it is {size!r}; a budget is a whole number of bytes.")
     if operator.index(size) <= 0:
@@ -91,17 +101,17 @@ class CompileOptions:
     )
     """The name of the chip, or the path of its file (docs/how-to/add-a-chip.md)."""
 
-    sram_budget: int | None = option(
+    sram_budget: int | tuple[tuple[str, int], ...] | None = option(
         None,
-        "SRAM that a run may take, such as 287 or 1.5MiB; default: the target's.",
+        "SRAM that a run may take, such as 287 or 1.5MiB, or that of each region: dtcm=64,sram=256; default: the target's.",
         metavar="KIB",
-        read=size_in_bytes,
+        read=sizes_of_regions,
         span=sizes_between,
         check=_check_budget,
         eiq=(),
     )
     """The SRAM in bytes that arena, prefetch buffer, inputs and outputs of a delegate call may take together; None: the
-    target's SRAM."""
+    target's SRAM. A target with several memory regions can have a budget for each, such as ``{"dtcm": 65536, "sram": 262144}``."""
 
     io_place: str | None = option(
         None,
@@ -166,6 +176,8 @@ class CompileOptions:
     def __post_init__(self) -> None:
         if isinstance(self.target, os.PathLike):
             object.__setattr__(self, "target", os.fspath(self.target))
+        if isinstance(self.sram_budget, Mapping):
+            object.__setattr__(self, "sram_budget", tuple(self.sram_budget.items()))
         for name, flag in flags_of(type(self)).items():
             value = getattr(self, name)
             flag.check(value)
@@ -202,17 +214,46 @@ class CompileOptions:
         """Return the options with these values. Raises InvalidOptionError for an unknown name."""
         for name in values.keys() - flags_of(cls).keys():
             raise InvalidOptionError(f"compile options: '{name}' is unknown.{did_you_mean(name, flags_of(cls))}")
-        made: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        return cls(**made)
+        return cls(**{name: _as_tuples(value) for name, value in values.items()})
 
 
-def budget_bytes(given: int | None, target: targets.Target) -> int:
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def region_bytes(given: int | RegionSizes | None, target: targets.Target) -> tuple[int, ...]:
+    """Return the budget of each memory region of the target in bytes. Raises InvalidOptionError where the target has less, or no region
+    of this name.
+
+    One number is shared among the regions: the first ones, which are the fastest, get as much as they have.
+    """
+    sizes = {region.name: int(region.size.value * 1024) for region in target.regions}
+    if isinstance(given, tuple):
+        for name, size in given:
+            if name not in sizes:
+                raise InvalidOptionError(
+                    f"sram_budget: {target.name} has no region '{name}'; it has {', '.join(sizes)}.{did_you_mean(name, sizes)}"
+                )
+            if size > sizes[name]:
+                raise InvalidOptionError(
+                    f"sram_budget: it is {-(-size // 1024)} KiB of {name}; {target.name} has {sizes[name] // 1024} KiB. "
+                    "Give at most that."
+                )
+        return tuple(dict(given).get(name, 0) for name in sizes)
+    left, found = budget_bytes(given, target), []
+    for size in sizes.values():
+        found.append(min(left, size))
+        left -= found[-1]
+    return tuple(found)
+
+
+def budget_bytes(given: int | RegionSizes | None, target: targets.Target) -> int:
     """Return the budget in bytes; without one, the target's whole SRAM. Raises InvalidOptionError where the target has less."""
     there = int(target.sram.value * 1024)
     if given is None:
         return there
+    if isinstance(given, tuple):
+        return sum(region_bytes(given, target))
     if given > there:
         raise InvalidOptionError(
             f"sram_budget: it is {-(-given // 1024)} KiB; {target.name} has {there // 1024} KiB of SRAM. Give at most that."

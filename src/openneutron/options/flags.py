@@ -123,6 +123,25 @@ def size_in_bytes(text: str) -> int:
     return int(size) * 1024
 
 
+def sizes_of_regions(text: str) -> int | tuple[tuple[str, int], ...]:
+    """Return a size in bytes, or the size of each memory region. Raises InvalidOptionError for any other text.
+
+    >>> sizes_of_regions("64")
+    65536
+    >>> sizes_of_regions("dtcm=64, sram=1.5MiB")
+    (('dtcm', 65536), ('sram', 1572864))
+    """
+    if "=" not in text:
+        return size_in_bytes(text)
+    found = {}
+    for part in text.split(","):
+        name, equals, size = (word.strip() for word in part.partition("="))
+        if not (name and equals) or name in found:
+            raise InvalidOptionError(f"'{text}' gives no size for each region. Write dtcm=64,sram=256.")
+        found[name] = size_in_bytes(size)
+    return tuple(found.items())
+
+
 MOST_STEPS = 16
 """The values of a range without a step, at most."""
 

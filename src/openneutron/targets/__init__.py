@@ -18,15 +18,16 @@ from openneutron.targets.target import (
     ACTIVATIONS,
     BACKGROUND,
     CONSTANTS,
+    CORE,
     FAMILIES,
     GENERATIONS,
     INT8,
     KINDS,
-    NPU,
     PORT_NAMES,
     SYNCHRONOUS,
     CopyEngine,
     Costs,
+    Cpu,
     Entry,
     Fact,
     Host,
@@ -42,6 +43,10 @@ from openneutron.targets.target import (
 ARENA_ALIGNMENT = 16
 """The alignment of the buffers of a program, in bytes (``isa.rows.ALIGNMENT``). Chips that need another alignment can't
 be compiled for."""
+
+
+MOST_REGIONS = 2
+"""The memories of a CPU that may hold activations: a program has two buffers for them."""
 
 
 def contradictions(target: Target) -> Iterator[tuple[str, str]]:
@@ -68,10 +73,11 @@ def _in_memories(target: Target) -> Iterator[tuple[str, str]]:
         if ACTIVATIONS not in memory.holds.value:
             continue
         for name, words in (("readers", memory.readers), ("writers", memory.writers)):
-            if NPU not in words.value:
+            if target.processor not in words.value:
                 yield (
                     f"memory.{index}.{name}",
-                    f"{NPU} is missing; the NPU reads and writes the memory of {ACTIVATIONS}. Add '{NPU}'.",
+                    f"{target.processor} is missing; the {target.processor.upper()} reads and writes the memory of {ACTIVATIONS}. "
+                    f"Add '{target.processor}'.",
                 )
         if ARENA_ALIGNMENT % memory.alignment.value != 0:
             yield (
@@ -254,11 +260,10 @@ def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
     """
     file = _ChipFile(path)
     content = file.content
-    file.check_names(
-        "",
-        content,
-        ("name", "title", "family", "hw_version", "npu", "memory", "copy_engine", "host", "costs", "port", "limits"),
-    )
+    family = file.text("family", content, FAMILIES)
+    tables = ("memory", "copy_engine", "host", "port")
+    own = ("cpu", *tables) if family == CORE else ("hw_version", "npu", *tables[:3], "costs", *tables[3:], "limits")
+    file.check_names("", content, ("name", "title", "family", *own))
     name = file.text("name", content)
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
         raise file.error("name", f"it is '{name}'; it has letters, digits, '_' and '-' only, a letter first.")
@@ -267,33 +272,41 @@ def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
             "name", f"'{name}' is the name of a chip that comes with OpenNeutron. Give the chip another name."
         )
     host, port = file.table("host"), file.table("port")
-    memories = _memories(file)
+    memories = _memories(file, MOST_REGIONS if family == CORE else 1)
+    cpu = Cpu(**file.facts("cpu", Cpu, file.table("cpu"))) if family == CORE else None
     target = Target(
         name=name,
         title=file.text("title", content),
-        family=file.text("family", content, FAMILIES),
-        hw_version=file.text("hw_version", content, GENERATIONS),
-        npu=Npu(**file.facts("npu", Npu, file.table("npu"))),
+        family=family,
+        hw_version=file.text("hw_version", content, GENERATIONS) if cpu is None else "",
+        npu=Npu(**file.facts("npu", Npu, file.table("npu"))) if cpu is None else cpu.as_npu,
         memories=memories,
         copy_engines=_copy_engines(file, memories),
         host=Host(core=file.text("host.core", host), **file.facts("host", Host, host)),
-        costs=Costs(**file.facts("costs", Costs, file.table("costs"))),
+        costs=Costs(**file.facts("costs", Costs, file.table("costs"))) if cpu is None else cpu.as_costs,
         port=_port(file, port),
         limits=_limits(file),
+        cpu=cpu,
     )
     for place, words in contradictions(target):
         raise file.error(place, words)
     return target
 
 
-def _memories(file: _ChipFile) -> tuple[Memory, ...]:
+def _memories(file: _ChipFile, most: int) -> tuple[Memory, ...]:
+    """Return the memories of a chip, of which at most ``most`` hold activations."""
     found = tuple(
-        Memory(name=file.text(f"memory.{index}.name", given), **file.facts(f"memory.{index}", Memory, given))
+        Memory(
+            name=file.text(f"memory.{index}.name", given),
+            section=file.text(f"memory.{index}.section", given) if "section" in given else "",
+            **file.facts(f"memory.{index}", Memory, given),
+        )
         for index, given in enumerate(file.tables("memory"))
     )
     holders = [memory.name for memory in found if ACTIVATIONS in memory.holds.value]
-    if len(holders) != 1:
-        raise file.error("memory", f"{len(holders)} memories hold {ACTIVATIONS}; exactly one does.")
+    if not 1 <= len(holders) <= most:
+        number = "exactly one does" if most == 1 else f"one or {most} do"
+        raise file.error("memory", f"{len(holders)} memories hold {ACTIVATIONS}; {number}.")
     return found
 
 
@@ -329,8 +342,18 @@ def _limits(file: _ChipFile) -> tuple[tuple[str, Number], ...]:
     return tuple(found)
 
 
-KNOWN: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "chips").glob("*.toml"))}
-"""The files of the chips that come with this package, by the chip's name."""
+def _files(folder: str) -> dict[str, Path]:
+    return {path.stem: path for path in sorted((Path(__file__).parent / folder).glob("*.toml"))}
+
+
+NPUS = _files("chips")
+"""The files of the chips with an NPU that come with this package, by the chip's name."""
+
+CPUS = _files("cores")
+"""The files of the processors without an NPU."""
+
+KNOWN = {**NPUS, **CPUS}
+"""The files of both."""
 
 DEFAULT = "imxrt700"
 """The target where none is specified. ExecuTorch's NXP backend compiles for this chip."""
@@ -340,8 +363,8 @@ SUFFIX = ".toml"
 
 
 def names() -> list[str]:
-    """Return the known targets that this project compiles for."""
-    return [name for name in KNOWN if described(name).obstacle is None]
+    """Return the known targets with an NPU that this project compiles for."""
+    return [name for name in NPUS if described(name).obstacle is None]
 
 
 def checksum(name: str) -> int:
@@ -373,7 +396,7 @@ def described(name: str) -> Target:
         return _read(path, _state(path), tuple(KNOWN))
     if name not in KNOWN:
         raise InvalidTargetError(
-            f"Target `{name}` is not a valid target. Must be one of `{names()}`, or the path of a .toml file.{_hint(name)}"
+            f"Target `{name}` is not a valid target. Must be one of `{[*names(), *CPUS]}`, or the path of a .toml file.{_hint(name)}"
         )
     return _read(KNOWN[name], _state(KNOWN[name]))
 
@@ -413,8 +436,10 @@ def _read(path: Path, _state_of_file: tuple[int, int], taken: tuple[str, ...] = 
 
 
 __all__ = [
+    "CPUS",
     "DEFAULT",
     "KNOWN",
+    "NPUS",
     "Number",
     "Target",
     "checksum",

@@ -128,7 +128,53 @@ class Npu:
     )
 
 
-ACTIVATIONS, CONSTANTS, NPU, HOST = "activations", "constants", "npu", "host"
+PORTABLE, DSP, HELIUM, NEON = "portable", "dsp", "helium", "neon"
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """Processor cores that run the kernels themselves, without an NPU."""
+
+    instruction_set: Words = field(metadata=word("instructions that the kernels use", PORTABLE, DSP, HELIUM, NEON))
+    cores: Number = field(metadata=count("cores that can share a kernel call"))
+    clock: Number = field(metadata=number("clock", "MHz", 1))
+    macs: Number = field(metadata=number("most products of int8 that a core computes in a cycle", least=0.1))
+    data_types: Words = field(
+        metadata=words("types of activations that the kernels accept; weights are int8", INT8, INT16)
+    )
+    instruction_cycles: Number = field(metadata=number("cycles of an instruction of a kernel", "cycles", 0.1))
+    call_instructions: Number = field(
+        metadata=number("instructions of the driver for each kernel call, with those before a kernel's first output")
+    )
+    error: Number = field(
+        metadata=number(
+            "the largest difference of a modelled latency from a measured one, in parts of the latter", "%", most=99
+        )
+    )
+
+    @property
+    def as_npu(self) -> Npu:
+        """Return the facts that an NPU of one multiplier would have. The cost model counts a kernel's steps on it."""
+        one = Number(1, "", self.macs.source)
+        return Npu(one, one, one, one, self.clock, self.data_types, replace(one, unit="times"))
+
+    @property
+    def as_costs(self) -> Costs:
+        """Return the constants of the cost model for that NPU. A step takes one cycle of it; compiler/cost/instructions.py has the
+        instructions of a step."""
+        cycles = self.call_instructions.value * self.instruction_cycles.value
+        one = Number(1, "", self.call_instructions.source)
+        return Costs(
+            issue_cycles=Number(round(cycles), "cycles", self.call_instructions.source),
+            fill_cycles=Number(0, "cycles", one.source),
+            depthwise_macs=one,
+            elementwise_bytes=replace(one, unit="bytes/cycle"),
+            softmax_cycles=replace(one, unit="cycles/element"),
+            error=self.error,
+        )
+
+
+ACTIVATIONS, CONSTANTS, NPU, CPU, HOST = "activations", "constants", "npu", "cpu", "host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +185,16 @@ class Memory:
     holds: Words = field(metadata=words("contents that the compiler places here", ACTIVATIONS, CONSTANTS))
     size: Number = field(metadata=number("size", "KiB", 1))
     bandwidth: Number = field(
-        metadata=number("bytes that the NPU reads in a cycle, or the host where the NPU cannot", "bytes/cycle", 0.01)
+        metadata=number(
+            "bytes that the NPU reads in a cycle, or the CPU where there is no NPU or it cannot", "bytes/cycle", 0.01
+        )
     )
     latency: Number = field(metadata=number("cycles from a request to its first byte", "cycles"))
     alignment: Number = field(metadata=count("alignment of buffers", "bytes"))
-    readers: Words = field(metadata=words("who reads it", NPU, HOST))
-    writers: Words = field(metadata=words("who writes it", NPU, HOST))
+    readers: Words = field(metadata=words("who reads it", NPU, CPU, HOST))
+    writers: Words = field(metadata=words("who writes it", NPU, CPU, HOST))
+    section: str = ""
+    """The linker's section for the memory, such as ``.dtcm``; empty: that of other variables or constants."""
 
 
 SYNCHRONOUS, BACKGROUND = "synchronous", "background"
@@ -209,22 +259,20 @@ class Port:
     boards: tuple[str, ...]
 
 
-NEUTRON_C, NEUTRON_S = "Neutron-C", "Neutron-S"
-FAMILIES = (NEUTRON_C, NEUTRON_S)
-"""Neutron-C: the host issues every kernel call. Neutron-S: the NPU has a controller, a memory of its own and a data mover."""
+NEUTRON_C, NEUTRON_S, CORE = "Neutron-C", "Neutron-S", "CPU"
+FAMILIES = (NEUTRON_C, NEUTRON_S, CORE)
+"""Neutron-C: the host issues every kernel call. Neutron-S: the NPU has a controller, a memory of its own and a data mover. CPU: there
+is no NPU, and the processor runs the kernels."""
 
 GENERATIONS = ("N1", "N3")
 
 
-def _serves_constants(memory: Memory) -> bool:
-    return CONSTANTS in memory.holds.value and NPU in memory.readers.value
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A chip with a Neutron NPU.
+    """A chip with a Neutron NPU, or a CPU that runs the kernels itself.
 
     ``limits`` are the limits of NXP's own converter, with their names; this compiler has limits of its own (docs/supported-ops.md).
+    ``cpu`` is None where there is an NPU. Where there is none, ``npu`` and ``costs`` are ``Cpu.as_npu`` and ``Cpu.as_costs``.
     """
 
     name: str
@@ -238,9 +286,10 @@ class Target:
     costs: Costs
     port: Port
     limits: tuple[tuple[str, Number], ...] = ()
+    cpu: Cpu | None = None
 
-    # The fields below are derived from those above, for quick access. ``sram`` is the size of ``arena_memory``, which
-    # holds activations. ``copy_engine`` copies from ``external_memory`` to it. ``constants_memory`` is the memory
+    # The fields below are derived from those above, for quick access. ``regions`` are the memories that hold activations,
+    # ``arena_memory`` is the first of them, and ``sram`` is their size together. ``copy_engine`` copies from ``external_memory`` to it. ``constants_memory`` is the memory
     # where the NPU reads constants that are not copied. ``all_pipelines`` is the number of pipelines of all units,
     # which share the work of a call as the pipelines of one unit do (docs/targets.md). ``step_cycles`` are the
     # cycles, at ``clock``, from one product of every multiplier to the next.
@@ -249,6 +298,7 @@ class Target:
     pipelines: int = field(init=False, repr=False, compare=False)
     macs: int = field(init=False, repr=False, compare=False)
     clock: Number = field(init=False, repr=False, compare=False)
+    regions: tuple[Memory, ...] = field(init=False, repr=False, compare=False)
     arena_memory: Memory = field(init=False, repr=False, compare=False)
     sram: Number = field(init=False, repr=False, compare=False)
     copy_engine: CopyEngine = field(init=False, repr=False, compare=False)
@@ -258,20 +308,22 @@ class Target:
     step_cycles: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        arena = next(memory for memory in self.memories if ACTIVATIONS in memory.holds.value)
+        regions = tuple(memory for memory in self.memories if ACTIVATIONS in memory.holds.value)
+        arena = regions[0]
         engine = next(engine for engine in self.copy_engines if engine.destination == arena.name)
-        outside = [memory for memory in self.memories if memory is not arena]
+        outside = [memory for memory in self.memories if memory not in regions]
         derived = {
             "subsystem": self.family == NEUTRON_S,
             "units": int(self.npu.units.value),
             "pipelines": int(self.npu.pipelines.value),
             "macs": int(self.npu.macs.value),
             "clock": self.npu.clock,
+            "regions": regions,
             "arena_memory": arena,
-            "sram": arena.size,
+            "sram": replace(arena.size, value=sum(memory.size.value for memory in regions)),
             "copy_engine": engine,
             "external_memory": next((memory for memory in outside if memory.name == engine.source), arena),
-            "constants_memory": next(filter(_serves_constants, outside), arena),
+            "constants_memory": next(filter(self._serves_constants, outside), arena),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -289,8 +341,28 @@ class Target:
 
     @property
     def macs_per_cycle(self) -> int:
-        """Return the multiply-accumulates of all units in a cycle."""
+        """Return the most multiply-accumulates of all units, or of all cores, in a cycle."""
+        if self.cpu is not None:
+            return max(1, round(self.cpu.cores.value * self.cpu.macs.value))
         return self.units * self.pipelines * self.macs
+
+    @property
+    def processor(self) -> str:
+        """Return the word for what runs the kernels: NPU or CPU."""
+        return NPU if self.cpu is None else CPU
+
+    @property
+    def kind(self) -> str:
+        """Return the family, with the generation of an NPU, for a reader."""
+        return self.family if self.cpu is not None else f"{self.family}, generation {self.hw_version}"
+
+    @property
+    def place(self) -> str:
+        """Return where the operators of a program run, in words for a reader."""
+        return "on the NPU" if self.cpu is None else "in kernels"
+
+    def _serves_constants(self, memory: Memory) -> bool:
+        return CONSTANTS in memory.holds.value and self.processor in memory.readers.value
 
     @property
     def reads_constants_in_place(self) -> bool:
@@ -328,10 +400,11 @@ class Target:
 
     def facts(self) -> Iterator[tuple[str, Entry, Fact]]:
         """Yield every fact: its place, such as ``npu.clock`` or ``memory sram: size``, its declaration, and the fact."""
-        parts: list[tuple[str, Any]] = [("npu.", self.npu)]
+        parts: list[tuple[str, Any]] = [("npu.", self.npu) if self.cpu is None else ("cpu.", self.cpu)]
         parts += [(f"memory {memory.name}: ", memory) for memory in self.memories]
         parts += [(f"copies by {engine.name}: ", engine) for engine in self.copy_engines]
-        parts += [("host.", self.host), ("costs.", self.costs)]
+        parts += [("host.", self.host)]
+        parts += [("costs.", self.costs)] if self.cpu is None else []
         for place, part in parts:
             for name, entry in entries(type(part)).items():
                 yield f"{place}{name}", entry, getattr(part, name)

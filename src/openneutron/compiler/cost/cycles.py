@@ -9,9 +9,11 @@ model fits published latencies.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from openneutron.compiler.cost.instructions import Instructions, instructions_of
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.isa.kernels.row import CostClass, Everything, Mapped, Window, Work
 from openneutron.targets import Target
@@ -352,14 +354,36 @@ def _without_issue(call: KernelCall, target: Target, rows: int | None = None) ->
     """Return the cost of a call without its dispatch."""
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
     cost = RULES[work.kind](call, work, target, rows)
+    if target.cpu is not None and work.kind is not CostClass.PARTS:
+        cost = _on_cpu(call, cost, target, rows)
     if not call.is_transfer:
         more = max(0, port_cycles(call, target, rows) - cost.compute_cycles)
         cost = replace(cost, compute_cycles=cost.compute_cycles + more, stall_cycles=cost.stall_cycles + more)
-    if work.moved:
+    if work.moved and target.cpu is None:
         # The multipliers are idle during the second pass over the output.
         moved = work.moved * _moved(call, work, target, rows).compute_cycles
         cost = replace(cost, compute_cycles=cost.compute_cycles + moved, stall_cycles=cost.stall_cycles + moved)
     return cost
+
+
+def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
+    """Return the work of ``rows`` rows on a CPU, counted as ``Instructions`` are: output rows, pixels and elements, steps, and inputs that
+    are gathered. The steps are the cycles of an NPU of one multiplier (``Cpu.as_npu``)."""
+    cost = RULES[call.traits.cost.kind](call, call.traits.cost, target, rows)
+    batches, _, cols, channels = call.views["output"].extents
+    pixels = batches * rows * cols
+    gathered = pixels * product_of(call, call.traits.cost.taps) * cost.inputs if cost.macs else 0
+    return Instructions(batches * rows, pixels, pixels * channels, cost.compute_cycles, gathered)
+
+
+def _on_cpu(call: KernelCall, cost: Cost, target: Target, rows: int) -> Cost:
+    """Return the cost of ``rows`` rows on a CPU; ``cost`` is that on an NPU of one multiplier."""
+    assert target.cpu is not None
+    each = instructions_of(call, target.cpu.instruction_set.value[0])
+    thousandths = sum(map(operator.mul, each, work_on_cpu(call, target, rows)))
+    # Whole numbers, rounded up: stripes together never take fewer cycles than the whole.
+    cycles = -(-thousandths * round(1000 * target.cpu.instruction_cycles.value) // 10**6)
+    return replace(cost, compute_cycles=cycles, stall_cycles=0)
 
 
 def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:

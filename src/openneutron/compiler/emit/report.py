@@ -173,7 +173,8 @@ class OperatorReport:
 class MemoryItem:
     """A buffer of the arena: its bytes, its address, and the first and the last step in which it is live.
 
-    A rolling buffer holds ``rows_held`` of the ``rows`` of its tensor. Both numbers are 0 for other buffers.
+    A rolling buffer holds ``rows_held`` of the ``rows`` of its tensor. Both numbers are 0 for other buffers. ``region`` is the
+    memory region that has the buffer; it is empty for a target with one region.
     """
 
     name: str
@@ -183,6 +184,7 @@ class MemoryItem:
     last: int
     rows_held: int = 0
     rows: int = 0
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +291,7 @@ def report(
     return Report(
         target=target.name,
         operators=operators,
-        memory=_memory(layout, rows_held(schedule, storages)),
+        memory=_memory(layout, rows_held(schedule, storages), target),
         cycles=cycles,
         copy_cycles=waiting,
         overlapped_cycles=overlapped,
@@ -345,9 +347,14 @@ def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target
     return OperatorReport(call.name, call.kernel, *work, *reasons, stripes, moved.reads, moved.writes, *sizes)
 
 
-def _memory(layout: Layout, rows: Mapping[str, tuple[int, int]]) -> tuple[MemoryItem, ...]:
-    offsets = layout.placement.offsets
-    ordered = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
-    return tuple(
-        MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last, *rows.get(i.name, (0, 0))) for i in ordered
-    )
+def _memory(layout: Layout, rows: Mapping[str, tuple[int, int]], target: Target) -> tuple[MemoryItem, ...]:
+    found = []
+    names = [region.name for region in target.regions] if len(target.regions) > 1 else ["", ""]
+    for region, items, placement in zip(
+        names, (layout.items, layout.far_items), (layout.placement, layout.far), strict=True
+    ):
+        offsets = {} if placement is None else placement.offsets
+        for item in sorted(items, key=lambda item: (item.first, offsets[item.name])):
+            held = rows.get(item.name, (0, 0))
+            found.append(MemoryItem(item.name, item.size, offsets[item.name], item.first, item.last, *held, region))
+    return tuple(found)

@@ -21,18 +21,26 @@ class Layout:
 
     ``homes`` has the base word and the byte offset of each storage. ``items`` are the buffers of the arena, which ``placement`` gives
     addresses. Where kernels work on a memory of the NPU, the arena is in that memory, and ``external_bytes`` is the size of the tensors
-    in external memory.
+    in external memory. ``far`` gives the buffers in ``far_items`` addresses in a second memory region (compiler/search/regions.py); None
+    where one region has all of them.
     """
 
     homes: Mapping[str, tuple[int, int]]
     items: tuple[Item, ...]
     placement: Placement
     external_bytes: int = 0
+    far: Placement | None = None
+    far_items: tuple[Item, ...] = ()
 
     @property
     def scratch_bytes(self) -> int:
         """Return the size of the arena in bytes."""
         return self.placement.size
+
+    @property
+    def far_bytes(self) -> int:
+        """Return the size of the buffers in the second memory region in bytes."""
+        return 0 if self.far is None else self.far.size
 
     def __str__(self) -> str:
         """Return the buffers with address, size and live range in steps (-1: before the first one)."""
@@ -84,6 +92,27 @@ def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io
     return _layout(items, homes, replace(placement, bound=bound), schedule, external)
 
 
+def in_two_buffers(layout: Layout, schedule: Schedule, near: Sequence[Item]) -> Layout:
+    """Return the layout with the buffers ``near`` in the scratch buffer and all others in the prefetch buffer.
+
+    Neither is larger than the layout's one buffer, in which all of them have their addresses.
+    """
+    names = {item.name for item in near}
+    far = [item for item in layout.items if item.name not in names]
+    placed = []
+    for items in (near, far):
+        found = place(items, _overlaps(schedule, items))
+        offsets = {item.name: layout.placement.offsets[item.name] for item in items}
+        if found.size > layout.placement.size:
+            found = replace(layout.placement, offsets=offsets)
+        found.verify(items, _overlaps(schedule, items))
+        placed.append(found)
+    scratch, prefetch = placed
+    homes = {**layout.homes, **{name: (base("SCRATCH"), offset) for name, offset in scratch.offsets.items()}}
+    homes |= {name: (base("PREFETCH"), offset) for name, offset in prefetch.offsets.items()}
+    return replace(layout, homes=homes, items=tuple(near), placement=scratch, far=prefetch, far_items=tuple(far))
+
+
 def _layout(
     items: list[Item], homes: dict[str, tuple[int, int]], placement: Placement, schedule: Schedule, external: list[Item]
 ) -> Layout:
@@ -98,9 +127,8 @@ def _layout(
     return Layout(homes, tuple(items), placement, outer.size)
 
 
-def _overlaps(schedule: Schedule, items: list[Item]) -> dict[tuple[str, str], int]:
-    placed = {item.name for item in items}
-    return {pair: furthest for pair, furthest in schedule.overlaps.items() if placed.issuperset(pair)}
+def _overlaps(schedule: Schedule, items: Sequence[Item]) -> dict[tuple[str, str], int]:
+    return schedule.overlaps_of(item.name for item in items)
 
 
 def _items(

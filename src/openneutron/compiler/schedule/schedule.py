@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -112,6 +112,11 @@ class Schedule:
     def calls_of(self, step: Step) -> Iterator[KernelCall]:
         """Return the kernel calls that a step runs, in order."""
         return (self.calls[call] for call in calls_in(step))
+
+    def overlaps_of(self, names: Iterable[str]) -> dict[tuple[str, str], int]:
+        """Return the pairs of ``overlaps`` whose storages are both among ``names``."""
+        placed = set(names)
+        return {pair: furthest for pair, furthest in self.overlaps.items() if placed.issuperset(pair)}
 
     def __str__(self) -> str:
         """Return the calls and the steps, each with its number; then rolling buffers, overlaps and shared allocations."""

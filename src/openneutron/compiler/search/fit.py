@@ -18,12 +18,13 @@ from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
 from openneutron.compiler.search.fitted import Fitted, Infeasible
+from openneutron.compiler.search.regions import in_regions, region_sizes
 from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, layers_at_peak, over_budget
 from openneutron.compiler.search.tiles import TiledTask
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.needs import in_place, parts_may_be_faster
 from openneutron.compiler.select.select import Selection
-from openneutron.errors import InvalidModelError, Suggestions
+from openneutron.errors import InvalidModelError, InvalidOptionError, Suggestions
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CALLER, CompileOptions, budget_bytes
 from openneutron.targets import DEFAULT, Target
@@ -308,8 +309,34 @@ def _searched_again(tasks: Sequence[Task | TiledTask], found: Sequence[Fitted | 
     return [task for task in feasible if takes_routes(task.calls)] if slower else []
 
 
+STEPS_OF_REGIONS = 4
+"""The budgets that are tried for two memory regions, from both together down to the larger one."""
+
+
 def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
-    """Return the fastest feasible schedule of all selections of a graph.
+    """Return the fastest feasible schedule of all selections of a graph, with each buffer in a memory region of the target.
+
+    Raises BudgetError if no schedule is feasible for the budget, and InvalidModelError if none is feasible for any size of memory.
+    """
+    if len(target.regions) == 1:
+        return _within_one_buffer(graph, all_tasks, target, options)
+    if options.prefetch_constants:
+        raise InvalidOptionError(
+            f"prefetch_constants: {target.name} has several memory regions, and reads constants in place. Leave the option out."
+        )
+    sizes, outside = region_sizes(graph, target, options), bytes_outside(graph, options.place)
+    most, least = sum(sizes), max(*sizes, 1)
+    for step in range(STEPS_OF_REGIONS + 1):
+        budget = most - (most - least) * step // STEPS_OF_REGIONS
+        one = replace(options, sram_budget=budget + outside)
+        divided = in_regions(_within_one_buffer(graph, all_tasks, target, one), sizes, target)
+        if divided is not None:
+            return divided
+    raise AssertionError("a schedule that fits a region has no place in it")
+
+
+def _within_one_buffer(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
+    """Return the result of ``within_budget`` with all buffers in one memory.
 
     Raises BudgetError if no schedule is feasible for the budget, and InvalidModelError if none is feasible for any size of memory.
     """

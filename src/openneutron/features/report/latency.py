@@ -132,7 +132,8 @@ def latency_text(latency: Latency) -> str:
 
 def parts_text(latency: Latency) -> str:
     """Return the times of NPU, copies and host in words, and the number of operators whose time is not modelled."""
-    shares = [("NPU", latency.npu_cycles), ("copies", latency.copy_cycles), ("host", latency.host_cycles)]
+    kernels = latency.target.place.split()[-1]
+    shares = [(kernels, latency.npu_cycles), ("copies", latency.copy_cycles), ("host", latency.host_cycles)]
     words = [f"{name} {duration_text(latency.target.milliseconds(cycles))}" for name, cycles in shares if cycles]
     others = latency.operators_not_modelled
     words += [f"not modelled: {plural(others, 'operator')} on the CPU"] if others else []

@@ -71,7 +71,7 @@ def summary_table(summary: Summary, with_cpu: bool = True, advice: Sequence[Advi
 def one_line(summary: Summary) -> str:
     """Return the model, its chip and its main figures in one line. Latency and SRAM are omitted where most of the model
     is on the CPU."""
-    on_npu = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')} on the NPU"
+    on_npu = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')} {summary.target.place}"
     figures = (
         ""
         if not summary.partitions
@@ -107,7 +107,7 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
     if summary.whole and summary.on_cpu:
         conversions = " and ".join(dict.fromkeys(item.operator for item in summary.on_cpu))
         said += f": the whole model but for {conversions} at its float inputs and outputs"
-    rows = [("Warning", _warning_text(summary)), ("On the NPU", said)]
+    rows = [("Warning", _warning_text(summary)), (summary.target.place[0].upper() + summary.target.place[1:], said)]
     if summary.converted:
         sizes = "; ".join(
             f"{part.name}: microcode {size_text(part.microcode_bytes)}, weights {size_text(part.weights_bytes)}, "
@@ -249,8 +249,11 @@ def _total_sram_text(summary: Summary) -> str:
 def _sram_text(summary: Summary) -> str:
     """Return the SRAM of a run in words, with the parts that add up to it."""
     largest = max((part.report for part in summary.partitions), key=lambda each: each.sram_bytes - each.state_bytes)
-    parts = [f"arena {size_text(largest.arena_bytes)}"]
-    if largest.prefetch_bytes:
+    regions = summary.target.regions
+    parts = [f"{'arena' if len(regions) == 1 else regions[0].name} {size_text(largest.arena_bytes)}"]
+    if largest.prefetch_bytes and len(regions) > 1:
+        parts.append(f"{regions[1].name} {size_text(largest.prefetch_bytes)}")
+    elif largest.prefetch_bytes:
         parts.append(f"prefetch {size_text(largest.prefetch_bytes)}")
     outside = largest.sram_bytes - largest.arena_bytes - largest.prefetch_bytes - largest.state_bytes
     if summary.state_bytes:
@@ -283,7 +286,7 @@ def _weights_text(summary: Summary) -> str:
         )
     if not summary.weights_fit:
         return f"{size_text(size)} in flash, since they do not fit the chip's SRAM{_too_much_text(summary)}"
-    return f"{size_text(size)} beside the budget, in memory that the NPU reads{_too_much_text(summary)}"
+    return f"{size_text(size)} beside the budget, in memory that the {summary.target.processor.upper()} reads{_too_much_text(summary)}"
 
 
 def _too_much_text(summary: Summary) -> str:
@@ -506,6 +509,7 @@ class MappedBuffer:
     rows_held: int = 0
     rows: int = 0
     is_constant: bool = False
+    region: str = ""
 
 
 def mapped_buffers(part: PartitionSummary) -> Iterator[MappedBuffer]:
@@ -514,7 +518,9 @@ def mapped_buffers(part: PartitionSummary) -> Iterator[MappedBuffer]:
     steps = part.report.steps
     for item in part.report.memory:
         live = max(item.first, 0), item.last
-        yield MappedBuffer(_title(part, item.name), item.offset, item.size_bytes, *live, item.rows_held, item.rows)
+        held = item.rows_held, item.rows
+        title = _title(part, item.name)
+        yield MappedBuffer(title, item.offset, item.size_bytes, *live, *held, region=item.region)
     for place, step in enumerate(steps):
         if step.size_bytes:
             (call,) = step.calls
@@ -538,11 +544,16 @@ def memory_table(part: PartitionSummary) -> RenderableType:
     """Return a table of a partition's buffers by address. A bar shows the steps in which a buffer is live: ``#`` for
     live, ``.`` for others."""
     report = part.report
-    buffers = sorted(mapped_buffers(part), key=lambda item: (item.offset, item.first))
+    order = list(dict.fromkeys(item.region for item in report.memory))
+    buffers = sorted(
+        mapped_buffers(part), key=lambda item: (order.index(item.region or order[0]), item.offset, item.first)
+    )
     steps = max((item.last for item in report.memory), default=0) + 1
-    title = Text(f"{part.heading}: arena of {size_text(report.arena_bytes)}, {_placement(report)}", "bold")
+    arena = " + ".join(map(size_text, (report.arena_bytes, report.prefetch_bytes)[: max(1, len(order))]))
+    title = Text(f"{part.heading}: arena of {arena}, {_placement(report)}", "bold")
     lives = [(item.first, item.last) for item in buffers]
     columns = (
+        *([Column("region", [item.region for item in buffers])] if len(order) > 1 else ()),
         Column("address", [f"0x{item.offset:06x}" for item in buffers], style="cyan"),
         right("bytes", [item.size_bytes for item in buffers]),
         Column(

@@ -93,8 +93,8 @@ class CompilationContext:
 
 def getNeutronTarget(name: str) -> NeutronTarget:
     """Return the target of this name. Raises InvalidTargetError where it is unknown."""
-    if name not in targets.KNOWN:
-        raise InvalidTargetError(f"Target `{name}` is not a valid target. Must be one of `{list(targets.KNOWN)}`.")
+    if name not in targets.NPUS:
+        raise InvalidTargetError(f"Target `{name}` is not a valid target. Must be one of `{list(targets.NPUS)}`.")
     chip = targets.described(name)
     version = HARDWARE_VERSIONS[chip.hw_version]
     return NeutronTarget(chip.name, NeutronNpu(chip.subsystem, chip.units, chip.pipelines, chip.macs, version))

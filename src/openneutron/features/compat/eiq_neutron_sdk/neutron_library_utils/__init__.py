@@ -26,9 +26,9 @@ def merge_kernel_selection_files(
 
 def isNeutronTarget(name: str) -> bool:
     """Return whether the target is known; ``openneutron.targets`` has the targets that can be compiled for."""
-    return name in targets.KNOWN
+    return name in targets.NPUS
 
 
 def getNeutronTargets() -> list[NeutronTarget]:
     """Return all known targets."""
-    return [getNeutronTarget(name) for name in targets.KNOWN]
+    return [getNeutronTarget(name) for name in targets.NPUS]

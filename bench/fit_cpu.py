@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fit the instructions of the kernels on CPUs to counts of QEMU.
+
+Every call of many programs is counted. Five constants of its kernel (compiler/cost/instructions.py) and one for all calls are fitted:
+non-negative least squares of relative errors. ``python -m bench.fit_cpu --write`` writes them into the package.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.cost.instructions import FILE, Instructions
+
+TITLE = "Instructions of the kernels on CPUs, fitted to counts of QEMU"
+
+SEEDS = 6
+"""Random graphs of each operator."""
+
+WEIGHT = 0.8
+"""The error of a call counts by its instructions to this power: with 1, all relative errors count alike; with less, long calls count more."""
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A counted call. ``features``: output rows, pixels and elements, steps and gathered inputs (compiler/cost/instructions.py)."""
+
+    kernel: str
+    kind: str
+    features: tuple[float, ...]
+    instructions: int
+
+
+def graphs() -> Iterator[Any]:
+    """Yield the networks and random graphs whose calls are counted."""
+    import openneutron
+    from openneutron import litert
+    from openneutron.pytorch.source import models
+    from tests.support import random_graphs, random_wide
+    from tests.support.made_networks import models_folder
+
+    for path in sorted(models_folder().glob("*.tflite")):
+        if "mobilenet" not in path.name:
+            yield litert.read(path).graph
+    for name in models.names():
+        network, example = models.get(name)
+        compiled = openneutron.compile(network, example, calibration=models.samples(name, 2), name=name)
+        yield from (part.compiled.graph for part in compiled.partitions)
+    for op in random_graphs.SAMPLERS:
+        yield from (random_graphs.single(op, seed) for seed in range(SEEDS))
+    yield from (random_wide.several(seed) for seed in range(40))
+
+
+def counts(target_name: str, flags: tuple[str, ...]) -> tuple[list[Count], float]:
+    """Return the counted calls, and the driver's instructions for each call."""
+    from openneutron import targets
+    from openneutron.compiler import CompileOptions, compile_graph
+    from openneutron.errors import OpenNeutronError
+    from tests.cortex_m33.cases import INSTRUCTIONS_PER_TICK, Case, Flag, run
+    from tests.cortex_m33.firmware import image, library
+    from tests.cortex_m33.models import random_inputs
+
+    target = targets.get(target_name)
+    made = []
+    for graph in graphs():
+        try:
+            compiled = compile_graph(graph, target, CompileOptions(target=target_name, check=False))
+        except OpenNeutronError:
+            continue
+        calls = list(compiled.schedule.calls)
+        if compiled.report.sram_bytes < 4 << 20:
+            made.append((compiled, calls))
+    cases = [
+        Case(each.program, random_inputs(each.program, 1), flag)
+        for each, _ in made
+        for flag in (Flag.PLAIN, Flag.TRACE)
+    ]
+    done = run(image(library(flags)), cases, count=True)
+    found: list[Count] = []
+    driver = calls_in_all = 0
+    for (_, calls), plain, traced in zip(made, done[::2], done[1::2], strict=True):
+        (whole,), (run_,) = plain.runs, traced.runs
+        if whole.error or len(run_.calls) != len(calls):
+            continue
+        driver += (whole.ticks - sum(call.ticks for call in run_.calls)) * INSTRUCTIONS_PER_TICK
+        calls_in_all += len(calls)
+        for call, counted in zip(calls, run_.calls, strict=True):
+            if not call.parts:
+                found.append(
+                    Count(
+                        call.kernel,
+                        call.traits.cost.kind.name,
+                        features(call, target),
+                        counted.ticks * INSTRUCTIONS_PER_TICK,
+                    )
+                )
+    return found, driver / max(1, calls_in_all)
+
+
+def features(call: Any, target: Any) -> tuple[float, ...]:
+    from openneutron.compiler.cost.cycles import work_on_cpu
+
+    return tuple(work_on_cpu(call, target, call.views["output"].extents[1]))
+
+
+def fitted(found: Sequence[Count], fixed: float) -> Array:
+    """Return the five constants, with ``fixed`` instructions for each call."""
+    from scipy.optimize import nnls
+
+    rows = np.array([each.features for each in found])
+    wanted = np.maximum([each.instructions - fixed for each in found], 0.0)
+    weights = np.maximum([each.instructions for each in found], 200.0) ** -WEIGHT
+    return nnls(rows * weights[:, None], wanted * weights)[0]
+
+
+def constant(found: Sequence[Count]) -> float:
+    """Return the instructions that a call has beside those that grow with it."""
+    from scipy.optimize import nnls
+
+    rows = np.array([(*each.features, 1.0) for each in found])
+    wanted = np.array([each.instructions for each in found], float)
+    weights = 1 / np.maximum(wanted, 200.0)
+    return float(nnls(rows * weights[:, None], wanted * weights)[0][-1])
+
+
+def fit(found: Sequence[Count]) -> tuple[dict[str, list[float]], float]:
+    """Return the constants by kernel and by cost class, and the instructions of each call."""
+    by_kernel: dict[str, list[Count]] = defaultdict(list)
+    by_kind: dict[str, list[Count]] = defaultdict(list)
+    for each in found:
+        by_kernel[each.kernel].append(each)
+        by_kind[each.kind].append(each)
+    fixed = float(np.median([constant(each) for each in by_kernel.values() if len(each) >= 6]))
+    made = {name: fitted(each, fixed) for name, each in sorted(by_kernel.items()) if len(each) >= 4}
+    made |= {name: fitted(each, fixed) for name, each in sorted(by_kind.items())}
+    made.setdefault("UNKNOWN", fitted(found, fixed))
+    return {name: [float(f"{value:.3g}") for value in each] for name, each in made.items()}, fixed
+
+
+def errors(
+    found: Sequence[Count], table: Mapping[str, Sequence[float]], fixed: float
+) -> dict[str, tuple[int, float, float]]:
+    """Return, by kernel, the number of calls, and the median and the largest relative error."""
+    by_kernel: dict[str, list[float]] = defaultdict(list)
+    for each in found:
+        modelled = fixed + float(np.dot(each.features, table.get(each.kernel) or table[each.kind]))
+        by_kernel[each.kernel].append(modelled / max(each.instructions, 200) - 1)
+    return {name: (len(e), float(np.median(np.abs(e))), float(max(e, key=abs))) for name, e in by_kernel.items()}
+
+
+BUILDS = {"dsp": ("cortex-m33", ("-O2",)), "portable": ("cortex-m33", ("-O2", "-DNEUTRON_PORTABLE_ONLY"))}
+"""For each instruction set the core that executes the counted calls, and the flags of the library."""
+
+
+def measure() -> dict[str, Any]:
+    """Return for each instruction set the fitted table, the instructions of a call, and the errors by kernel."""
+    results = {}
+    for name, (core, flags) in BUILDS.items():
+        found, driver = counts(core, flags)
+        table, fixed = fit(found)
+        spread = errors(found, table, fixed)
+        results[name] = {"table": table, "call": round(fixed + driver), "errors": spread}
+    return results
+
+
+def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the heads and lines of the printed table."""
+    heads = ("instruction set", "kernel", "calls", "median error", "largest error", *Instructions._fields)
+    lines = []
+    for name, result in results.items():
+        for kernel, (count, middle, most) in result["errors"].items():
+            own = [f"{value:g}" for value in result["table"].get(kernel, [])] or ["of its class", "", "", "", ""]
+            lines.append((name, kernel, str(count), f"{middle:.0%}", f"{most:+.0%}", *own))
+        lines.append((name, "each call", "", "", "", f"{result['call']:,}", "", "", "", ""))
+    return heads, lines
+
+
+def text(results: dict[str, Any]) -> str:
+    """Return the text of instructions.json."""
+    tables = {
+        name: ",\n".join(f"    {json.dumps(kernel)}: {json.dumps(each)}" for kernel, each in result["table"].items())
+        for name, result in results.items()
+    }
+    return "{\n" + ",\n".join(f"  {json.dumps(name)}: {{\n{table}\n  }}" for name, table in tables.items()) + "\n}\n"
+
+
+if __name__ == "__main__":
+    results = measure()
+    for line in rows(results)[1]:
+        print(*line)
+    if "--write" in sys.argv:
+        FILE.write_text(text(results))

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Processors without an NPU: the same programs, with a cost model and memory regions of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openneutron import litert, targets
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.cost.instructions import FILE, table
+from openneutron.errors import BudgetError, InvalidOptionError, InvalidTargetError
+from openneutron.ir import Graph
+from openneutron.isa import decode
+from openneutron.isa.kernels.row import CostClass
+from openneutron.isa.rows import BASES, KERNELS
+from openneutron.options import CALLER, region_bytes
+from openneutron.targets.target import DSP, HELIUM, NEON, PORTABLE
+from tests.support.oracle import random_inputs, reference_outputs, simulated_outputs
+
+KIB = 1024
+
+
+@pytest.fixture(scope="module")
+def vww(shared_models: Path) -> Graph:
+    return litert.read(shared_models / "mlperf_tiny_vww96_int8.tflite").graph
+
+
+def compiled(graph: Graph, name: str, **options: object) -> Compiled:
+    return compile_graph(graph, targets.get(name), CompileOptions(target=name, **options))  # type: ignore[arg-type]
+
+
+def assert_equal_to_litert(graph: Graph, result: Compiled) -> None:
+    inputs = random_inputs(graph, 0)
+    wanted = reference_outputs(litert.write(graph), inputs)
+    for got, want in zip(simulated_outputs(result, inputs), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", targets.CPUS)
+@pytest.mark.parametrize("model", ["mlperf_tiny_kws_int8", "mlperf_tiny_ad01_int8"])
+def test_every_processor_computes_what_litert_does(model: str, name: str, shared_models: Path) -> None:
+    graph = litert.read(shared_models / f"{model}.tflite").graph
+    result = compiled(graph, name)
+    assert_equal_to_litert(graph, result)
+    # Weights stay where they are: nothing is copied in a run.
+    assert (result.report.fetched_bytes, result.report.copy_cycles) == (0, 0)
+
+
+def test_each_instruction_set_has_instructions() -> None:
+    known = json.loads(FILE.read_text())
+    sets = {cpu.instruction_set.value[0] for name in targets.CPUS if (cpu := targets.get(name).cpu) is not None}
+    assert sets <= set(known) <= {PORTABLE, DSP, HELIUM, NEON}
+    kernels = {row.name for row in KERNELS} | {kind.name for kind in CostClass}
+    for name in known:
+        found = table(name)
+        assert set(found) <= kernels and {"conv_2d_s8", "depthwise_conv_2d_s8", CostClass.UNKNOWN.name} <= set(found)
+        assert all(min(each) >= 0 < max(each) for each in found.values())
+
+
+REGIONS = {"dtcm": 40 * KIB, "sram": 40 * KIB}
+
+
+@pytest.mark.parametrize("place", ["arena", CALLER])
+def test_each_buffer_has_a_region(vww: Graph, place: str) -> None:
+    sizes = REGIONS if place == "arena" else {"dtcm": 20 * KIB, "sram": 60 * KIB}
+    result = compiled(vww, "cortex-m7", sram_budget=sizes, io_place=place)
+    near, far = result.report.arena_bytes, result.report.prefetch_bytes
+    outside = 0 if place == "arena" else 96 * 96 * 3 + 2
+    assert 0 < near <= sizes["dtcm"] and 0 < far <= sizes["sram"] - outside
+    assert {item.region for item in result.report.memory} == {"dtcm", "sram"}
+    header = decode(result.program)
+    assert (header.scratch_size, header.prefetch_size) == (near, far)
+    bases = {BASES[buffer["base"] & 0xFF] for buffer in header.buffers}
+    assert {"SCRATCH", "PREFETCH"} <= bases
+    assert_equal_to_litert(vww, result)
+
+
+def test_one_number_is_shared_among_regions_the_fastest_first(vww: Graph) -> None:
+    target = targets.get("cortex-m7")
+    assert region_bytes(None, target) == (128 * KIB, 512 * KIB)
+    assert region_bytes(200 * KIB, target) == (128 * KIB, 72 * KIB)
+    assert region_bytes((("sram", KIB),), target) == (0, KIB)
+    whole = compiled(vww, "cortex-m7").report
+    assert (whole.arena_bytes, whole.prefetch_bytes) == (54 * KIB, 0)
+    slow = compiled(vww, "cortex-m7", sram_budget={"sram": 60 * KIB}).report
+    assert (slow.arena_bytes, slow.prefetch_bytes) == (0, 54 * KIB)
+
+
+def test_a_region_that_the_target_lacks_is_an_error(vww: Graph) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        compiled(vww, "cortex-m7", sram_budget={"dtmc": KIB})
+    assert str(caught.value) == ("sram_budget: cortex-m7 has no region 'dtmc'; it has dtcm, sram. Did you mean 'dtcm'?")
+    with pytest.raises(InvalidOptionError) as caught:
+        compiled(vww, "cortex-m7", sram_budget={"dtcm": 129 * KIB})
+    assert str(caught.value) == "sram_budget: it is 129 KiB of dtcm; cortex-m7 has 128 KiB. Give at most that."
+    with pytest.raises(InvalidOptionError) as caught:
+        CompileOptions(sram_budget={"dtcm": 0})
+    assert str(caught.value) == "sram_budget of dtcm: it is 0 bytes; a budget is above 0."
+    with pytest.raises(BudgetError):
+        compiled(vww, "cortex-m7", sram_budget={"dtcm": 4 * KIB, "sram": 4 * KIB})
+
+
+def test_options_with_regions_survive_json() -> None:
+    options = CompileOptions(sram_budget=REGIONS)
+    assert options.sram_budget == (("dtcm", 40 * KIB), ("sram", 40 * KIB))
+    assert CompileOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+
+
+def test_a_processor_has_no_facts_of_an_npu(tmp_path: Path) -> None:
+    text = targets.CPUS["cortex-m33"].read_text().replace('name = "cortex-m33"', 'name = "mine"')
+    path = tmp_path / "mine.toml"
+    path.write_text(text + "\n[npu]\n")
+    with pytest.raises(InvalidTargetError) as caught:
+        targets.get(str(path))
+    assert str(caught.value).endswith("npu: it is unknown. Did you mean 'cpu'?")
+    path.write_text(text.replace('value = ["dsp"]', 'value = ["sse"]'))
+    with pytest.raises(InvalidTargetError) as caught:
+        targets.get(str(path))
+    assert "cpu.instruction_set: its value is ['sse']; it is a list of words from portable, dsp, helium, neon." in str(
+        caught.value
+    )
