@@ -423,7 +423,7 @@ class DataOptions:
     """The rate in Hz that WAV files are resampled to. None: as they are."""
 
     calibration_samples: int | None = None
-    """At most so many samples, evenly spread over the data. None: all."""
+    """The largest number of samples, which are spread evenly over the data. None: all samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

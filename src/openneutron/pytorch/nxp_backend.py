@@ -176,7 +176,8 @@ class NeutronBackend(BackendDetails):
     def copy_exported_program_for_preprocess(
         cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
     ) -> ExportedProgram:
-        """Return the program itself, since ``preprocess`` only reads it; the NXP backend's copy for one of its partitions."""
+        """Return the program itself, since ``preprocess`` only reads it. A partition of ExecuTorch's NXP backend is
+        copied as that backend does."""
         other = _other_backend(compile_specs)
         if other is not None:
             copied: ExportedProgram = other.copy_exported_program_for_preprocess(edge_program, compile_specs)

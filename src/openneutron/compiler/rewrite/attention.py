@@ -321,7 +321,7 @@ def _pattern(edit: Edit, place: int) -> _Found | None:
 
 
 def _masked(edit: Edit, found: _Found) -> _Found | None:
-    """Return the pattern with the sum of the scores and a mask added; None if no such sum follows."""
+    """Extend the pattern by the sum of the scores and a mask, and return it; None if no such sum follows."""
     readers = edit.readers_of_result(found.at)
     if len(readers) != 1 or edit[readers[0][0]].kernel != "add_s8":
         return None
@@ -344,7 +344,7 @@ def _masked(edit: Edit, found: _Found) -> _Found | None:
 
 
 def _softmax(edit: Edit, found: _Found) -> _Found | None:
-    """Return the pattern with a softmax and the product with the values added; None if they do not follow."""
+    """Extend the pattern by a softmax and the product with the values, and return it; None if they do not follow."""
     readers = edit.readers_of_result(found.at)
     if len(readers) != 1 or edit[readers[0][0]].kernel != "softmax_s8":
         return None
@@ -365,7 +365,7 @@ def _softmax(edit: Edit, found: _Found) -> _Found | None:
 
 
 def _product(edit: Edit, found: _Found, reader: tuple[int, str]) -> _Found | None:
-    """Return the pattern with the product of the probabilities and the values added; None if ``reader`` is no
+    """Extend the pattern by the product of the probabilities and the values, and return it; None if ``reader`` is no
     such product."""
     place, operand = reader
     call, scores = edit[place], found.operands.scores
@@ -385,8 +385,8 @@ def _product(edit: Edit, found: _Found, reader: tuple[int, str]) -> _Found | Non
 
 
 def _exponentials(edit: Edit, found: _Found) -> _Found | None:
-    """Return the pattern with exponentials, the product with the values and the division by the exponentials'
-    mean added; None if they do not follow."""
+    """Extend the pattern by exponentials, their product with the values, and the division by their mean, and return
+    it; None if they do not follow."""
     largest = edit.reader(found.at, "reduce_max_s8")
     if largest is None or len(edit.readers_of_result(found.at)) != 2 or edit[largest].params["smaller"]:
         return None
@@ -420,8 +420,8 @@ def _exponentials(edit: Edit, found: _Found) -> _Found | None:
 
 
 def _divided(edit: Edit, found: _Found, mean: int) -> _Found | None:
-    """Return the pattern with the division added: the product with the values times the reciprocal of each mean.
-    Return None if no division follows."""
+    """Extend the pattern by the division, and return it. The division multiplies the product with the values by the
+    reciprocal of each mean. Return None if no division follows."""
     p = edit[mean].params
     reciprocal, last = edit.only_reader(mean), edit.only_reader(found.at)
     if reciprocal is None or last is None or edit[reciprocal[0]].kernel != "lookup_s8":

@@ -38,7 +38,8 @@ PACKAGE = "eiq_neutron_sdk"
 CHILD = Path(__file__).with_name("eiq_child.py")
 
 SHOWN = 4000
-"""Characters of the converter's output, the last ones, that a message repeats; ``ConverterError.output`` has all."""
+"""The number of characters from the end of the converter's output that a message repeats. ``ConverterError.output``
+has the whole output."""
 
 KERNEL_SELECTION = "_kernel_selection.c"
 """The file that the SDK writes to its working directory when it is asked for one."""

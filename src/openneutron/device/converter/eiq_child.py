@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
 
 
 def typed(text: str | None, like: Any) -> Any:
-    """Return the text of a flag as a value of the type that ``like``, the option's present value, has."""
+    """Return the text of a flag as a value of the same type as ``like``, the present value of the option."""
     if isinstance(like, bool):
         return text is None or text.lower() in ("true", "1", "yes")
     if isinstance(like, int) and text is not None:

@@ -15,7 +15,7 @@ from openneutron.options import EIQ
 SUFFIX = "_kernel_selection.c"
 
 COMPILER = f"OpenNeutron {__version__}"
-"""The compiler's name and version, as a kernel selection states its author."""
+"""The name and version of this compiler, which a kernel selection states as the compiler that wrote it."""
 
 
 def selection_of(programs: Iterable[Program]) -> KernelSelection:
@@ -39,8 +39,8 @@ def check_target(name: str) -> None:
 
 
 def check(path: Path, converter: str, target: str) -> None:
-    """Raise InvalidOptionError where no selection can be written: the path is no C file's, the converter is NXP's, or
-    the target uses no selection."""
+    """Raise InvalidOptionError where no selection can be written: the path does not name a C file, the converter is
+    NXP's, or the target uses no selection."""
     check_target(target)
     if converter == EIQ:
         raise InvalidOptionError(

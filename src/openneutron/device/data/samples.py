@@ -13,7 +13,7 @@ from openneutron.errors import InvalidOptionError
 from openneutron.ir import QuantParams
 
 SHOWN = 3
-"""The number of files that a message names. It counts the others."""
+"""The number of files that a message names. Of further files, the message has the number."""
 
 
 class UnusableError(Exception):

@@ -316,8 +316,10 @@ def convolution(node: Node, context: Context) -> Value | Reject:
 
 
 def _operands(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Value, Value, Window]:
-    """Return the data with rows, the constant weights and the window of a convolution of any kind. Rejects one that is
-    neither of one nor of two dimensions."""
+    """Return the data, the constant weights and the window of a convolution.
+
+    A convolution in one dimension is stated as one of images with a single row. Rejects one of three dimensions.
+    """
     if len(shape) not in (3, 4):
         raise Rejected(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
     data, weight = context.value(given["input"]), context.value(given["weight"])

@@ -390,8 +390,8 @@ def pairs(module: GraphModule) -> Iterator[Pair]:
 
 
 def upper_bound(node: Node) -> float | None:
-    """Return the upper bound of a clamp whose lower bound is 0, or infinity if it has none, as a ReLU in this form.
-    Return None for any other operator."""
+    """Return the upper bound of a clamp whose lower bound is 0, or infinity if it has no upper bound. None for any
+    other operator."""
     if node.target not in CLAMPS:
         return None
     if node.target in (_aten.relu6.default, _aten.relu6_.default):

@@ -453,10 +453,10 @@ class MaskRangeObserver(MinMaxObserver):
 
 
 LARGEST_LOSS_DB = 6.0
-"""A part may share a scale with others if that costs it at most this much of its signal-to-noise ratio, one bit ..."""
+"""The largest loss of signal-to-noise ratio with which a part may share a scale with others: one bit."""
 
 ENOUGH_DB = 35.0
-"""... or if its signal-to-noise ratio with the shared scale is at least this."""
+"""A signal-to-noise ratio with which a part may share a scale with others, whatever it loses."""
 
 STEPS = 255
 """The steps of an int8 range."""

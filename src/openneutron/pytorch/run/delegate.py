@@ -35,7 +35,8 @@ ALREADY_REGISTERED = 0x16
 """ExecuTorch's Error::RegistrationAlreadyRegistered."""
 
 BINDINGS = "executorch.extension.pybindings._C"
-"""The module of ExecuTorch's bindings. It is imported itself, since portable_lib imports all of executorch.exir first, in seconds."""
+"""The module of ExecuTorch's bindings. This project imports it directly: portable_lib would first import all of
+executorch.exir, which takes seconds."""
 
 RUNTIME = ("libexecutorch.so", "libexecutorch_kernels_optimized.so", "libexecutorch_kernels_quantized.so")
 """The libraries of ExecuTorch that run a method: the runtime with its registries, and the CPU operators."""

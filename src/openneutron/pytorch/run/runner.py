@@ -47,9 +47,9 @@ def _plan(name: str, buffer: bytes) -> Any:
 
 
 def _tables(plan: Any) -> dict[int, int]:
-    """Return a number of entries for each value of a plan that embeddings read as indices, by the place of the value.
+    """Return the size of the smallest embedding that reads a value of the plan as indices, by the index of the value.
 
-    The number is that of the smallest of these embeddings.
+    Values that no embedding reads as indices are not in the result. The size is the number of entries.
     """
     found: dict[int, int] = {}
     for chain in plan.chains:
@@ -111,10 +111,11 @@ class Runner:
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Run the program and return its outputs.
 
-        NumPy arrays become tensors, and other floats become float32. ``inputs`` are either all inputs or the tensors alone: numbers and
-        None are part of the program.
+        NumPy arrays become tensors, and floats of other types become float32. Numbers and None among the inputs are
+        part of the program: ``inputs`` has all inputs, or the tensors only.
 
-        Raise InvalidOptionError where the inputs do not match those of the program, and InvalidModelError where the run fails.
+        Raise InvalidOptionError where the inputs do not match those of the program, and InvalidModelError where the
+        run fails.
         """
         inputs = [torch.from_numpy(item.copy()) if isinstance(item, np.ndarray) else item for item in inputs]
         if len(inputs) == len(self._tensors) and all(isinstance(item, torch.Tensor) for item in inputs):

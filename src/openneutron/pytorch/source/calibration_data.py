@@ -23,11 +23,11 @@ from openneutron.pytorch.source.exporting import ModelInputs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibrated:
-    """The facts of the calibration that a compiled model keeps.
+    """The facts about the calibration that a compiled model keeps.
 
-    ``preprocessing`` is a text with the steps from a file to an input; empty where the samples were not preprocessed. ``sample`` has the
-    model's arguments in the first sample, in their order; it is empty before the first sample was read. An argument is None where it is
-    no tensor, or has a type that NumPy has not.
+    ``preprocessing`` states the steps from a file to an input; it is empty if the samples were not preprocessed.
+    ``sample`` has the model's arguments in the first sample, in their order; it is empty before the first sample was
+    read. An argument is None if it is no tensor, or if NumPy does not have its type.
     """
 
     preprocessing: str = ""
@@ -123,7 +123,7 @@ class CalibrationData:
 def inputs_of(call: ModelInputs) -> list[ModelInput]:
     """Return the shapes and types of the tensors in a model's example inputs.
 
-    Raises InvalidModelError for a type that NumPy has not.
+    Raises InvalidModelError for a type that NumPy does not have.
     """
     return [ModelInput(tuple(tensor.shape), _numpy_type(tensor)) for tensor in call.tensors]
 
@@ -320,7 +320,7 @@ def _piece(part: Any, model: Any, number: int) -> Any:
 
 
 def _like(part: Any, model: Any) -> Any:
-    """Return the tensor in the memory layout of the example input, which the exported graph has built in."""
+    """Return the tensor in the memory layout of the example input. The exported graph is only right for this layout."""
     if not isinstance(part, torch.Tensor):
         return part
     if model.dim() == 4 and model.is_contiguous(memory_format=torch.channels_last):

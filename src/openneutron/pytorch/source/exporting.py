@@ -56,7 +56,7 @@ CONSTANTS = (int, float, bool, str, type(None))
 """The types of inputs that are no tensors. torch.export builds the values of such inputs into the program."""
 
 NUMERIC = "biufc"
-"""The kinds (``dtype.kind``) of NumPy's types that tensors have too."""
+"""The kinds (``dtype.kind``) of NumPy's types that PyTorch has too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,7 +325,7 @@ SAMPLES = 4
 
 @dataclass(slots=True, eq=False)
 class FirstSamples:
-    """Calibration samples, from iterators too, whose first ones can be read before all are iterated over."""
+    """Calibration samples of any iterable. The first ones can be read before the iteration over all of them."""
 
     given: Iterable[Any]
     _read: list[Any] = field(default_factory=list)
@@ -651,7 +651,8 @@ def _is_plain(node: Node, module: GraphModule) -> bool:
 
 
 def _is_view(overload: torch._ops.OpOverload | None) -> bool:
-    """Return whether an operator's result may be a view of an argument, whose strides then decide those of the result."""
+    """Return whether an operator's result may be a view of an argument. The result's strides then depend on the
+    argument's."""
     return overload is not None and any(item.alias_info is not None for item in overload._schema.returns)
 
 

@@ -256,7 +256,7 @@ REWRITTEN_LATER = frozenset(
     f"aten.{name}"
     for name in ("batch_norm.default", "div.Scalar", "div.Tensor", "reciprocal.default", "to.dtype", "to.dtype_layout")
 )
-"""Operators without an annotation rule, which passes that run after ``Decompose`` rewrite."""
+"""Operators that have no annotation rule, because passes after ``Decompose`` rewrite them."""
 
 FACTORIES = frozenset(
     f"aten.{name}"
