@@ -52,7 +52,7 @@ print(*sorted({call.kernel for call in result.schedule.calls}))
 
 def _python(folder: Path, *arguments: str) -> str:
     """Run Python with the package of a folder, and return what it prints."""
-    environment = {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -62,7 +62,7 @@ def _python(folder: Path, *arguments: str) -> str:
 
 def _refused(folder: Path, *arguments: str) -> str:
     """Compile with the package of a folder, and return the error on stderr."""
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src")}
     command = [sys.executable, "-m", "openneutron", "compile", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stdout + done.stderr

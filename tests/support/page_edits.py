@@ -26,8 +26,11 @@ _PLACE = re.compile(
 
 
 def copied_sources(folder: Path, with_library: bool = False) -> Path:
-    """Return a folder with the package and the runtime, without the compiled library unless it is asked for."""
-    unneeded = shutil.ignore_patterns("__pycache__", "*.new", "*.so")
+    """Return a folder with the package and the runtime, without the compiled library unless it is asked for.
+
+    Python's compiled files stay valid for the sources that no edit changes.
+    """
+    unneeded = shutil.ignore_patterns("*.new", "*.so")
     for name in ("src/openneutron", "runtime"):
         shutil.copytree(ROOT / name, folder / name, ignore=unneeded)
     if with_library:
