@@ -63,7 +63,7 @@ static uint8_t flash[1 << 21] __attribute__((section(".flash"), aligned(16)));
 static uint8_t scratch[1 << 21] __attribute__((aligned(16))), prefetch[1 << 20] __attribute__((aligned(16)));
 LARGE static uint8_t microcode[(1 << 18) + 16], weights[(1 << 23) + 16], inputs[1 << 19], outputs[1 << 19];
 LARGE static uint8_t state[1 << 16] __attribute__((aligned(16)));
-LARGE static uint8_t profile[1 << 16], context[64 + 8];
+LARGE static uint8_t profile[1 << 16], context[256 + 8];
 LARGE static CallTicks calls[MAX_CALLS];
 
 static Ran ran;
