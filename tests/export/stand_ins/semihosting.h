@@ -10,7 +10,7 @@ static inline void semihost(uint32_t operation, const void *argument) {
 
 static inline void semihost_print(const char *text) { semihost(0x04, text); }
 
-_Noreturn static inline void semihost_exit(int code) {
+__attribute__((noreturn)) static inline void semihost_exit(int code) {
     const uint32_t reason[2] = {0x20026u, (uint32_t)code};
     semihost(0x20, reason);
     for (;;) {

@@ -15,7 +15,7 @@ WORDS = {
     "microcode": "microcode, flash",
     "weights": "weights, flash",
     "arena": "arena, SRAM",
-    "tensors": "inputs and outputs in the arena, outside the working memory",
+    "tensors": "inputs and outputs, a part of the arena",
     "state": "state between runs, SRAM",
     "instance": "the rest of an instance, SRAM",
 }

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+void app_main(void);
+
+int main(void) {
+    app_main();
+    return 0;
+}

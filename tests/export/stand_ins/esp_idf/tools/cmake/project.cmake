@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Stands in for ESP-IDF's project.cmake: project() builds the component main, which depends on all others, and the components of
+# EXTRA_COMPONENT_DIRS.
+set(STAND_IN ${CMAKE_CURRENT_LIST_DIR})
+
+macro(project name)
+    _project(${name} LANGUAGES C)
+    set(components)
+    foreach(folder IN LISTS EXTRA_COMPONENT_DIRS ITEMS ${CMAKE_CURRENT_SOURCE_DIR}/main)
+        get_filename_component(component ${folder} ABSOLUTE)
+        get_filename_component(component ${component} NAME)
+        list(APPEND components ${component})
+        add_subdirectory(${folder} ${CMAKE_BINARY_DIR}/components/${component})
+    endforeach()
+    foreach(component IN LISTS components)
+        if(NOT component STREQUAL "main")
+            target_link_libraries(main PUBLIC ${component})
+        endif()
+    endforeach()
+    add_executable(app ${STAND_IN}/app.c)
+    target_link_libraries(app PRIVATE main)
+endmacro()
+
+function(idf_component_register)
+    cmake_parse_arguments(PARSE_ARGV 0 given "" "" "SRCS;INCLUDE_DIRS")
+    get_filename_component(component ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+    add_library(${component} STATIC ${given_SRCS})
+    target_include_directories(${component} PUBLIC ${given_INCLUDE_DIRS})
+    target_compile_options(${component} PRIVATE -std=gnu17 -Wall -Wextra -Wconversion -Werror)
+endfunction()
