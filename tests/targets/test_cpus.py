@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench import boards
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.cost.instructions import FILE, table
@@ -123,3 +124,13 @@ def test_a_processor_has_no_facts_of_an_npu(tmp_path: Path) -> None:
     assert "cpu.instruction_set: its value is ['sse']; it is a list of words from portable, dsp, helium, neon." in str(
         caught.value
     )
+
+
+def test_the_cycles_of_an_instruction_are_those_of_published_boards() -> None:
+    """``python -m bench boards`` states what the figures are."""
+    for core, value in boards.instruction_cycles().items():
+        cpu = targets.get(core).cpu
+        assert cpu is not None and cpu.instruction_cycles.value == round(value, 2)
+    errors = [abs(error) for error in boards.left_out().values()]
+    assert len(errors) == 8 and max(errors) < 0.13
+    assert round(100 * sum(errors) / 8) == 6
