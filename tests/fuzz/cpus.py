@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random graphs on random processors: ``python -m tests.fuzz.cpus FIRST END`` goes through the seeds from FIRST up to END.
+
+The target of a seed is one of the known processors with one or two memory regions of random sizes. The graphs and the checks are those
+of ``tests.fuzz.targets``: each program is compared with LiteRT byte by byte, and takes no more than its budget.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+
+from openneutron import targets
+from openneutron.errors import BudgetError, InvalidModelError
+from openneutron.targets import Target
+from tests.fuzz import budgets
+from tests.fuzz.targets import graph_of
+from tests.support import oracle
+
+KIB = (1, 2, 4, 8, 16, 24, 48, 96)
+"""The sizes of a region that are drawn."""
+
+
+def target_of(seed: int) -> Target:
+    """Return the target of a seed."""
+    generator = random.Random(seed)
+    known = targets.get(generator.choice(list(targets.CPUS)))
+    sized = {
+        region: replace(region, size=replace(region.size, value=float(generator.choice(KIB))))
+        for region in known.regions
+    }
+    return replace(known, memories=tuple(sized.get(memory, memory) for memory in known.memories))
+
+
+def check(seed: int) -> int:
+    """Compile and compare the graph of this seed on its target at several budgets; return the number of programs.
+
+    0 where the graph is no valid model, or where it does not fit into the memory of the target. Raises AssertionError for any difference.
+    """
+    graph, target = graph_of(seed), target_of(seed)
+    fetch, io = bool(seed % 2) and len(target.regions) == 1, ("arena", "caller")[seed // 2 % 2]
+    drawn = np.random.default_rng(seed)
+    with mock.patch.object(oracle, "TARGET", target):
+        try:
+            return budgets.check_graph(graph, fetch, io, lambda a, b: [int(drawn.integers(a, b + 1))], seed)
+        except InvalidModelError:
+            return 0
+        except BudgetError as error:
+            assert error.least_bytes > target.sram.value * 1024 or len(target.regions) > 1, f"{graph.name}: {error}"
+            return 0
+
+
+def main(first: int, end: int) -> int:
+    """Check seeds [first, end), each in a process of its own, and print each failure and the sum. Return 1 where anything failed."""
+    return budgets.sweep(first, end, check, graph_of)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
