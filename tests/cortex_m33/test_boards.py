@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The kernels on other cores than the Cortex-M33."""
+"""The kernels on other cores than the Cortex-M33: every byte is the portable kernels'."""
 
 from __future__ import annotations
 
-from tests.cortex_m33 import random_calls
-from tests.cortex_m33.boards import TRAPPING_CORTEX_M4
+import pytest
+
+from tests.cortex_m33 import random_calls, random_convolutions
+from tests.cortex_m33.boards import CORTEX_M55, TRAPPING_CORTEX_M4
+from tests.cortex_m33.firmware import SPEED
 
 
 def test_a_build_without_unaligned_accesses_runs_where_they_are_faults() -> None:
     """CCR.UNALIGN_TRP is set, and the inputs and outputs begin at any address."""
     random_calls.compare(random_calls.KERNELS, 0, 30, board=TRAPPING_CORTEX_M4)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_convolutions_with_helium(compiler: str) -> None:
+    random_convolutions.compare("", SPEED, compiler, CORTEX_M55)

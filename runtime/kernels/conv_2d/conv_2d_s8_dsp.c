@@ -2,7 +2,7 @@
 /* conv_2d_s8 for the DSP extension: the inputs of all taps side by side. */
 #include "convolution_dsp.h"
 
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_HELIUM
 
 /* Taps of up to 4 input channels, one word each. tap_pitch: bytes from one to the next. */
 static __attribute__((noinline)) void widen_thin_taps(uint32_t *to, size_t pitch, const uint8_t *from, int32_t tap_pitch,

@@ -15,6 +15,7 @@
 
 #include "dsp.h"
 #include "elements.h"
+#include "helium.h"
 
 #if defined(__SSE2__) && !defined(NEUTRON_PORTABLE_ONLY)
 #include <emmintrin.h>

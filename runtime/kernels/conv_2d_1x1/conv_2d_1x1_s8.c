@@ -15,7 +15,7 @@ bool conv_2d_1x1_s8_check(const NeutronProgramView *program, const void *params,
            (int64_t)(window->col1 - 1) * p->stride_w < input->cols;
 }
 
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_HELIUM
 
 /* One tap, and no padding. */
 static void fill(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, const NeutronPartDsp *part, uint32_t *to,
@@ -40,7 +40,7 @@ void conv_2d_1x1_s8_run(const NeutronKernelCall *call) {
     neutron_convolution_dsp(&layer);
 }
 
-#else
+#elif !NEUTRON_HELIUM
 
 static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
                           const void *constants, uint8_t *out, int32_t out_pitch) {

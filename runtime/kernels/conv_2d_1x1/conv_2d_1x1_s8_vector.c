@@ -4,7 +4,7 @@
  * more code; firmware of such layers alone needs nothing else, and little stack. */
 #include "conv_2d/convolution.h"
 
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_HELIUM
 
 enum { FOUR = 4, BLOCK_BYTES = NEUTRON_LANES * NEUTRON_LANES };
 

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* conv_2d_s8 for Helium: the inputs of all taps side by side. */
+#include "convolution_helium.h"
+
+#if NEUTRON_HELIUM
+
+static bool is_inside(int32_t at, int32_t extent) { return (uint32_t)at < (uint32_t)extent; }
+
+static void fill(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, const NeutronPartHelium *part,
+                 NeutronPiecesHelium pieces) {
+    const NeutronConv2dS8 *p = layer->call->params;
+    const NeutronBuffer *input = &layer->call->buffers[p->input];
+    const uint8_t padding = (uint8_t)p->input_zero_point;
+    const int32_t tap_blocks = (int32_t)neutron_blocks_of(p->group_inputs), tap = part->first / tap_blocks;
+    /* Taps of a row that follow each other without a gap, here and there, are as one. */
+    const bool joined = p->dilation_w == 1 && p->group_inputs % NEUTRON_LANES == 0 && neutron_columns_join(input, p->group_inputs);
+    int32_t skipped = part->first % tap_blocks, i = tap / p->kernel_w, j = tap % p->kernel_w;
+    for (int32_t block = 0; block < part->count; i++, j = 0) {
+        const int32_t row = pixel->row + i * p->dilation_h;
+        const bool row_is_inside = is_inside(row, input->rows);
+        const uint8_t *const line = layer->input + neutron_offset_helium(input, pixel->n, row_is_inside ? row : 0, 0) +
+                                    (ptrdiff_t)part->channel0 * input->channel_pitch;
+        for (int32_t taps; j < p->kernel_w && block < part->count; j += taps) {
+            const int32_t col = pixel->col + j * p->dilation_w, channel = skipped * NEUTRON_LANES;
+            const bool inside = row_is_inside && is_inside(col, input->cols);
+            const int32_t channel_pitch = inside ? input->channel_pitch : 0;
+            taps = 1;
+            if (joined && inside) taps = p->kernel_w - j < input->cols - col ? p->kernel_w - j : input->cols - col;
+            int32_t count = taps * tap_blocks - skipped, channels = taps * p->group_inputs - channel;
+            if (count > part->count - block) {
+                count = part->count - block;
+                channels = count * NEUTRON_LANES;
+            }
+            const uint8_t *const from =
+                inside ? line + (ptrdiff_t)col * input->col_pitch + (ptrdiff_t)channel * channel_pitch : &padding;
+            neutron_fill_blocks_helium(pieces, block, from, channel_pitch, channels);
+            block += count;
+            skipped = 0;
+        }
+    }
+}
+
+void conv_2d_s8_run(const NeutronKernelCall *call) {
+    const NeutronConv2dS8 *p = call->params;
+    NeutronLayerHelium layer = {
+        .call = call,
+        .fill = fill,
+        .blocks = p->kernel_h * p->kernel_w * (int32_t)neutron_blocks_of(p->group_inputs),
+    };
+    neutron_convolution_helium(&layer);
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Convolutions with Helium. The inputs of three outputs are laid side by side in pieces of 16, wherever they lie and whatever of them is
+ * padding; all output channels are then sums of products of 16 numbers. This takes every call.
+ *
+ * Weights are packed in blocks [8 outputs][8 inputs]. One instruction loads the 8 inputs of an output of two blocks. */
+#ifndef NEUTRON_CONVOLUTION_HELIUM_H
+#define NEUTRON_CONVOLUTION_HELIUM_H
+
+#include "convolution.h"
+
+#if NEUTRON_HELIUM
+
+enum {
+    NEUTRON_PIXELS_HELIUM = 3,    /* outputs at a time */
+    NEUTRON_CHANNELS_HELIUM = 32, /* output channels at a time, a multiple of 8 */
+    NEUTRON_PIECE = 16,           /* inputs of two blocks */
+    NEUTRON_PIECES_HELIUM = 126   /* all outputs together: 672 inputs of each of 3 */
+};
+
+/* An output, and the input position of its tap (0, 0). */
+typedef struct {
+    int32_t n, row, col;
+    uint8_t *out; /* channel 0's */
+} NeutronPixelHelium;
+
+/* A part of the inputs of one group's outputs: blocks [first, first + count), the blocks of all taps counted through. `first` is even. */
+typedef struct {
+    int32_t channel0; /* the group's first input channel */
+    int32_t first, count;
+} NeutronPartHelium;
+
+/* The inputs of one output in a tile. Block b lies in piece b / 2, and the pieces are `pitch` bytes apart. */
+typedef struct {
+    uint8_t *to;
+    int32_t pitch;
+} NeutronPiecesHelium;
+
+typedef struct NeutronLayerHelium NeutronLayerHelium;
+
+/* Writes a pixel's part of the inputs. What a block has past the last channel is 0. */
+typedef void (*NeutronFillHelium)(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, const NeutronPartHelium *part,
+                                  NeutronPiecesHelium pieces);
+
+struct NeutronLayerHelium {
+    const NeutronKernelCall *call;
+    NeutronFillHelium fill;
+    int32_t blocks; /* of 8 inputs, of all taps of an output */
+    const uint8_t *input; /* element (0, 0, 0, 0) */
+};
+
+/* All of the call. The layer's `input` is filled in. */
+void neutron_convolution_helium(NeutronLayerHelium *layer);
+
+/* Writes `channels` channels of an input element as blocks from `block` on; pitch 0 repeats the first one. */
+void neutron_fill_blocks_helium(NeutronPiecesHelium pieces, int32_t block, const uint8_t *from, int32_t channel_pitch, int32_t channels);
+
+/* Element (n, r, c, 0) of a buffer whose element (0, 0, 0, 0) is at `first`. */
+static inline ptrdiff_t neutron_offset_helium(const NeutronBuffer *buffer, int32_t n, int32_t r, int32_t c) {
+    return (ptrdiff_t)n * buffer->batch_pitch + (ptrdiff_t)(r % buffer->ring) * buffer->row_pitch + (ptrdiff_t)c * buffer->col_pitch;
+}
+
+#endif
+#endif
