@@ -48,10 +48,10 @@ COUNTS = {"VAR_HANDLE": (0, 1), "READ_VARIABLE": (1, 1), "ASSIGN_VARIABLE": (2, 
 
 BYTES_OF_A_REFERENCE = 4
 SHARED = 4
-"""Tables of a file may share vectors and strings. The size of the objects is bounded: by this many times the size of
-the file, or"""
+"""The bound of the size of a file's objects, as a multiple of the size of the file. Tables of a file may share
+vectors and strings, so that the objects can be larger. The number is our own choice."""
 ALWAYS_TAKEN = 1 << 24
-"""by this many bytes where that is more. Both numbers are our own choice."""
+"""A size of a file's objects in bytes that is accepted for a file of any size. The number is our own choice."""
 
 
 class DamagedError(Exception):

@@ -329,8 +329,8 @@ class QuantizationOptions:
     values are converted."""
 
     equalize: bool = False
-    """True multiplies each channel between two layers so that the channels have ranges of like size, and divides the weights of the
-    layer behind. The float model computes the same."""
+    """True multiplies each channel between two layers by a factor so that the channels have similar ranges, and
+    divides the weights of the second layer by it. The float model computes the same."""
 
     smooth: float | None = None
     """The exponent of SmoothQuant, from 0 to 1, for linear layers: 0.5 divides the difficulty evenly between a layer's inputs and its

@@ -256,7 +256,7 @@ def highest(gaps: Sequence[Gap], held: Sequence[tuple[int, int, int]], size: int
 
 
 ENDLESS = 1 << 40
-"""More bytes, and more cycles, than any program takes."""
+"""A number of bytes, or of cycles, that no program reaches."""
 
 
 @dataclass(frozen=True, slots=True)

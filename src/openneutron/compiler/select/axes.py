@@ -134,10 +134,11 @@ class Way:
     offset: int = 0
 
     def through(self, near: View, far: View) -> Way | None:
-        """Return the path through the tensor of ``far`` that visits the same elements as this path, given a copy between the tensors.
+        """Return the path through another tensor that visits the same elements as this path. A copy connects the two
+        tensors.
 
-        ``near`` is the copy's view of this path's tensor, ``far`` that of the other tensor. Return None if axes can't describe the
-        path, or if ``near`` does not cover its tensor without gaps.
+        ``near`` is the copy's view of this path's tensor, and ``far`` its view of the other tensor. Return None if
+        axes can't describe the path, or if ``near`` does not cover its tensor without gaps.
         """
         digits = sorted(
             (pitch, extent, source)

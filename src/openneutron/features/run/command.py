@@ -36,8 +36,8 @@ SHOWN_VALUES = 8
 
 
 INDICES = 10
-"""Random integers of 32 and 64 bits are lower than this. Such inputs are usually counts or indices of a table, and a
-table seldom has fewer entries."""
+"""The bound of random integers of 32 and 64 bits. Such inputs are usually counts or indices of a table, and a table
+seldom has fewer entries."""
 
 
 DRAWN_BYTES = 8

@@ -66,9 +66,10 @@ class RemoveIOQuantOpsPass(ExportPass):
         return found
 
     def _quantized_outputs(self) -> list[tuple[int, int]]:
-        """Return the dequantized outputs of the wanted type, each as its index among the user's outputs and among all outputs.
+        """Return two indices of each dequantized output of the wanted type: that among the user's outputs, and that
+        among all outputs.
 
-        The program's outputs begin with the state that is written back.
+        The two differ because the program's outputs begin with the state that is written back.
         """
         program = self._edge_program_manager.exported_program()
         nodes = [node for node in program.graph.nodes if node.op == "output"]

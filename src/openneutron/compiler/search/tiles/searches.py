@@ -92,7 +92,7 @@ class Searches:
 
 
 def divided_for(given: CallList, budget: int) -> list[int]:
-    """Return the sizes of memory, in bytes, that the calls are divided for.
+    """Return the sizes of memory in bytes for which the calls are divided.
 
     A list of few calls is divided for one size only, since it is searched for smaller memories anyway.
     """

@@ -140,7 +140,7 @@ class Choices:
 
 
 OF_VALUES = ("zero_point", "multiplier", "shift", "clamp_min", "clamp_max", "epsilon_high", "epsilon_low")
-"""Ends of the names of parameters that affect values only: not cycles, rows or memory."""
+"""The ends of the names of parameters that affect only values, and not cycles, rows or memory."""
 
 Key = tuple[object, ...]
 
