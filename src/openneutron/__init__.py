@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""OpenNeutron: PyTorch and LiteRT models to NXP eIQ Neutron class NPUs, with open parts alone."""
+"""OpenNeutron: PyTorch and LiteRT models to NXP eIQ Neutron class NPUs, with only open parts."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from openneutron.pytorch.partition.compiled import CompiledPartition
 from openneutron.pytorch.source.exporting import first_line
 
 INFO = "_delegate_info_meta"
-"""The metadata key under which ExecuTorch keeps the object that a backend returns beside its payload."""
+"""The metadata key under which ExecuTorch keeps the object that a backend returns in addition to its payload."""
 
 
 def backend_config(is_analysis: bool = False) -> ExecutorchBackendConfig:

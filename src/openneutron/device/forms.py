@@ -51,7 +51,7 @@ class Form:
         reader: ``module:function``, imported on use. The function takes the path, and raises InvalidModelError for an unusable file.
         magic: A place in the file and the bytes there.
         member: The end of a name that a zip archive of this form has inside; empty for a form that is no archive.
-        needs: The packages that the reader imports beside those that are always installed.
+        needs: The packages that the reader imports in addition to those that are always installed.
         extra: The extra of this package that installs ``needs``.
         takes_loading: The reader also takes the fields of LoadingOptions.
         suggestion: What to do with a file that is not compiled, in a program and on the command line.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Select the runtime's source files that a set of kernels needs: the driver, headers, and these kernels alone."""
+"""Select the runtime's source files that a set of kernels needs: the driver, headers, and only these kernels."""
 
 from __future__ import annotations
 

@@ -177,6 +177,6 @@ INSTRUCTION_BY_CODE = {row.code: row for row in INSTRUCTIONS}
 
 
 def run_by(kernel: str) -> frozenset[str]:
-    """Return the kernels that a call of this kernel runs beside its own code, directly or through other kernels."""
+    """Return the kernels that a call of this kernel runs in addition to its own code, directly or through other kernels."""
     own = KERNEL_BY_NAME[kernel].traits.kernels
     return own.union(*map(run_by, own))

@@ -14,7 +14,7 @@ from openneutron.ops.reductions import WIDE
 
 
 def expanded(graph: Graph) -> Graph:
-    """Return the graph with LiteRT's operators alone. A graph that has no other operators is returned as it is."""
+    """Return the graph with only LiteRT's operators. A graph that has no other operators is returned as it is."""
     if all(BY_NAME[node.op].litert and not node.attrs.get("backwards") for node in graph.nodes):
         return graph
     tensors, nodes = dict(graph.tensors), []

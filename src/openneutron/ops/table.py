@@ -198,7 +198,7 @@ class Parts:
         return self.reshape(source, (self[source].elements // max(width, 1), width))
 
     def done(self) -> Composition:
-        """Return the composition: the nodes in order, and the tensors that they use beside those of the graph."""
+        """Return the composition: the nodes in order, and the tensors that they use in addition to those of the graph."""
         return Composition(tuple(self._nodes), tuple(self._tensors.values()))
 
 

@@ -487,7 +487,7 @@ FILE_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "adaptive_rounding": (lambda value: isinstance(value, bool), "true or false"),
     "correct_biases": (lambda value: isinstance(value, bool), "true or false"),
 }
-"""The entries beside the version: fields of QuantizationOptions, with a check and its words."""
+"""The entries other than the version: fields of QuantizationOptions, with a check and its words."""
 
 
 def _is_list(value: Any, kind: type) -> bool:
@@ -639,7 +639,7 @@ class Request:
         return "model" if self.file is None else self.file.name
 
     def for_figures(self) -> Self:
-        """Return the request of a compile for its figures alone: it does not fail where no operator runs on the NPU, or
+        """Return the request of a compile that is made only for its figures: it does not fail where no operator runs on the NPU, or
         where this machine's ExecuTorch runtime lacks a kernel."""
         return dataclasses.replace(
             self, delegation=dataclasses.replace(self.delegation, must_delegate=False, any_runtime=True)

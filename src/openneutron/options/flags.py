@@ -30,7 +30,7 @@ SHOWN_CHARACTERS = 24
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The properties of an option beside its name, type and default.
+    """The properties of an option other than its name, type and default.
 
     ``read`` turns the text of a flag into a value and raises InvalidOptionError for an unreadable one; ``span`` turns
     ``A..B`` or ``A..B..STEP`` into values where the option has a range of them. ``check`` gets the

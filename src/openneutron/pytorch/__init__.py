@@ -24,7 +24,7 @@ _POST_GRAD = "torch._inductor.fx_passes.post_grad"
 
 @contextmanager
 def _standing_in(name: str, **attributes: object) -> Iterator[None]:
-    """Replace a module by one that has these attributes alone, for imports inside the block.
+    """Replace a module by one that has only these attributes, for imports inside the block.
 
     A module that is imported already is not replaced.
     """

@@ -52,7 +52,7 @@ class OpenNeutronRecipeType(RecipeType):
     INT8_QAT = "openneutron_int8_qat"
     """The model is trained with its int8 quantization simulated, and delegated. The recipe needs ``train_fn``."""
     INT8_PTQ_NO_DELEGATE = "openneutron_int8_ptq_no_delegate"
-    """The model is quantized as by INT8_PTQ and runs on the CPU, with nearly the same results: the effect of quantization alone."""
+    """The model is quantized as by INT8_PTQ and runs on the CPU, with nearly the same results: only quantization has an effect."""
 
     @classmethod
     def get_backend_name(cls) -> str:

@@ -257,7 +257,7 @@ def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work
     """Return the smallest placement of all items that is found. The result is deterministic.
 
     First fit comes first. If its result is larger than the lower bound, the depth-first search and then CP-SAT, with the limit ``work``,
-    search for a smaller one. With a ``work`` of 0, first fit alone is used.
+    search for a smaller one. With a ``work`` of 0, only first fit is used.
     """
     bound = live_bound(items, overlaps)
     if not items:

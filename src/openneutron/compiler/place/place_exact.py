@@ -96,7 +96,7 @@ def _model_of(parts: Parts, floor: int, ceiling: int) -> _Model:
 
 
 def _sizes(parts: Parts, chosen: _Chosen) -> dict[str, cp_model.LinearExpr]:
-    """Return the size of each item in units of the alignment. A size may depend on the chosen candidate if one part alone has the item."""
+    """Return the size of each item in units of the alignment. A size may depend on the chosen candidate if only one part has the item."""
     sizes: dict[str, cp_model.LinearExpr] = {}
     for part, literals in zip(parts, chosen, strict=True):
         held = [{item.name: item.size // ALIGNMENT for item in candidate.items} for candidate in part]

@@ -195,7 +195,7 @@ def copies_as_views(edit: Edit) -> None:
     """Remove the copies of tensors that other calls read too (dense blocks, skip connections).
 
     All calls that write or read such a tensor then access a view of the copy's destination. The destination is then
-    live earlier, so this is an alternative beside ``fold``: the fastest list that fits is compiled.
+    live earlier, so this is an alternative to ``fold``: the fastest list that fits is compiled.
     """
     copies = [place for place in range(len(edit)) if edit[place].traits.function is Function.IDENTITY]
     _until_no_more(edit, copies, _without)

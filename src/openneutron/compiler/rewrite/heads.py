@@ -4,7 +4,7 @@
 The keys and values of attention are in memory whole while rows of queries are computed. So the layers of keys and values come first, and
 the layer of queries last: one cascade then computes some queries, their attention, and the calls after it. A layer that computes queries,
 keys and values together is divided into three. Heads can also be computed one after the other: only the keys and values of one group of
-heads are then in memory, beside the attention's input and its result. Each layer is divided by output channels, so that no work is
+heads are then in memory, together with the attention's input and its result. Each layer is divided by output channels, so that no work is
 repeated.
 
 In groups of heads, the queries, keys and values of a group are one linear layer. One layer for all heads takes the
@@ -75,7 +75,7 @@ def heads_apart(edit: Edit, all_heads: bool) -> None:
 
 
 def sources_of(edit: Edit, place: int, batches: bool = False) -> list[Source] | None:
-    """Return the operands that layers compute for the attention alone, those that it needs whole first. Return
+    """Return the operands that layers compute only for the attention, those that it needs whole first. Return
     None if another call computes an operand, or if the attention has several batches and ``batches`` is False."""
     call = edit[place]
     if call.views["output"].extents[0] > 1 and not batches:

@@ -9,7 +9,7 @@ reads a (4 KiB), b' reads b (3 KiB), and c reads the results of a' and b' (1 KiB
 
 The second order has a peak of 6 KiB instead of 8: it goes through one branch after the other. The six orders of the branches share
 nine sets of calls that are done, among them {a, b} for both a b and b a. The bytes live after a set are the same for each order of
-its calls, here a and b, 7 KiB. A set therefore keeps its best order alone, and the best order of all calls is a shortest path over
+its calls, here a and b, 7 KiB. A set therefore keeps only its best order, and the best order of all calls is a shortest path over
 sets (dynamic programming, as in SERENITY, arXiv 2003.02369). Sets above a known peak are dropped. Where more sets are left than
 ``STEPS`` allows, the best of each size are kept, and the result may be above the minimum.
 """
@@ -259,7 +259,7 @@ def _search(flow: Flow, limit: int, by_peak: bool) -> tuple[int, ...] | None:
 def _steps(flow: Flow, done: int, state: _Done, by_peak: bool) -> list[tuple[int, int, int]]:
     """Return the calls that are tried next, each with the bytes live during it and after it.
 
-    With ``by_peak``, a call that raises neither the peak nor the live bytes is tried alone: an order that runs this
+    With ``by_peak``, a call that raises neither the peak nor the live bytes is the only one tried: an order that runs this
     call later has no smaller peak.
     """
     steps = [(call, *flow.step(done, call, state.live)) for call in bits(state.ready)]

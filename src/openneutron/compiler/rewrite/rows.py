@@ -97,8 +97,7 @@ def goes_by_position(call: KernelCall) -> bool:
 def _by_position(call: KernelCall) -> bool:
     """Return whether each position of the output depends only on the same position of each input and of scratch.
 
-    If a kernel's rows and columns may be exchanged, an operand of which it needs the same row is also needed in the
-    same column alone.
+    If a kernel's rows and columns may be exchanged, an operand of which it needs the same row is needed only in the same column too.
     """
     positions = {math.prod(view.extents[:3]) for view in call.views.values()}
     return (

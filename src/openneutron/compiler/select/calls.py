@@ -360,7 +360,7 @@ class KernelCall:
 
     @property
     def has_states(self) -> bool:
-        """Return whether the kernel writes buffers beside the output that later calls may read."""
+        """Return whether the kernel writes buffers other than the output that later calls may read."""
         return any(name != "output" and self.reads(name) for name in self.results)
 
     def packing(self, key: str) -> Packing:

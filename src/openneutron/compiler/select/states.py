@@ -32,7 +32,7 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
     """Return the outputs of recurrent layers that are states updated in place: by output name, the tensor of the state.
 
     The layer must be the only reader of the old value, apart from views between the state and the layer. The new value must have no
-    other readers, and be the update of this state alone.
+    other readers, and be the update of only this state.
     """
     readers = graph.consumers()
     source_of = {node.outputs[0]: str(node.inputs[0]) for node in graph.nodes if node.op in VIEWS}

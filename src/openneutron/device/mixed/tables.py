@@ -3,7 +3,7 @@
 states.
 
 TensorFlow's converter leaves operators without an int8 form in float: DEQUANTIZE, NEG (or SQUARE, SIN, DIV ...),
-QUANTIZE. If each element of such an island's result depends on one stored 8-bit value alone, a table of 256 entries can
+QUANTIZE. If each element of such an island's result depends on a single stored 8-bit value, a table of 256 entries can
 replace the island. LiteRT's own kernels compute the entries from all stored values, so that the compiled file returns
 the same bytes.
 """
@@ -334,7 +334,7 @@ def _computed(model: LiteRTModel, islands: Sequence[Island]) -> list[npt.NDArray
 
 
 def _alone(model: LiteRTModel, island: Island) -> bytes:
-    """Return a model of an island's operators alone. Its input is one tensor with each stored value of the source once."""
+    """Return a model of only an island's operators. Its input is one tensor with each stored value of the source once."""
     graph, places = model.graph, model.tensor_index
     new = copied(model.model)
     main = new.subgraphs[0]

@@ -23,7 +23,7 @@ from openneutron.pytorch.quantizer.observers import LARGEST_SIGNAL
 from openneutron.pytorch.source.exporting import ModelInputs
 
 RESULT_SAMPLES = 4
-"""The number of samples for which the model's results are computed with each layer quantized alone. This takes about
+"""The number of samples for which the model's results are computed with only one layer quantized, for each layer. This takes about
 half a float run for each layer and sample. Other figures use all samples."""
 
 
@@ -55,7 +55,7 @@ class Analysis:
         return made
 
     def add(self, call: ModelInputs, sample: Sample | None = None) -> None:
-        """Run one sample in float, with each layer quantized alone, and as in the compiled program, and add its signal
+        """Run one sample in float, with only one layer quantized, for each layer, and as in the compiled program, and add its signal
         and noise. ``sample`` is passed to the metric.
 
         Raises InvalidOptionError where the metric does not take the sample.
@@ -148,7 +148,7 @@ class Sums:
     local: float = 0.0
     accumulated: float = 0.0
     at_results: float = 0.0
-    """The noise at the model's results with this layer quantized alone, over the first ``RESULT_SAMPLES`` samples."""
+    """The noise at the model's results with only this layer quantized, over the first ``RESULT_SAMPLES`` samples."""
     values: int = 0
     saturated: int = 0
     low: float = math.inf
@@ -174,7 +174,7 @@ class Sums:
             self.saturated_by_channel = counted if before is None else before + counted
 
     def own(self, layer: Layer, noise: torch.Tensor) -> None:
-        """Add the noise of the layer alone, by channel."""
+        """Add the noise of only this layer, by channel."""
         axis = layer.channel_axis
         if axis is not None:
             counted = noise.double().square().sum(_others(noise, axis))

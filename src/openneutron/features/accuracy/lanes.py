@@ -73,7 +73,7 @@ def state_after(module: GraphModule, values: Values, state: State) -> dict[str, 
 
 
 def constants_of(module: GraphModule, state: State) -> dict[Node, Any]:
-    """Return the values of a module's constants, and of calls that depend on constants alone, by node. Buffers in
+    """Return the values of a module's constants, and of calls that depend only on constants, by node. Buffers in
     ``state`` are not constants."""
     found: dict[Node, Any] = {}
     with torch.no_grad():

@@ -86,7 +86,7 @@ class AccuracyReport:
 
     ``metric`` is None if there are neither labels nor a metric of the user's. ``complete`` is False if the analysis was
     interrupted. ``has_float_weights`` is False for a model that was quantized already. Both sides then have quantized
-    weights, and the noise is that of activations alone.
+    weights, and the noise is only that of activations.
     """
 
     model: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Deployments: models that run on the NPU alone, with their inputs, outputs and the places in their arena."""
+"""Deployments: models that run only on the NPU, with their inputs, outputs and the places in their arena."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A model that runs on the NPU alone: its calls, its inputs and its outputs. ``between`` has the sizes of the
+    """A model that runs only on the NPU: its calls, its inputs and its outputs. ``between`` has the sizes of the
     tensors between the calls, in bytes."""
 
     name: str

@@ -111,7 +111,7 @@ class Summary:
     flash, as with ``prefetch_constants``. Tables are not counted in these copies, since the kernels copy single entries
     of them.
 
-    ``budget_bytes`` limits each partition alone, since partitions run one after the other in the same memory. ``file``
+    ``budget_bytes`` limits each partition separately, since partitions run one after the other in the same memory. ``file``
     is the compiled file and ``file_bytes`` its size; both are None where nothing was written. ``kernel_selection`` is
     the name of the C file that selects the kernels; None if it was not requested. ``outputs`` is the accuracy of the
     model's results; it is empty without a float model to compare with.

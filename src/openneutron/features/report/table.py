@@ -113,8 +113,7 @@ class Table:
 
     @classmethod
     def of_rows(cls, columns: Iterable[Column | str], rows: Iterable[Sequence[Cell]], **more: Any) -> Self:
-        """Return a table with these rows. The cells of a row are in the order of the columns. A column may be given as
-        its heading alone."""
+        """Return a table with these rows. The cells of a row are in the order of the columns. A column may be given as only its heading."""
         made = [Column(column) if isinstance(column, str) else column for column in columns]
         cells: Iterable[Sequence[Cell]] = zip(*rows, strict=True)
         known = list(cells) or [()] * len(made)

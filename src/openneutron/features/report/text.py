@@ -298,7 +298,7 @@ def _too_much_text(summary: Summary) -> str:
 
 
 def partitions_table(summary: Summary) -> RenderableType:
-    """Return a table with the figures of each partition. The SRAM budget limits each partition alone."""
+    """Return a table with the figures of each partition. The SRAM budget limits each partition separately."""
     rows = [
         (
             str(part.number),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The types of the microcode's rows: named records of 32-bit words and, of a kernel, its variants and its traits.
 
-Traits are the facts about a kernel that the compiler uses beside the kernel's parameter block. Every default is conservative. A kernel
+Traits are the facts about a kernel that the compiler uses in addition to the kernel's parameter block. Every default is conservative. A kernel
 without traits compiles correctly: each call reads all of its operands, writes none of them in place, is not divided, and has a high
 cost. Names in traits are names of the row's parameters. A pair is a parameter of rows and the same parameter of columns.
 """
@@ -215,7 +215,7 @@ class Traits:
 
     @property
     def kernels(self) -> frozenset[str]:
-        """Return the kernels that a call runs beside its own code."""
+        """Return the kernels that a call runs in addition to its own code."""
         return frozenset((*(self.joins or ()), *self.runs, *(part.kernel for part in self.parts)))
 
     def access(self, name: str) -> Access:
@@ -335,7 +335,7 @@ class Variant:
 
 
 class Audited(Enum):
-    """The part of each input that a call reads for a window of its output, beside the rows.
+    """The part of each input that a call reads for a window of its output, without the rows.
 
     The audit compares programs with this part (compiler/emit/accesses.py has a rule for each member). Nothing that schedules uses it, so
     that the audit also finds mistakes in traits.

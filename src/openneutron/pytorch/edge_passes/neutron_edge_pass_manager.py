@@ -16,7 +16,7 @@ from openneutron.pytorch.graph.rewriting import duplicate_dequantize
 class NeutronEdgePassManager(PassManager):
     """A pass manager for ``to_edge_transform_and_lower(transform_passes=…)``.
 
-    ``passes`` by default is ``DuplicateDequantizePass`` alone. A program needs none of the passes: it can be lowered without them too.
+    ``passes`` by default has only ``DuplicateDequantizePass``. A program needs none of the passes: it can be lowered without them too.
     """
 
     def __init__(self, passes: Sequence[Any] | None = None) -> None:

@@ -52,7 +52,7 @@ MOVES: Mapping[object, Change] = MappingProxyType(
 )
 """The operators with their kinds.
 
-A result that depends on the values alone, such as their bounds, is the same before and after most moves. A sum or a mean is the same
+A result that depends only on the values, such as their bounds, is the same before and after most moves. A sum or a mean is the same
 before and after views and permutations only: a move of kind ``TAKEN`` changes how often each element is added.
 """
 

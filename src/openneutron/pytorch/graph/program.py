@@ -497,7 +497,7 @@ CASTS = frozenset(("aten::_to_copy", "aten::to", "dim_order_ops::_to_dim_order_c
 """Operators that convert their input to another type."""
 
 ALIKE = frozenset(("aten::full_like", "aten::ones_like", "aten::zeros_like"))
-"""Operators whose result depends on the shape of their input alone."""
+"""Operators whose result depends only on the shape of their input."""
 
 
 UNTAGGED = frozenset(
@@ -538,7 +538,7 @@ def jumps(node: Node) -> bool:
 
 
 def is_pointwise_operator(overload: torch._ops.OpOverload) -> bool:
-    """Return whether an operator is pointwise: each element of the result depends on the operands' elements at its place alone.
+    """Return whether an operator is pointwise: each element of the result depends only on the operands' elements at its place.
 
     The result is False for random operators and for those that change an operand in place.
     """
@@ -563,7 +563,7 @@ def is_real(node: Node) -> bool:
 class Region:
     """A pointwise function of the result of ``root``.
 
-    ``nodes`` compute the function in execution order, from ``root`` and constants alone. The last node has the result. The other nodes
+    ``nodes`` compute the function in execution order, from only ``root`` and constants. The last node has the result. The other nodes
     have no readers outside of ``nodes``.
     """
 

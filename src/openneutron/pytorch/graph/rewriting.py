@@ -62,7 +62,7 @@ def finished(module: GraphModule, changed: bool) -> PassResult:
 class Pass:
     """A pass over a graph. The pass runs if the graph calls one of ``targets``.
 
-    ``keep`` returns True for the nodes that the pass leaves alone; None: no such nodes.
+    ``keep`` returns True for the nodes that the pass must not change; None: no such nodes.
     """
 
     keep: Callable[[Node], bool] | None = None
@@ -74,7 +74,7 @@ class Pass:
         raise NotImplementedError
 
     def is_kept(self, node: Node) -> bool:
-        """Return whether the pass leaves a node alone."""
+        """Return whether the pass must not change a node."""
         return self.keep is not None and self.keep(node)
 
 
@@ -224,7 +224,7 @@ _RETURNS_ITS_INPUT = frozenset(("aten::dropout", "aten::feature_dropout", "aten:
 def aliases(node: Node, writer: Node) -> set[Node]:
     """Return the nodes whose values may share memory with this node's value, itself included.
 
-    Aliases that are reached through ``writer`` alone are left out.
+    Aliases that are reached only through ``writer`` are left out.
     """
     found, waiting = {node}, [node]
     while waiting:
@@ -305,7 +305,7 @@ def duplicate_dequantize(graph: Graph) -> bool:
 
 
 def constant_nodes(model: GraphModule) -> Set[Node]:
-    """Return the constants of a graph and the nodes that depend on constants alone."""
+    """Return the constants of a graph and the nodes that depend only on constants."""
     found: set[Node] = set()
     for node in model.graph.nodes:
         sources = node.all_input_nodes

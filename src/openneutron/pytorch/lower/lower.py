@@ -187,7 +187,7 @@ class StateNodes:
         return (*self.reads, self.write)
 
     def is_within(self, nodes: Collection[Node]) -> bool:
-        """Return whether these nodes alone read and write the buffer."""
+        """Return whether only these nodes read and write the buffer."""
         return self.update in nodes and all(user in nodes for read in self.reads for user in read.users)
 
 

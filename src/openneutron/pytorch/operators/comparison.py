@@ -59,7 +59,7 @@ def unequal_to_number(self: Tensor, other: float) -> Tensor | Keep:
 
 
 def _of_boolean(self: Tensor, other: float, stays: bool) -> Tensor | Keep:
-    """Return the comparison of a boolean with 0 or 1: the boolean as two negations if ``stays``, else its negation.
+    """Return the comparison of a boolean with 0 or 1. If ``stays``, its result is the boolean, written as two negations; otherwise it is the negation.
 
     Return KEPT for another type or another number.
     """
@@ -461,7 +461,7 @@ def _saturated(
 _BESIDE_COMPARISONS = (
     "equal", "not_equal", "less", "greater_equal", "mul", "slice", "bitcast", "lookup", "reduce_all", "reduce_any", "select_v2",
 )  # fmt: skip
-"""Operators that a comparison may add beside its own: to compare integers byte by byte, and to change scales (mul)."""
+"""Operators that a comparison may add in addition to its own: to compare integers byte by byte, and to change scales (mul)."""
 
 for _name, (_op, _) in _COMPARISONS.items():
     _emitted = (_op, *(other for other in _BESIDE_COMPARISONS if other != _op))

@@ -73,7 +73,7 @@ class Partition:
     def with_states(self, states: Iterable[StateNodes]) -> Partition:
         """Return the partition with the states that no node outside of the partition reads or writes.
 
-        ExecuTorch delegates the change of a buffer only beside another result. A partition without another result keeps no state.
+        ExecuTorch delegates the change of a buffer only together with another result. A partition without another result keeps no state.
         """
         inside = set(self.nodes)
         own = tuple(state for state in states if state.is_within(inside))

@@ -5,8 +5,7 @@ Equalization makes the magnitudes of the channels between two layers similar. Th
 divided by a factor for each channel, and the second layer's weights are multiplied by it. The result is exact if
 only functions with f(c x) = c f(x) for c > 0, such as a ReLU, are between the layers. The factors are those of
 SmoothQuant (Xiao et al., arXiv 2211.10438): the largest value of a channel to the power a, divided by its largest
-weight to the power 1 - a. Cross-layer equalization (Nagel et al., arXiv 1906.04721) has the same form, but computes
-the factors from weights alone. Before a depthwise convolution a is 1, because each of its channels has a scale of
+weight to the power 1 - a. Cross-layer equalization (Nagel et al., arXiv 1906.04721) has the same form, but computes the factors only from weights. Before a depthwise convolution a is 1, because each of its channels has a scale of
 its own. A ReLU6 has one bound for all channels. A channel that reaches the bound keeps its magnitude, and no other
 channel grows beyond the bound, so that the result is the same on all samples. (The paper replaces ReLU6 by ReLU,
 which changes the result.)

@@ -95,8 +95,7 @@ class NeutronQuantizer(Quantizer):
     """A quantizer of torchao for static int8: activations affine per tensor, weights symmetric per output channel.
 
     Biases are int32. Activations may be symmetric int16 instead, in the whole model or in parts of it; biases then stay float until
-    lowering stores them as int64. Tensors that are not float stay as they are. Pointwise functions are quantized at their inputs and outputs
-    alone; other operators without an annotation rule stay float. The ``set_`` methods change the quantization of single modules
+    lowering stores them as int64. Tensors that are not float stay as they are. Pointwise functions are quantized only at their inputs and outputs; other operators without an annotation rule stay float. The ``set_`` methods change the quantization of single modules
     and operators, and return the quantizer. Names may have wildcards (``features.*``); a name that the model does not have raises
     InvalidOptionError when the model is quantized. The name of a module has priority over its type, the type over an operator, and
     a later call over an earlier one.
@@ -512,7 +511,7 @@ def _has_row(node: Node) -> bool:
 
 
 LOOPS = ("while_loop", "scan", "associative_scan")
-"""Higher-order operators that ExecuTorch can't lower beside quantized values."""
+"""Higher-order operators that ExecuTorch can't lower in a graph with quantized values."""
 
 
 def check_graph(module: GraphModule) -> None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compile the ExecuTorch delegate, for a wheel or on first use.
 
-CMake runs this file by its path when it builds a wheel. No dependency of the package is installed then, so this file imports the
-standard library alone::
+CMake runs this file by its path when it builds a wheel. No dependency of the package is installed then, so this file imports only the standard library::
 
     python compile_delegate.py --compiler c++ --runtime runtime --executorch .../site-packages/executorch --to FOLDER -- -s
 

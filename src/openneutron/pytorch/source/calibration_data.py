@@ -363,7 +363,7 @@ class _Ranges:
             self._elements[place] = self._elements.get(place, 0) + value.numel()
 
     def warn(self) -> None:
-        """Warn of inputs with one value alone, and of samples far outside the range of all others."""
+        """Warn of inputs that have the same value everywhere, and of samples far outside the range of all others."""
         for place, (low, high) in self._ends.items():
             if low == high and self._elements[place] > 1:
                 warn(

@@ -3,7 +3,7 @@
 
 A piece is a range of columns (patches, as in MCUNetV2, arXiv 2110.15352) or, where every call but the first works channel by channel,
 of channels (as in fused depthwise tiling). A piece goes through all calls of the chain before the next piece begins. A tensor between
-two calls belongs to one piece and one stripe alone: rows and columns at its edges are computed again, and all pieces share one
+two calls belongs to a single piece and a single stripe: rows and columns at its edges are computed again, and all pieces share one
 allocation. A network with some chains in patches bounds the memory between the calls of a chain.
 """
 

@@ -176,7 +176,7 @@ class Tiled:
         return self.stripes.peak_bytes
 
     def cycles(self) -> tuple[int, int]:
-        """Return the modelled cycles of the segment, with transfers in parallel to kernels, and the cycles of all transfers alone."""
+        """Return the modelled cycles of the segment, with transfers in parallel to kernels, and the cycles of only its transfers."""
         found = self.streamed.segment
         count = len(next(iter(self.done.values())))
         computing, moved = [0] * count, [0] * count

@@ -272,7 +272,7 @@ def _table(function: Callable[[npt.NDArray[np.int_]], npt.ArrayLike]) -> dict[st
 def cast(graph: Graph, node: Node) -> list[KernelCall]:
     """Select copies of the low bytes, and lookup_s8 that fills further bytes of the result with the sign.
 
-    A cast from int8 to bool is a lookup_s8 alone.
+    A cast from int8 to bool is only a lookup_s8.
     """
     source, result = graph.given(node, 0), graph[node.name]
     shape, narrow, wide = source.shape, source.dtype.size_bytes, result.dtype.size_bytes

@@ -53,7 +53,7 @@ class LowerRule:
     renames: the result holds the values of the first operand in the same order.
     fuses: a clamp of the operator's result can run inside the operator.
     preserve: returns whether ExecuTorch is asked not to decompose a call.
-    emits: the rows of the operator table, by name, whose operators the rule may add, beside operators that arrange its operands.
+    emits: the rows of the operator table, by name, whose operators the rule may add, apart from operators that arrange its operands.
     against: returns a reason against a call that holds for any quantization of its operands.
     """
 
@@ -180,7 +180,7 @@ DECOMPOSITIONS: dict[str, Decomposition] = {}
 
 OWN_OPERATORS: dict[str, Callable[..., bool]] = {}
 """Functions that take the arguments of a call of ``DECOMPOSITIONS`` and return whether an operator of our own table computes it.
-Such a call stays whole, except for a converter that reads operators of LiteRT alone."""
+Such a call stays whole, except for a converter that reads only operators of LiteRT."""
 
 
 def decomposes(

@@ -219,8 +219,7 @@ class BooleanMasks(Pass):
 
     A mask is a term that is 0, or at most ``MASKED``, by booleans, by integers or float inputs that are 0 or 1, or by
     constants. It can be added, subtracted, filled in or selected. Other terms of the scores stay. Layers share the
-    booleans of a mask. A float input that is added to the scores unchanged is clamped at ``MASKED``. ``keep``: calls
-    to leave alone.
+    booleans of a mask. A float input that is added to the scores unchanged is clamped at ``MASKED``. ``keep``: calls that must not change.
     """
 
     targets = (_aten.softmax.int, _aten._softmax.default, _aten.amax.default)
@@ -551,7 +550,7 @@ def _moves_elements(node: Node) -> bool:
 
 
 def _is_view(module: GraphModule, node: Node) -> bool:
-    """Return whether a node moves the elements of its first argument, by constants alone."""
+    """Return whether a node only moves the elements of its first argument, in a way that constants determine."""
     return _moves_elements(node) and all(constant_of(module, item) is not None for item in node.all_input_nodes[1:])
 
 

@@ -3,7 +3,7 @@
 
 torchao (0.17) folds batch normalizations before a quantizer sees the graph, and raises "Expected get_attr node" for
 a layer whose weight is computed, as weight_norm, spectral_norm, pruning and any other parametrization leave it.
-These passes fold values that depend on constants alone, and the normalizations of the other layers too. Programs
+These passes fold values that depend only on constants, and the normalizations of the other layers too. Programs
 that were exported in training mode, or whose operators are decomposed, then have the usual form.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compute the values that depend on constants alone, and turn the numbers of arithmetic into constants, which can be
+"""Compute the values that depend only on constants, and turn the numbers of arithmetic into constants, which can be
 quantized.
 
-Values that depend on constants alone are, for example, weights computed from other weights, ranges, and constant
+Such values are, for example, weights computed from other weights, ranges, and constant
 masks.
 """
 

@@ -68,7 +68,7 @@ class Decompose:
     PyTorch's is used if it ends in operators with rules of ours. Otherwise the call stays whole, with the reason in
     ``STAYS_WHOLE``.
 
-    keep: calls to leave alone. The pieces keep the module path and source line of the call, and ``meta["custom"]``
+    keep: calls that must not change. The pieces keep the module path and source line of the call, and ``meta["custom"]``
     names the operator that they come from. litert_only: also replace the calls that ``OWN_OPERATORS`` would leave
     whole.
     """
