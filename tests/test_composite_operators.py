@@ -15,6 +15,8 @@ from torch._export import utils
 from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import default_decompositions, exported_program
 
+from tests.support.composite_operators import MOST_CODES, compiled_once
+
 OTHER = "torch has other functions now: see tests/support/composite_operators.py"
 
 
@@ -66,3 +68,17 @@ def test_the_tables_of_operators_are_torchs_own() -> None:
             assert linear.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd] is given[linear]
         assert tables() == before
         assert not any(op._dispatch_cache for op in given)
+
+
+def test_equal_sources_have_one_code() -> None:
+    first, second, other = (
+        compiled_once(text, name, "exec") for text, name in (("a = 1", "x"), ("a = 1", "y"), ("a = 2", "z"))
+    )
+    assert (first, first.co_filename) == (second, "x")
+    found: dict[str, int] = {}
+    exec(other, found)
+    assert found["a"] == 2
+    for number in range(MOST_CODES):
+        compiled_once(f"a = {number + 3}", "many", "exec")
+    assert compiled_once("a = 1", "again", "exec").co_filename == "again"
+    assert torch.fx.graph_module.compile is compiled_once, OTHER

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shorten three steps of torch that each export and each lowering repeat, with the same results."""
+"""Shorten four steps of torch that each export and each lowering repeat, with the same results."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from typing import Any
 
 LISTS = ("torch._export.utils", "torch.export.decomp_utils", "torch.export.exported_program")
 """The modules with a name for torch's function that lists the composite operators."""
+
+MOST_CODES = 256
+"""The number of codes that are kept, those that were used last."""
+
+_CODES: dict[object, Any] = {}
 
 Kernels = dict[Any, Any]
 """The Python kernels of an operator, by dispatch key."""
@@ -54,12 +59,24 @@ def shorten() -> None:
 
     for each in modules:
         setattr(each, listed.__name__, list_once)
+    # A lowering compiles the Python source of a graph after each of 90 passes, of which few change it.
+    sys.modules["torch.fx.graph_module"].compile = compiled_once
     # `collections.abc.Callable[...]` makes an object on each evaluation; `typing.Callable[...]` keeps those it has made.
     sys.modules["torch._ops"].Callable = typing.Callable
     overriding = getattr(programs, "_override_composite_implicit_decomp", None)
     rules = getattr(sys.modules.get("torch._subclasses.fake_impls"), "op_implementations_dict", None)
     if overriding is not None and rules is not None:
         programs._override_composite_implicit_decomp = keeping_tables(overriding, rules)
+
+
+def compiled_once(source: str, name: str, mode: str, **more: Any) -> Any:
+    """Return the code of a source. Equal sources have the same code, with the name of the first of them."""
+    key = source, mode, *more.items()
+    code = _CODES.pop(key, None) or compile(source, name, mode, **more)
+    _CODES[key] = code
+    if len(_CODES) > MOST_CODES:
+        del _CODES[next(iter(_CODES))]
+    return code
 
 
 def _walk_nothing() -> None:
