@@ -22,7 +22,8 @@ BIN := $(abspath $(VENV))/bin
 # No program that a recipe starts can reach make's job server, which newer ninjas ask for jobs.
 ALONE := MAKEFLAGS= MFLAGS=
 CMAKE := $(ALONE) cmake
-INSTALL := $(ALONE) $(BIN)/python -m pip --disable-pip-version-check install
+# Python compiles the modules that it imports, a fraction of those that are installed.
+INSTALL := $(ALONE) $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 export PATH := $(BIN):$(PATH)
 
 # Everything the installed package is made of: when a file of it changes, the package is installed again.
