@@ -29,6 +29,12 @@
 #define NEUTRON_X86_VARIANTS 0
 #endif
 
+#if defined(__aarch64__) && defined(__ARM_NEON) && !defined(NEUTRON_PORTABLE_ONLY)
+#define NEUTRON_NEON_VARIANTS 1
+#else
+#define NEUTRON_NEON_VARIANTS 0
+#endif
+
 void conv_2d_s8_run_portable(const NeutronKernelCall *call);
 void conv_2d_1x1_s8_run_portable(const NeutronKernelCall *call);
 void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call);
@@ -37,6 +43,12 @@ void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call);
 bool conv_2d_s8_run_avx2(const NeutronKernelCall *call);
 bool conv_2d_1x1_s8_run_avx2(const NeutronKernelCall *call);
 bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call);
+#endif
+
+#if NEUTRON_NEON_VARIANTS
+bool conv_2d_s8_run_neon(const NeutronKernelCall *call);
+bool conv_2d_1x1_s8_run_neon(const NeutronKernelCall *call);
+bool depthwise_conv_2d_s8_run_neon(const NeutronKernelCall *call);
 #endif
 
 /* ---- check ---------------------------------------------------------------------------------------------------------- */

@@ -65,6 +65,8 @@ void conv_2d_1x1_s8_run_portable(const NeutronKernelCall *call) {
 void conv_2d_1x1_s8_run(const NeutronKernelCall *call) {
 #if NEUTRON_X86_VARIANTS
     if (neutron_has_vectors() && conv_2d_1x1_s8_run_avx2(call)) return;
+#elif NEUTRON_NEON_VARIANTS
+    if (conv_2d_1x1_s8_run_neon(call)) return;
 #endif
     conv_2d_1x1_s8_run_portable(call);
 }

@@ -79,6 +79,8 @@ void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call) {
 void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {
 #if NEUTRON_X86_VARIANTS
     if (neutron_has_vectors() && depthwise_conv_2d_s8_run_avx2(call)) return;
+#elif NEUTRON_NEON_VARIANTS
+    if (depthwise_conv_2d_s8_run_neon(call)) return;
 #endif
     depthwise_conv_2d_s8_run_portable(call);
 }
