@@ -93,7 +93,7 @@ def check_size(data: bytes) -> None:
 
 
 _FIRST, _CUSTOM_CODE, _SIGNATURE_KEY, _SUBGRAPH_NAME, _TENSOR_NAME = 4, 6, 8, 12, 10
-"""The positions of these fields in the vtables of their tables."""
+"""The positions of the fields in the vtables of the tables that have them."""
 
 
 def _length(table: Any, slot: int) -> int:

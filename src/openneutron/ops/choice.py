@@ -47,7 +47,7 @@ _TYPES = limit("int8, int16, int32, int64 or bool; to bool from int8 or bool alo
 
 
 MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
-"""The largest rank at which LiteRT broadcasts these families."""
+"""The largest rank at which LiteRT broadcasts the operators of each family."""
 
 
 def _comparable(graph: Graph, node: Node) -> str | None:

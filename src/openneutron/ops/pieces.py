@@ -156,7 +156,7 @@ def _divides(graph: Graph, node: Node) -> str | None:
 
 
 def _space_to_batch(parts: Parts, graph: Graph, node: Node) -> None:
-    """Pad, then make each position in a block a batch of its own."""
+    """Pad, then make each position in a block a batch."""
     block, amounts = block_of(graph, node), amounts_of(graph, node)
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None

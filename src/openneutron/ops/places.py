@@ -209,8 +209,7 @@ def _sparse_to_dense(parts: Parts, graph: Graph, node: Node) -> None:
 
 
 def _update_begin(graph: Graph, node: Node) -> list[int]:
-    """Return where the update begins on each axis. As in LiteRT, it is clamped so that the update is inside the
-    operand."""
+    """Return the first index of the update on each axis. As in LiteRT, the index is clamped so that the update is inside the operand."""
     whole, part, begin = shape_of(graph, node, 0), shape_of(graph, node, 1), constant_values(graph, node, 2)
     return [min(max(b, 0), n - m) for b, n, m in zip(begin, whole, part, strict=True)]
 

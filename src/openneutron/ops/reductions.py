@@ -83,7 +83,7 @@ MOST_ADDED = 2**23
 stored values."""
 
 MOST_WIDE_ADDED = 2**16 - 2
-"""The largest number of int16 elements that it can sum, after half of their number is added for rounding."""
+"""The largest number of int16 elements that the kernel can sum in its 32-bit accumulator, after half of their number is added for rounding."""
 
 
 def _most_added(graph: Graph, node: Node) -> int:

@@ -26,7 +26,7 @@ WIDE_SUM_EXPONENT = 7
 """LiteRT rescales int64 accumulators by factors below 2^7 (MultiplyByQuantizedMultiplier of common.cc)."""
 
 MOST_WIDE_SUM = 2.0**47
-"""The bound of the magnitude of an int64 accumulator that LiteRT rescales (the same function)."""
+"""The bound of the magnitude of an int64 accumulator that LiteRT rescales (MultiplyByQuantizedMultiplier of common.cc)."""
 
 _FRACTION_BITS = 31
 _LOW_BITS = 20

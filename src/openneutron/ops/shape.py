@@ -245,7 +245,7 @@ def _pieces_fit(graph: Graph, node: Node) -> str | None:
 
 
 MOST_JOINED_RATIO = 2.0**22
-"""LiteRT casts a stored 8-bit value times this ratio to int32."""
+"""The bound of the ratio of an input's scale to the output's. LiteRT casts a stored 8-bit value times this ratio to int32."""
 
 
 def _joined_quantization(graph: Graph, node: Node) -> str | None:

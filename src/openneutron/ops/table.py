@@ -309,7 +309,7 @@ class Op:
     """True where a file states the quantization of intermediate tensors; the node's attribute ``intermediates`` then has a
     pair (scale, zero point) for each of them."""
     several_outputs: bool = False
-    """Whether a node has as many outputs as the shape rule returns shapes. Otherwise it has one."""
+    """Whether a node has several outputs, one for each shape that the shape rule returns. Otherwise a node has one output."""
     doc: str = ""
     made_of: Compose | None = None
     """The function that composes the operator of others, if kernel selection has no rule for it."""

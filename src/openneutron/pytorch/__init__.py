@@ -115,7 +115,7 @@ AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
     "torchao.utils": _registering_later,
     _DECOMPOSITION: _registering_now,
 }
-"""The context in which each of these modules is executed when it is imported."""
+"""The context in which a module is executed when it is imported, by the name of the module."""
 
 
 class ShortImports(MetaPathFinder):
@@ -189,7 +189,7 @@ WARNINGS: tuple[tuple[str, type[Warning], str], ...] = (
     # Every deep copy of a program's signature: copyreg creates the class again, and torch warns about the class.
     (r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning, r"copyreg"),
 )
-"""Warnings of other packages: a pattern of the message's start, the category, and a pattern of the module that is warned of."""
+"""Warnings of other packages: a pattern of the message's start, the category, and a pattern of the name of the module that causes the warning."""
 
 LOGS: tuple[tuple[str, str], ...] = (
     # C++ extensions for GPUs that torchao's wheel has for other releases of Python and of CUDA.

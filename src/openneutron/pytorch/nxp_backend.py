@@ -176,8 +176,7 @@ class NeutronBackend(BackendDetails):
     def copy_exported_program_for_preprocess(
         cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
     ) -> ExportedProgram:
-        """Return the program itself, since ``preprocess`` only reads it. A partition of ExecuTorch's NXP backend is
-        copied as that backend does."""
+        """Return the program itself, since ``preprocess`` only reads it. For a partition of ExecuTorch's NXP backend, return the copy that that backend makes."""
         other = _other_backend(compile_specs)
         if other is not None:
             copied: ExportedProgram = other.copy_exported_program_for_preprocess(edge_program, compile_specs)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from openneutron.isa.rows import ALIGNMENT
 
 TRIES = 4000
-"""The depth-first search gives up after so many tentative addresses, in each of its two orders of the parts."""
+"""The number of tentative addresses after which the depth-first search ends without a result, in each of its two orders of the parts."""
 
 
 def place_below(parts: Parts, ceiling: int, tries: int = TRIES) -> tuple[dict[str, int], tuple[int, ...]] | None:
@@ -239,7 +239,7 @@ def live_bound(items: Iterable[Item], overlaps: Overlaps = MappingProxyType({}))
 
 
 EXACT_ITEMS = 1000
-"""The exact search is left out where there are more buffers than these."""
+"""The largest number of buffers for which the exact search runs."""
 
 EXACT_WORK = 2.0
 """CP-SAT's deterministic time limit: work units, not seconds, so that every machine stops at the same place."""

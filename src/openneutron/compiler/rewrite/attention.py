@@ -171,9 +171,7 @@ _RESIDENT = ("key", "value")
 
 
 def _views(ways: Mapping[str, Way]) -> dict[str, View] | None:
-    """Return the operands as views [batch, row, head, channel]; None if their axes do not split so. The rows of
-    keys and values are the keys, and they may have fewer heads. Without a mask, the query's view is the mask's,
-    too."""
+    """Return the operands as views [batch, row, head, channel]; None if their axes do not split into these four. The rows of keys and values are the keys, and they may have fewer heads than the queries. Without a mask, the view of the query stands in for it."""
     places = split_alike({name: way.groups[0] for name, way in ways.items()})
     if places is None or any(len(group) > 1 for way in ways.values() for group in way.groups[1:]):
         return None

@@ -28,7 +28,7 @@ from openneutron.compiler.select.calls import Extents, KernelCall, Storages, Vie
 from openneutron.isa.kernels.row import Function
 
 MOST_CALLS = 512
-"""Do not divide a network if the result would have more calls than this: the search would take too long."""
+"""The largest number of calls into which a network is divided. The search of more calls would take too long."""
 
 
 def batch_by_batch(edit: Edit, groups: int = 0) -> None:
@@ -322,8 +322,7 @@ class _Cut:
         return windows is not None and self._take(call, windows)
 
     def _goes_on(self) -> bool | None:
-        """Record the windows of the call after the run. Return whether it also reads a tensor that the run did
-        not write, in which case the run ends with it. Return None if the call can't be cut."""
+        """Record the windows of the call after the run. Return whether that call also reads a tensor that the run did not write; the run then ends with that call. Return None if the call can't be cut."""
         call = self.edit[self.end]
         if not goes_by_position(call):
             return None
@@ -335,8 +334,7 @@ class _Cut:
         return len(ours) < len(own) if windows is not None and self._take(call, windows) else None
 
     def _take(self, call: KernelCall, windows: Ints) -> bool:
-        """Record the windows of all positions of a call; return whether the call can be cut so. If not, nothing
-        is recorded."""
+        """Record the windows of all positions of a call; return whether the call can be cut into these windows. If not, nothing is recorded."""
         if any(not _is_box(windows, number) for number in range(self.windows)):
             return False
         shape = windows.shape

@@ -90,7 +90,7 @@ def updates(graph: Graph, storages: Storages) -> tuple[Storages, list[KernelCall
 
 
 def in_order(storages: Storages, calls: Sequence[KernelCall | None]) -> bool:
-    """Return whether no call reads the old value of a state after a call, itself included, has overwritten it."""
+    """Return whether every read of a state's old value comes before the call that overwrites the state. That call may read the old value only in place."""
     if all(storage.state is None for storage in storages.storages.values()):
         return True
     written: set[str] = set()

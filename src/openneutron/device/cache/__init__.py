@@ -27,7 +27,7 @@ from openneutron.ir import Graph, Tensor
 PACKAGE = Path(__file__).parents[2]
 
 LIBRARIES = ("numpy", "ortools")
-"""The third-party packages that affect a compiled program: with another version, the program may be another one."""
+"""The third-party packages that affect a compiled program: with another version, the program may differ."""
 
 
 class Digest:

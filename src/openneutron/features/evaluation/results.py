@@ -21,7 +21,7 @@ WORST = 5
 """The number of classes that a table shows."""
 
 TAKEN_FOR = 3
-"""The number of wrong classes that a table shows for each of these classes."""
+"""The number of wrong predictions that a table shows for each class."""
 
 
 @dataclass(frozen=True, slots=True)

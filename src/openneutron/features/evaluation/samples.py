@@ -66,7 +66,7 @@ MOST_SHARDS = 64
 for progress."""
 
 MOST_SAMPLES = 64
-"""The largest number of samples of a shard. If a process is killed, at most so many samples are evaluated again."""
+"""The largest number of samples of a shard. If a process is killed, no more samples than these are evaluated again."""
 
 
 def shards(count: int, items: Sequence[Sample] | None) -> list[Shard]:

@@ -100,7 +100,7 @@ class CompiledFileOverlays(NodeDataProvider):  # type: ignore[misc]
         super().__init__()
 
     def get_config_editors(self, provider_id: str) -> GetConfigEditorsResult:
-        """Return the settings of an overlay, which are none."""
+        """Return the settings of an overlay: it has none."""
         return GetConfigEditorsResult(configEditors=[])
 
     def run(

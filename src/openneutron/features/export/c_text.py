@@ -48,7 +48,7 @@ def c_float(value: float) -> str:
 def c_words(name: str, data: bytes) -> str:
     """Return the definition of a constant array with the bytes of ``data`` and zeros up to a multiple of 16 bytes.
 
-    The array has words in place of bytes, which compilers read in a quarter of the time.
+    The array has words in place of bytes, because compilers read words in a quarter of the time.
     """
     words = np.frombuffer(data.ljust(max(aligned(len(data)), ALIGNMENT), b"\0"), "<u4")
     rows = (", ".join(f"0x{word:08X}" for word in words[at : at + 10]) for at in range(0, len(words), 10))

@@ -150,7 +150,7 @@ class Function(Enum):
 
     IDENTITY = "identity"
     TABLE = "table"
-    """The entry of the constant of this name at the stored value + 128."""
+    """A look-up: entry number (stored value + 128) of the constant ``table``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -447,8 +447,7 @@ def pair(item: Any, absent: Any = None) -> tuple[int, int]:
 def written(node: Node) -> str:
     """Return the function or method that the model's code called, such as ``silu`` for the sigmoid of its decomposition.
 
-    torch.export notes the call (``torch_fn``), and keeps the note through decompositions. The result is empty without a note, or with
-    one of another form: a file may have anything in its place.
+    torch.export notes the call (``torch_fn``), and keeps the note through decompositions. The result is empty if there is no note, or if the note has another form, as in a file that another program wrote.
     """
     noted = node.meta.get("torch_fn")
     if not isinstance(noted, (tuple, list)) or len(noted) != 2 or not isinstance(noted[1], str):
@@ -473,7 +472,7 @@ def base_name(node: Node) -> str:
 
 
 def title(node: Node) -> str:
-    """Return the operator for messages: ``aten.relu``, or ``silu (aten.sigmoid)`` where the model's code called another one."""
+    """Return the operator for messages: ``aten.relu``, or ``silu (aten.sigmoid)`` if the model's code called ``silu``."""
     parts = op_name(node).split(".")
     operator = ".".join(parts[:2])
     said = written(node)

@@ -110,7 +110,7 @@ def argument(node: Node, place: int | None) -> object:
 
 
 FUNCTION = AnnotationRule()
-"""A function of one tensor, with a scale of its own."""
+"""The rule of a function of one tensor. Its result has its own scale."""
 
 MOVE = AnnotationRule(result=Result.SHARED)
 """Operators that only move values of their first argument."""

@@ -272,7 +272,7 @@ def _comparison(name: str) -> Callable[[Node, Context], Value | Reject]:
 INTEGERS = (DType.INT32, DType.INT64)
 
 _BYTES = per_tensor(0.5, 0)
-"""At this scale EQUAL distinguishes any two different bytes."""
+"""A quantization with which EQUAL distinguishes any two different bytes."""
 
 
 def of_integers(node: Node, context: Context, a: Value, other: object, op: str) -> Value | Reject:

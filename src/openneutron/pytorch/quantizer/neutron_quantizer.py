@@ -180,7 +180,7 @@ class NeutronQuantizer(Quantizer):
             self._overrides.mark(model)
 
     def keeps_float(self, node: Node) -> bool:
-        """Return whether the user wants the node not quantized."""
+        """Return whether the user asked that the node is not quantized."""
         return self._overrides.keeps_float(node)
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:

@@ -87,7 +87,7 @@ class TileSearch:
         self.floor_bytes = max(map(self._least_bytes, range(len(calls))), default=0)
 
     def _most_saved(self, cut: int) -> int:
-        """Return the cycles of all loads, after a cut, of tensors that are live there. A state saves at most so many cycles."""
+        """Return the cycles of all loads, after a cut, of tensors that are live there. This is an upper bound of what a state saves."""
         live = [piece for piece in self.streams.base.pieces.values() if piece.first < cut <= piece.last]
         sizes = [piece.size * sum(reader >= cut for reader in piece.readers) for piece in live]
         return fetch_cycles(sum(sizes), self.streams.target)

@@ -391,7 +391,7 @@ class _Builder:
     def _placed(
         self, rows: Sequence[CallRows], before: Sequence[KernelCall], behind: Sequence[KernelCall]
     ) -> dict[str, Piece]:
-        """Return the storages of the segment. The positions of their users are those in ``rows``."""
+        """Return the storages of the segment by name, each with the positions of the calls that use it. A position is an index of ``rows``."""
         writers: dict[str, list[int]] = {}
         readers: dict[str, list[int]] = {}
         for position, call in enumerate(rows):

@@ -19,7 +19,7 @@ from openneutron.features.compat.eiq_neutron_sdk.neutron_library_utils import me
 NAME = "eiq_neutron_sdk"
 
 SEARCH_PATH = str(Path(__file__).parents[1] / "search_path")
-"""A folder with a package of that name, whose import calls ``install``. Child processes that multiprocessing starts by
+"""A folder with a package ``eiq_neutron_sdk``, whose import calls ``install``. Child processes that multiprocessing starts by
 spawn or forkserver inherit ``sys.path`` from their parent, but not ``sys.modules``."""
 
 
