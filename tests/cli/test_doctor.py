@@ -189,7 +189,7 @@ def test_targets_and_version(openneutron: Command) -> None:
     one = openneutron("targets", "mcxn94x").out.splitlines()
     assert one[0] == "mcxn94x  NXP MCXN94x, eIQ Neutron N1-16, Neutron-C, generation N1"
     assert one[1] == (
-        "Host core Cortex-M33; C port mcxn947 (`openneutron export --port mcxn947`), boards frdmmcxn947, frdm_mcxn947"
+        "Host core Cortex-M33; C port mcxn947 (`openneutron export --for mcxn947`), boards frdmmcxn947, frdm_mcxn947"
     )
     assert openneutron("targets", "imx95").out.splitlines()[1] == "Host core Cortex-A55; no C port"
     assert one[3].startswith("15 of 34 facts about mcxn94x are assumed; ")

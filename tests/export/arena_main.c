@@ -19,12 +19,12 @@ static int misuses(void) {
     if (first_invoke(&first[0]) != ENEUTRON_STATE || first_input(&first[0], 0) != NULL) return 1;
     if (first_init(&first[0], NULL, FIRST_ARENA_BYTES) != ENEUTRON_NULL) return 2;
     if (first_init(&first[0], arenas[0] + 4, FIRST_ARENA_BYTES) != ENEUTRON_ALIGNMENT) return 3;
-    if (first_init(&first[0], arenas[0], FIRST_WORK_BYTES - 1) != ENEUTRON_MEMORY) return 4;
+    if (first_init(&first[0], arenas[0], FIRST_ARENA_WORK_BYTES - 1) != ENEUTRON_MEMORY) return 4;
     if (first_invoke(&first[0]) != ENEUTRON_STATE) return 5;
     /* The working memory alone: the inputs and outputs are the application's. */
     static uint8_t result[FIRST_OUTPUT0_BYTES + 1];
-    if (FIRST_WORK_BYTES >= FIRST_ARENA_BYTES) return 6;
-    if (first_init(&first[0], arenas[0], FIRST_WORK_BYTES) != ENONE || first_invoke(&first[0]) != ENEUTRON_NULL) return 7;
+    if (FIRST_ARENA_WORK_BYTES >= FIRST_ARENA_BYTES) return 6;
+    if (first_init(&first[0], arenas[0], FIRST_ARENA_WORK_BYTES) != ENONE || first_invoke(&first[0]) != ENEUTRON_NULL) return 7;
     if (!openneutron_set_input(shared, 0, first_golden->inputs[0]) || !openneutron_set_output(shared, 0, result + 1)) return 8;
     if (openneutron_set_input(shared, 1, result) || openneutron_set_output(shared, 1, result)) return 9;
     if (first_invoke(&first[0]) != ENONE || memcmp(result + 1, first_golden->outputs[0], FIRST_OUTPUT0_BYTES) != 0) return 10;

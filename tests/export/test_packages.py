@@ -18,8 +18,8 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from openneutron import __version__
-from openneutron.compiler import compile_graph
+from openneutron import __version__, targets
+from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.features.export import export_bundle
 from scripts.published_networks import Chain
 from tests.export.bundles import TEMPLATES, execute
@@ -146,6 +146,34 @@ def linked(folder: Path, sources: Sequence[Path], includes: Sequence[Path], *mor
     command = ["arm-none-eabi-gcc", *CORE[:2], "-nostartfiles", "-T", PORT / "mps2_an505.ld", "-Wl,--gc-sections"]
     run([*command, "-Wl,-z,noexecstack", *objects, "-o", program])
     return program
+
+
+# -- Memory regions of a CPU ------------------------------------------------------------------------------------------
+
+
+def test_a_model_in_two_memory_regions(tmp_path: Path) -> None:
+    """A CPU's model comes as a CMake package. Each region has an arena; on a Cortex-M33 one memory has both."""
+    required("arm-none-eabi-gcc")
+    graph = Chain("small", (1, 6, 6, 4)).conv(8, 3).conv(8, 3).graph()
+    options = CompileOptions(sram_budget={"dtcm": 256, "sram": 4096})
+    model = tmp_path / "small.tflite"
+    model.write_bytes(graph_file(graph, compile_graph(graph, targets.get("cortex-m7"), options).program))
+    bundle = export_bundle(model, tmp_path / "package")
+    assert bundle.form == "cmake"
+    header = (bundle.folder / "model" / "small_model.h").read_text()
+    arenas = "void *dtcm, size_t dtcm_bytes, void *sram, size_t sram_bytes"
+    assert f"NeutronError small_init(small_instance *instance, {arenas});" in header
+    sizes = {name: int(size) for name, size in re.findall(r"#define SMALL_(\w+)_BYTES (\d+)u", header)}
+    assert 0 < sizes["DTCM"] <= 256 < sizes["SRAM"] and bundle.memory["arena"] == sizes["DTCM"] + sizes["SRAM"]
+    source = (bundle.folder / "model" / "openneutron_models.c").read_text()
+    assert '#define OPENNEUTRON_DTCM __attribute__((section(".dtcm")))' in source
+    expected = PASSED.replace("conv_2d_0", "conv_2d_1")
+    assert f"{expected}passed\n" in cmake(bundle.folder, tmp_path / "build", target="run")
+
+    export_bundle(model, tmp_path / "firmware", form="cortex_m33")
+    cmake(tmp_path / "firmware", tmp_path / "m33", "-DOPENNEUTRON_WERROR=ON")
+    done = execute(tmp_path / "m33" / "example.elf")
+    assert done.returncode == 0 and (done.stdout + done.stderr).startswith(expected)
 
 
 # -- Arduino ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from openneutron import targets
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidTargetError
-from openneutron.features.export import PORTS
+from openneutron.features.export import FORMS
 from openneutron.isa import decode
 from openneutron.options import CompileOptions
 from openneutron.targets.target import KINDS, PORT_NAMES
@@ -43,10 +43,10 @@ def test_numbers_are_written_out() -> None:
 
 def test_the_c_port_of_a_chip_is_one_that_bundles_have() -> None:
     ports = {name: targets.described(name).port for name in targets.KNOWN}
-    assert set(PORT_NAMES) == {"", *PORTS}
+    assert set(PORT_NAMES) == {"", *FORMS}
     assert {port.name for port in ports.values()} <= set(PORT_NAMES)
     assert {name for name, port in ports.items() if port.name} == {
-        name for name in targets.KNOWN if not targets.get(name).moves_tiles and name != "cortex-a55"
+        name for name in targets.KNOWN if not targets.get(name).moves_tiles
     }
 
 
@@ -202,7 +202,7 @@ MISTAKES = {
     "an unknown port": (
         'name = "cortex_m33"',
         'name = "cortex_m4"',
-        "63: port.name: it is 'cortex_m4'; it is one of cortex_m33, zephyr, mcuxpresso, mcxn947 or empty.",
+        "63: port.name: it is 'cortex_m4'; it is one of cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf or empty.",
     ),
     "no table": (
         "[host]",

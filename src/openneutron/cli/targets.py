@@ -93,7 +93,7 @@ def _port(target: Target) -> str:
     if not target.port.name:
         return "no C port"
     boards = f", boards {', '.join(target.port.boards)}" if target.port.boards else ""
-    return f"C port {target.port.name} (`openneutron export --port {target.port.name}`){boards}"
+    return f"C port {target.port.name} (`openneutron export --for {target.port.name}`){boards}"
 
 
 def _as_dict(target: Target) -> dict[str, Any]:

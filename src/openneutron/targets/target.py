@@ -247,13 +247,13 @@ class Costs:
     )
 
 
-PORT_NAMES = ("", "cortex_m33", "zephyr", "mcuxpresso", "mcxn947")
-"""The values of a chip's C port: the names in ``openneutron.features.export.PORTS``, or an empty text for a chip without a port."""
+PORT_NAMES = ("", "cortex_m33", "zephyr", "mcuxpresso", "mcxn947", "cmake", "arduino", "cmsis-pack", "esp-idf")
+"""The values of a chip's C port: the names in ``openneutron.features.export.FORMS``, or an empty text for a chip without a port."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """The C port for the chip's host core. ``name`` is a value of ``openneutron export --port``, or empty for a chip without a port."""
+    """The C port for the chip's host core. ``name`` is a value of ``openneutron export --for``, or empty for a chip without a port."""
 
     name: str
     boards: tuple[str, ...]

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -146,11 +146,7 @@ def export_bundle(
 def _default_form(chips: Sequence[Target | None]) -> str:
     """Return the form of the chip that all models were compiled for, if it is a CPU; else the first form."""
     (chip, *others) = set(chips)
-    return (
-        chip.port.name
-        if chip is not None and not others and getattr(chip, "cpu", None) is not None
-        else next(iter(FORMS))
-    )
+    return chip.port.name if chip is not None and not others and chip.cpu is not None else next(iter(FORMS))
 
 
 def _unknown_form(name: str) -> str:
@@ -204,7 +200,8 @@ def _read(model: Model) -> _Read:
             "runs them. Compile the model for a target with a C port (`openneutron targets NAME`), or run the file on Linux with the "
             "delegate for ExecuTorch."
         )
-    return _Read(model, deployment, source, preprocessing, target)
+    regions = target.regions if target is not None else ()
+    return _Read(model, replace(deployment, regions=regions), source, preprocessing, target)
 
 
 def _checked(read: _Read, golden: str | os.PathLike[str] | None, data: DataOptions) -> _Checked:
@@ -325,7 +322,10 @@ def _runtime(form: Form, kernels: tuple[str, ...]) -> dict[str, bytes]:
 
 
 def _models(deployments: Sequence[Deployment], kernels: tuple[str, ...]) -> dict[str, bytes]:
-    texts = {"openneutron_models.h": c_text.models_header(deployments), "openneutron_models.c": c_text.MODELS_SOURCE}
+    texts = {
+        "openneutron_models.h": c_text.models_header(deployments),
+        "openneutron_models.c": c_text.models_source(deployments),
+    }
     for each in deployments:
         texts[f"{each.prefix}_model.h"] = c_text.model_header(each, MADE_BY)
         texts[f"{each.prefix}_model.c"] = c_text.model_source(each)

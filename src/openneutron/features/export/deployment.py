@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from openneutron.isa import Program, aligned, base, decode
 from openneutron.isa.rows import ALIGNMENT
+from openneutron.targets.target import Memory
 
 ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
 """The types that inputs and outputs can have, with the size of an element in bytes."""
@@ -90,13 +92,14 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A model that runs only on the NPU: its calls, its inputs and its outputs. ``between`` has the sizes of the
-    tensors between the calls, in bytes."""
+    tensors between the calls, in bytes. ``regions`` are the memory regions of the chip."""
 
     name: str
     calls: tuple[Call, ...]
     inputs: tuple[IoTensor, ...]
     outputs: tuple[IoTensor, ...]
     between: tuple[int, ...] = ()
+    regions: tuple[Memory, ...] = field(default=(), repr=False)
 
     @property
     def prefix(self) -> str:
@@ -117,53 +120,83 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """The places in the memory of a run, as offsets in bytes: scratch buffer, prefetch buffer, tensors between programs, and the
-    inputs and outputs that are not in the scratch buffer. ``work`` is the size without the latter."""
+    """A memory of runs, in bytes. ``name`` is its name in C, ``section`` that of the linker (empty: no special one). ``work`` is the size
+    without the inputs and outputs that only their caller reads and writes."""
 
-    prefetch: int
-    between: tuple[int, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    name: str
+    section: str
     work: int
     size: int
 
 
-SCRATCH = base("SCRATCH")
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """The place of a tensor: the index of its arena, and an offset in bytes."""
+
+    arena: int
+    offset: int
 
 
-def arena_of(deployment: Deployment) -> Arena:
-    """Return the places of a model's tensors in its arena.
+@dataclass(frozen=True, slots=True)
+class Arenas:
+    """The memory of a model's runs. The scratch buffer is at the beginning of the first arena. The tensors between programs are in the
+    last one."""
 
-    An input or output that a model's only program has in its scratch buffer is used there, without a copy.
+    arenas: tuple[Arena, ...]
+    prefetch: Spot
+    between: tuple[int, ...]
+    inputs: tuple[Spot, ...]
+    outputs: tuple[Spot, ...]
+
+
+SCRATCH, PREFETCH = base("SCRATCH"), base("PREFETCH")
+
+
+def arenas_of(deployment: Deployment) -> Arenas:
+    """Return the arenas of a model: one, or two where the model uses two memory regions of its chip.
+
+    In the latter case the second region has the prefetch buffer (compiler/search/regions.py). An input or output that a model's only
+    program has in one of its buffers is used there, without a copy.
     """
-    at = prefetch = aligned(deployment.largest("scratch_size"))
-    at += aligned(deployment.largest("prefetch_size"))
+    scratch, prefetch = (aligned(deployment.largest(f"{kind}_size")) for kind in ("scratch", "prefetch"))
+    is_divided = len(deployment.regions) > 1 and prefetch > 0
+    names = [(each.name, each.section) for each in deployment.regions[:2]] if is_divided else [("arena", "")]
+    last = len(names) - 1
+    far = Spot(last, 0 if is_divided else scratch)
+    at = far.offset + prefetch
     between = []
     for size in deployment.between:
         between.append(at)
         at += aligned(size)
     work = at
-    in_scratch = _in_scratch(deployment)
+    placed = _in_buffers(deployment, {SCRATCH: Spot(0, 0), PREFETCH: far})
     kinds = []
     for kind, tensors in ((Where.INPUT, deployment.inputs), (Where.OUTPUT, deployment.outputs)):
-        places = []
+        spots = []
         for index, tensor in enumerate(tensors):
-            there = in_scratch.get(Place(kind, index))
-            places.append(at if there is None else there)
-            at += aligned(tensor.size_bytes) if there is None else 0
-        kinds.append(tuple(places))
+            spots.append(placed.get(Place(kind, index)) or Spot(last, at))
+            at += 0 if Place(kind, index) in placed else aligned(tensor.size_bytes)
+        kinds.append(tuple(spots))
+    sizes = [(scratch, scratch), (work, at)][-len(names) :]
+    arenas = tuple(Arena(*name, works, max(size, ALIGNMENT)) for name, (works, size) in zip(names, sizes, strict=True))
     inputs, outputs = kinds
-    return Arena(prefetch, tuple(between), inputs, outputs, work, max(at, ALIGNMENT))
+    return Arenas(arenas, far, tuple(between), inputs, outputs)
 
 
-def _in_scratch(deployment: Deployment) -> dict[Place, int]:
-    """Return the offsets of the inputs and outputs that the model's only program has in its scratch buffer."""
+def _in_buffers(deployment: Deployment, starts: Mapping[int, Spot]) -> dict[Place, Spot]:
+    """Return the places of the inputs and outputs that the model's only program has in its scratch or prefetch buffer, whose places are
+    ``starts`` by base word."""
     if len(deployment.calls) != 1:
         return {}
     (call,) = deployment.calls
     microcode = decode(call.program)
     bound = (*zip(call.inputs, microcode.inputs, strict=True), *zip(call.outputs, microcode.outputs, strict=True))
-    return {place: binding["offset"] for place, binding in bound if binding["base"] == SCRATCH}
+    found = {}
+    for place, binding in bound:
+        start = starts.get(binding["base"])
+        if start is not None:
+            found[place] = Spot(start.arena, start.offset + binding["offset"])
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openneutron.features.export.c_text import instance_bytes, plain_name
-from openneutron.features.export.deployment import Deployment, IoTensor, arena_of
+from openneutron.features.export.c_text import arenas_of_all, init_call, instance_bytes, plain_name
+from openneutron.features.export.deployment import Deployment, IoTensor, arenas_of
 
 AXES = {3: "NCW", 4: "NCHW"}
 """PyTorch's letters for the dimensions of a tensor, by rank."""
@@ -48,12 +48,12 @@ def preprocessing_words(deployment: Deployment, preprocessing: str) -> str:
 
 def memory(deployment: Deployment) -> dict[str, int]:
     """Return the sizes of a model's memory in bytes by name, without code and stack. ``tensors`` is a part of ``arena``."""
-    arena = arena_of(deployment)
+    arenas = arenas_of(deployment).arenas
     return {
         "microcode": sum(len(call.program.microcode) for call in deployment.calls),
         "weights": sum(len(call.program.weights) for call in deployment.calls),
-        "arena": arena.size,
-        "tensors": arena.size - arena.work,
+        "arena": sum(each.size for each in arenas),
+        "tensors": sum(each.size - each.work for each in arenas),
         "state": deployment.state_bytes,
         "instance": instance_bytes(deployment),
     }
@@ -64,7 +64,8 @@ def memory_of_all(deployments: Sequence[Deployment]) -> dict[str, int]:
     each = [memory(deployment) for deployment in deployments]
     largest = max(each, key=lambda sizes: sizes["arena"])
     sums = {name: sum(sizes[name] for sizes in each) for name in each[0]}
-    return {**sums, "arena": largest["arena"], "tensors": largest["tensors"]}
+    arena = sum(arena.size for arena in arenas_of_all(deployments).values())
+    return {**sums, "arena": arena, "tensors": largest["tensors"]}
 
 
 def _memory(deployments: Sequence[Deployment]) -> str:
@@ -126,13 +127,17 @@ def _tensor_words(deployments: Sequence[Deployment]) -> str:
 
 def _example(deployment: Deployment) -> str:
     name, macro = deployment.prefix, deployment.prefix.upper()
+    own = " ".join(
+        f"Memory of your own: static OPENNEUTRON_ALIGNED uint8_t {each.name}[{macro}_{each.name.upper()}_BYTES]."
+        for each in arenas_of(deployment).arenas
+    )
     lines = [
         '#include "openneutron_models.h"',
         "",
         f"static {name}_instance {name};",
         "",
-        f"/* Once. An arena of your own: static OPENNEUTRON_ALIGNED uint8_t arena[{macro}_ARENA_BYTES]. */",
-        f"NeutronError error = {name}_init(&{name}, openneutron_arena, sizeof openneutron_arena);",
+        f"/* Once. {own} */",
+        f"NeutronError error = {init_call(deployment)};",
         "",
         "/* For each run. */",
     ]

@@ -31,22 +31,26 @@ static NeutronError prepare(OpenNeutronInstance *instance, const OpenNeutronCall
     return error == ENONE && state_bytes > 0 ? neutronSetState(handle, state, state_bytes) : error;
 }
 
-static void place(uint8_t *arena, size_t arena_bytes, const OpenNeutronTensor *tensors, uint32_t count, void **places) {
+static void place(const OpenNeutronMemory *memory, const OpenNeutronTensor *tensors, uint32_t count, void **places) {
     for (uint32_t i = 0; i < count; ++i) {
-        const bool fits = (size_t)tensors[i].arena_offset + tensors[i].size_bytes <= arena_bytes;
-        places[i] = fits ? arena + tensors[i].arena_offset : NULL;
+        const OpenNeutronMemory *arena = &memory[tensors[i].arena];
+        const bool fits = (size_t)tensors[i].arena_offset + tensors[i].size_bytes <= arena->size_bytes;
+        places[i] = fits ? (uint8_t *)arena->address + tensors[i].arena_offset : NULL;
     }
 }
 
-NeutronError openneutron_init(OpenNeutronInstance *instance, const OpenNeutronModel *model, void *arena, size_t arena_bytes) {
+NeutronError openneutron_init(OpenNeutronInstance *instance, const OpenNeutronModel *model, const OpenNeutronMemory *memory) {
     uint8_t *state = instance->state;
     instance->model = NULL;
-    if (arena == NULL) return ENEUTRON_NULL;
-    if ((uintptr_t)arena % OPENNEUTRON_ALIGNMENT != 0) return ENEUTRON_ALIGNMENT;
-    if (arena_bytes < model->work_bytes) return ENEUTRON_MEMORY;
-    instance->arena = arena;
-    place(instance->arena, arena_bytes, model->inputs, model->input_count, instance->inputs);
-    place(instance->arena, arena_bytes, model->outputs, model->output_count, instance->outputs);
+    for (uint32_t i = 0; i < model->arena_count; ++i) {
+        if (memory[i].address == NULL) return ENEUTRON_NULL;
+        if ((uintptr_t)memory[i].address % OPENNEUTRON_ALIGNMENT != 0) return ENEUTRON_ALIGNMENT;
+        if (memory[i].size_bytes < model->work_bytes[i]) return ENEUTRON_MEMORY;
+    }
+    instance->arenas[0] = memory[0].address;
+    instance->arenas[OPENNEUTRON_MAX_ARENAS - 1] = memory[model->arena_count - 1].address;
+    place(memory, model->inputs, model->input_count, instance->inputs);
+    place(memory, model->outputs, model->output_count, instance->outputs);
     for (uint32_t i = 0; i < model->call_count; ++i) {
         const NeutronError error = prepare(instance, &model->calls[i], i, state);
         if (error != ENONE) return error;
@@ -63,9 +67,11 @@ NeutronError openneutron_reset(OpenNeutronInstance *instance) {
     return error;
 }
 
+static uint8_t *last_arena(const OpenNeutronInstance *instance) { return instance->arenas[OPENNEUTRON_MAX_ARENAS - 1]; }
+
 static void *address_of(const OpenNeutronInstance *instance, OpenNeutronPlace at) {
     if (at.where == OPENNEUTRON_FROM_INPUT) return instance->inputs[at.index];
-    return at.where == OPENNEUTRON_FROM_OUTPUT ? instance->outputs[at.index] : instance->arena + at.index;
+    return at.where == OPENNEUTRON_FROM_OUTPUT ? instance->outputs[at.index] : last_arena(instance) + at.index;
 }
 
 static NeutronError run_call(const OpenNeutronInstance *instance, uint32_t index) {
@@ -75,10 +81,10 @@ static NeutronError run_call(const OpenNeutronInstance *instance, uint32_t index
     void **given = instance->given;
     for (uint32_t i = 0; i < call->input_count; ++i) taken[i] = address_of(instance, call->inputs[i]);
     for (uint32_t i = 0; i < call->output_count; ++i) given[i] = address_of(instance, call->outputs[i]);
-    given[call->output_count] = instance->arena;
+    given[call->output_count] = instance->arenas[0];
     given[call->output_count + 1] = model->profile_bytes > 0 ? instance->profile + index * model->profile_bytes : NULL;
     given[call->output_count + 2] = NULL;
-    const NeutronDataConfig data = {taken, given, NULL, instance->arena + model->prefetch_offset};
+    const NeutronDataConfig data = {taken, given, NULL, last_arena(instance) + model->prefetch_offset};
     return neutronRunBlocking(handle_of(instance, index), &data);
 }
 

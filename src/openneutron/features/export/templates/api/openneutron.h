@@ -59,10 +59,12 @@ typedef struct {
     int32_t zero_point;
     int32_t least; /* quantizing saturates at these two */
     int32_t most;
-    uint32_t arena_offset; /* the tensor's place in an arena of the model's arena_bytes */
+    uint32_t arena; /* the tensor's place: the index of an arena, and the offset in it */
+    uint32_t arena_offset;
 } OpenNeutronTensor;
 
-/* A program's argument: an input or output of the model by its index, or the offset of a tensor between programs in the arena. */
+/* A program's argument: an input or output of the model by its index, or the offset of a tensor between programs in the
+ * last arena. */
 typedef enum { OPENNEUTRON_FROM_INPUT, OPENNEUTRON_FROM_OUTPUT, OPENNEUTRON_FROM_ARENA } OpenNeutronWhere;
 typedef struct {
     OpenNeutronWhere where;
@@ -79,7 +81,10 @@ typedef struct {
     uint32_t output_count;
 } OpenNeutronCall;
 
-/* A model: constants, which stay in flash. work_bytes is the part of the arena without the inputs and outputs behind it. */
+/* A model uses one arena, or two where its chip has two memory regions, such as tightly coupled memory and SRAM. */
+#define OPENNEUTRON_MAX_ARENAS 2
+
+/* A model: constants, which stay in flash. work_bytes is the part of each arena without the inputs and outputs behind it. */
 typedef struct {
     const char *name;
     const OpenNeutronTensor *inputs;
@@ -88,11 +93,18 @@ typedef struct {
     uint32_t input_count;
     uint32_t output_count;
     uint32_t call_count;
-    uint32_t arena_bytes;
-    uint32_t work_bytes;
-    uint32_t prefetch_offset; /* of the prefetch buffer in the arena */
+    uint32_t arena_count;
+    uint32_t arena_bytes[OPENNEUTRON_MAX_ARENAS];
+    uint32_t work_bytes[OPENNEUTRON_MAX_ARENAS];
+    uint32_t prefetch_offset; /* of the prefetch buffer in the last arena */
     uint32_t profile_bytes;   /* for each call; 0: the model was compiled without profiling */
 } OpenNeutronModel;
+
+/* The memory of an arena. */
+typedef struct {
+    void *address;
+    size_t size_bytes;
+} OpenNeutronMemory;
 
 /* The driver's data about a program. */
 typedef struct {
@@ -102,7 +114,7 @@ typedef struct {
 /* The part of an instance that all models have. The rest is in the type NAME_instance of the model's header. */
 typedef struct {
     const OpenNeutronModel *model; /* NULL before openneutron_init, and where it failed */
-    uint8_t *arena;
+    uint8_t *arenas[OPENNEUTRON_MAX_ARENAS]; /* the same one twice where the model uses one */
     void **inputs;
     void **outputs;
     const void **taken; /* the arguments of the call that runs */
@@ -112,11 +124,11 @@ typedef struct {
     uint8_t *profile;
 } OpenNeutronInstance;
 
-/* NAME_init of a model's header calls this function. The arena has 16-byte alignment (ENEUTRON_ALIGNMENT) and at least arena_bytes
- * (ENEUTRON_MEMORY). An arena of work_bytes is enough for an application that gives each input and output its memory with
- * openneutron_set_input and openneutron_set_output; where NAME_WORK_BYTES equals NAME_ARENA_BYTES, all of them are in the working
- * memory. The first call turns the driver on: no other thread may be in the driver. Later calls may come from any thread. */
-NeutronError openneutron_init(OpenNeutronInstance *instance, const OpenNeutronModel *model, void *arena, size_t arena_bytes);
+/* NAME_init of a model's header calls this function. memory has arena_count arenas, with 16-byte alignment (ENEUTRON_ALIGNMENT) and at
+ * least arena_bytes (ENEUTRON_MEMORY). Arenas of work_bytes are enough for an application that gives each input and output its memory
+ * with openneutron_set_input and openneutron_set_output; where both sizes are equal, all inputs and outputs are in the working memory.
+ * The first call turns the driver on: no other thread may be in the driver. Later calls may come from any thread. */
+NeutronError openneutron_init(OpenNeutronInstance *instance, const OpenNeutronModel *model, const OpenNeutronMemory *memory);
 
 /* Runs the model. The inputs have to be written before each run, since a run may use their memory. After an error the outputs are
  * undefined. ENEUTRON_STATE before openneutron_init. */
