@@ -105,6 +105,18 @@ def test_a_region_that_the_target_lacks_is_an_error(vww: Graph) -> None:
         compiled(vww, "cortex-m7", sram_budget={"dtcm": 4 * KIB, "sram": 4 * KIB})
 
 
+@pytest.mark.parametrize("chip", targets.NPUS)
+def test_the_host_core_of_each_chip_is_a_target(vww: Graph, chip: str) -> None:
+    options = CompileOptions(target=chip, npu="none")
+    assert options.target == f"{chip}-cpu" and CompileOptions(target="cortex-m7", npu="none").target == "cortex-m7"
+    host, npu = targets.get(options.target), targets.get(chip)
+    assert host.cpu is not None and host.clock == npu.host.clock and host.obstacle is None
+    assert targets.with_checksum(targets.checksum(host.name)) == host
+    result = compile_graph(vww, host, options)
+    assert_equal_to_litert(vww, result)
+    assert result.report.cycles / host.clock.value > 2 * compile_graph(vww, npu).report.cycles / npu.clock.value
+
+
 def test_options_with_regions_survive_json() -> None:
     options = CompileOptions(sram_budget=REGIONS)
     assert options.sram_budget == (("dtcm", 40 * KIB), ("sram", 40 * KIB))

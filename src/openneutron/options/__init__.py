@@ -32,6 +32,10 @@ CALLER = "caller"
 IO_PLACES = (ARENA, CALLER)
 """The places of inputs and outputs."""
 
+USED, UNUSED = "used", "none"
+NPU_USES = (USED, UNUSED)
+"""The uses of a chip's NPU."""
+
 DEFAULT_EFFORT = "default"
 HIGH_EFFORT = "high"
 EFFORTS = (DEFAULT_EFFORT, HIGH_EFFORT)
@@ -100,6 +104,11 @@ class CompileOptions:
         in_text=False,
     )
     """The name of the chip, or the path of its file (docs/how-to/add-a-chip.md)."""
+
+    npu: str = option(
+        USED, "Use the chip's NPU, or none: the host core then runs all kernels.", choices=NPU_USES, in_text=False
+    )
+    """``used``, or ``none``: the target is then the chip's host core, such as ``mcxn94x-cpu``."""
 
     sram_budget: int | tuple[tuple[str, int], ...] | None = option(
         None,
@@ -176,6 +185,8 @@ class CompileOptions:
     def __post_init__(self) -> None:
         if isinstance(self.target, os.PathLike):
             object.__setattr__(self, "target", os.fspath(self.target))
+        if self.npu == UNUSED and self.target in targets.NPUS:
+            object.__setattr__(self, "target", self.target + targets.HOST_SUFFIX)
         if isinstance(self.sram_budget, Mapping):
             object.__setattr__(self, "sram_budget", tuple(self.sram_budget.items()))
         for name, flag in flags_of(type(self)).items():

@@ -8,7 +8,7 @@ import re
 import tomllib
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,8 +19,10 @@ from openneutron.targets.target import (
     BACKGROUND,
     CONSTANTS,
     CORE,
+    CPU,
     FAMILIES,
     GENERATIONS,
+    HOST,
     INT8,
     KINDS,
     PORT_NAMES,
@@ -367,6 +369,50 @@ def names() -> list[str]:
     return [name for name in NPUS if described(name).obstacle is None]
 
 
+HOST_SUFFIX = "-cpu"
+"""The end of the name of a chip's host core as a target, such as ``mcxn94x-cpu``."""
+
+
+def host_alone(chip: Target) -> Target:
+    """Return the host core of a chip with an NPU as a target of its own: the core's facts, with the clock and the memories of the chip.
+
+    Activations are in the first memory that the host reads and writes.
+    """
+    core = described(chip.host.core.lower())
+    assert core.cpu is not None
+    there = [memory for memory in chip.memories if HOST in memory.readers.value]
+    arena = next(memory for memory in there if HOST in memory.writers.value)
+    share = chip.clock.value / chip.host.clock.value
+    memories = []
+    for memory in there:
+        holds = (ACTIVATIONS, CONSTANTS) if memory is arena else (CONSTANTS,)
+        memories.append(
+            replace(
+                memory,
+                holds=replace(memory.holds, value=holds),
+                bandwidth=replace(memory.bandwidth, value=memory.bandwidth.value * share),
+                readers=replace(memory.readers, value=(CPU, HOST)),
+                writers=replace(memory.writers, value=(CPU, HOST) if memory is arena else ()),
+            )
+        )
+    source = next((memory.name for memory in memories if memory.name != arena.name), arena.name)
+    engine = replace(core.copy_engines[0], source=source, destination=arena.name)
+    cpu = replace(core.cpu, clock=chip.host.clock)
+    return replace(
+        chip,
+        name=chip.name + HOST_SUFFIX,
+        title=f"{chip.title.partition(',')[0]}, {chip.host.core}",
+        family=CORE,
+        hw_version="",
+        npu=cpu.as_npu,
+        costs=cpu.as_costs,
+        memories=tuple(memories),
+        copy_engines=(engine,),
+        limits=(),
+        cpu=cpu,
+    )
+
+
 def checksum(name: str) -> int:
     """Return the number by which a program identifies its target: the CRC-32 of the target's name."""
     return zlib.crc32(name.encode())
@@ -374,7 +420,8 @@ def checksum(name: str) -> int:
 
 def with_checksum(number: int) -> Target | None:
     """Return the chip of this package with this number in programs; None where no chip has the number."""
-    return next((described(name) for name in KNOWN if checksum(name) == number), None)
+    names = (*KNOWN, *(name + HOST_SUFFIX for name in NPUS))
+    return next((described(name) for name in names if checksum(name) == number), None)
 
 
 def is_file(name: str) -> bool:
@@ -394,6 +441,8 @@ def described(name: str) -> Target:
     if is_file(name):
         path = Path(name)
         return _read(path, _state(path), tuple(KNOWN))
+    if name.endswith(HOST_SUFFIX) and (chip := name.removesuffix(HOST_SUFFIX)) in NPUS:
+        return host_alone(described(chip))
     if name not in KNOWN:
         raise InvalidTargetError(
             f"Target `{name}` is not a valid target. Must be one of `{[*names(), *CPUS]}`, or the path of a .toml file.{_hint(name)}"
@@ -438,6 +487,7 @@ def _read(path: Path, _state_of_file: tuple[int, int], taken: tuple[str, ...] = 
 __all__ = [
     "CPUS",
     "DEFAULT",
+    "HOST_SUFFIX",
     "KNOWN",
     "NPUS",
     "Number",
