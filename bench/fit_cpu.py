@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.cost.instructions import FILE, Instructions
+from openneutron.compiler.cost.instructions import FILE, Instructions, name_of
+from tests.cortex_m33.boards import CORTEX_M33, CORTEX_M55, Board
 
 TITLE = "Instructions of the kernels on CPUs, fitted to counts of QEMU"
 
@@ -60,12 +61,12 @@ def graphs() -> Iterator[Any]:
     yield from (random_wide.several(seed) for seed in range(40))
 
 
-def counts(target_name: str, flags: tuple[str, ...]) -> tuple[list[Count], float]:
+def counts(target_name: str, flags: tuple[str, ...], board: Board) -> tuple[list[Count], float]:
     """Return the counted calls, and the driver's instructions for each call."""
     from openneutron import targets
     from openneutron.compiler import CompileOptions, compile_graph
     from openneutron.errors import OpenNeutronError
-    from tests.cortex_m33.cases import INSTRUCTIONS_PER_TICK, Case, Flag, run
+    from tests.cortex_m33.cases import Case, Flag, run
     from tests.cortex_m33.firmware import image, library
     from tests.cortex_m33.models import random_inputs
 
@@ -84,23 +85,23 @@ def counts(target_name: str, flags: tuple[str, ...]) -> tuple[list[Count], float
         for each, _ in made
         for flag in (Flag.PLAIN, Flag.TRACE)
     ]
-    done = run(image(library(flags)), cases, count=True)
+    done = run(image(library(flags, board=board), board=board), cases, count=True)
     found: list[Count] = []
     driver = calls_in_all = 0
     for (_, calls), plain, traced in zip(made, done[::2], done[1::2], strict=True):
         (whole,), (run_,) = plain.runs, traced.runs
         if whole.error or len(run_.calls) != len(calls):
             continue
-        driver += (whole.ticks - sum(call.ticks for call in run_.calls)) * INSTRUCTIONS_PER_TICK
+        driver += board.instructions(whole.ticks - sum(call.ticks for call in run_.calls))
         calls_in_all += len(calls)
         for call, counted in zip(calls, run_.calls, strict=True):
             if not call.parts:
                 found.append(
                     Count(
-                        call.kernel,
+                        name_of(call),
                         call.traits.cost.kind.name,
                         features(call, target),
-                        counted.ticks * INSTRUCTIONS_PER_TICK,
+                        board.instructions(counted.ticks),
                     )
                 )
     return found, driver / max(1, calls_in_all)
@@ -152,20 +153,25 @@ def errors(
     """Return, by kernel, the number of calls, and the median and the largest relative error."""
     by_kernel: dict[str, list[float]] = defaultdict(list)
     for each in found:
-        modelled = fixed + float(np.dot(each.features, table.get(each.kernel) or table[each.kind]))
+        known = table.get(each.kernel) or table.get(each.kernel.partition(":")[0]) or table[each.kind]
+        modelled = fixed + float(np.dot(each.features, known))
         by_kernel[each.kernel].append(modelled / max(each.instructions, 200) - 1)
     return {name: (len(e), float(np.median(np.abs(e))), float(max(e, key=abs))) for name, e in by_kernel.items()}
 
 
-BUILDS = {"dsp": ("cortex-m33", ("-O2",)), "portable": ("cortex-m33", ("-O2", "-DNEUTRON_PORTABLE_ONLY"))}
-"""For each instruction set the core that executes the counted calls, and the flags of the library."""
+BUILDS = {
+    "dsp": ("cortex-m33", ("-O2",), CORTEX_M33),
+    "helium": ("cortex-m55", ("-O2",), CORTEX_M55),
+    "portable": ("cortex-m33", ("-O2", "-DNEUTRON_PORTABLE_ONLY"), CORTEX_M33),
+}
+"""For each instruction set the target of the counted calls, the flags of the library, and the board that executes them."""
 
 
 def measure() -> dict[str, Any]:
     """Return for each instruction set the fitted table, the instructions of a call, and the errors by kernel."""
     results = {}
-    for name, (core, flags) in BUILDS.items():
-        found, driver = counts(core, flags)
+    for name, (core, flags, board) in BUILDS.items():
+        found, driver = counts(core, flags, board)
         table, fixed = fit(found)
         spread = errors(found, table, fixed)
         results[name] = {"table": table, "call": round(fixed + driver), "errors": spread}

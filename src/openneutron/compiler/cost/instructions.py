@@ -43,7 +43,19 @@ def table(instruction_set: str) -> Mapping[str, Instructions]:
     }
 
 
+def name_of(call: KernelCall) -> str:
+    """Return the name of a call's kernel in the table. A call with one output pixel, such as a fully connected layer, has one of its own:
+    kernels have other inner loops for it."""
+    batches, rows, cols, _ = call.views["output"].extents
+    return f"{call.kernel}:1" if batches * rows * cols == 1 else call.kernel
+
+
 def instructions_of(call: KernelCall, instruction_set: str) -> Instructions:
     """Return the instructions of a call's kernel."""
     known = table(instruction_set)
-    return known.get(call.kernel) or known.get(call.traits.cost.kind.name) or known[CostClass.UNKNOWN.name]
+    return (
+        known.get(name_of(call))
+        or known.get(call.kernel)
+        or known.get(call.traits.cost.kind.name)
+        or known[CostClass.UNKNOWN.name]
+    )

@@ -328,7 +328,7 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
     most, least = sum(sizes), max(*sizes, 1)
     for step in range(STEPS_OF_REGIONS + 1):
         budget = most - (most - least) * step // STEPS_OF_REGIONS
-        one = replace(options, sram_budget=budget + outside)
+        one = replace(options, sram_budget=min(budget + outside, budget_bytes(options.sram_budget, target)))
         divided = in_regions(_within_one_buffer(graph, all_tasks, target, one), sizes, target)
         if divided is not None:
             return divided
