@@ -93,6 +93,7 @@ def test_one_number_is_shared_among_regions_the_fastest_first(vww: Graph) -> Non
     assert (whole.arena_bytes, whole.prefetch_bytes) == (54 * KIB, 0)
     slow = compiled(vww, "cortex-m7", sram_budget={"sram": 60 * KIB}).report
     assert (slow.arena_bytes, slow.prefetch_bytes) == (0, 54 * KIB)
+    assert 1.001 * whole.cycles < slow.cycles < 1.1 * whole.cycles
 
 
 def test_a_region_that_the_target_lacks_is_an_error(vww: Graph) -> None:

@@ -359,6 +359,9 @@ def _without_issue(call: KernelCall, target: Target, rows: int | None = None) ->
     if not call.is_transfer:
         more = max(0, port_cycles(call, target, rows) - cost.compute_cycles)
         cost = replace(cost, compute_cycles=cost.compute_cycles + more, stall_cycles=cost.stall_cycles + more)
+    if call.row_wait_cycles:
+        waits = call.row_wait_cycles * rows
+        cost = replace(cost, compute_cycles=cost.compute_cycles + waits, stall_cycles=cost.stall_cycles + waits)
     if work.moved and target.cpu is None:
         # The multipliers are idle during the second pass over the output.
         moved = work.moved * _moved(call, work, target, rows).compute_cycles

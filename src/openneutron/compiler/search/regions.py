@@ -8,12 +8,14 @@ run: the CPU reads and writes both.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 
 from openneutron.compiler.place.layout import bytes_outside, in_two_buffers
 from openneutron.compiler.place.place import Item, place
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.compiler.search.fitted import Fitted
+from openneutron.compiler.select.calls import KernelCall
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions, region_bytes
 from openneutron.targets import Target
@@ -48,9 +50,19 @@ def in_regions(fitted: Fitted, sizes: tuple[int, ...], target: Target) -> Fitted
     for chosen in (near, []):
         layout = in_two_buffers(fitted.layout, schedule, chosen)
         if layout.scratch_bytes <= sizes[0] and layout.far_bytes <= sizes[1]:
-            schedule = dataclasses.replace(schedule, prefetch_bytes=layout.far_bytes)
+            far = {item.name for item in layout.far_items}
+            calls = tuple(_with_waits(call, far, fitted, target) for call in schedule.calls)
+            schedule = dataclasses.replace(schedule, calls=calls, prefetch_bytes=layout.far_bytes)
             return dataclasses.replace(fitted, schedule=schedule, layout=layout)
     return None
+
+
+def _with_waits(call: KernelCall, far: set[str], fitted: Fitted, target: Target) -> KernelCall:
+    """Return the call with the cycles in which the CPU waits for its buffers in the second region. It reads and writes each byte once."""
+    moved = sum(view.distinct_bytes for view in call.views.values() if fitted.storages.of[view.tensor] in far)
+    near, slow = (region.bandwidth.value for region in target.regions)
+    waits = math.ceil(moved * max(0.0, 1 / slow - 1 / near) / call.views["output"].extents[1])
+    return dataclasses.replace(call, row_wait_cycles=waits)
 
 
 def _moved_bytes(fitted: Fitted, target: Target) -> Counter[str]:

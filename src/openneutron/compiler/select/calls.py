@@ -286,8 +286,9 @@ class KernelCall:
     """One operator of the microcode: the parameter block of a kernel, with views in place of buffers, and logical constants.
 
     ``views`` has an entry for each buffer field of the kernel's row ("input", "output", "input_a" …). ``constants`` has an entry X for
-    each pair of fields X_base and X_offset. ``params`` has an entry for every other field. ``memo`` caches results of functions of
-    the call that the search calls often.
+    each pair of fields X_base and X_offset. ``params`` has an entry for every other field. ``row_wait_cycles`` are the cycles in which
+    a CPU waits for a slower memory region at each output row. ``memo`` caches results of functions of the call that the search calls
+    often.
     """
 
     kernel: str
@@ -295,6 +296,7 @@ class KernelCall:
     views: Mapping[str, View]
     params: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Constant] = field(default_factory=dict, repr=False)
+    row_wait_cycles: int = 0
     memo: dict[object, Any] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -307,7 +309,7 @@ class KernelCall:
             return self is other
         return (
             (self.kernel, self.name, self.views) == (other.kernel, other.name, other.views)
-            and self.params == other.params
+            and (self.params, self.row_wait_cycles) == (other.params, other.row_wait_cycles)
             and self.constants.keys() == other.constants.keys()
             and all(are_equal(constant, other.constants[key]) for key, constant in self.constants.items())
         )
