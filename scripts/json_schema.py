@@ -25,6 +25,7 @@ from openneutron.features.report.outputs import OutputAccuracy, PartAccuracy
 from openneutron.features.report.page.compare import Comparison
 from openneutron.features.report.page.data import ReportData
 from openneutron.features.report.page.page import SECTIONS
+from openneutron.features.report.shared_arena import Share
 from openneutron.features.report.summary import NOT_SHOWN, ConvertedSummary, Delegated
 from openneutron.ir.graph import OnCpu
 from openneutron.targets import Number
@@ -305,6 +306,30 @@ SEVERAL_COMPILED: dict[str, Schema] = {
 }
 """The fields of ``compile`` with several models."""
 
+SHARING_COMPILED: dict[str, Schema] = {
+    "models": several(record(COMMANDS["compile"])),
+    "shared_arena": record(
+        {
+            "models": several(record(fields_of(Share))),
+            "regions": by_name(WHOLE),
+            **dict.fromkeys(
+                (
+                    "sram_budget_bytes",
+                    "arena_bytes",
+                    "state_bytes",
+                    "sram_bytes",
+                    "total_sram_bytes",
+                    "separate_bytes",
+                    "flash_bytes",
+                    "equal_weights_bytes",
+                ),
+                WHOLE,
+            ),
+        }
+    ),
+}
+"""The fields of ``compile`` with --share-arena."""
+
 
 REPAIRED = {
     **fields_of(RepairReport, without=("quantization",)),
@@ -317,7 +342,12 @@ REPAIRED = {
 
 def schema() -> Schema:
     """Return the schema of the output of any command."""
-    others = [("compile", SEVERAL_COMPILED), ("report", fields_of(Comparison)), ("accuracy", REPAIRED)]
+    others = [
+        ("compile", SEVERAL_COMPILED),
+        ("compile", SHARING_COMPILED),
+        ("report", fields_of(Comparison)),
+        ("accuracy", REPAIRED),
+    ]
     shapes = [*COMMANDS.items(), *others]
     first = {"schema_version": {"const": SCHEMA_VERSION}}
     return {

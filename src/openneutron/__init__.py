@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from openneutron.api.compile import compile as compile
     from openneutron.api.evaluate import evaluate as evaluate
     from openneutron.api.load import load as load
+    from openneutron.api.share_arena import share_arena as share_arena
     from openneutron.features.export import export_bundle as export_bundle
     from openneutron.options import CompileOptions as CompileOptions
     from openneutron.options import DataOptions as DataOptions
@@ -28,6 +29,7 @@ _HOMES = {
     "compile": "openneutron.api.compile",
     "load": "openneutron.api.load",
     "evaluate": "openneutron.api.evaluate",
+    "share_arena": "openneutron.api.share_arena",
     "CompileOptions": "openneutron.options",
     "QuantizationOptions": "openneutron.options",
     "DelegationOptions": "openneutron.options",

@@ -24,6 +24,7 @@ EXPORTS = {
     "compile",
     "evaluate",
     "export_bundle",
+    "share_arena",
     "load",
 }
 

@@ -80,6 +80,15 @@ def test_the_output_for_several_models_follows_the_schema(openneutron: Command, 
     assert data["models"][1] == {"model": "absent.tflite", "error": "'absent.tflite' does not exist."}
 
 
+def test_the_output_for_models_with_one_arena_follows_the_schema(openneutron: Command, compiled: Path) -> None:
+    data = json.loads(
+        openneutron("compile", "mixed.tflite", "whole.tflite", "--share-arena", "-o", "out", "--json").out
+    )
+    assert list(violations(data, schema())) == []
+    memory = data["shared_arena"]
+    assert memory["sram_bytes"] == max(model["peak_sram_bytes"] for model in data["models"])
+
+
 def test_the_output_for_two_reports_follows_the_schema(openneutron: Command, compiled: Path) -> None:
     data = json.loads(openneutron("report", "mixed.tflite", "whole.tflite", "--no-pareto", "--json").out)
     assert (data["a"]["model"], data["b"]["model"]) == ("mixed.tflite", "whole.tflite")

@@ -17,6 +17,7 @@ from openneutron.cli import app, ending
 from openneutron.cli.app import COMMANDS
 from scripts.commands_page import text as commands_page
 from tests.cli.conftest import Command
+from tests.support.litert_files import mixed_file
 
 
 @pytest.fixture
@@ -171,3 +172,39 @@ def test_the_page_of_the_commands_has_every_exit_code() -> None:
     for code in codes:
         assert f"| {code} | " in commands_page()
     assert app.NAME == "openneutron"
+
+
+def test_models_that_share_an_arena(openneutron: Command, folder: Path) -> None:
+    (folder / "other.tflite").write_bytes(mixed_file())
+    ended = openneutron("compile", "mixed.tflite", "other.tflite", "--share-arena", "-o", "out")
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    at = lines.index("2 models, one after the other in one arena")
+    assert [line.split("  ")[1] for line in lines[at + 1 : at + 5]] == ["SRAM", "With weights", "Separate", "Flash"]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["mixed_neutron.tflite", "other_neutron.tflite"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mixed.tflite",), "--share-arena: there is 1 model. Give two or more."),
+        (
+            ("mixed.tflite", "mixed.tflite"),
+            "--share-arena: two models have the name 'mixed.tflite'. Give each model a name of its own.",
+        ),
+        (
+            ("mixed.tflite", "./mixed.tflite"),
+            "--share-arena: the result of two models is 'mixed_neutron.tflite'. Rename one of the files.",
+        ),
+        (("mixed.tflite", "absent.tflite"), "'absent.tflite' does not exist."),
+        (
+            ("mixed.tflite", "float.tflite"),
+            "'float.tflite': none of its 2 operators runs on the NPU: it computes in float32;",
+        ),
+    ],
+)
+def test_models_that_cannot_share_an_arena(
+    arguments: tuple[str, ...], message: str, refused: Callable[..., str]
+) -> None:
+    """One error, and no file."""
+    assert refused("compile", *arguments, "--share-arena").startswith(message)

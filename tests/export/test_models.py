@@ -15,7 +15,7 @@ from executorch.exir import ExecutorchBackendConfig, to_edge
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
 import openneutron
-from openneutron import targets
+from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidModelError
@@ -27,7 +27,7 @@ from openneutron.ir import Node
 from openneutron.isa.payload import Format, Payload
 from scripts.published_networks import cifarnet
 from tests.export.bundles import SANITIZERS, checked_on_the_host, constant_bytes, host_program, piped
-from tests.support import oracle, programs
+from tests.support import oracle, programs, random_images
 from tests.support.delegate_calls import SHAPE, UNCHECKED, Inverts
 from tests.support.litert_files import graph_file
 
@@ -199,3 +199,17 @@ def test_the_header_is_cpp_too(tmp_path: Path) -> None:
     command += [*(f"-I{place}" for place in places), str(tmp_path / "main.cpp")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_equal_weights_are_there_once(tmp_path: Path) -> None:
+    """Both models check themselves, one after the other in one arena."""
+    stock = tmp_path / "stock.tflite"
+    stock.write_bytes(litert.write(random_images.chain_graph(3)))
+    compiled = openneutron.compile(stock)
+    for name in ("one", "two"):
+        compiled.save(tmp_path / f"{name}.tflite")
+    bundle = export_bundle([tmp_path / "one.tflite", tmp_path / "two.tflite"], tmp_path / "bundle")
+    assert bundle.memory["weights"] == compiled.report.weights_bytes
+    ended = checked_on_the_host(tmp_path / "bundle", tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    assert all(name in ended.stdout for name in ("one", "two"))

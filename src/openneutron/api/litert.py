@@ -19,6 +19,7 @@ from openneutron.device.mixed import CompiledFile, compile_file
 from openneutron.device.timings import Timings, measured, step
 from openneutron.features.report import Summary, of_compiled_file
 from openneutron.ir import Graph
+from openneutron.isa import Program
 from openneutron.options import ARENA, CompileOptions, Request, with_changes
 from openneutron.targets import Target
 
@@ -56,6 +57,11 @@ class CompiledLiteRTModel(CompiledResult):
     def graphs(self) -> list[Graph]:
         """Return the graphs of the partitions."""
         return [part.graph for part in self.compiled.parts]
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """Return the programs of the partitions."""
+        return tuple(self.compiled.programs().values())
 
     @property
     def report(self) -> Summary:

@@ -35,6 +35,7 @@ from openneutron.features.report.outputs import OutputAccuracy, accuracy_warning
 from openneutron.features.report.summary import conversions_in
 from openneutron.ir import Graph
 from openneutron.ir import graph as graph_module
+from openneutron.isa import Program
 from openneutron.isa.payload import Format
 from openneutron.options import (
     CALLER,
@@ -488,6 +489,11 @@ class CompiledModel(CompiledResult):
     def graphs(self) -> list[Graph]:
         """Return the graphs of ``partitions``."""
         return [part.compiled.graph for part in self.partitions]
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """Return the programs of ``partitions``."""
+        return tuple(part.compiled.program for part in self.partitions)
 
     @property
     def report(self) -> Summary:

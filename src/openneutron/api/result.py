@@ -17,6 +17,7 @@ from openneutron.device import files
 from openneutron.features.report.notebook import ShownModel
 from openneutron.features.report.text import one_line
 from openneutron.ir import Graph
+from openneutron.isa import Program
 from openneutron.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class CompiledResult(Copied, ShownModel):
     @property
     def graphs(self) -> list[Graph]:
         """Return the graphs of the partitions."""
+        raise NotImplementedError
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """Return the programs of the partitions that this project's compiler made."""
         raise NotImplementedError
 
     @property

@@ -57,7 +57,7 @@ COMMANDS = {
         "Show the accuracy that each layer of a PyTorch model loses to int8.",
     ),
     "export": Command(
-        "features.export.command:export_model", "Write a compiled model as a folder that firmware is built from."
+        "features.export.command:export_model", "Write compiled models as a folder that firmware is built from."
     ),
     "report": Command("features.report.command:report_model", "Write a page with charts of a compile.", True),
     "evaluate": Command(

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 
 from openneutron.api import compile as compiling
 from openneutron.api.compile import LOADING, output_files
+from openneutron.api.share_arena import check_names, share_arena
 from openneutron.cli import output
 from openneutron.cli.ending import told
 from openneutron.cli.model_source import is_litert
@@ -24,6 +25,7 @@ from openneutron.device.forms import LITERT, Kind
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.device.timings import Timings, measured, step
 from openneutron.errors import InvalidOptionError
+from openneutron.features.report.shared_arena import shared_arena_table
 from openneutron.features.report.text import summary_table, timings_table
 from openneutron.options import OutputOptions, Request
 
@@ -81,6 +83,14 @@ def compile_model(
             "--facts", help="Append the figures of the compile, which `openneutron report OUT` shows, to OUT."
         ),
     ] = False,
+    shares_arena: Annotated[
+        bool,
+        typer.Option(
+            "--share-arena",
+            help="Plan the memory of several models whose runs use one arena, one after the other: --sram-budget is for all of them, with "
+            "the states that each keeps. A model that does not fit is an error, and nothing is written.",
+        ),
+    ] = False,
     plot: output.Plot = None,
     as_json: output.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, and JSON with --json.")] = False,
@@ -92,7 +102,8 @@ def compile_model(
     shows the operators on the NPU, the operators on the CPU with their reasons, latency and memory. With --json, "timings"
     has the wall_seconds and cpu_seconds of the whole and, in "steps", of each step, without those of the steps inside it.
 
-    Of several models each is compiled, whatever happens to the others. The exit code is 0 if all are compiled.
+    Of several models each is compiled, whatever happens to the others. The exit code is 0 if all are compiled. With
+    --share-arena all models are compiled or none, and the memory of all follows the summaries.
 
     Calibration data are pictures (.png, .jpg, .jpeg, .bmp) or WAV files, flat or with a folder for each class, with the steps of
     --preprocess; or the model's inputs themselves: .npy files, each with one sample or several along the first axis (for a
@@ -101,6 +112,9 @@ def compile_model(
     """
     wanted = Wanted(result, intermediates, kernel_selection, dump_kernel_selection, facts, plot)
     shown = Shown(timings, as_json, quiet, verbose)
+    if shares_arena:
+        compile_sharing(asked, wanted, shown)
+        return
     if len(asked) > 1:
         compile_several(asked, wanted, shown)
         return
@@ -143,14 +157,7 @@ def compile_several(asked: Sequence[AskedModel], wanted: Wanted, shown: Shown) -
 
     Raises InvalidOptionError for an option that names one file, and typer.Exit with the highest exit code of a model.
     """
-    if wanted.kernel_selection is not None:
-        raise InvalidOptionError(
-            f"--kernel-selection: it names one file for {len(asked)} models. Use --dump-kernel-selection."
-        )
-    if wanted.plot is not None:
-        raise InvalidOptionError(f"--plot: it names one picture for {len(asked)} models. Compile each model alone.")
-    folder = wanted.result or Path()
-    files.make_folder(folder)
+    folder = _folder(len(asked), wanted)
     written: dict[Path, str] = {}
     results: list[dict[str, Any]] = []
     codes = []
@@ -162,9 +169,7 @@ def compile_several(asked: Sequence[AskedModel], wanted: Wanted, shown: Shown) -
                 raise InvalidOptionError(
                     f"its result would replace that of '{written[path]}', '{path}'. Compile it alone, with --output."
                 )
-            inside = None if wanted.intermediates is None else wanted.intermediates / given.source.name
-            own = dataclasses.replace(wanted, result=path, intermediates=inside)
-            table, data = _written(given, own, shown)
+            table, data = _written(given, _of_one(given, wanted, path), shown)
             written[path] = model.name
         except Exception as error:  # whatever happens to one model, the others are compiled
             codes.append(told(error, model.name))
@@ -181,6 +186,66 @@ def compile_several(asked: Sequence[AskedModel], wanted: Wanted, shown: Shown) -
         raise typer.Exit(max(codes))
 
 
+def _folder(count: int, wanted: Wanted) -> Path:
+    """Return the folder of the results of several models, which is made where it is absent.
+
+    Raises InvalidOptionError for an option that names one file.
+    """
+    if wanted.kernel_selection is not None:
+        raise InvalidOptionError(
+            f"--kernel-selection: it names one file for {count} models. Use --dump-kernel-selection."
+        )
+    if wanted.plot is not None:
+        raise InvalidOptionError(f"--plot: it names one picture for {count} models. Compile each model alone.")
+    folder = wanted.result or Path()
+    files.make_folder(folder)
+    return folder
+
+
+def _of_one(given: GivenModel, wanted: Wanted, path: Path) -> Wanted:
+    """Return the files of one of several models."""
+    inside = None if wanted.intermediates is None else wanted.intermediates / given.source.name
+    return dataclasses.replace(wanted, result=path, intermediates=inside)
+
+
+def compile_sharing(asked: Sequence[AskedModel], wanted: Wanted, shown: Shown) -> None:
+    """Compile models that share one arena into a folder, and print their summaries and the memory of all.
+
+    Raises InvalidOptionError where there is one model or two have one name or one result, before any of them is compiled, BudgetError
+    where one does not fit, and the errors of ``compiled``.
+    """
+    check_names([model.name for model in asked], "--share-arena")
+    models = [model.given() for model in asked]
+    folder = _folder(len(models), wanted)
+    paths = [folder / default_path(given) for given in models]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InvalidOptionError(f"--share-arena: the result of two models is '{path}'. Rename one of the files.")
+    places = [_results(given, _of_one(given, wanted, path)) for given, path in zip(models, paths, strict=True)]
+    with output.Steps(shown.quiet, shown.verbose) as steps:
+        made, before = zip(*(compiled(given, steps) for given in models), strict=True)
+        with measured(steps) as clock, step("Sharing"):
+            shared = share_arena(made, sram_budget=models[0].request.options.sram_budget)
+        results: dict[Path, bytes] = {}
+        for model, (path, outputs) in zip(shared.models, places, strict=True):
+            results |= {path: model.with_facts() if wanted.facts else model.buffer, **output_files(model, outputs)}
+        files.write(results, wanted.intermediates)
+    spent = [first + model.timings for first, model in zip(before, made, strict=True)]
+    spent[-1] += clock.timings
+    shows = [
+        _shown(model, path, outputs, time, shown)
+        for model, (path, outputs), time in zip(shared.models, places, spent, strict=True)
+    ]
+    tables: list[RenderableType] = [part for table, _ in shows for part in (table, "")]
+    data = {"models": [data for _, data in shows], "shared_arena": shared.memory.to_dict()}
+    if shown.as_json or not shown.quiet:
+        output.show(Group(*tables, shared_arena_table(shared.memory)), "compile", data, shown.as_json)
+    if not shown.quiet:
+        for given, one in zip(models, asked, strict=True):
+            if _is_on_examples(given):
+                output.note(f"{one.name}: {ON_EXAMPLES}")
+
+
 def _written(asked: GivenModel, wanted: Wanted, shown: Shown) -> tuple[RenderableType, dict[str, Any]]:
     """Compile a model, write its files, and return its summary as a table and as data."""
     path, outputs = _results(asked, wanted)
@@ -191,7 +256,13 @@ def _written(asked: GivenModel, wanted: Wanted, shown: Shown) -> tuple[Renderabl
             file = made.with_facts() if wanted.facts else made.buffer
             results = {path: file, **output.plotted(wanted.plot, made), **output_files(made, outputs)}
             files.write(results, wanted.intermediates)
-    spent = before + made.timings + clock.timings
+    return _shown(made, path, outputs, before + made.timings + clock.timings, shown)
+
+
+def _shown(
+    made: CompiledModel | CompiledLiteRTModel, path: Path, outputs: OutputOptions, spent: Timings, shown: Shown
+) -> tuple[RenderableType, dict[str, Any]]:
+    """Return the summary of a compiled model as a table and as data."""
     selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
     summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)
     table = summary_table(summary, advice=made.quick_advice)

@@ -326,9 +326,10 @@ def _models(deployments: Sequence[Deployment], kernels: tuple[str, ...]) -> dict
         "openneutron_models.h": c_text.models_header(deployments),
         "openneutron_models.c": c_text.models_source(deployments),
     }
+    equal = c_text.equal_weights(deployments)
     for each in deployments:
         texts[f"{each.prefix}_model.h"] = c_text.model_header(each, MADE_BY)
-        texts[f"{each.prefix}_model.c"] = c_text.model_source(each)
+        texts[f"{each.prefix}_model.c"] = c_text.model_source(each, equal)
     texts["kernel_selection.c"] = KernelSelection(MADE_BY, kernels).text()
     return {f"model/{name}": text.encode() for name, text in texts.items()}
 

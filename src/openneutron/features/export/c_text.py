@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -45,15 +46,35 @@ def c_float(value: float) -> str:
     return f"{digits}f" if set(".e") & set(digits) else f"{digits}.0f"
 
 
-def c_words(name: str, data: bytes) -> str:
+def c_words(name: str, data: bytes, shared: bool = False) -> str:
     """Return the definition of a constant array with the bytes of ``data`` and zeros up to a multiple of 16 bytes.
 
-    The array has words in place of bytes, because compilers read words in a quarter of the time.
+    The array has words in place of bytes, because compilers read words in a quarter of the time. ``shared``: other files use the array
+    too.
     """
     words = np.frombuffer(data.ljust(max(aligned(len(data)), ALIGNMENT), b"\0"), "<u4")
     rows = (", ".join(f"0x{word:08X}" for word in words[at : at + 10]) for at in range(0, len(words), 10))
     body = ",\n    ".join(rows)
-    return f"OPENNEUTRON_ALIGNED static const uint32_t {name}[{len(words)}] = {{\n    {body}}};\n"
+    kind = "const" if shared else "static const"
+    declared = f"{_declared(name)}\n" if shared else ""
+    return f"{declared}OPENNEUTRON_ALIGNED {kind} uint32_t {name}[{len(words)}] = {{\n    {body}}};\n"
+
+
+def _declared(name: str) -> str:
+    return f"extern const uint32_t {name}[];"
+
+
+def equal_weights(deployments: Sequence[Deployment]) -> dict[bytes, str]:
+    """Return the array of the weights that several programs have, which is in the source of the first of them."""
+    places: dict[bytes, list[str]] = {}
+    for deployment in deployments:
+        for index, call in enumerate(deployment.calls):
+            places.setdefault(call.program.weights, []).append(_array("weights", deployment, index))
+    return {weights: names[0] for weights, names in places.items() if len(names) > 1}
+
+
+def _array(part: str, deployment: Deployment, index: int) -> str:
+    return f"openneutron_{part}_{deployment.prefix}{index}"
 
 
 def _macros(deployment: Deployment, made_by: str) -> str:
@@ -174,8 +195,9 @@ def plain_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_./:;,+= -]", "?", name)
 
 
-def model_source(deployment: Deployment) -> str:
-    """Return ``NAME_model.c``: microcode and weights, the descriptors of tensors and calls, and the functions."""
+def model_source(deployment: Deployment, equal: Mapping[bytes, str] = MappingProxyType({})) -> str:
+    """Return ``NAME_model.c``: microcode and weights, the descriptors of tensors and calls, and the functions. ``equal`` is the result of
+    ``equal_weights`` for the models of the folder."""
     name, memory = deployment.prefix, arenas_of(deployment)
     figures = [
         c_string(deployment.name),
@@ -201,7 +223,7 @@ def model_source(deployment: Deployment) -> str:
 #error "The model has another version of the microcode than the driver. Export it again."
 #endif
 
-{_calls(deployment, memory)}
+{_calls(deployment, memory, equal)}
 {_tensors(deployment, memory)}
 const OpenNeutronModel {name}_model = {{
     {", ".join(map(str, figures))}}};
@@ -209,19 +231,22 @@ const OpenNeutronModel {name}_model = {{
 {_functions(deployment)}"""
 
 
-def _calls(deployment: Deployment, memory: Arenas) -> str:
+def _calls(deployment: Deployment, memory: Arenas, equal: Mapping[bytes, str]) -> str:
     """Return the microcode and the weights of each call, and the table of the calls."""
-    name, parts, rows = deployment.prefix, [], []
+    parts, rows = [], []
     for index, call in enumerate(deployment.calls):
-        for part, data in (("microcode", call.program.microcode), ("weights", call.program.weights)):
-            parts.append(c_words(f"openneutron_{part}_{name}{index}", data))
+        microcode, own = (_array(part, deployment, index) for part in ("microcode", "weights"))
+        weights = equal.get(call.program.weights, own)
+        parts.append(c_words(microcode, call.program.microcode))
+        is_here = weights == own
+        parts.append(c_words(own, call.program.weights, weights in equal.values()) if is_here else _declared(weights))
         for kind, places in (("inputs", call.inputs), ("outputs", call.outputs)):
             indices = (memory.between[place.index] if place.where is Where.BETWEEN else place.index for place in places)
             each = (f"{{{WHERE[place.where]}, {number}}}" for place, number in zip(places, indices, strict=True))
             listed = ", ".join(each) or "{OPENNEUTRON_FROM_INPUT, 0}"
             parts.append(f"static const OpenNeutronPlace call{index}_{kind}[] = {{{listed}}};")
         rows.append(
-            f"    {{openneutron_microcode_{name}{index}, openneutron_weights_{name}{index}, call{index}_inputs, "
+            f"    {{{microcode}, {weights}, call{index}_inputs, "
             f"call{index}_outputs, {len(call.inputs)}, {len(call.outputs)}}},"
         )
     return "\n".join([*parts, "static const OpenNeutronCall calls[] = {", *rows, "};", ""])

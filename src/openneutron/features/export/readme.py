@@ -60,12 +60,13 @@ def memory(deployment: Deployment) -> dict[str, int]:
 
 
 def memory_of_all(deployments: Sequence[Deployment]) -> dict[str, int]:
-    """Return the sizes of the memory of several models that share one arena, as ``memory`` does."""
+    """Return the sizes of the memory of several models that share one arena, as ``memory`` does. Equal weights count once."""
     each = [memory(deployment) for deployment in deployments]
     largest = max(each, key=lambda sizes: sizes["arena"])
     sums = {name: sum(sizes[name] for sizes in each) for name in each[0]}
     arena = sum(arena.size for arena in arenas_of_all(deployments).values())
-    return {**sums, "arena": arena, "tensors": largest["tensors"]}
+    weights = {call.program.weights for deployment in deployments for call in deployment.calls}
+    return {**sums, "weights": sum(map(len, weights)), "arena": arena, "tensors": largest["tensors"]}
 
 
 def _memory(deployments: Sequence[Deployment]) -> str:
