@@ -21,6 +21,13 @@
 
 #if NEUTRON_DSP
 
+/* A build for size has none of the code that is for speed alone. */
+#ifdef __OPTIMIZE_SIZE__
+#define NEUTRON_FAST_DSP 0
+#else
+#define NEUTRON_FAST_DSP 1
+#endif
+
 #ifdef __ARM_BIG_ENDIAN
 #error "DSP kernels read four bytes as a little-endian word: build with -mlittle-endian or -DNEUTRON_PORTABLE_ONLY."
 #endif

@@ -9,6 +9,7 @@
 enum {
     BLOCK_BYTES = NEUTRON_LANES * NEUTRON_LANES,
     LANES_OF_A_PIXEL = 4,
+    ALONE = 4, /* 6 pixels together take as long as 4 by themselves */
     WORDS = 228, /* of 4 inputs, all outputs together: 152 inputs of each of 6, as the sums have 64 bits on the stack */
     MOST_BLOCKS = 63, /* whose 504 products, of 22 bits and a sign each, fit 32 bits together */
 };
@@ -82,7 +83,6 @@ static void fill_tile(const NeutronTileDsp *tile, const NeutronPartDsp *part, ui
 /* Adds a part of the inputs to the sums of the output channels [channel, end), [channel][pixel]. */
 static void add_part(const NeutronTileDsp *tile, const NeutronPartDsp *part, const uint32_t *inputs, uint64_t *wide, int32_t channel,
                      int32_t end) {
-    static const int32_t zeros[LANES_OF_A_PIXEL];
     const Layer *layer = tile->layer;
     const uint32_t *const inputs_end = inputs + 4 * part->count * (uint32_t)tile->size;
     const bool one = tile->size == 1;
@@ -92,7 +92,20 @@ static void add_part(const NeutronTileDsp *tile, const NeutronPartDsp *part, con
         uint32_t sums[NEUTRON_PIXELS_DSP];
         const int32_t held = k - layer->p->constant_channel0, lane = held % NEUTRON_LANES;
         const int8_t *const own = weights + (size_t)(held / NEUTRON_LANES) * layer->blocks * BLOCK_BYTES + lane * NEUTRON_LANES;
-        (one ? neutron_multiply_one_dsp : neutron_multiply_dsp)(sums, inputs, inputs_end, own, zeros);
+        memset(sums, 0, sizeof sums);
+        if (one) {
+            neutron_multiply_one_dsp(sums, inputs, inputs_end, own);
+        } else {
+            NeutronLanesDsp work = {
+                .weights = own,
+                .sums = sums,
+                .count = 1,
+                .inputs = inputs,
+                .end = inputs_end,
+                .kind = NEUTRON_CONTINUED_DSP | NEUTRON_PARTIAL_DSP,
+            };
+            neutron_lanes_dsp(&work);
+        }
         /* Four lanes of one pixel, or all pixels of one lane. */
         const int32_t from = k < channel ? channel - k : 0, to = one ? min_of(step, end - k) : NEUTRON_PIXELS_DSP;
         uint64_t *const at = wide + (k - channel) * tile->size;
@@ -149,7 +162,7 @@ void conv_2d_s16_run(const NeutronKernelCall *call) {
     Layer layer = {.call = call, .p = p, .tap_blocks = (uint32_t)neutron_blocks_of(p->group_inputs)};
     layer.input = neutron_element_address(call->bases, &call->buffers[p->input], 0, 0, 0, 0);
     layer.blocks = (uint32_t)(p->kernel_h * p->kernel_w) * layer.tap_blocks;
-    neutron_compute_tiles_dsp(call, &layer, false, compute_tile);
+    neutron_compute_tiles_dsp(call, &layer, ALONE, compute_tile);
 }
 
 #endif

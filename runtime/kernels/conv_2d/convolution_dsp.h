@@ -34,9 +34,9 @@ typedef struct {
 
 typedef void (*NeutronComputeTileDsp)(const NeutronTileDsp *tile);
 
-/* compute() for all pixels of the window, 6 at a time; a few left over one by one, unless `always_six`. p: of the words, those that
- * the convolutions of all types share. */
-static NEUTRON_INLINE void neutron_compute_tiles_dsp(const NeutronKernelCall *call, const void *layer, bool always_six,
+/* compute() for all pixels of the window, 6 at a time, but at most `alone` that are left over one by one. p: of the words, those
+ * that the convolutions of all types share. */
+static NEUTRON_INLINE void neutron_compute_tiles_dsp(const NeutronKernelCall *call, const void *layer, int32_t alone,
                                                      NeutronComputeTileDsp compute) {
     const NeutronConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
@@ -58,8 +58,7 @@ static NEUTRON_INLINE void neutron_compute_tiles_dsp(const NeutronKernelCall *ca
             r = w->row0;
             n++;
         }
-        /* 6 pixels together take as long as 4 by themselves. */
-        const bool together = tile.count > 4 || always_six;
+        const bool together = tile.count > alone;
         tile.size = together ? NEUTRON_PIXELS_DSP : 1;
         int32_t left = tile.count;
         if (!together) tile.count = 1;
@@ -79,33 +78,46 @@ typedef struct NeutronLayerDsp NeutronLayerDsp;
 typedef void (*NeutronFillDsp)(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, const NeutronPartDsp *part,
                                uint32_t *to, size_t pitch);
 
-/* Adds the products of a lane's weights (of four lanes' where there is one pixel) with the inputs, [block][word][pixel][2],
- * to the sums, [lane][pixel]; where `start` is not NULL, to the biases there. */
-typedef void (*NeutronMultiplyDsp)(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
-                                   const int32_t *start);
-
 struct NeutronLayerDsp {
     const NeutronKernelCall *call;
     NeutronFillDsp fill;
-    NeutronMultiplyDsp multiply; /* 6 pixels */
     uint32_t blocks;             /* of 8 inputs, of all taps of an output */
     uint32_t words;              /* of 4 inputs in a block that hold any: 2, or 1 where there are at most 4 */
+    bool joined;                 /* taps of a row follow each other without a gap, here and in the input */
+    bool beside;                 /* 2 to 4 input channels side by side, and other taps beside each */
+    bool single;                 /* one input channel: four taps in a word, as many as there are */
     uint8_t *input;              /* element (0, 0, 0, 0) */
 };
+
+static inline bool neutron_is_single_dsp(const NeutronLayerDsp *layer) { return NEUTRON_FAST_DSP && layer->single; }
 
 /* All of the call. The layer's `input` is filled in. */
 void neutron_convolution_dsp(NeutronLayerDsp *layer);
 
-void neutron_multiply_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
-                          const int32_t *start);
+/* Some output channels of 6 pixels, whose inputs are [block][word][pixel][2]. Pointers are those of the first channel. */
+typedef struct {
+    const int8_t *weights;
+    const int32_t *table; /* its bias; its multiplier and its shift are 8 and 16 words behind */
+    uint8_t *stored;      /* the first pixel's; the others are 8 bytes apart */
+    uint32_t *sums;       /* [channel][pixel] */
+    int32_t count;        /* channels, at least 1 */
+    const uint32_t *inputs, *end, *single_end;
+    int32_t twice_zero_point; /* and 1 */
+    /* Bits: CONTINUED, the sums begin with `sums` in place of the biases; THIN, blocks have one word; PARTIAL, the sums go to
+     * `sums` and are not rescaled yet; POSITIVE, the lower bound is not below the zero point;
+     * SINGLE, with THIN, words of inputs up to `single_end` are of four blocks with an input each. */
+    uint32_t kind;
+    uint32_t unfit; /* not 0 where a scale does not fit: the sums of its channel go to `sums` */
+} NeutronLanesDsp;
 
-/* Adds the products of one pixel: four lanes share the inputs. */
-void neutron_multiply_one_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
-                              const int32_t *start);
+enum { NEUTRON_CONTINUED_DSP = 1, NEUTRON_THIN_DSP = 2, NEUTRON_PARTIAL_DSP = 4, NEUTRON_POSITIVE_DSP = 8, NEUTRON_SINGLE_DSP = 16 };
 
-/* For blocks of one word. */
-void neutron_multiply_thin_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
-                               const int32_t *start);
+/* All channels: sums of products, then stored values before they are bounded, rounded twice. Changes the words up to `count`,
+ * and `unfit`. */
+void neutron_lanes_dsp(NeutronLanesDsp *lanes);
+
+/* Adds the products of one pixel, whose inputs are [block][word][2], to the sums of four lanes. No block is left out. */
+void neutron_multiply_one_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights);
 
 /* Widens `words` words of 4 inputs, of which the first `channels` are there and the others are 0. */
 void neutron_widen_dsp(uint32_t *to, size_t pitch, const uint8_t *from, int32_t channel_pitch, int32_t channels,

@@ -33,7 +33,6 @@ void conv_2d_1x1_s8_run(const NeutronKernelCall *call) {
     NeutronLayerDsp layer = {
         .call = call,
         .fill = fill,
-        .multiply = neutron_multiply_dsp,
         .blocks = (uint32_t)neutron_blocks_of(p->group_inputs),
         .words = 2,
     };

@@ -239,6 +239,221 @@ static void compute_row(Four *four, int32_t n, int32_t r, int32_t channel) {
     }
 }
 
+/* ---- kernels of 3 rows and 3 columns --------------------------------------------------------------------------------- */
+
+#if NEUTRON_FAST_DSP
+
+/* The inputs of four channels in three rows are laid out by channel and row, in pairs of columns next to each other, less the
+ * zero point; what is outside the input is 0. An output is the sum of three pairs and three single products. */
+
+enum { ROWS = 3, MOST_PAIRS = 32 };
+
+typedef struct {
+    uint32_t weights[2 * ROWS - 1][2]; /* rows 0, 1, 2, 0 and 1: columns 0 and 1, then 1 and 2 */
+    int32_t bias, multiplier, shift, rounding, zero_point;
+    int32_t unused;
+} Channel;
+
+/* Outputs next to each other. The input row in line i of the buffer meets row (turn / 8 + i) % 3 of the kernel. */
+typedef struct {
+    uint32_t turn;
+    int32_t count, pitch, stride;
+} Stretch;
+
+typedef struct {
+    uint32_t pairs[FOUR][ROWS][MOST_PAIRS];
+} Lines;
+
+/* Outputs of four channels, which lie side by side. */
+void neutron_depthwise_stretch_dsp(const Channel *channels, const Lines *lines, uint8_t *out, const Stretch *stretch);
+
+/* r0 and r1: sums of two outputs. r10, r11: two pairs of a row; r2, r12: its weights. r3: the channel's weights, r4: outputs to
+ * go, r5: pitch, r6: pairs, r7: outputs, r8: multiplier, r9: shift, lr: rounding. On the stack: the arguments, channels to go,
+ * bias, zero point. */
+#define OF_ROW(pairs, weights)            \
+    "ldrd r10, r11, [r6, #" pairs "]\n\t" \
+    "ldrd r2, r12, [r3, #" weights "]\n\t" \
+    "smlad r0, r10, r2, r0\n\t"          \
+    "smlabt r0, r11, r12, r0\n\t"
+
+#define OF_NEXT                      \
+    "smlatb r1, r10, r2, r1\n\t"     \
+    "smlad r1, r11, r12, r1\n\t"
+
+#define RESCALED(x)                      \
+    "and r10, " x ", #0x80000000\n\t"    \
+    "add r11, lr, " x ", asr #31\n\t"    \
+    "add r10, r10, #0x40000000\n\t"     \
+    "smlal r10, r11, " x ", r8\n\t"      \
+    "asr r11, r11, r9\n\t"              \
+    "add r11, r2\n\t"                   \
+    "ssat r11, #8, r11\n\t"
+
+__asm__(".section .text.neutron_depthwise_stretch_dsp, \"ax\", %progbits\n\t"
+        ".syntax unified\n\t"
+        ".thumb\n\t"
+        ".thumb_func\n\t"
+        ".global neutron_depthwise_stretch_dsp\n\t"
+        ".type neutron_depthwise_stretch_dsp, %function\n"
+        "neutron_depthwise_stretch_dsp:\n\t"
+        "push {r4-r11, lr}\n\t"
+        "mov r4, #4\n\t"
+        "push {r0-r6}\n"
+        "1:\n\t"
+        "ldrd r6, r7, [sp, #4]\n\t"
+        "ldr r12, [sp, #12]\n\t"
+        "ldm r12, {r3, r4, r5, r12}\n\t"
+        "add r3, r0\n\t"
+        "ldrd r10, r8, [r0, #40]\n\t"
+        "ldrd r9, lr, [r0, #48]\n\t"
+        "ldr r11, [r0, #56]\n\t"
+        "strd r10, r11, [sp, #20]\n\t"
+        "cmp r12, #1\n\t"
+        "bne 3f\n"
+        "2:\n\t" /* two outputs */
+        "ldr r0, [sp, #20]\n\t"
+        "mov r1, r0\n\t"
+        OF_ROW("0", "0") OF_NEXT OF_ROW("128", "8") OF_NEXT OF_ROW("256", "16") OF_NEXT
+        "ldr r2, [sp, #24]\n\t"
+        "adds r6, #4\n\t"
+        RESCALED("r0")
+        "strb r11, [r7]\n\t"
+        "subs r4, #1\n\t"
+        "beq 4f\n\t"
+        RESCALED("r1")
+        "strb r11, [r7, r5]\n\t"
+        "add r7, r7, r5, lsl #1\n\t"
+        "subs r4, #1\n\t"
+        "bne 2b\n\t"
+        "b 4f\n"
+        "3:\n\t" /* an output, and the next one two columns on */
+        "ldr r0, [sp, #20]\n\t"
+        OF_ROW("0", "0") OF_ROW("128", "8") OF_ROW("256", "16")
+        "ldr r2, [sp, #24]\n\t"
+        "adds r6, #4\n\t"
+        RESCALED("r0")
+        "strb r11, [r7]\n\t"
+        "add r7, r5\n\t"
+        "subs r4, #1\n\t"
+        "bne 3b\n"
+        "4:\n\t"
+        "ldm sp, {r0-r4}\n\t"
+        "adds r0, #64\n\t"
+        "add r1, #384\n\t"
+        "adds r2, #1\n\t"
+        "subs r4, #1\n\t"
+        "stm sp, {r0-r4}\n\t"
+        "bne 1b\n\t"
+        "add sp, #28\n\t"
+        "pop {r4-r11, pc}\n\t"
+        ".size neutron_depthwise_stretch_dsp, . - neutron_depthwise_stretch_dsp\n\t"
+        ".text\n");
+
+NEUTRON_STATIC_ASSERT(sizeof(Channel) == 64, "the assembly steps by so many bytes");
+NEUTRON_STATIC_ASSERT(MOST_PAIRS * sizeof(uint32_t) == 128, "the assembly steps by so many bytes");
+
+/* The lower halves of two words, and the upper halves. */
+static inline uint32_t lower_halves(uint32_t a, uint32_t b) { return (a & UINT32_C(0xFFFF)) | b << 16; }
+static inline uint32_t upper_halves(uint32_t a, uint32_t b) { return a >> 16 | (b & UINT32_C(0xFFFF0000)); }
+
+static void prepare_channels(const Four *four, Channel *channels) {
+    const int8_t *weights = four->packed;
+    for (int i = 0; i < ROWS; i++, weights += ROWS * NEUTRON_LANES) {
+        uint32_t even[ROWS], odd[ROWS];
+        NEUTRON_UNROLL
+        for (int j = 0; j < ROWS; j++) {
+            const uint32_t word = neutron_load_word((const uint8_t *)weights + j * NEUTRON_LANES);
+            even[j] = neutron_even_bytes(word);
+            odd[j] = neutron_odd_bytes(word);
+        }
+        NEUTRON_UNROLL
+        for (int j = 0; j < 2; j++) {
+            channels[0].weights[i][j] = lower_halves(even[j], even[j + 1]);
+            channels[1].weights[i][j] = lower_halves(odd[j], odd[j + 1]);
+            channels[2].weights[i][j] = upper_halves(even[j], even[j + 1]);
+            channels[3].weights[i][j] = upper_halves(odd[j], odd[j + 1]);
+        }
+    }
+    for (int k = 0; k < FOUR; k++, channels++) {
+        memcpy(channels->weights[ROWS], channels->weights[0], sizeof channels->weights[0] * 2);
+        channels->bias = (int32_t)four->bias.sum[k];
+        channels->multiplier = four->scale[k].multiplier;
+        channels->shift = four->scale[k].shift;
+        channels->rounding = four->scale[k].rounding;
+        channels->zero_point = four->scale[k].zero_point;
+    }
+}
+
+/* Columns [col, col + 2 * pairs) of an input row to a line, as 0 from `cols` on; `row` may be outside the input. */
+static void lay_row(const Four *four, Lines *lines, int32_t row, int32_t col, int32_t cols, int32_t pairs) {
+    const NeutronBuffer *input = four->input;
+    const int32_t pitch = input->col_pitch;
+    const uint32_t zero_points = four->zero_points;
+    uint32_t *to = lines->pairs[0][(row + ROWS) % ROWS];
+    if (row < 0 || row >= input->rows) {
+        for (int k = 0; k < FOUR; k++) memset(to + k * ROWS * MOST_PAIRS, 0, (size_t)pairs * sizeof *to);
+        return;
+    }
+    const uint8_t *from = four->plane + (ptrdiff_t)(row % input->ring) * input->row_pitch + (ptrdiff_t)col * pitch;
+    for (const uint32_t *const end = to + pairs; to != end; to++, col += 2, from += 2 * pitch) {
+        uint32_t even[2] = {0}, odd[2] = {0};
+        if ((uint32_t)col < (uint32_t)(cols - 1)) {
+            const uint32_t first = neutron_load_word(from), second = neutron_load_word(from + pitch);
+            even[0] = neutron_add_even_bytes(zero_points, first);
+            odd[0] = neutron_add_odd_bytes(zero_points, first);
+            even[1] = neutron_add_even_bytes(zero_points, second);
+            odd[1] = neutron_add_odd_bytes(zero_points, second);
+        } else {
+            const int there = col == -1 ? 1 : 0; /* the first column, or the last one, or neither */
+            if (col == -1 || col == cols - 1) {
+                const uint32_t word = neutron_load_word(from + there * pitch);
+                even[there] = neutron_add_even_bytes(zero_points, word);
+                odd[there] = neutron_add_odd_bytes(zero_points, word);
+            }
+        }
+        to[0] = lower_halves(even[0], even[1]);
+        to[ROWS * MOST_PAIRS] = lower_halves(odd[0], odd[1]);
+        to[2 * ROWS * MOST_PAIRS] = upper_halves(even[0], even[1]);
+        to[3 * ROWS * MOST_PAIRS] = upper_halves(odd[0], odd[1]);
+    }
+}
+
+/* All outputs of four channels. */
+static __attribute__((noinline)) void compute_3x3(const Four *four, int32_t n, int32_t channel) {
+    const NeutronDepthwiseConv2dS8 *p = four->p;
+    const NeutronWindowExtents *w = &four->call->window;
+    Lines lines;
+    Channel channels[FOUR];
+    Stretch stretch = {.pitch = four->output->col_pitch, .stride = p->stride_w};
+    const int32_t most = p->stride_w == 1 ? 2 * MOST_PAIRS - 2 : MOST_PAIRS - 1;
+    prepare_channels(four, channels);
+    for (int32_t c = w->col0; c < w->col1; c += most) {
+        stretch.count = w->col1 - c < most ? w->col1 - c : most;
+        const int32_t pairs = (p->stride_w == 1 ? (stretch.count + 1) / 2 : stretch.count) + 1;
+        const int32_t col = c * p->stride_w - p->pad_left;
+        /* The input may hold no columns behind those of the last output. */
+        int32_t cols = col + (stretch.count - 1) * p->stride_w + ROWS;
+        if (cols > four->input->cols) cols = four->input->cols;
+        int32_t laid = w->row0 * p->stride_h - p->pad_top;
+        for (int32_t r = w->row0; r < w->row1; r++) {
+            const int32_t row = r * p->stride_h - p->pad_top;
+            if (laid < row) laid = row;
+            for (; laid < row + ROWS; laid++) lay_row(four, &lines, laid, col, cols, pairs);
+            stretch.turn = (uint32_t)(2 * ROWS - (row + ROWS) % ROWS) % ROWS * sizeof channels->weights[0];
+            neutron_depthwise_stretch_dsp(channels, &lines, address_of(four, four->output, n, r, c, channel), &stretch);
+        }
+    }
+}
+
+static bool is_3x3(const Four *four) {
+    const NeutronDepthwiseConv2dS8 *p = four->p;
+    return four->scales_fit && four->side_by_side && p->kernel_h == ROWS && p->kernel_w == ROWS && p->dilation_h == 1 &&
+           p->dilation_w == 1 && p->stride_w <= 2 && p->pad_top >= 0 && p->pad_top < ROWS && p->pad_left >= 0 &&
+           p->clamp_min == INT8_MIN && p->clamp_max == INT8_MAX;
+}
+
+#endif
+
 void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {
     const NeutronDepthwiseConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
@@ -253,6 +468,12 @@ void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {
     for (int32_t n = w->batch0; n < w->batch1; n++) {
         for (int32_t k = w->channel0; k < w->channel1; k += FOUR) {
             prepare(&four, n, k);
+#if NEUTRON_FAST_DSP
+            if (is_3x3(&four)) {
+                compute_3x3(&four, n, k);
+                continue;
+            }
+#endif
             for (int32_t r = w->row0; r < w->row1; r++) compute_row(&four, n, r, k);
         }
     }
