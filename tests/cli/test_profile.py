@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import openneutron as package
+from openneutron import targets
 from openneutron.isa import decode
 from openneutron.isa.microcode import calls
 from tests.cli.conftest import Command
@@ -182,3 +183,30 @@ def test_options_that_contradict(
     arguments: tuple[str, str], message: str, profiled: Command, refused: Callable[..., str]
 ) -> None:
     assert refused("profile", "mixed_neutron.tflite", "--random", "0", *arguments) == message
+
+
+def test_a_cpu_is_fitted_to_the_cycles_of_a_board(
+    profiled: Command, refused: Callable[..., str], openneutron: Command, folder: Path
+) -> None:
+    made = openneutron("compile", "mixed.tflite", "-o", "cpu.tflite", "--profile", "--target", "cortex-m33")
+    assert made.code == 0
+    (folder / "run.csv").write_text(recorded("cpu.tflite"))
+    assert "No core executes as many instructions in a cycle" in refused(
+        "profile", "--from", "run.csv", "cpu.tflite", "--refit", "mine.toml"
+    )
+    (folder / "run.csv").write_text(recorded("cpu.tflite", time=50_000))
+    before = json.loads(profiled("profile", "--from", "run.csv", "cpu.tflite", "--refit", "mine.toml", "--json").out)
+    measured = sum(row["time"] for row in before["rows"])
+    mine, known = targets.get(str(folder / "mine.toml")), targets.get("cortex-m33")
+    assert mine.cpu is not None and known.cpu is not None
+    ratio = mine.cpu.instruction_cycles.value / known.cpu.instruction_cycles.value
+    assert ratio == pytest.approx(measured / sum(row["cycles"] for row in before["rows"]), rel=0.01)
+    assert mine.cpu.instruction_cycles.source == "fitted: to the cycles in run.csv"
+    assert mine.name == "mine" and mine.memories == known.memories and 1 <= mine.cpu.error.value <= 99
+    assert refused("profile", "--from", "run.csv", "cpu.tflite", "--refit", "mine.txt") == (
+        "--refit: it takes --from with the cycles of a board, and writes a .toml file."
+    )
+    (folder / "npu.csv").write_text(recorded("mixed_neutron.tflite"))
+    assert refused("profile", "--from", "npu.csv", "mixed_neutron.tflite", "--refit", "mine.toml") == (
+        "--refit: imxrt700 has an NPU, whose cost model has several constants. It is for a CPU, such as cortex-m33."
+    )

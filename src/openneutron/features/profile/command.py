@@ -39,6 +39,7 @@ from openneutron.features.profile.profile import (
     read_device_csv,
     summed,
 )
+from openneutron.features.profile.refit import refitted
 from openneutron.features.profile.timeline import chrome_trace
 from openneutron.features.report.loaded import LoadedSummary
 from openneutron.features.run.command import Inputs, Seed, given_inputs, open_pte, tflite_inputs
@@ -82,6 +83,13 @@ def profile_file(
     etdump: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the run's ETDump, for ExecuTorch's Inspector (a .pte).")
     ] = None,
+    refit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Fit a CPU's cost model to the cycles of --from, and write it as a chip's file (.toml).",
+        ),
+    ] = None,
     as_json: output.AsJson = False,
 ) -> None:
     """Run a compiled file and show where its time goes.
@@ -95,12 +103,16 @@ def profile_file(
     result = modelled(path.name, loaded.programs, target, loaded.host, figures.implied_copy_cycles)
     if etdump is not None and (source is not None or form_of(path) is not PTE):
         raise InvalidOptionError("--etdump: it is for a run of a .pte. Leave it out.")
+    if refit is not None and (source is None or refit.suffix != targets.SUFFIX):
+        raise InvalidOptionError("--refit: it takes --from with the cycles of a board, and writes a .toml file.")
     if source is not None:
         if inputs or seed is not None:
             raise InvalidOptionError("--from: its times are those of an earlier run. Leave out --input and --random.")
         result = _recorded(result, loaded, existing(str(source)))
     else:
         result = _run(result, loaded, path, inputs or [], seed, etdump)
+    if refit is not None:
+        files.write({refit: refitted(result, str(source), refit.stem).encode()})
     if trace is not None:
         files.write({trace: chrome_trace(path.name, result.slices, target)})
     output.show(profile_table(result, by.value), "profile", result.to_dict(by.value), as_json)
