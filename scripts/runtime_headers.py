@@ -95,7 +95,7 @@ def parts_def_text() -> str:
         axes = " | ".join(f"BY_{axis.upper()}" for axis in row.shared_axes)
         roles = [(place, own, _role(row, own)) for place, own in enumerate(row.fields)]
         words = ", ".join(f"{{{place}, {role}, {own.element_bytes}}}" for place, own, role in roles if role)
-        group = row.index("group_channels") if row.audited is Audited.GROUPS else 0
+        group = row.places["group_channels"] if row.audited is Audited.GROUPS else 0
         lines.append(f"NEUTRON_PARTS({row.code}, {axes}, {group}, {words}) /* {row.name} */")
     return _TITLE + "\n".join(lines) + "\n"
 

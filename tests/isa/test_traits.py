@@ -28,7 +28,7 @@ def test_operands_and_results_are_the_buffers(row: Row) -> None:
     named = ["output", *(operand.name for operand in row.traits.operands)]
     assert sorted(named) == sorted(column.name for column in row.fields if column.refers == "buffer")
     maps = [item.access for item in row.traits.operands if isinstance(item.access, Mapped)]
-    assert all(row.index(f"{access.constant}_offset") for access in maps)
+    assert all(row.places[f"{access.constant}_offset"] for access in maps)
 
 
 @EVERY_KERNEL

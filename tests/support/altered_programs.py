@@ -61,7 +61,7 @@ def with_word(program: Program, word: int, value: int, checksum: bool = True) ->
 
 def with_header(program: Program, **fields: int) -> Program:
     for name, value in fields.items():
-        program = with_word(program, HEADER.index(name), value, checksum=name != "microcode_crc")
+        program = with_word(program, HEADER.places[name], value, checksum=name != "microcode_crc")
     return program
 
 

@@ -119,29 +119,33 @@ class Clock:
         entry = _Entry(name, 0, total)
         self._open.append(entry)
         self._spent.setdefault(name, (0.0, 0.0))
-        self.progress(name, 0, total)
+        self._report(entry)
         try:
             yield
         finally:
             self.charge()
             self._open.pop()
         if entry.done != entry.total:
-            self.progress(name, entry.total, entry.total)
+            entry.done = entry.total
+            self._report(entry)
         if self._open:
-            outer = self._open[-1]
-            self.progress(outer.name, outer.done, outer.total)
+            self._report(self._open[-1])
 
     def advance(self, done: int, total: int) -> None:
         """Report the number of finished parts of the innermost step."""
         if self._open:
             entry = self._open[-1]
             entry.done, entry.total = done, total
-            self.progress(entry.name, done, total)
+            self._report(entry)
 
     def remark(self, text: str) -> None:
         """Show a remark beside the innermost step."""
         if self._open:
             remark_on(self.progress, self._open[-1].name, text)
+
+    def _report(self, entry: _Entry) -> None:
+        if self.progress is not silent:
+            self.progress(entry.name, entry.done, entry.total)
 
     def charge(self) -> None:
         """Add the time since the last call to the innermost step."""

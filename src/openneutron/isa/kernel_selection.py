@@ -34,7 +34,7 @@ def struct_name(row: Row) -> str:
 def _taps(row: Row) -> int:
     """Return a word with a bit for each parameter in ``row.taps``. Bit 31 is set if the input's rows and columns are
     among them."""
-    return sum(1 << 31 if name == "input" else 1 << row.index(name) for name in row.taps)
+    return sum(1 << 31 if name == "input" else 1 << row.places[name] for name in row.taps)
 
 
 def kernel_line(row: Row) -> str:
@@ -52,7 +52,7 @@ def variant_line(row: Row, variant: Variant) -> str:
 
 def _condition(row: Row, condition: Condition) -> str:
     field, dot, of_buffer = condition.field.partition(".")
-    assert row.fields[row.index(field)].refers == ("buffer" if dot else "")
+    assert row.fields[row.places[field]].refers == ("buffer" if dot else "")
     subject = f"buffers[p->{field}].{of_buffer}" if dot else f"p->{field}"
     return f"{subject} == {condition.value}"
 

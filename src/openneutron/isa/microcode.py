@@ -45,7 +45,7 @@ class Record:
                 column.check(value)
 
     def __getitem__(self, name: str) -> int:
-        return self.values[self.row.index(name)]
+        return self.values[self.row.places[name]]
 
     def __str__(self) -> str:
         return self.row.name + "".join(
@@ -433,7 +433,7 @@ def with_facts(program: Program, facts: Sequence[OperatorFacts]) -> Program:
     kept = [line for line in _lines(program) if not line.startswith(MARK)]
     text = ("\n".join([*kept, *(item.line() for item in facts)]) + "\n").encode()
     words = np.frombuffer(program.microcode, "<u4").copy()
-    words[rows.HEADER.index("kernels_size")] = aligned(len(text))
+    words[rows.HEADER.places["kernels_size"]] = aligned(len(text))
     return with_checksum(Program(words.tobytes(), program.weights, text + bytes(aligned(len(text)) - len(text))))
 
 

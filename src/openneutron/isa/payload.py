@@ -125,7 +125,7 @@ def parse(blob: bytes) -> Payload:
 
     blobs = []
     for name in ("microcode_size", "weights_size", "kernels_size"):
-        at = aligned(size) + 4 * HEADER.index(name)
+        at = aligned(size) + 4 * HEADER.places[name]
         stated = int.from_bytes(blob[at : at + 4], "little")
         if start + stated > len(blob):
             raise InvalidProgramError(

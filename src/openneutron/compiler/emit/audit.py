@@ -543,7 +543,7 @@ _AXES = (("batches", "batch_pitch"), ("rows", "row_pitch"), ("cols", "col_pitch"
 """The names of the extent and of the pitch of each axis of a buffer."""
 
 _EXTENTS, _PITCHES, _PLACE = (
-    itemgetter(*map(BUFFER.index, names))
+    itemgetter(*map(BUFFER.places.__getitem__, names))
     for names in (*zip(*_AXES, strict=True), ("base", "offset", "ring", "col0", "channel0"))
 )
 """Functions of the words of a buffer. They return its extents, its pitches, and the words that place it in a memory."""
@@ -570,7 +570,7 @@ def _is_updated(storage: Storage, schedule: Schedule, storages: Storages) -> boo
 
 
 _FIELDS = {
-    name: tuple(map(INSTRUCTION_BY_NAME[name].index, fields))
+    name: tuple(map(INSTRUCTION_BY_NAME[name].places.__getitem__, fields))
     for name, fields in (
         ("CALL", ("operator",)),
         ("ROWS", ("operator", "row0", "row1", "step")),

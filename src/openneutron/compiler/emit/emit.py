@@ -26,7 +26,7 @@ from openneutron.compiler.select.states import state_bytes
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
 from openneutron.isa.microcode import PROFILE_EVENT_BYTES, OperatorFacts, with_facts
-from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
+from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME
 from openneutron.targets import Target, checksum
 
 NAME_LENGTH = 40
@@ -87,7 +87,7 @@ def emit(
         for name, view in call.views.items():
             buffer = _buffer(view, schedule, storages, homes, layout.homes)
             values[name] = buffers.setdefault(buffer, len(buffers))
-        operators.append(record(KERNEL_BY_NAME[call.kernel], **values))
+        operators.append(record(call.row, **values))
     code: list[Record] = []
     cycles = 0
     for step in schedule.steps:

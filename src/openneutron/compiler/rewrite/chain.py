@@ -200,9 +200,8 @@ def _strides(call: KernelCall) -> list[bool]:
 
 def macs_of_channel(call: KernelCall) -> int:
     """Return the multiply-accumulates of a call for one output channel of one position."""
-    taps = rows.KERNEL_BY_NAME[call.kernel].taps
     product = 1
-    for name in taps:
+    for name in call.row.taps:
         product *= call.params[name]
     return product
 

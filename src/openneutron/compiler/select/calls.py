@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
 from openneutron.isa import rows
-from openneutron.isa.kernels.row import Everything, Packing, SameElement, Traits
+from openneutron.isa.kernels.row import Everything, Packing, Row, SameElement, Traits
 from openneutron.isa.rows import LANES
 
 Array = npt.NDArray[Any]
@@ -288,7 +288,7 @@ class KernelCall:
     ``views`` has an entry for each buffer field of the kernel's row ("input", "output", "input_a" …). ``constants`` has an entry X for
     each pair of fields X_base and X_offset. ``params`` has an entry for every other field. ``row_wait_cycles`` are the cycles in which
     a CPU waits for a slower memory region at each output row. ``memo`` caches results of functions of the call that the search calls
-    often.
+    often. ``row``, ``traits`` and ``is_transfer`` are those of the kernel.
     """
 
     kernel: str
@@ -298,10 +298,17 @@ class KernelCall:
     constants: Mapping[str, Constant] = field(default_factory=dict, repr=False)
     row_wait_cycles: int = 0
     memo: dict[object, Any] = field(init=False, default_factory=dict, repr=False)
+    row: Row = field(init=False, repr=False)
+    traits: Traits = field(init=False, repr=False)
+    is_transfer: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("views", "params", "constants"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        row = rows.KERNEL_BY_NAME[self.kernel]
+        object.__setattr__(self, "row", row)
+        object.__setattr__(self, "traits", row.traits)
+        object.__setattr__(self, "is_transfer", row.is_transfer)
 
     def __eq__(self, other: object) -> bool:
         """Return whether two calls are equal. Constants are compared by value."""
@@ -317,19 +324,9 @@ class KernelCall:
     __hash__ = None  # type: ignore[assignment]
 
     @property
-    def traits(self) -> Traits:
-        """Return the traits of the call's kernel."""
-        return rows.KERNEL_BY_NAME[self.kernel].traits
-
-    @property
-    def is_transfer(self) -> bool:
-        """Return whether the call is a transfer: a copy by the copy engine while kernels run."""
-        return rows.KERNEL_BY_NAME[self.kernel].is_transfer
-
-    @property
     def results(self) -> tuple[str, ...]:
         """Return the names of the buffers that the kernel writes: the output, states and scratch."""
-        return rows.KERNEL_BY_NAME[self.kernel].results
+        return self.row.results
 
     @property
     def parts(self) -> list[KernelCall]:
@@ -358,7 +355,7 @@ class KernelCall:
 
     def is_scratch(self, name: str) -> bool:
         """Return whether the buffer is scratch: its contents matter only during the call."""
-        return name in rows.KERNEL_BY_NAME[self.kernel].scratch
+        return name in self.row.scratch
 
     @property
     def has_states(self) -> bool:
@@ -367,7 +364,7 @@ class KernelCall:
 
     def packing(self, key: str) -> Packing:
         """Return the packed layout of constant ``key``."""
-        return rows.KERNEL_BY_NAME[self.kernel].packing(key)
+        return self.row.packing(key)
 
     def packed_bytes(self) -> Mapping[str, int]:
         """Return the size in bytes of each packed constant, by its key."""
@@ -383,7 +380,7 @@ class KernelCall:
         It must give every field of the kernel's row once, its views must have the kernel's element sizes, and the bounds of a fused
         activation must be in order.
         """
-        row = rows.KERNEL_BY_NAME[self.kernel]
+        row = self.row
         given = [*self.views, *self.params]
         given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
         wanted = sorted(column.name for column in row.fields)

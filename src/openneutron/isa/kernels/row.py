@@ -199,6 +199,12 @@ class Traits:
     passes: Passes | None = None
     columns_apart: bool = False
     parts: tuple[Part, ...] = ()
+    copied_by_kernel: frozenset[str] = field(init=False, compare=False, repr=False)
+    """The operands that the kernel copies itself."""
+
+    def __post_init__(self) -> None:
+        copied = frozenset(operand.name for operand in self.operands if operand.copied_by_kernel)
+        object.__setattr__(self, "copied_by_kernel", copied)
 
     @property
     def chain(self) -> tuple[str, str] | None:
@@ -207,11 +213,6 @@ class Traits:
             return None
         first, second = self.parts
         return first.kernel, second.kernel
-
-    @property
-    def copied_by_kernel(self) -> frozenset[str]:
-        """Return the operands that the kernel copies itself."""
-        return frozenset(operand.name for operand in self.operands if operand.copied_by_kernel)
 
     @property
     def kernels(self) -> frozenset[str]:
@@ -410,7 +411,10 @@ class Row:
     """The buffers that are scratch of a call."""
     unsigned: tuple[int, ...] = field(init=False, compare=False, repr=False)
     """The indices of the fields without a sign."""
-    _places: dict[str, int] = field(init=False, compare=False, repr=False)
+    is_transfer: bool = field(init=False, compare=False, repr=False)
+    """Whether the copy engine does the kernel's work: a call starts a copy on a channel, and WAIT ends it."""
+    places: dict[str, int] = field(init=False, compare=False, repr=False)
+    """The index of each field, by its name."""
 
     def __post_init__(self) -> None:
         buffers = [each for each in self.fields if each.refers == "buffer"]
@@ -420,7 +424,8 @@ class Row:
             ("read", tuple(each.name for each in buffers if each.name != "output" and not each.scratch)),
             ("scratch", tuple(each.name for each in self.fields if each.scratch)),
             ("unsigned", tuple(place for place, each in enumerate(self.fields) if not each.signed)),
-            ("_places", {each.name: place for place, each in enumerate(self.fields)}),
+            ("is_transfer", self.traits.cost.kind is CostClass.TRANSFERRED),
+            ("places", {each.name: place for place, each in enumerate(self.fields)}),
         ):
             object.__setattr__(self, name, value)
 
@@ -436,12 +441,7 @@ class Row:
 
     def element_bytes(self, buffer: str) -> int:
         """Return the bytes of an element of a buffer field."""
-        return self.fields[self._places[buffer]].element_bytes
-
-    @property
-    def is_transfer(self) -> bool:
-        """Return whether the copy engine does the kernel's work: a call starts a copy on a channel, and WAIT ends it."""
-        return self.traits.cost.kind is CostClass.TRANSFERRED
+        return self.fields[self.places[buffer]].element_bytes
 
     @property
     def shared_axes(self) -> tuple[str, ...]:
@@ -451,10 +451,6 @@ class Row:
         """
         ordered = self.results[1:] != self.scratch or self.is_transfer or self.traits.copied_by_kernel
         return () if ordered else _APART.get(self.audited, ())
-
-    def index(self, name: str) -> int:
-        """Return the place of a field."""
-        return self._places[name]
 
 
 def audited(part: Audited, *rows: Row) -> tuple[Row, ...]:
