@@ -10,7 +10,7 @@ enum {
     BLOCK_BYTES = NEUTRON_LANES * NEUTRON_LANES,
     LANES_OF_A_PIXEL = 4,
     ALONE = 4, /* 6 pixels together take as long as 4 by themselves */
-    WORDS = 228, /* of 4 inputs, all outputs together: 152 inputs of each of 6, as the sums have 64 bits on the stack */
+    WORDS = 216, /* of 4 inputs, all outputs together: 144 inputs of each of 6, as the sums have 64 bits on the stack */
     MOST_BLOCKS = 63, /* whose 504 products, of 22 bits and a sign each, fit 32 bits together */
 };
 
