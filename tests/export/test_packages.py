@@ -116,6 +116,14 @@ def test_a_cmake_package_in_a_project_for_a_cortex_m33(cmake_package: Path, tmp_
     assert re.fullmatch(rf"{PASSED}stack used: \d+ bytes\npassed\n", done.stdout + done.stderr)
 
 
+def test_a_cmake_package_with_threads(cmake_package: Path, tmp_path: Path) -> None:
+    """Four threads compute each call together, also calls that are too small for threads to be worth it."""
+    options = ("-DOPENNEUTRON_THREADS=ON", "-DOPENNEUTRON_WERROR=ON", "-DCMAKE_C_FLAGS=-DNEUTRON_LEAST_SHARED_WORK=1")
+    assert f"{PASSED}passed\n" in cmake(cmake_package, tmp_path / "build", *options, target="run")
+    symbols = run([required("nm"), tmp_path / "build" / "example"])
+    assert {"neutron_host_threads_parallel", "openneutron_set_threads"} <= set(symbols.split())
+
+
 @pytest.mark.parametrize("machine", ["aarch64", "riscv64"])
 def test_a_cmake_package_for_linux_elsewhere(cmake_package: Path, tmp_path: Path, machine: str) -> None:
     required(f"{machine}-linux-gnu-gcc")

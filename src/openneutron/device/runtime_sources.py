@@ -13,7 +13,7 @@ from openneutron.isa import rows
 OTHER_MACHINES = re.compile(r"_avx[0-9a-z]*\.c$")
 """The files of kernel variants for the host."""
 
-PATTERNS = ("include/*.h", "driver/*.[ch]", "delegate/*", "ports/cortex_m33/*.[ch]")
+PATTERNS = ("include/*.h", "driver/*.[ch]", "delegate/*", "ports/cortex_m33/*.[ch]", "ports/host/host_threads.c")
 ALWAYS = ("kernels/check.c", "kernels/selection.h")
 TABLE = "table.c"
 """The file that registers all kernels; a kernel selection replaces it."""
@@ -36,7 +36,7 @@ def runtime_folder() -> Path:
 
 
 def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
-    """Return the source files for a build with these kernels, the ExecuTorch delegate and the port for Cortex-M33: the
+    """Return the source files for a build with these kernels, the ExecuTorch delegate, the port for Cortex-M33 and the threads of Linux: the
     contents by the path from ``runtime/``.
 
     ``kernels`` are names of kernels and variants, such as ``softmax_s8`` and ``compare_s8:less``. From the kernels'

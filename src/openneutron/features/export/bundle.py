@@ -253,6 +253,8 @@ def _contents(form: Form, models: Sequence[_Checked]) -> dict[str, bytes]:
     contents = {**_runtime(form, kernels), **_models(deployments, kernels), **_example(models)}
     contents["include/openneutron.h"] = template("api/openneutron.h")
     contents["src/openneutron.c"] = template("api/openneutron.c")
+    if "host" in form.ports:
+        contents["src/openneutron_threads.c"] = template("api/openneutron_threads.c")
     contents["LICENSE"] = _licence()
     words = _words(form, models, kernels)
     for name in (*form.includes, form.name):
@@ -311,10 +313,9 @@ HEAP = "#define NO_HEAP_USAGE 0"
 
 def _runtime(form: Form, kernels: tuple[str, ...]) -> dict[str, bytes]:
     """Return the runtime's files for these kernels, as a driver without a heap."""
-    without = (*(() if form.executorch else ("delegate/",)), *(() if form.has_port else ("ports/",)))
-    contents = {
-        f"runtime/{name}": data for name, data in sources_of(kernels).items() if not name.startswith(tuple(without))
-    }
+    parts = (*(["delegate"] if form.executorch else []), *(f"ports/{port}" for port in form.ports))
+    wanted = ("include/", "driver/", "kernels/", *(f"{part}/" for part in parts))
+    contents = {f"runtime/{name}": data for name, data in sources_of(kernels).items() if name.startswith(wanted)}
     header = contents["runtime/include/NeutronDriver.h"].decode()
     assert HEAP in header
     contents["runtime/include/NeutronDriver.h"] = header.replace(HEAP, HEAP.replace("0", "1")).encode()
@@ -343,11 +344,18 @@ def _example(models: Sequence[_Checked]) -> dict[str, bytes]:
 
 
 def _sources(contents: Mapping[str, bytes]) -> str:
-    compiled = [name for name in sorted(contents) if name.endswith(".c")]
+    folders = ("model/", "runtime/", "src/")
+    compiled = [name for name in sorted(contents) if name.endswith(".c") and name.startswith(folders)]
+    threads = [
+        name for name in compiled if name == "src/openneutron_threads.c" or name.startswith("runtime/ports/host/")
+    ]
     return c_text.sources_cmake(
-        [name for name in compiled if name.startswith(("model/", "runtime/", "src/"))],
-        ["example/golden.c", "example/selfcheck.c"],
-        [folder for folder in PUBLIC if any(name.startswith(f"{folder}/") for name in contents)],
+        {
+            "SOURCES": [name for name in compiled if name not in threads],
+            "THREAD_SOURCES": threads,
+            "EXAMPLE_SOURCES": ["example/golden.c", "example/selfcheck.c"],
+            "INCLUDES": [folder for folder in PUBLIC if any(name.startswith(f"{folder}/") for name in contents)],
+        }
     )
 
 

@@ -34,8 +34,8 @@ class Form:
     """The command to type next, where ``{folder}`` is the exported folder."""
     executorch: str = ""
     """The template of the README's section about ExecuTorch's own runtime; without one the folder has no delegate."""
-    has_port: bool = False
-    """Whether the folder has the driver's port for Cortex-M33, which counts cycles."""
+    ports: tuple[str, ...] = ()
+    """The driver's ports in the folder: ``cortex_m33`` counts cycles, ``host`` has the threads of Linux."""
     layout: str = ""
     """The README's paragraph about places other than those of its table."""
     includes: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ CORTEX_M33 = Form(
     memory="The example prints the used memory. The build ends with a table of flash, SRAM and stack of the linked code.",
     options="given to CMake as `-DNAME=VALUE`",
     executorch="cortex_m33/EXECUTORCH.md",
-    has_port=True,
+    ports=("cortex_m33",),
     next_step="cmake -S {folder} -B {folder}/build && cmake --build {folder}/build --target run",
     includes=("cmake",),
 )
@@ -64,7 +64,7 @@ ZEPHYR = Form(
     memory="Zephyr's targets `rom_report` and `ram_report` print the sizes of the linked code.",
     options="given in `prj.conf` as `CONFIG_NAME=VALUE`",
     executorch="EXECUTORCH.md",
-    has_port=True,
+    ports=("cortex_m33",),
     next_step="west build -b BOARD {folder}/samples/selfcheck",
 )
 
@@ -75,7 +75,7 @@ MCUXPRESSO = Form(
     memory="The SDK's build ends with the used part of each memory region of the linked code.",
     options="given in `prj.conf` as `CONFIG_NAME=VALUE`",
     executorch="EXECUTORCH.md",
-    has_port=True,
+    ports=("cortex_m33",),
     next_step="west build -b BOARD {folder}/example --toolchain armgcc -Dcore_id=CORE",
 )
 
@@ -88,7 +88,7 @@ MCXN947 = Form(
     memory="The example prints the used memory. The CMake build ends with a table of flash, SRAM and stack of the code linked for the chip.",
     options="given to CMake as `-DNAME=VALUE`, in `prj.conf` as `CONFIG_NAME=VALUE`",
     executorch="cortex_m33/EXECUTORCH.md",
-    has_port=True,
+    ports=("cortex_m33",),
     next_step="cmake -S {folder} -B {folder}/build && cmake --build {folder}/build --target run",
     includes=("cmake", "cortex_m33", "zephyr", "mcuxpresso"),
 )
@@ -100,7 +100,7 @@ CMAKE = Form(
     memory="The tool `size` of the compiler prints the sizes of the linked code.",
     options="given to CMake as `-DNAME=VALUE`",
     executorch="cortex_m33/EXECUTORCH.md",
-    has_port=True,
+    ports=("cortex_m33", "host"),
     next_step="cmake -S {folder} -B {folder}/build && cmake --build {folder}/build --target run",
 )
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 _INCLUDE = re.compile(rb'^(\s*#\s*include\s+")([^"]+)"', re.MULTILINE)
 
-PUBLIC = ("include", "model", "runtime/include", "runtime/ports/cortex_m33")
+PUBLIC = ("include", "model", "runtime/include", "runtime/ports/cortex_m33", "runtime/ports/host")
 """The folders of the headers that an application may include, the include directories of every form."""
 
 PRIVATE = ("src", "runtime/driver", "runtime/kernels")

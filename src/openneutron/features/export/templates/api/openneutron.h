@@ -108,7 +108,11 @@ typedef struct {
 
 /* The driver's data about a program. */
 typedef struct {
+#ifdef NEUTRON_THREADS
+    void *words[16];
+#else
     void *words[8];
+#endif
 } OpenNeutronContext;
 
 /* The part of an instance that all models have. The rest is in the type NAME_instance of the model's header. */
@@ -146,6 +150,15 @@ bool openneutron_set_output(OpenNeutronInstance *instance, uint32_t index, void 
 /* Sets what the model keeps from run to run (NAME_STATE_BYTES, such as the last frames of a stream) to its value before the first run.
  * A model without state has nothing to set. ENEUTRON_STATE before openneutron_init, ENEUTRON_RUNNING in the middle of a run. */
 NeutronError openneutron_reset(OpenNeutronInstance *instance);
+
+#ifdef NEUTRON_THREADS /* Linux; the library and its application are built alike */
+/* Lets `count` threads compute each kernel call of an instance together, the caller's among them. No bit of a result depends on it. The
+ * threads are one pool for all instances. scratch: (count - 1) times scratch_bytes, aligned as an arena, valid as long as the instance is
+ * used, where scratch_bytes is at least openneutron_thread_scratch_bytes; NULL: calls that need it are not divided. ENEUTRON_MEMORY: a
+ * thread cannot be started. */
+NeutronError openneutron_set_threads(OpenNeutronInstance *instance, uint32_t count, void *scratch, size_t scratch_bytes);
+size_t openneutron_thread_scratch_bytes(OpenNeutronInstance *instance);
+#endif
 
 /* The kernel calls of a program's last run: NeutronEvent records (NeutronDriver.h) in profile_bytes, those that are not used all zeros.
  * program: from 0 to call_count - 1. NULL where the model was compiled without profiling. */

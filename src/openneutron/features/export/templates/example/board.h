@@ -20,6 +20,10 @@ void board_init(void);
 void board_print(const char *text);
 /* The most bytes of stack that were in use so far; 0 where that is not known. */
 uint32_t board_stack_used(void);
+#ifdef NEUTRON_THREADS
+/* Sets the threads of an instance. */
+NeutronError board_set_threads(OpenNeutronInstance *instance);
+#endif
 #if OPENNEUTRON_PROFILED
 /* The unit of the port's counter: "cycles", "instructions", or "modelled cycles" where the port has none. */
 const char *board_counter(void);

@@ -93,6 +93,9 @@ static void print_profile(const OpenNeutronInstance *instance) {
 /* Runs all frames of a model. Adds the bytes that differ to *wrong. */
 static NeutronError check(const Golden *of, uint32_t *wrong) {
     NeutronError error = of->init();
+#ifdef NEUTRON_THREADS
+    if (error == ENONE) error = board_set_threads(of->instance);
+#endif
     if (error != ENONE) return refused("init", error);
     const OpenNeutronModel *model = of->instance->model;
     board_print(model->name);
