@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bench import aarch64
 from openneutron.compiler.cost.instructions import FILE, Instructions, name_of
 from tests.cortex_m33.boards import CORTEX_M33, CORTEX_M55, Board
 
@@ -61,7 +62,7 @@ def graphs() -> Iterator[Any]:
     yield from (random_wide.several(seed) for seed in range(40))
 
 
-def counts(target_name: str, flags: tuple[str, ...], board: Board) -> tuple[list[Count], float]:
+def counts(target_name: str, flags: tuple[str, ...], board: Board | None) -> tuple[list[Count], float]:
     """Return the counted calls, and the driver's instructions for each call."""
     from openneutron import targets
     from openneutron.compiler import CompileOptions, compile_graph
@@ -85,14 +86,15 @@ def counts(target_name: str, flags: tuple[str, ...], board: Board) -> tuple[list
         for each, _ in made
         for flag in (Flag.PLAIN, Flag.TRACE)
     ]
-    done = run(image(library(flags, board=board), board=board), cases, count=True)
+    done = run(image(library(flags, board=board), board=board), cases, count=True) if board else aarch64.run(cases)
+    instructions = board.instructions if board else int
     found: list[Count] = []
     driver = calls_in_all = 0
     for (_, calls), plain, traced in zip(made, done[::2], done[1::2], strict=True):
         (whole,), (run_,) = plain.runs, traced.runs
         if whole.error or len(run_.calls) != len(calls):
             continue
-        driver += board.instructions(whole.ticks - sum(call.ticks for call in run_.calls))
+        driver += instructions(whole.ticks - sum(call.ticks for call in run_.calls))
         calls_in_all += len(calls)
         for call, counted in zip(calls, run_.calls, strict=True):
             if not call.parts:
@@ -101,7 +103,7 @@ def counts(target_name: str, flags: tuple[str, ...], board: Board) -> tuple[list
                         name_of(call),
                         call.traits.cost.kind.name,
                         features(call, target),
-                        board.instructions(counted.ticks),
+                        instructions(counted.ticks),
                     )
                 )
     return found, driver / max(1, calls_in_all)
@@ -162,15 +164,18 @@ def errors(
 BUILDS = {
     "dsp": ("cortex-m33", ("-O2",), CORTEX_M33),
     "helium": ("cortex-m55", ("-O2",), CORTEX_M55),
+    "neon": ("cortex-a55", (), None),
     "portable": ("cortex-m33", ("-O2", "-DNEUTRON_PORTABLE_ONLY"), CORTEX_M33),
 }
-"""For each instruction set the target of the counted calls, the flags of the library, and the board that executes them."""
+"""For each instruction set the target of the counted calls, the flags of the library, and the board that executes them;
+None: qemu-user."""
 
 
-def measure() -> dict[str, Any]:
+def measure(*sets: str) -> dict[str, Any]:
     """Return for each instruction set the fitted table, the instructions of a call, and the errors by kernel."""
     results = {}
-    for name, (core, flags, board) in BUILDS.items():
+    for name in sets or BUILDS:
+        core, flags, board = BUILDS[name]
         found, driver = counts(core, flags, board)
         table, fixed = fit(found)
         spread = errors(found, table, fixed)
@@ -190,6 +195,11 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
     return heads, lines
 
 
+def known_tables() -> dict[str, Any]:
+    """Return the tables in instructions.json, for sets that are not measured now."""
+    return {name: {"table": each} for name, each in json.loads(FILE.read_text()).items()}
+
+
 def text(results: dict[str, Any]) -> str:
     """Return the text of instructions.json."""
     tables = {
@@ -200,8 +210,8 @@ def text(results: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    results = measure()
+    results = measure(*(word for word in sys.argv[1:] if word in BUILDS))
     for line in rows(results)[1]:
         print(*line)
     if "--write" in sys.argv:
-        FILE.write_text(text(results))
+        FILE.write_text(text({**known_tables(), **results}))

@@ -3,8 +3,7 @@
 
 Each network is compiled for the target with a core, once whole and once in the least memory. QEMU runs the firmware for that core,
 built at -O2 with gcc, and its outputs are compared with those of LiteRT's reference kernels, or of the simulator for a network from
-PyTorch, whose simulated outputs the other tests compare with LiteRT. QEMU 7.2 has no Cortex-M85: its code runs on a Cortex-M55, which has
-all of its instructions but for hints.
+PyTorch with an operator that LiteRT lacks. QEMU 7.2 has no Cortex-M85, and gcc 12 does not know it.
 """
 
 from __future__ import annotations
@@ -33,9 +32,11 @@ BOARDS: dict[str, Board] = {
     "cortex-m7": CORTEX_M7,
     "cortex-m33": CORTEX_M33,
     "cortex-m55": CORTEX_M55,
-    "cortex-m85": replace(CORTEX_M55, flags=("-mcpu=cortex-m85+nofp", "-mfloat-abi=hard")),
 }
 """The board of QEMU for each processor."""
+
+RECURRENT = ("gru", "rnn")
+"""Operators of this project's own that have no form in LiteRT."""
 
 FROM_PYTORCH = ("ds_cnn", "lstm_kws", "gru_kws", "transformer_encoder")
 
@@ -70,7 +71,7 @@ def compare(graph: Graph, core: str, in_least_memory: bool = False) -> int:
     assert ran.error == 0, (core, ran.error)
     (simulated,) = on_the_host(result.program, (data,))
     assert ran.outputs == simulated, f"{core}: other bytes than on the host"
-    if not graph.states:
+    if not graph.states and not any(node.op in RECURRENT for node in graph.nodes):
         model = graph if any(node.op in normalized.OPERATORS for node in graph.nodes) else litert.write(graph)
         wanted = reference_outputs(model, inputs)
         assert np.array_equal(

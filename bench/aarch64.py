@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Count the instructions of kernel calls on aarch64: qemu-user runs the tests' runner, and a plugin counts (count_instructions.c)."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.cortex_m33.cases import Case, Done, decoded, encoded
+from tests.support.tools import required
+
+ROOT = Path(__file__).parents[1]
+RUNTIME, TESTS = ROOT / "runtime", ROOT / "tests"
+PLUGIN = Path(__file__).parent / "count_instructions.c"
+INCLUDES = [f"-I{RUNTIME / name}" for name in ("include", "kernels", "driver")]
+CPU = "cortex-a76"
+"""QEMU 7.2 has no Cortex-A55. This core has the same instruction set, Armv8.2-A with dot products."""
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="openneutron-aarch64-")
+
+
+def _call(*command: str | Path) -> str:
+    done = subprocess.run(command, cwd=_folder().name, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@functools.cache
+def _command() -> tuple[str, ...]:
+    """Return the command that runs the runner and counts."""
+    compiler = required("aarch64-linux-gnu-gcc")
+    sources = [*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c"))]
+    board = [TESTS / "cortex_m33" / "runner.c", TESTS / "driver" / "linux_board.c"]
+    flags = ["-O2", "-std=gnu11", "-static", "-no-pie", "-fno-pie", *INCLUDES, f"-I{TESTS / 'cortex_m33'}"]
+    _call(compiler, *flags, *sources, *board, "-o", "runner")
+    _call(required("gcc"), "-O2", "-shared", "-fPIC", PLUGIN, "-o", "count.so")
+    symbols = {line.split()[-1]: line.split()[0] for line in _call("aarch64-linux-gnu-nm", "runner").splitlines()}
+    arguments = f"{_folder().name}/count.so,entry={symbols['board_timer_ticks']},ticks={symbols['board_ticks']}"
+    return required("qemu-aarch64"), "-cpu", CPU, "-B", "0", "-plugin", arguments, "./runner"
+
+
+def run(cases: Sequence[Case]) -> list[Done]:
+    """Return the result of each case; a tick is an instruction."""
+    folder = Path(_folder().name)
+    (folder / "cases").write_bytes(encoded(cases))
+    _call(*_command())
+    return decoded(cases, (folder / "results").read_bytes())

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A plugin of QEMU's user mode (TCG plugins, API version 1): each time the guest enters the function at `entry`, the number of
+ * instructions that it has executed is written to its variable at `ticks`. Both are addresses of a guest that is not moved.
+ * The declarations are those of QEMU's plugin interface, whose header Debian has in no package. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint64_t qemu_plugin_id_t;
+struct qemu_plugin_tb;
+typedef void (*TranslateCallback)(qemu_plugin_id_t id, struct qemu_plugin_tb *tb);
+typedef void (*ExecuteCallback)(unsigned int cpu, void *user);
+enum { ADD_U64 = 0, NO_REGISTERS = 0 };
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, TranslateCallback callback);
+void qemu_plugin_register_vcpu_tb_exec_inline(struct qemu_plugin_tb *tb, int operation, void *counter, uint64_t value);
+void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *tb, ExecuteCallback callback, int registers, void *user);
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
+uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
+
+__attribute__((visibility("default"))) int qemu_plugin_version = 1;
+
+static uint64_t executed, entry;
+static volatile uint32_t *ticks;
+
+static void entered(unsigned int cpu, void *user) {
+    (void)cpu;
+    (void)user;
+    *ticks = (uint32_t)executed;
+}
+
+static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb) {
+    (void)id;
+    if (qemu_plugin_tb_vaddr(tb) == entry) qemu_plugin_register_vcpu_tb_exec_cb(tb, entered, NO_REGISTERS, NULL);
+    qemu_plugin_register_vcpu_tb_exec_inline(tb, ADD_U64, &executed, qemu_plugin_tb_n_insns(tb));
+}
+
+__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int count, char **words);
+
+int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int count, char **words) {
+    (void)info;
+    for (int i = 0; i < count; i++) {
+        if (strncmp(words[i], "entry=", 6) == 0) entry = strtoull(words[i] + 6, NULL, 16);
+        if (strncmp(words[i], "ticks=", 6) == 0) ticks = (uint32_t *)(uintptr_t)strtoull(words[i] + 6, NULL, 16);
+    }
+    qemu_plugin_register_vcpu_tb_trans_cb(id, translate);
+    return entry == 0 || ticks == NULL;
+}
