@@ -59,7 +59,7 @@ def report_data(
     for number, part in enumerate(summary.partitions):
         first = len(layers)
         layers += _layers(number, part, target)
-        own = _buffers(number, part)
+        own = _buffers(number, part, target)
         live = _live_bytes(own, len(part.report.steps))
         steps += _steps(number, part, first, live)
         peaks += _peak(number, own, len(buffers), live)
@@ -120,6 +120,7 @@ def _target(target: Target) -> TargetData:
         macs=target.macs,
         constants_from=target.external_memory.name,
         copies_beside=target.copies_in_background,
+        place=target.place,
     )
 
 
@@ -174,13 +175,17 @@ def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
     return (dispatch, 0, rest) if moves else (dispatch, rest, 0)
 
 
-def _buffers(number: int, part: PartitionSummary) -> list[Buffer]:
+def _buffers(number: int, part: PartitionSummary, target: Target) -> list[Buffer]:
     found = []
     last = max(len(part.report.steps) - 1, 0)
+    far = target.regions[-1].name if len(target.regions) > 1 else None
     for item in mapped_buffers(part):
+        title = f"{item.title} ({item.region})" if item.region else item.title
+        # The addresses of the second region are drawn behind those of the first one.
+        behind = part.report.arena_bytes if item.region == far else 0
         kind = CONSTANTS if item.is_constant else ROLLING if item.rows_held else TENSOR
         live = item.first, min(item.last, last), item.rows_held, item.rows
-        found.append(Buffer(number, item.title, kind, item.offset, item.size_bytes, *live))
+        found.append(Buffer(number, title, kind, item.offset + behind, item.size_bytes, *live))
     return found
 
 

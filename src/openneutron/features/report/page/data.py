@@ -28,7 +28,8 @@ class TargetData:
 
     ``pipelines`` is the number of pipelines of all cores, ``macs`` the number of multipliers of one pipeline; both are
     0 in reports of earlier versions. ``constants_from`` is the memory from which constants are copied.
-    ``copies_beside`` states that copies run in parallel to the kernels.
+    ``copies_beside`` states that copies run in parallel to the kernels. ``place`` states where the operators of a program
+    run: on the NPU, or in the kernels of a CPU.
     """
 
     name: str
@@ -42,6 +43,7 @@ class TargetData:
     macs: int = 0
     constants_from: str = "flash"
     copies_beside: bool = False
+    place: str = "on the NPU"
 
 
 @dataclass(frozen=True, slots=True)

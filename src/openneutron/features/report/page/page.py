@@ -98,7 +98,7 @@ def data_of(html: str, subject: str) -> ReportData:
 
 
 def _tiles(data: ReportData) -> str:
-    figures = data.figures
+    figures, place = data.figures, data.target.place
     low, high = figures.expected_milliseconds
     whole = modelled_text(figures.modelled_milliseconds, figures.host_operators_not_modelled)
     parts = _parts_of_time(data)
@@ -117,7 +117,7 @@ def _tiles(data: ReportData) -> str:
             latency,
             ("SRAM", size_text(figures.total_sram_bytes), sram),
             (
-                "On the NPU",
+                place[0].upper() + place[1:],
                 f"{figures.operators_on_npu} of {figures.operators}",
                 f"operators, in {plural(len(data.partitions), 'partition')}",
             ),
@@ -126,14 +126,18 @@ def _tiles(data: ReportData) -> str:
                 size_text(figures.weights_bytes),
                 "beside the budget" if figures.weights_fit_sram else "copied from flash in each run",
             ),
-            ("Multipliers used", f"{100 * figures.utilisation:.1f} %", f"{count_text(figures.macs)} MACs on the NPU"),
+            ("Multipliers used", f"{100 * figures.utilisation:.1f} %", f"{count_text(figures.macs)} MACs {place}"),
         )
     )
 
 
 def _parts_of_time(data: ReportData) -> str:
     figures = data.figures
-    parts = (("NPU", figures.npu_cycles), ("copies", figures.copy_cycles), ("host", figures.host_cycles))
+    parts = (
+        (data.target.place.split()[-1], figures.npu_cycles),
+        ("copies", figures.copy_cycles),
+        ("host", figures.host_cycles),
+    )
     return ", ".join(f"{name} {duration_text(data.milliseconds(cycles))}" for name, cycles in parts if cycles)
 
 
@@ -156,7 +160,7 @@ def _graph(data: ReportData) -> str:
     cpu = sum(node.kind == "cpu" for node in data.graph)
     about = (
         "Operators in the order of execution; the lines beside them are values, from the operator that computes one to those that "
-        "read it. Circles run on the NPU, in the colour of their partition; "
+        f"read it. Circles run {data.target.place}, in the colour of their partition; "
         f"{'squares run on the CPU, with the reason' if cpu else 'none runs on the CPU'}."
     )
     return f'<p class="about">{about}</p>{graph_table(data, "Graph")}'
