@@ -81,9 +81,9 @@ _HEAD = """\
 #include "arm_nnfunctions.h"
 #include "board.h"
 
-#define PSRAM __attribute__((section(".psram"), aligned(16)))
+#define LARGE __attribute__((section(".large"), aligned(16)))
 enum { GUARD = 64 };
-PSRAM static uint8_t constants[%(constants)d + 16], arena[%(arena)d], scratch[%(scratch)d + GUARD];
+LARGE static uint8_t constants[%(constants)d + 16], arena[%(arena)d], scratch[%(scratch)d + GUARD];
 static uint32_t ticks[%(layers)d];
 #define CONTEXT {scratch, %(scratch)d}
 #define BYTES(offset) ((const int8_t *)(constants + (offset)))
