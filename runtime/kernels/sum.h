@@ -30,16 +30,29 @@ typedef struct {
 /* An operand is the doubling high product of (value - zero point) * 2^20 and its multiplier, which is
  * floor((value - zero point) * multiplier / 2^11 + 1/2), without a product of more than 32 bits; then
  * neutron_shift_rounding. */
-#define NEUTRON_DEFINE_SUM(type, suffix, attributes)                                                        \
-    attributes type neutron_scaled##suffix(type stored, const NeutronSummand *summand) {                    \
-        const NeutronRounding by = summand->rounding;                                                       \
-        const type value = stored - summand->zero_point;                                                    \
-        const type low = (value * summand->multiplier_low + 1024) >> 11;                                    \
-        const type product = value * summand->multiplier_high + low;                                        \
-        return (product + by.half + ((product >> 31) & by.any)) >> by.amount;                               \
-    }                                                                                                       \
-    attributes type neutron_sum##suffix(const void *numbers, type a, type b) {                              \
-        const NeutronSum *p = numbers;                                                                      \
+static NEUTRON_INLINE int32_t neutron_scaled_1(int32_t stored, const NeutronSummand *summand) {
+    const int32_t value = stored - summand->zero_point;
+    const int32_t low = (value * summand->multiplier_low + 1024) >> 11;
+    return neutron_shift_rounding(value * summand->multiplier_high + low, summand->rounding);
+}
+
+#if NEUTRON_VECTORS
+/* Where the processor has a high product, this is a single one. */
+NEUTRON_VECTOR_INLINE NeutronWords neutron_scaled_words(NeutronWords stored, const NeutronSummand *summand) {
+    const NeutronRoundingWords rounding = neutron_rounding_words(summand->rounding);
+    const NeutronWords value = stored - summand->zero_point;
+    if (NEUTRON_MULTIPLIES_HIGH) {
+        const NeutronWords multiplier = neutron_words(summand->multiplier_high * 2048 + summand->multiplier_low);
+        return neutron_shift_rounding_words(neutron_high_mul_words(value << 20, multiplier), &rounding);
+    }
+    const NeutronWords low = (value * summand->multiplier_low + 1024) >> 11;
+    return neutron_shift_rounding_words(value * summand->multiplier_high + low, &rounding);
+}
+#endif
+
+#define NEUTRON_DEFINE_SUM(type, suffix, attributes)                                                            \
+    attributes type neutron_sum##suffix(const void *numbers, type a, type b) {                                  \
+        const NeutronSum *p = numbers;                                                                          \
         return neutron_scaled##suffix(a, &p->a) + ((neutron_scaled##suffix(b, &p->b) ^ p->b_sign) - p->b_sign); \
     }
 NEUTRON_FOR_EACH_WIDTH(NEUTRON_DEFINE_SUM)

@@ -25,6 +25,7 @@
  *     NeutronWords neutron_shift_left_words(NeutronWords x, int32_t amount)           modulo 2^32
  *     NeutronWords neutron_magnitude_words(NeutronWords x)            |x|
  *     NeutronWords neutron_high_mul_words(NeutronWords a, NeutronWords b)             neutron_high_mul()
+ *     NEUTRON_MULTIPLIES_HIGH                                         that is one instruction
  *     NeutronRoundingWords neutron_rounding_words(NeutronRounding by)
  *     NeutronWords neutron_shift_rounding_words(NeutronWords x, const NeutronRoundingWords *by)    neutron_shift_rounding()
  *

@@ -5,7 +5,7 @@
 
 #include <immintrin.h>
 
-enum { NEUTRON_WORDS = 8, NEUTRON_PARTS = 1, NEUTRON_BYTES = 32, NEUTRON_FEW_BYTES = 8 };
+enum { NEUTRON_WORDS = 8, NEUTRON_PARTS = 1, NEUTRON_BYTES = 32, NEUTRON_FEW_BYTES = 8, NEUTRON_MULTIPLIES_HIGH = 0 };
 
 typedef int32_t NeutronWords __attribute__((vector_size(32)));
 typedef int8_t NeutronBytes __attribute__((vector_size(32)));

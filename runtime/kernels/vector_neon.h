@@ -5,7 +5,7 @@
 
 #include <arm_neon.h>
 
-enum { NEUTRON_WORDS = 4, NEUTRON_PARTS = 2, NEUTRON_BYTES = 16, NEUTRON_FEW_BYTES = 8 };
+enum { NEUTRON_WORDS = 4, NEUTRON_PARTS = 2, NEUTRON_BYTES = 16, NEUTRON_FEW_BYTES = 8, NEUTRON_MULTIPLIES_HIGH = 1 };
 
 typedef int32_t NeutronWords __attribute__((vector_size(16)));
 typedef int8_t NeutronBytes __attribute__((vector_size(16)));

@@ -98,13 +98,13 @@ static NEUTRON_INLINE void add_8(Sums *sums, const int8_t *weights, const uint8_
     }
 }
 
-/* Adds the products of a run; returns the weights behind it. */
-static NEUTRON_INLINE const int8_t *add_run(Sums *sums, const int8_t *weights, const uint8_t *run, ptrdiff_t pitch,
-                                            int32_t bytes, const Form form, const int pixels) {
+/* Adds the products of all inputs of the pixels from `first` on, `pitch` apart. */
+static NEUTRON_INLINE void add_inputs(Sums *sums, const int8_t *weights, const uint8_t *first, ptrdiff_t pitch, int32_t bytes,
+                                      const Form form, const int pixels) {
     enum { BLOCK = NEUTRON_LANES * NEUTRON_LANES };
     const uint8_t *from[NEUTRON_PIXELS_DOT];
     NEUTRON_UNROLL
-    for (int p = 0; p < pixels; p++) from[p] = run + p * pitch;
+    for (int p = 0; p < pixels; p++) from[p] = first + p * pitch;
     if (form == DOT) {
         for (; bytes >= 16; bytes -= 16, weights += 2 * BLOCK) {
             int8x16_t x[NEUTRON_PIXELS_DOT];
@@ -122,18 +122,15 @@ static NEUTRON_INLINE const int8_t *add_run(Sums *sums, const int8_t *weights, c
         NEUTRON_UNROLL
         for (int p = 0; p < pixels; p++) from[p] += 8;
     }
-    if (bytes > 0) {
-        add_8(sums, weights, from, bytes, form, pixels);
-        weights += BLOCK;
-    }
-    return weights;
+    if (bytes > 0) add_8(sums, weights, from, bytes, form, pixels);
 }
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------------- */
 
-/* A line's 8 output channels, of which `channels` are stored. */
+/* A line's next 8 output channels; `channels` are left to compute. */
 typedef struct {
-    const NeutronRunsNeon *line;
+    const NeutronLine *line;
+    int32_t inputs; /* of a pixel */
     const int8_t *weights;
     const NeutronRequantBlock *table;
     NeutronRescaleNeon rescale;
@@ -151,7 +148,7 @@ static NEUTRON_INLINE void store(const Block *block, const Sums *sums, uint8_t *
         fold(y[p], &sums[p], &block->rescale, form);
         NEUTRON_UNROLL
         for (int half = 0; half < 2; half++) {
-            y[p][half] = kind == NEUTRON_RESCALE_ONCE ? neutron_rescaled_once_neon(y[p][half], block->table, half)
+            y[p][half] = kind == NEUTRON_RESCALE_ONCE ? neutron_rounded_once_neon(y[p][half], block->table, half)
                                                       : neutron_rescaled_neon(y[p][half], &block->rescale, half, kind);
         }
     }
@@ -167,14 +164,11 @@ static NEUTRON_INLINE void store(const Block *block, const Sums *sums, uint8_t *
 }
 
 /* Pixels [first, first + pixels) of the line. */
-static NEUTRON_INLINE void compute_tile(const Block *block, int32_t first, const Form form, const int pixels) {
-    const NeutronRunsNeon *line = block->line;
-    const int8_t *weights = block->weights;
+static NEUTRON_INLINE void compute_tile(const Block *block, int64_t first, const Form form, const int pixels) {
+    const NeutronLine *line = block->line;
     Sums sums[NEUTRON_PIXELS_DOT];
     begin(sums, &block->rescale, form, pixels);
-    for (int32_t i = 0; i < line->runs; i++) {
-        weights = add_run(sums, weights, line->from[i] + first * line->in_pitch, line->in_pitch, line->run_bytes, form, pixels);
-    }
+    add_inputs(sums, block->weights, line->in + first * line->in_pitch, line->in_pitch, block->inputs, form, pixels);
     uint8_t *out = block->out + first * line->out_pitch;
     switch (block->kind) {
         case NEUTRON_RESCALE_FROM_ZERO: store(block, sums, out, form, pixels, NEUTRON_RESCALE_FROM_ZERO); break;
@@ -184,17 +178,20 @@ static NEUTRON_INLINE void compute_tile(const Block *block, int32_t first, const
 }
 
 /* A line's last tile begins among the pixels that the tile before it has computed, where that saves smaller tiles. */
-NEUTRON_DOT_PRODUCT static void compute_block_dot(const Block *block) {
-    const int32_t pixels = block->line->pixels;
-    int32_t done = 0;
+NEUTRON_DOT_PRODUCT static NEUTRON_INLINE void compute_tiles_dot(const Block *block) {
+    const int64_t pixels = block->line->pixels;
+    int64_t done = 0;
     while (done < pixels) {
-        const int32_t left = pixels - done;
+        const int64_t left = pixels - done;
         if (left > 4 && pixels >= 8) {
             compute_tile(block, left < 8 ? pixels - 8 : done, DOT, 8);
             done += 8;
-        } else if (left > 1 && pixels >= 4) {
+        } else if (left > 2 && pixels >= 4) {
             compute_tile(block, left < 4 ? pixels - 4 : done, DOT, 4);
             done += 4;
+        } else if (left > 1) {
+            compute_tile(block, done, DOT, 2);
+            done += 2;
         } else {
             compute_tile(block, done, DOT_OF_ONE, 1);
             done++;
@@ -202,11 +199,11 @@ NEUTRON_DOT_PRODUCT static void compute_block_dot(const Block *block) {
     }
 }
 
-static void compute_block_neon(const Block *block) {
-    const int32_t pixels = block->line->pixels;
-    int32_t done = 0;
+static NEUTRON_INLINE void compute_tiles(const Block *block) {
+    const int64_t pixels = block->line->pixels;
+    int64_t done = 0;
     while (done < pixels) {
-        const int32_t left = pixels - done;
+        const int64_t left = pixels - done;
         if (left > 1 && pixels >= NEUTRON_PIXELS_NEON) {
             compute_tile(block, left < NEUTRON_PIXELS_NEON ? pixels - NEUTRON_PIXELS_NEON : done, PAIRS, NEUTRON_PIXELS_NEON);
             done += NEUTRON_PIXELS_NEON;
@@ -217,18 +214,126 @@ static void compute_block_neon(const Block *block) {
     }
 }
 
-void neutron_compute_line_neon(const NeutronConv2dS8 *p, const NeutronRunsNeon *line, const int8_t *weights,
+static NEUTRON_INLINE void prepare(Block *block, const NeutronConv2dS8 *p) {
+    if (p->single_rounding != 0) {
+        block->rescale.bias[0] = vld1q_s32(block->table->bias);
+        block->rescale.bias[1] = vld1q_s32(block->table->bias + 4);
+        block->kind = NEUTRON_RESCALE_ONCE;
+    } else {
+        block->rescale = neutron_rescale_neon(block->table);
+        block->kind = neutron_rescale_kind(p, &block->rescale);
+    }
+}
+
+static NEUTRON_INLINE void next(Block *block, size_t block_bytes) {
+    block->weights += block_bytes;
+    block->table++;
+    block->out += NEUTRON_LANES;
+    block->channels -= NEUTRON_LANES;
+}
+
+/* ---- a single pixel ------------------------------------------------------------------------------------------------- */
+
+/* The products of one pixel for this number of blocks, which share the loads of the inputs. */
+static NEUTRON_INLINE void add_pixel(Sums *sums, const int8_t *weights, size_t block_bytes, const uint8_t *from, int32_t bytes,
+                                     const int blocks) {
+    enum { BLOCK = NEUTRON_LANES * NEUTRON_LANES };
+    for (; bytes >= 16; bytes -= 16, from += 16, weights += 2 * BLOCK) {
+        const int64x2_t inputs = vreinterpretq_s64_u8(vld1q_u8(from));
+        const int8x16_t x[2] = {vreinterpretq_s8_s64(vdupq_laneq_s64(inputs, 0)),
+                                vreinterpretq_s8_s64(vdupq_laneq_s64(inputs, 1))};
+        NEUTRON_UNROLL
+        for (int b = 0; b < blocks; b++) {
+            NEUTRON_UNROLL
+            for (int i = 0; i < 8; i++) {
+                const int8x16_t two = vld1q_s8(weights + (size_t)b * block_bytes + 16 * i);
+                NEUTRON_ADD_DOTS_OF_LANES(sums[b].part[i % 4], two, x[i / 4]);
+            }
+        }
+    }
+    for (; bytes > 0; bytes -= 8, from += 8, weights += BLOCK) {
+        const int8x16_t x = twice(from, bytes);
+        NEUTRON_UNROLL
+        for (int b = 0; b < blocks; b++) {
+            NEUTRON_UNROLL
+            for (int i = 0; i < 4; i++) {
+                const int8x16_t two = vld1q_s8(weights + (size_t)b * block_bytes + 16 * i);
+                NEUTRON_ADD_DOTS_OF_LANES(sums[b].part[i], two, x);
+            }
+        }
+    }
+}
+
+/* The stored values of two blocks from the first one on, or of one. */
+static NEUTRON_INLINE int8x16_t pixel_of_blocks(const Block *block, const NeutronConv2dS8 *p, size_t block_bytes,
+                                                const int blocks) {
+    Sums sums[2];
+    int32x4_t y[2][2];
+    begin(sums, NULL, DOT_OF_ONE, blocks);
+    add_pixel(sums, block->weights, block_bytes, block->line->in, block->inputs, blocks);
+    NEUTRON_UNROLL
+    for (int b = 0; b < blocks; b++) {
+        Block of = *block;
+        of.table += b;
+        prepare(&of, p);
+        fold(y[b], &sums[b], &of.rescale, DOT_OF_ONE);
+        NEUTRON_UNROLL
+        for (int half = 0; half < 2; half++) {
+            y[b][half] = of.kind == NEUTRON_RESCALE_ONCE
+                             ? neutron_rounded_once_neon(y[b][half], of.table, half)
+                             : neutron_rescaled_neon(y[b][half], &of.rescale, half, NEUTRON_RESCALE_ANY);
+        }
+    }
+    return neutron_stored_neon(y[0], y[blocks - 1], &block->range);
+}
+
+NEUTRON_DOT_PRODUCT static void compute_pixel_dot(Block *block, const NeutronConv2dS8 *p, size_t block_bytes) {
+    while (block->channels > NEUTRON_LANES) {
+        const uint64x2_t bytes = vreinterpretq_u64_s8(pixel_of_blocks(block, p, block_bytes, 2));
+        neutron_store_eight(block->out, vgetq_lane_u64(bytes, 0), NEUTRON_LANES);
+        neutron_store_eight(block->out + NEUTRON_LANES, vgetq_lane_u64(bytes, 1), block->channels - NEUTRON_LANES);
+        next(block, block_bytes);
+        next(block, block_bytes);
+    }
+    if (block->channels > 0) {
+        const int8x16_t bytes = pixel_of_blocks(block, p, block_bytes, 1);
+        neutron_store_eight(block->out, vgetq_lane_u64(vreinterpretq_u64_s8(bytes), 0), block->channels);
+    }
+}
+
+/* ---- lines ---------------------------------------------------------------------------------------------------------- */
+
+NEUTRON_DOT_PRODUCT static void compute_line_dot(Block *block, const NeutronConv2dS8 *p, size_t block_bytes) {
+    for (; block->channels > 0; next(block, block_bytes)) {
+        prepare(block, p);
+        compute_tiles_dot(block);
+    }
+}
+
+static void compute_line(Block *block, const NeutronConv2dS8 *p, size_t block_bytes) {
+    for (; block->channels > 0; next(block, block_bytes)) {
+        prepare(block, p);
+        compute_tiles(block);
+    }
+}
+
+void neutron_compute_line_neon(const NeutronConv2dS8 *p, const NeutronLine *line, int32_t inputs, const int8_t *weights,
                                size_t block_bytes, const NeutronRequantBlock *table, int32_t channels) {
-    const bool dot = neutron_has_dot_product();
-    Block block = {.line = line, .weights = weights, .table = table, .range = neutron_range_neon(p), .out = line->out};
-    for (int32_t k = 0; k < channels; k += NEUTRON_LANES) {
-        block.channels = channels - k;
-        block.rescale = neutron_rescale_neon(block.table);
-        block.kind = neutron_rescale_kind(p, &block.rescale);
-        (dot ? compute_block_dot : compute_block_neon)(&block);
-        block.weights += block_bytes;
-        block.table++;
-        block.out += NEUTRON_LANES;
+    Block block = {
+        .line = line,
+        .inputs = inputs,
+        .weights = weights,
+        .table = table,
+        .range = neutron_range_neon(p),
+        .out = line->out,
+        .channels = channels,
+    };
+    if (!neutron_has_dot_product()) {
+        compute_line(&block, p, block_bytes);
+    } else if (line->pixels == 1) {
+        compute_pixel_dot(&block, p, block_bytes);
+    } else {
+        compute_line_dot(&block, p, block_bytes);
     }
 }
 

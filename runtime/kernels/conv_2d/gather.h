@@ -45,19 +45,41 @@ static inline void neutron_gather_weights(int8_t *to, const NeutronConv2dS8 *p, 
     }
 }
 
-/* memcpy for few bytes, most often 8 to 16. */
-static inline void neutron_copy_few(uint8_t *to, const uint8_t *from, size_t count) {
-    uint64_t first, last;
-    if (count < 8) {
+/* memcpy for few bytes, without a call. */
+static NEUTRON_INLINE void neutron_copy_few(uint8_t *to, const uint8_t *from, size_t count) {
+    if (count >= 16) {
+        uint8_t chunk[16], *const last = to + count - 16;
+        const uint8_t *const last_from = from + count - 16;
+        for (; from < last_from; from += 16, to += 16) {
+            memcpy(chunk, from, 16);
+            memcpy(to, chunk, 16);
+        }
+        memcpy(chunk, last_from, 16);
+        memcpy(last, chunk, 16);
+    } else if (count >= 8) {
+        uint64_t first, last;
+        memcpy(&first, from, 8);
+        memcpy(&last, from + count - 8, 8);
+        memcpy(to, &first, 8);
+        memcpy(to + count - 8, &last, 8);
+    } else if (count >= 4) {
+        uint32_t first, last;
+        memcpy(&first, from, 4);
+        memcpy(&last, from + count - 4, 4);
+        memcpy(to, &first, 4);
+        memcpy(to + count - 4, &last, 4);
+    } else {
         for (size_t i = 0; i < count; i++) to[i] = from[i];
-        return;
     }
-    memcpy(&last, from + count - 8, 8);
-    for (size_t i = 0; i + 8 < count; i += 8) {
-        memcpy(&first, from + i, 8);
-        memcpy(to + i, &first, 8);
-    }
-    memcpy(to + count - 8, &last, 8);
+}
+
+/* The byte `value`, `count` times. */
+static NEUTRON_INLINE void neutron_fill_few(uint8_t *to, int32_t value, size_t count) {
+    uint8_t chunk[16];
+    memset(chunk, value, sizeof chunk);
+    for (; count >= 16; to += 16, count -= 16) memcpy(to, chunk, 16);
+    for (; count >= 4; to += 4, count -= 4) memcpy(to, chunk, 4);
+    for (; count > 0; to++, count--) *to = chunk[0];
 }
 
 /* Where an output's inputs go: those of a group from input channel `channel` on, `tap_bytes` from tap to tap, which are no fewer than
@@ -68,34 +90,67 @@ typedef struct {
     size_t tap_bytes, pitch;
 } NeutronGather;
 
+/* One output's inputs of a kernel row whose first tap is in column `first`; `line` is NULL where the row is outside the input. */
+static inline void neutron_gather_taps(uint8_t *to, const NeutronGather *gather, const uint8_t *line, int32_t first) {
+    const NeutronConv2dS8 *p = gather->call->params;
+    const NeutronBuffer *input = &gather->call->buffers[p->input];
+    const size_t inputs = (size_t)p->group_inputs;
+    for (int32_t j = 0; j < p->kernel_w; j++, to += gather->tap_bytes) {
+        const int32_t x = first + j * p->dilation_w;
+        if (line != NULL && x >= 0 && x < input->cols) {
+            neutron_copy_few(to, line + (ptrdiff_t)x * input->col_pitch, inputs);
+        } else {
+            neutron_fill_few(to, p->input_zero_point, inputs);
+        }
+    }
+}
+
+/* The same where a row's inputs are next to each other, or of one tap. */
+static inline void neutron_gather_row(uint8_t *to, const NeutronGather *gather, const uint8_t *line, int32_t first) {
+    const NeutronConv2dS8 *p = gather->call->params;
+    const NeutronBuffer *input = &gather->call->buffers[p->input];
+    const int32_t begin = neutron_bound(-first, 0, p->kernel_w);
+    const int32_t end = line != NULL ? neutron_bound(input->cols - first, begin, p->kernel_w) : begin;
+    const size_t inputs = (size_t)p->group_inputs, before = (size_t)begin * inputs, taken = (size_t)(end - begin) * inputs;
+    neutron_fill_few(to, p->input_zero_point, before);
+    if (taken > 0) neutron_copy_few(to + before, line + (ptrdiff_t)(first + begin) * input->col_pitch, taken);
+    neutron_fill_few(to + before + taken, p->input_zero_point, (size_t)(p->kernel_w - end) * inputs);
+}
+
 /* The inputs of `count` outputs of row `row` from column `col` on. Bytes past a tap's and an output's inputs are left as they are. */
 static inline void neutron_gather_pixels(uint8_t *to, const NeutronGather *gather, int32_t n, int32_t row, int32_t col,
                                          int32_t count) {
     const NeutronKernelCall *call = gather->call;
     const NeutronConv2dS8 *p = call->params;
     const NeutronBuffer *input = &call->buffers[p->input];
-    const size_t inputs = (size_t)p->group_inputs, tap_bytes = gather->tap_bytes;
-    const size_t row_bytes = (size_t)p->kernel_w * tap_bytes;
-    const bool dense = (size_t)input->col_pitch == tap_bytes && inputs == tap_bytes && p->dilation_w == 1;
-    for (int32_t i = 0; i < p->kernel_h; i++, to += row_bytes) {
+    const size_t tap_bytes = gather->tap_bytes, inputs = (size_t)p->group_inputs, row_inputs = (size_t)p->kernel_w * inputs;
+    const bool dense =
+        p->kernel_w == 1 || ((size_t)input->col_pitch == tap_bytes && inputs == tap_bytes && p->dilation_w == 1);
+    const int32_t first = col * p->stride_w - p->pad_left;
+    const ptrdiff_t step = (ptrdiff_t)p->stride_w * input->col_pitch;
+    for (int32_t i = 0; i < p->kernel_h; i++, to += (size_t)p->kernel_w * tap_bytes) {
         const int32_t at = row * p->stride_h - p->pad_top + i * p->dilation_h;
-        const bool row_is_inside = at >= 0 && at < input->rows;
-        const uint8_t *line = row_is_inside ? neutron_row_address(call->bases, input, n, at) + gather->channel : NULL;
+        const bool is_inside = at >= 0 && at < input->rows;
+        const uint8_t *line = is_inside ? neutron_row_address(call->bases, input, n, at) + gather->channel : NULL;
         uint8_t *pixel = to;
-        for (int32_t c = 0; c < count; c++, pixel += gather->pitch) {
-            const int32_t first = (col + c) * p->stride_w - p->pad_left;
-            if (row_is_inside && dense && first >= 0 && first <= input->cols - p->kernel_w) {
-                neutron_copy_few(pixel, line + (ptrdiff_t)first * input->col_pitch, row_bytes);
+        int32_t x = first, c = 0;
+        while (c < count) {
+            if (!is_inside || !dense || x < 0 || x > input->cols - p->kernel_w) {
+                if (dense) {
+                    neutron_gather_row(pixel, gather, line, x);
+                } else {
+                    neutron_gather_taps(pixel, gather, line, x);
+                }
+                c++;
+                x += p->stride_w;
+                pixel += gather->pitch;
                 continue;
             }
-            for (int32_t j = 0; j < p->kernel_w; j++) {
-                const int32_t x = first + j * p->dilation_w;
-                uint8_t *tap = pixel + (size_t)j * tap_bytes;
-                if (row_is_inside && x >= 0 && x < input->cols) {
-                    neutron_copy_few(tap, line + (ptrdiff_t)x * input->col_pitch, inputs);
-                } else {
-                    memset(tap, p->input_zero_point, inputs);
-                }
+            const uint8_t *from = line + (ptrdiff_t)x * input->col_pitch;
+            const int32_t inside = (input->cols - p->kernel_w - x) / p->stride_w + 1;
+            const int32_t end = c + inside < count ? c + inside : count;
+            for (; c < end; c++, x += p->stride_w, pixel += gather->pitch, from += step) {
+                neutron_copy_few(pixel, from, row_inputs);
             }
         }
     }

@@ -77,9 +77,8 @@ static NEUTRON_INLINE NeutronRescaleNeon neutron_rescale_neon(const NeutronRequa
     return r;
 }
 
-/* The kind of 8 channels. */
+/* The kind of 8 channels that are rounded twice. */
 static NEUTRON_INLINE NeutronRescaleKind neutron_rescale_kind(const NeutronConv2dS8 *p, const NeutronRescaleNeon *r) {
-    if (p->single_rounding != 0) return NEUTRON_RESCALE_ONCE;
     const int32x4_t left = vorrq_s32(r->left[0], r->left[1]), least = vminq_s32(r->multiplier[0], r->multiplier[1]);
     const bool from_zero = p->clamp_min >= p->output_zero_point && vmaxvq_s32(left) == 0 && vminvq_s32(least) >= 0;
     return from_zero ? NEUTRON_RESCALE_FROM_ZERO : NEUTRON_RESCALE_ANY;
@@ -93,19 +92,18 @@ static NEUTRON_INLINE int32x4_t neutron_rescaled_neon(int32x4_t x, const Neutron
     return vrshlq_s32(vsraq_n_s32(y, vandq_s32(y, r->right[half]), 31), r->right[half]);
 }
 
-/* 2 of 4 sums, as neutron_rounded_once(). */
-static NEUTRON_INLINE int32x2_t neutron_rounded_once_neon(int32x2_t x, int32x2_t multiplier, int32x2_t words) {
-    const int32x2_t low = vand_s32(vshr_n_s32(words, 8), vdup_n_s32(0xFFFFF));
-    const int32x2_t shift = vmin_s32(vmax_s32(vshr_n_s32(vshl_n_s32(words, 24), 24), vdup_n_s32(-31)), vdup_n_s32(30));
-    const int64x2_t sum = vsraq_n_s64(vmull_s32(x, multiplier), vmull_s32(x, low), 20);
-    return vqmovn_s64(vrshlq_s64(sum, vmovl_s32(vsub_s32(shift, vdup_n_s32(31)))));
-}
-
-static NEUTRON_INLINE int32x4_t neutron_rescaled_once_neon(int32x4_t x, const NeutronRequantBlock *table, int half) {
+/* The same as neutron_rounded_once(), of which a channel's word has the shift and a fraction of the multiplier. */
+static NEUTRON_INLINE int32x4_t neutron_rounded_once_neon(int32x4_t x, const NeutronRequantBlock *table, int half) {
     const int32x4_t multiplier = vmaxq_s32(vld1q_s32(table->multiplier + 4 * half), vdupq_n_s32(-INT32_MAX));
-    const int32x4_t words = vld1q_s32(table->shift + 4 * half);
-    return vcombine_s32(neutron_rounded_once_neon(vget_low_s32(x), vget_low_s32(multiplier), vget_low_s32(words)),
-                        neutron_rounded_once_neon(vget_high_s32(x), vget_high_s32(multiplier), vget_high_s32(words)));
+    const int32x4_t word = vld1q_s32(table->shift + 4 * half), low = vandq_s32(vshrq_n_s32(word, 8), vdupq_n_s32(0xFFFFF));
+    const int32x4_t shift =
+        vminq_s32(vmaxq_s32(vshrq_n_s32(vshlq_n_s32(word, 24), 24), vdupq_n_s32(-31)), vdupq_n_s32(30));
+    const int32x4_t right = vsubq_s32(shift, vdupq_n_s32(31));
+    const int64x2_t a = vmull_s32(vget_low_s32(x), vget_low_s32(multiplier)), b = vmull_high_s32(x, multiplier);
+    const int64x2_t fine_a = vsraq_n_s64(a, vmull_s32(vget_low_s32(x), vget_low_s32(low)), 20);
+    const int64x2_t fine_b = vsraq_n_s64(b, vmull_high_s32(x, low), 20);
+    return vqmovn_high_s64(vqmovn_s64(vrshlq_s64(fine_a, vmovl_s32(vget_low_s32(right)))),
+                           vrshlq_s64(fine_b, vmovl_high_s32(right)));
 }
 
 /* Rescaled sums of two pixels to bytes. */
@@ -116,20 +114,9 @@ static NEUTRON_INLINE int8x16_t neutron_stored_neon(const int32x4_t *a, const in
     return vminq_s8(vmaxq_s8(bytes, range->low), range->high);
 }
 
-/* ---- lines of pixels ------------------------------------------------------------------------------------------------ */
-
-/* Pixels a fixed step apart, each of which takes `runs` runs of `run_bytes` inputs next to each other; the weights have the inputs of all
- * runs in blocks of 8, one after the other. */
-typedef struct {
-    const uint8_t *const *from; /* the runs of the first pixel */
-    int32_t runs, run_bytes;    /* bytes: of all but a single run a multiple of 8 */
-    ptrdiff_t in_pitch, out_pitch;
-    uint8_t *out;
-    int32_t pixels;
-} NeutronRunsNeon;
-
-/* All `channels` output channels, from a multiple of 8 on, of a line. block_bytes: packed weights of 8 channels. */
-void neutron_compute_line_neon(const NeutronConv2dS8 *p, const NeutronRunsNeon *line, const int8_t *weights,
+/* All `channels` output channels, from a multiple of 8 on, of a line of pixels with so many inputs. block_bytes: packed weights of 8
+ * channels. */
+void neutron_compute_line_neon(const NeutronConv2dS8 *p, const NeutronLine *line, int32_t inputs, const int8_t *weights,
                                size_t block_bytes, const NeutronRequantBlock *table, int32_t channels);
 
 #endif

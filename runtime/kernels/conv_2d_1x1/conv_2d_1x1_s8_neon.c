@@ -17,17 +17,11 @@ bool conv_2d_1x1_s8_run_neon(const NeutronKernelCall *call) {
     NEUTRON_FOR_EACH_ROW(w, n, r) {
         const NeutronLine row = neutron_line_of_row(call, n, r, w->channel0, joined);
         for (int64_t first = 0; first < row.pixels; first += step) {
-            const uint8_t *from = row.in + first * row.in_pitch;
-            const NeutronRunsNeon line = {
-                .from = &from,
-                .runs = 1,
-                .run_bytes = p->group_inputs,
-                .in_pitch = row.in_pitch,
-                .out_pitch = row.out_pitch,
-                .out = row.out + first * row.out_pitch,
-                .pixels = (int32_t)(row.pixels - first < step ? row.pixels - first : step),
-            };
-            neutron_compute_line_neon(p, &line, weights, block_bytes, table, w->channel1 - w->channel0);
+            NeutronLine line = row;
+            line.in += first * row.in_pitch;
+            line.out += first * row.out_pitch;
+            line.pixels = row.pixels - first < step ? row.pixels - first : step;
+            neutron_compute_line_neon(p, &line, p->group_inputs, weights, block_bytes, table, w->channel1 - w->channel0);
         }
         if (joined) break;
     }

@@ -31,11 +31,11 @@ typedef struct {
     bool edge, whole;
 } Shape;
 
-static NEUTRON_INLINE int16x8_t load_column(const Layer *layer, const Row *row, int32_t col, const Shape shape) {
+/* Column `col` of the input, which is at `at`. */
+static NEUTRON_INLINE int16x8_t load_column(const Layer *layer, const uint8_t *at, int32_t col, const Shape shape) {
     if (shape.edge && (uint32_t)col >= (uint32_t)layer->input->cols) {
         return vdupq_n_s16((int16_t)layer->p->input_zero_point);
     }
-    const uint8_t *at = row->at + col * row->pitch;
     return vmovl_s8(vcreate_s8(neutron_load_eight(at, shape.whole ? 8 : layer->channels)));
 }
 
@@ -49,8 +49,11 @@ static NEUTRON_INLINE void add_row(int32x4_t sums[TILE][2], const Layer *layer, 
                                    int32_t col, const Shape shape) {
     if (shape.kernel_w == 3) {
         int16x8_t columns[2 * (TILE - 1) + 3];
+        const uint8_t *at = row->at + col * row->pitch;
         NEUTRON_UNROLL
-        for (int c = 0; c < (shape.outputs - 1) * shape.stride + 3; c++) columns[c] = load_column(layer, row, col + c, shape);
+        for (int c = 0; c < (shape.outputs - 1) * shape.stride + 3; c++, at += row->pitch) {
+            columns[c] = load_column(layer, at, col + c, shape);
+        }
         NEUTRON_UNROLL
         for (int j = 0; j < 3; j++) {
             NEUTRON_UNROLL
@@ -62,7 +65,8 @@ static NEUTRON_INLINE void add_row(int32x4_t sums[TILE][2], const Layer *layer, 
     for (int32_t j = 0; j < p->kernel_w; j++, col += p->dilation_w) {
         NEUTRON_UNROLL
         for (int t = 0; t < shape.outputs; t++) {
-            add_tap(sums[t], weights[j], load_column(layer, row, col + t * p->stride_w, shape));
+            const int32_t c = col + t * p->stride_w;
+            add_tap(sums[t], weights[j], load_column(layer, row->at + c * row->pitch, c, shape));
         }
     }
 }
@@ -129,17 +133,22 @@ static NEUTRON_INLINE void compute_row(const Layer *layer, uint8_t *out, ptrdiff
     }
 }
 
-static void run_row(Layer *layer, int32_t n, int32_t r, const uint8_t *padding) {
+/* Row r of a plane, which may be a ring of rows. */
+static NEUTRON_INLINE ptrdiff_t row_offset(const NeutronBuffer *buffer, int32_t r) {
+    return (ptrdiff_t)(buffer->ring == buffer->rows ? r : r % buffer->ring) * buffer->row_pitch;
+}
+
+/* plane, out: row 0 of the block's channels in the input at column 0, and in the output at the window's first column. */
+static void run_row(Layer *layer, const uint8_t *plane, uint8_t *out, int32_t r, const uint8_t *padding) {
     const NeutronDepthwiseConv2dS8 *p = layer->p;
     const NeutronBuffer *input = layer->input, *output = &layer->call->buffers[p->output];
     for (int32_t i = 0; i < p->kernel_h; i++) {
         const int32_t row = r * p->stride_h - p->pad_top + i * p->dilation_h;
         const bool inside = row >= 0 && row < input->rows;
-        layer->rows[i].at =
-            inside ? neutron_element_address(layer->call->bases, input, n, row, 0, layer->channel) : padding;
+        layer->rows[i].at = inside ? plane + row_offset(input, row) : padding;
         layer->rows[i].pitch = inside ? input->col_pitch : 0;
     }
-    uint8_t *out = neutron_element_address(layer->call->bases, output, n, r, layer->call->window.col0, layer->channel);
+    out += row_offset(output, r);
     const bool three = p->kernel_w == 3 && p->dilation_w == 1 && layer->channels >= 8;
     if (three && p->stride_w == 1) {
         compute_row(layer, out, output->col_pitch, 3, 1, true);
@@ -174,7 +183,11 @@ bool depthwise_conv_2d_s8_run_neon(const NeutronKernelCall *call) {
         layer.rescale = neutron_rescale_neon(neutron_requant_blocks(call, p) + block);
         layer.kind = neutron_rescale_kind(p, &layer.rescale);
         for (int32_t i = 0; i < taps; i++) layer.weights[i] = vmovl_s8(vld1_s8(weights + i * NEUTRON_LANES));
-        NEUTRON_FOR_EACH_ROW(w, n, r) run_row(&layer, n, r, padding);
+        for (int32_t n = w->batch0; n < w->batch1; n++) {
+            const uint8_t *plane = neutron_element_address(call->bases, input, n, 0, 0, k);
+            uint8_t *out = neutron_element_address(call->bases, &call->buffers[p->output], n, 0, w->col0, k);
+            for (int32_t r = w->row0; r < w->row1; r++) run_row(&layer, plane, out, r, padding);
+        }
     }
     return true;
 }
