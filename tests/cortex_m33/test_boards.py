@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from tests.cortex_m33 import random_calls, random_convolutions
 from tests.cortex_m33.boards import CORTEX_M55, TRAPPING_CORTEX_M4
-from tests.cortex_m33.firmware import SPEED
+from tests.cortex_m33.firmware import HERE, RUNTIME, SPEED, execute, image, library
 
 
 def test_a_build_without_unaligned_accesses_runs_where_they_are_faults() -> None:
@@ -18,3 +20,15 @@ def test_a_build_without_unaligned_accesses_runs_where_they_are_faults() -> None
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_convolutions_with_helium(compiler: str) -> None:
     random_convolutions.compare("", SPEED, compiler, CORTEX_M55)
+
+
+def test_every_kernel_with_helium() -> None:
+    random_calls.compare(random_calls.KERNELS, 0, 60, SPEED, CORTEX_M55)
+
+
+def test_rescaling_with_helium_rounds_as_the_portable_code() -> None:
+    """Every shift, with values and multipliers at the edges, ties, and random ones."""
+    archive = library(SPEED, only=(RUNTIME / "kernels" / "check.c",), board=CORTEX_M55)
+    firmware = image(archive, (HERE / "rescaling.c", HERE / "board.c"), board=CORTEX_M55)
+    different, count = struct.unpack("<2I", execute(firmware, {}).files["results"])
+    assert (different, count) == (0, 81 * 400 * 8)

@@ -13,7 +13,19 @@ static void fill(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixe
     const uint8_t padding = (uint8_t)p->input_zero_point;
     const int32_t tap_blocks = (int32_t)neutron_blocks_of(p->group_inputs), tap = part->first / tap_blocks;
     /* Taps of a row that follow each other without a gap, here and there, are as one. */
-    const bool joined = p->dilation_w == 1 && p->group_inputs % NEUTRON_LANES == 0 && neutron_columns_join(input, p->group_inputs);
+    const bool joined = p->dilation_w == 1 && p->group_inputs % NEUTRON_LANES == 0 && input->channel_pitch == 1 &&
+                        input->col_pitch == p->group_inputs;
+    if (joined && part->count == layer->blocks && pixel->row >= 0 && pixel->col >= 0 &&
+        pixel->row + (p->kernel_h - 1) * p->dilation_h < input->rows && pixel->col + p->kernel_w <= input->cols) {
+        const int32_t channels = p->kernel_w * p->group_inputs, blocks = channels / NEUTRON_LANES;
+        const uint8_t *from = layer->input + neutron_offset_helium(input, pixel->n, pixel->row, pixel->col) + part->channel0;
+        for (int32_t block = 0, line = pixel->row % input->ring; block < part->count; block += blocks) {
+            neutron_fill_blocks_helium(pieces, block, from, 1, channels);
+            from += (ptrdiff_t)p->dilation_h * input->row_pitch;
+            for (line += p->dilation_h; line >= input->ring; line -= input->ring) from -= (ptrdiff_t)input->ring * input->row_pitch;
+        }
+        return;
+    }
     int32_t skipped = part->first % tap_blocks, i = tap / p->kernel_w, j = tap % p->kernel_w;
     for (int32_t block = 0; block < part->count; i++, j = 0) {
         const int32_t row = pixel->row + i * p->dilation_h;

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tiles of outputs for Helium: 3 pixels by two output channels in registers, or one pixel by four channels. */
+/* Tiles of outputs for Helium: in registers are 3 pixels by two output channels, or one pixel by four channels. */
 #include "convolution_helium.h"
 
 #if NEUTRON_HELIUM
 
-enum { BLOCK_BYTES = NEUTRON_LANES * NEUTRON_LANES, PAIR_BYTES = 2 * BLOCK_BYTES };
+enum {
+    BLOCK_BYTES = NEUTRON_LANES * NEUTRON_LANES,
+    PAIR_BYTES = 2 * BLOCK_BYTES,
+    THREE = 3, /* pixels in registers */
+    CHANNELS_OF_A_THREE = NEUTRON_PIXELS_HELIUM / THREE * NEUTRON_LANES /* whose sums there is memory for */
+};
 
 static inline int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline int32_t first_of_block(int32_t channel) { return channel & -NEUTRON_LANES; }
@@ -141,11 +146,11 @@ static void multiply_one(int32_t *sums, const Products *products) {
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------------------- */
 
-/* Up to 3 pixels, or one pixel. */
+/* Threes of pixels, or one pixel. */
 typedef struct {
     const NeutronLayerHelium *layer;
     const NeutronPixelHelium *pixels;
-    int32_t count, size; /* pixels to store, and pixels in the sums */
+    int32_t count, threes; /* 0 threes: one pixel */
 } Tile;
 
 /* neutron_rounded_once() of four lanes for each pixel, in place. For scales that neutron_dsp_scale_fits(), the result is
@@ -181,97 +186,94 @@ static void set_sums(int32_t *sums, const int32_t *bias, int32_t pixels) {
     }
 }
 
-/* Bounds four lanes of a pixel and stores those of the predicate. */
-typedef struct {
-    int32x4_t low, high;
-    int32_t zero_point, pitch;
-    uint32_t lanes;
-} Results;
-
-static NEUTRON_INLINE void store_four(const Results *results, uint8_t *to, int32x4_t x) {
-    x = vaddq_n_s32(vminq_s32(vmaxq_s32(x, results->low), results->high), results->zero_point);
-    neutron_store_lanes_helium(to, results->pitch, x, results->lanes);
+static NEUTRON_INLINE void store_pixels(const Tile *tile, const NeutronScales *scales, const NeutronResults *results, ptrdiff_t offset,
+                                        const int32_t *sums, const bool once) {
+    const NeutronPixelHelium *pixel = tile->pixels, *const end = pixel + tile->count;
+    for (; pixel != end; pixel++, sums += NEUTRON_LANES) {
+        NeutronEight x = neutron_load_eight_words(sums);
+        if (!once && scales->shifts_left) neutron_shift_left_eight(&x, scales);
+        if (!once) neutron_requantize_eight(&x, scales);
+        neutron_store_eight_helium(pixel->out + offset, results, x);
+    }
 }
 
-/* Stores lanes of 8 output channels, whose first channel is `offset` bytes behind the pixels' first ones. Sums are of all lanes. */
-static __attribute__((noinline)) void store_lanes(const Tile *tile, const NeutronRequantBlock *table, uint32_t lanes,
-                                                  ptrdiff_t offset, int32_t *sums) {
+/* Stores lanes of 8 output channels, whose first channel is `channel`. Sums are of all lanes. */
+static __attribute__((noinline)) void store_lanes(const Tile *tile, const NeutronRequantBlock *table, mve_pred16_t lanes, int32_t channel,
+                                                  int32_t *sums) {
     const NeutronConv2dS8 *p = tile->layer->call->params;
-    const int32_t zero_point = p->output_zero_point, count = tile->count;
-    const bool once = p->single_rounding != 0;
-    const Results results = {.low = vdupq_n_s32(p->clamp_min - zero_point),
-                             .high = vdupq_n_s32(p->clamp_max - zero_point),
-                             .zero_point = zero_point,
-                             .pitch = tile->layer->call->buffers[p->output].channel_pitch};
-    for (int32_t half = 0; half < NEUTRON_LANES; half += 4, lanes >>= 16, offset += 4 * results.pitch) {
-        const NeutronPixelHelium *pixel = tile->pixels;
-        const Results some = {results.low, results.high, zero_point, results.pitch, lanes};
-        const int32_t *from = sums + half, *const end = from + count * NEUTRON_LANES;
-        if (once) {
-            rescale_once(sums + half, count, table->multiplier + half, table->shift + half);
-            for (; from < end; from += NEUTRON_LANES, pixel++) store_four(&some, pixel->out + offset, vldrwq_s32(from));
-            continue;
-        }
-        const NeutronScales scales = neutron_scales(table->multiplier + half, table->shift + half);
-        for (; from < end; from += NEUTRON_LANES, pixel++) {
-            store_four(&some, pixel->out + offset, neutron_requantize_helium(vldrwq_s32(from), &scales));
-        }
+    const int32_t pitch = tile->layer->call->buffers[p->output].channel_pitch, count = tile->count;
+    NeutronResults results = neutron_results_helium(p->output_zero_point, p->clamp_min, p->clamp_max, pitch);
+    results.lanes = lanes;
+    const ptrdiff_t offset = (ptrdiff_t)channel * pitch;
+    if (p->single_rounding != 0) {
+        rescale_once(sums, count, table->multiplier, table->shift);
+        rescale_once(sums + 4, count, table->multiplier + 4, table->shift + 4);
+        store_pixels(tile, NULL, &results, offset, sums, true);
+        return;
+    }
+    NeutronScales scales;
+    neutron_prepare_scales(&scales, table->multiplier, table->shift);
+    store_pixels(tile, &scales, &results, offset, sums, false);
+}
+
+/* Inputs are laid out [three][piece][pixel][16]. Pixels past the last are not laid out, and their sums are not stored. */
+static void fill_tile(const Tile *tile, const NeutronPartHelium *part, uint8_t *inputs) {
+    const int32_t together = tile->threes > 0 ? THREE : 1, pitch = together * NEUTRON_PIECE;
+    const int32_t pieces = (part->count + 1) / 2;
+    for (int32_t i = 0; i < tile->count; i++) {
+        uint8_t *const to = inputs + (i / together * pieces * together + i % together) * NEUTRON_PIECE;
+        if (part->count % 2 != 0) vstrbq_s8((int8_t *)to + (ptrdiff_t)(pieces - 1) * pitch, vdupq_n_s8(0));
+        tile->layer->fill(tile->layer, &tile->pixels[i], part, (NeutronPiecesHelium){to, pitch});
     }
 }
 
-static void fill_tile(const Tile *tile, const NeutronPartHelium *part, int8_t *inputs) {
-    const int32_t pitch = tile->size * NEUTRON_PIECE;
-    for (int32_t i = 0; i < tile->size; i++) {
-        /* Pixels past the last repeat it, and are not stored. */
-        uint8_t *const to = (uint8_t *)inputs + i * NEUTRON_PIECE;
-        if (part->count % 2 != 0) vstrbq_s8((int8_t *)to + (ptrdiff_t)(part->count / 2) * pitch, vdupq_n_s8(0));
-        const NeutronPixelHelium *pixel = &tile->pixels[min_of(i, tile->count - 1)];
-        tile->layer->fill(tile->layer, pixel, part, (NeutronPiecesHelium){to, pitch});
-    }
-}
-
-/* Adds a part of the inputs to the output channels [channel, end), which are at most 32 and of one group; stores what is then complete. */
+/* Adds a part of the inputs to the output channels [channel, end), which are of one group; stores what is then complete. */
 static void compute_channels(const Tile *tile, const NeutronPartHelium *part, const int8_t *inputs, int32_t *sums, int32_t channel,
                              int32_t end) {
     const NeutronLayerHelium *layer = tile->layer;
     const NeutronConv2dS8 *p = layer->call->params;
     const ptrdiff_t block_bytes = (ptrdiff_t)layer->blocks * BLOCK_BYTES;
-    const int32_t pitch = layer->call->buffers[p->output].channel_pitch;
     const int32_t first = first_of_block(channel), block = (first - p->constant_channel0) / NEUTRON_LANES;
+    const int32_t three_bytes = (part->count + 1) / 2 * THREE * NEUTRON_PIECE;
+    const bool begins = part->first == 0, ends = part->first + part->count == layer->blocks;
     const NeutronRequantBlock *table = neutron_requant_blocks(layer->call, p) + block;
-    Products products = {.inputs = inputs, .blocks = part->count, .lane0 = channel - first};
+    Products products = {.blocks = part->count, .lane0 = channel - first};
     products.weights = neutron_packed_weights(layer->call, p) + block * block_bytes + (ptrdiff_t)part->first * BLOCK_BYTES;
     for (channel = first; channel < end; channel += NEUTRON_LANES, products.lane0 = 0) {
         products.lane1 = min_of(end - channel, NEUTRON_LANES);
-        if (part->first == 0) set_sums(sums, table->bias, tile->size);
-        (tile->size == 1 ? multiply_one : multiply_pixels)(sums, &products);
-        if (part->first + part->count == layer->blocks) {
-            store_lanes(tile, table, neutron_lanes_helium(products.lane0, products.lane1), (ptrdiff_t)channel * pitch, sums);
+        if (begins) set_sums(sums, table->bias, tile->threes > 0 ? tile->threes * THREE : 1);
+        products.inputs = inputs;
+        if (tile->threes == 0) multiply_one(sums, &products);
+        for (int32_t i = 0; i < tile->threes; i++, products.inputs += three_bytes) {
+            multiply_pixels(sums + i * THREE * NEUTRON_LANES, &products);
         }
+        if (ends) store_lanes(tile, table, neutron_lanes_helium(products.lane0, products.lane1), channel, sums);
+        if (!begins || !ends) sums += THREE * NEUTRON_LANES;
         products.weights += block_bytes;
-        sums += NEUTRON_LANES * tile->size;
         table++;
     }
 }
 
-/* All output channels. Inputs that fit into the buffer whole are laid out once for a group. */
+/* All output channels. Inputs that fit into the buffer whole are laid out once for a group; else the sums of some channels of 3 pixels, or of
+ * one, wait for the next part. */
 static void compute_tile(const Tile *tile) {
     const NeutronLayerHelium *layer = tile->layer;
     const NeutronConv2dS8 *p = layer->call->params;
     const NeutronWindowExtents *w = &layer->call->window;
-    const int32_t most = 2 * NEUTRON_PIECES_HELIUM / tile->size;
+    const int32_t most = tile->threes > 0 ? 2 * NEUTRON_PIECES_HELIUM / (tile->threes * THREE) & -2 : 2 * NEUTRON_PIECES_HELIUM;
+    const bool whole = layer->blocks <= most;
     int8_t inputs[NEUTRON_PIECES_HELIUM * NEUTRON_PIECE];
-    int32_t sums[NEUTRON_CHANNELS_HELIUM * NEUTRON_PIXELS_HELIUM];
+    int32_t sums[NEUTRON_PIXELS_HELIUM * NEUTRON_LANES];
     NeutronPartHelium part = {.channel0 = -1};
     for (int32_t channel = w->channel0, end; channel < w->channel1; channel = end) {
         const int32_t group = channel / p->group_outputs, channel0 = group * p->group_inputs;
-        end = min_of(first_of_block(channel) + NEUTRON_CHANNELS_HELIUM, w->channel1);
-        end = min_of(end, (group + 1) * p->group_outputs);
+        end = min_of(w->channel1, (group + 1) * p->group_outputs);
+        if (!whole) end = min_of(end, first_of_block(channel) + CHANNELS_OF_A_THREE);
         for (part.first = 0; part.first < layer->blocks; part.first += part.count) {
-            if (layer->blocks > most || part.channel0 != channel0) {
+            if (!whole || part.channel0 != channel0) {
                 part.channel0 = channel0;
                 part.count = min_of(layer->blocks - part.first, most);
-                fill_tile(tile, &part, inputs);
+                fill_tile(tile, &part, (uint8_t *)inputs);
             }
             compute_channels(tile, &part, inputs, sums, channel, end);
         }
@@ -285,11 +287,14 @@ void neutron_convolution_helium(NeutronLayerHelium *layer) {
     const NeutronBuffer *output = &call->buffers[p->output];
     uint8_t *const first = neutron_element_address(call->bases, output, 0, 0, 0, 0);
     layer->input = neutron_element_address(call->bases, &call->buffers[p->input], 0, 0, 0, 0);
+    /* As many threes as whole inputs fit into the buffer. */
+    const int32_t fit = NEUTRON_PIECES_HELIUM / THREE / ((layer->blocks + 1) / 2), most = THREE * (fit < 1 ? 1 : fit);
+    const int32_t size = min_of(most, NEUTRON_PIXELS_HELIUM);
     int32_t n = w->batch0, r = w->row0, c = w->col0;
     do {
         NeutronPixelHelium pixels[NEUTRON_PIXELS_HELIUM];
         Tile tile = {.layer = layer, .pixels = pixels};
-        for (; tile.count < NEUTRON_PIXELS_HELIUM && n < w->batch1; tile.count++) {
+        for (; tile.count < size && n < w->batch1; tile.count++) {
             pixels[tile.count] = (NeutronPixelHelium){n, r * p->stride_h - p->pad_top, c * p->stride_w - p->pad_left,
                                                       first + neutron_offset_helium(output, n, r, c)};
             if (++c < w->col1) continue;
@@ -298,7 +303,7 @@ void neutron_convolution_helium(NeutronLayerHelium *layer) {
             r = w->row0;
             n++;
         }
-        tile.size = tile.count == 1 ? 1 : NEUTRON_PIXELS_HELIUM;
+        tile.threes = tile.count == 1 ? 0 : (tile.count + THREE - 1) / THREE;
         compute_tile(&tile);
     } while (n < w->batch1);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Convolutions with Helium. The inputs of three outputs are laid side by side in pieces of 16, wherever they lie and whatever of them is
+/* Convolutions with Helium. The inputs of threes of outputs are laid side by side in pieces of 16, wherever they lie and whatever of them is
  * padding; all output channels are then sums of products of 16 numbers. This takes every call.
  *
  * Weights are packed in blocks [8 outputs][8 inputs]. One instruction loads the 8 inputs of an output of two blocks. */
@@ -11,10 +11,9 @@
 #if NEUTRON_HELIUM
 
 enum {
-    NEUTRON_PIXELS_HELIUM = 3,    /* outputs at a time */
-    NEUTRON_CHANNELS_HELIUM = 32, /* output channels at a time, a multiple of 8 */
-    NEUTRON_PIECE = 16,           /* inputs of two blocks */
-    NEUTRON_PIECES_HELIUM = 126   /* all outputs together: 672 inputs of each of 3 */
+    NEUTRON_PIXELS_HELIUM = 12, /* outputs at a time, a multiple of 3 */
+    NEUTRON_PIECE = 16,         /* inputs of two blocks */
+    NEUTRON_PIECES_HELIUM = 126 /* all outputs together: 672 inputs of each of 3 */
 };
 
 /* An output, and the input position of its tap (0, 0). */

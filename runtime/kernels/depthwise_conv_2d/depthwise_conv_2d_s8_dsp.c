@@ -7,7 +7,7 @@
 #include "conv_2d/convolution_dsp.h"
 #include "elements_dsp.h"
 
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_HELIUM
 
 enum { FOUR = 4, MOST_TAPS = 49 }; /* in the list; those of a larger kernel come one part after the other */
 
