@@ -29,7 +29,7 @@ from tests.cortex_m33.firmware import HERE, Image, execute, image, new_folder, s
 SCRATCH_BYTES = 1 << 18
 """Memory for the kernels' own buffers, more than any of them asks for. The program ends with an error where one asks for more."""
 
-_FAMILIES = ("Convolution", "FullyConnected", "BasicMath", "Pooling", "Softmax", "NNSupport")
+_FAMILIES = ("Convolution", "FullyConnected", "BasicMath", "Pooling", "Softmax", "Transpose", "NNSupport")
 _INTEGER_BITS = 5  # of the differences that softmax exponentiates (LiteRT's softmax.h)
 _ADD_SHIFT = 20  # the left shift of LiteRT's int8 ADD (add.cc)
 
@@ -99,7 +99,7 @@ int main(void) {
     if (!board_read(given, constants, %(constants)d)) return 1;
     const int32_t inputs = board_open("inputs", false);
 %(reads)s
-    for (int i = 0; i < GUARD; i++) scratch[%(scratch)d + i] = 0xA5;
+%(prepare)s    for (int i = 0; i < GUARD; i++) scratch[%(scratch)d + i] = 0xA5;
     board_timer_start();
     for (int i = 0; i < %(layers)d; i++) {
         const uint32_t start = board_timer_ticks();
@@ -126,12 +126,14 @@ class _Program:
     arena: int = 0
     layers: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
+    preparations: list[str] = field(default_factory=list)
+    """Statements that run once, before anything is counted: sums of weights, which the kernels for Helium read."""
 
-    def tensor(self, name: str) -> str:
-        """Return the expression of a tensor's address. Each tensor has memory of its own."""
+    def tensor(self, name: str, size_bytes: int | None = None) -> str:
+        """Return the expression of a tensor's address, or of other memory of this name. Each has memory of its own."""
         if name not in self.places:
             self.places[name] = self.arena
-            self.arena += self.graph[name].size_bytes + 15 & -16
+            self.arena += (self.graph[name].size_bytes if size_bytes is None else size_bytes) + 15 & -16
         return f"TENSOR({self.places[name]})"
 
     def constant(self, values: npt.NDArray[np.generic], kind: str) -> str:
@@ -151,7 +153,7 @@ class _Program:
             )
         }
         names = ", ".join(f"layer_{i}" for i in range(len(self.layers)))
-        values = {**facts, **copies, "names": names, "scratch": SCRATCH_BYTES}
+        values = {**facts, **copies, "names": names, "scratch": SCRATCH_BYTES, "prepare": "".join(self.preparations)}
         return _HEAD % values + "".join(self.functions) + _MAIN % values
 
 
@@ -241,8 +243,13 @@ def _fully_connected(program: _Program, node: Node) -> str:
     rows = graph[node.outputs[0]].elements // outputs
     offsets = f"{-rescaling.quant_of(graph, node, 0).zero_point}, 0, {rescaling.result_quant(graph, node).zero_point}"
     per_channel = int(rescaling.quant_of(graph, node, 1).per_channel)
+    sums = program.tensor(f"sums of {node.name}", 4 * outputs)
+    zero_point = -rescaling.quant_of(graph, node, 0).zero_point
+    program.preparations.append(
+        f"    arm_vector_sum_s8((int32_t *)(void *){sums}, {depth}, {outputs}, {w}, {zero_point}, 0, {b});\n"
+    )
     return (
-        "    const cmsis_nn_context context = {NULL, 0};\n"
+        f"    const cmsis_nn_context context = {{{sums}, {4 * outputs}}};\n"
         f"    const cmsis_nn_fc_params params = {{{offsets}, {_bounds(program, node)}}};\n"
         f"    const cmsis_nn_quant_params scales = {{{multipliers}, {shifts}, {per_channel}}};\n"
         f"    const cmsis_nn_dims in = {{{rows}, 1, 1, {depth}}}, filter = {{{depth}, 1, 1, {outputs}}};\n"

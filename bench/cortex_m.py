@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import child
-from tests.cortex_m33.boards import CORTEX_M4, CORTEX_M7, CORTEX_M33, Board
+from tests.cortex_m33.boards import CORTEX_M4, CORTEX_M7, CORTEX_M33, CORTEX_M55, Board
 
 TITLE = "Instructions of one inference on Cortex-M (QEMU counts them)"
 OPTIONS = ("cmsis_nn",)
 LEFT = ("build",)
 TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
-CORES = {"M4": CORTEX_M4, "M7": CORTEX_M7, "M33": CORTEX_M33}
+CORES = {"M4": CORTEX_M4, "M7": CORTEX_M7, "M33": CORTEX_M33, "M55": CORTEX_M55}
 COMPILERS = {"gcc": "arm-none-eabi-gcc", "clang": "clang"}
 LEVELS = ("-O2", "-Os", "-O3")
 LAYERS_OF = "gcc -O2"
