@@ -79,6 +79,7 @@ def test_golden_data_are_for_one_model(files: list[Path], tmp_path: Path) -> Non
         ("first", "first"),
         ("MobileNet V2 (0.35)", "mobilenet_v2_0_35"),
         ("2d", "model_2d"),
+        ("double", "model_double"),
         ("neutron_x", "model_neutron_x"),
         ("…", "model"),
     ],

@@ -23,7 +23,7 @@ def exported(folder: Path) -> Path:
     model.write_bytes(compiled_stream())
     bundle = export_bundle(model, folder / "bundle")
     assert bundle.memory["state"] == aligned(16)
-    assert f"&stream.openneutron, {read.FRAMES}, " in (folder / "bundle/example/golden.c").read_text()
+    assert f"&golden_stream.openneutron, {read.FRAMES}, " in (folder / "bundle/example/golden.c").read_text()
     return folder / "bundle"
 
 

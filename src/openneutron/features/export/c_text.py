@@ -334,6 +334,7 @@ def models_header(deployments: Sequence[Deployment]) -> str:
     figures = {
         "MODEL_COUNT": len(deployments),
         "MAX_OUTPUTS": max(len(each.outputs) for each in deployments),
+        "STATEFUL": int(any(each.state_bytes for each in deployments)),
         "PROFILED": int(any(each.largest("profile_size") for each in deployments)),
         **{f"{name.upper()}_BYTES": arena.size for name, arena in arenas.items()},
     }
@@ -380,10 +381,10 @@ OPENNEUTRON_ALIGNED {macro} uint8_t openneutron_{name}[{macro}_BYTES];""")
     return "\n".join(parts) + "\n"
 
 
-def init_call(deployment: Deployment) -> str:
-    """Return the call that initializes an instance named after the model, in the memory that models share."""
+def init_call(deployment: Deployment, instance: str) -> str:
+    """Return the call that initializes an instance of a model in the memory that models share."""
     memory = (f"openneutron_{each.name}, sizeof openneutron_{each.name}" for each in arenas_of(deployment).arenas)
-    return f"{deployment.prefix}_init(&{deployment.prefix}, {', '.join(memory)})"
+    return f"{deployment.prefix}_init(&{instance}, {', '.join(memory)})"
 
 
 def golden_source(models: Sequence[tuple[Deployment, Golden]]) -> str:
@@ -394,12 +395,13 @@ def golden_source(models: Sequence[tuple[Deployment, Golden]]) -> str:
         for kind, tensors in (("inputs", expected.inputs), ("outputs", expected.outputs)):
             names = [f"openneutron_golden_{name}_{kind}{index}" for index in range(len(tensors))]
             parts += [c_words(each, data) for each, data in zip(names, tensors, strict=True)]
-            parts.append(f"static const void *const {name}_{kind}[] = {{{', '.join(names) or 'NULL'}}};")
+            parts.append(f"static const void *const golden_{name}_{kind}[] = {{{', '.join(names) or 'NULL'}}};")
         parts.append(
-            f"static {name}_instance {name};\n"
-            f"static NeutronError init_{name}(void) {{ return {init_call(deployment)}; }}\n"
+            f"static {name}_instance golden_{name};\n"
+            f"static NeutronError golden_{name}_init(void) {{ return {init_call(deployment, f'golden_{name}')}; }}\n"
         )
-        rows.append(f"    {{init_{name}, &{name}.openneutron, {expected.frames}, {name}_inputs, {name}_outputs}},")
+        own = f"golden_{name}"
+        rows.append(f"    {{{own}_init, &{own}.openneutron, {expected.frames}, {own}_inputs, {own}_outputs}},")
     parts += ["const Golden golden[OPENNEUTRON_MODEL_COUNT] = {", *rows, "};", ""]
     return "\n".join(parts)
 

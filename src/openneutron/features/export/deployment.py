@@ -89,6 +89,16 @@ class Call:
     outputs: tuple[Place, ...]
 
 
+_KEYWORDS = (
+    "alignas alignof and asm auto bool break case catch char class const continue decltype default delete do double else enum "
+    "explicit export extern false float for friend goto if inline int long main mutable namespace new noexcept not nullptr operator or "
+    "private protected public register restrict return short signed sizeof static struct switch template this throw true try typedef "
+    "typeid typename union unsigned using virtual void volatile while xor"
+)
+RESERVED = frozenset(_KEYWORDS.split())
+"""Words of C and C++ that name no variable."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A model that runs only on the NPU: its calls, its inputs and its outputs. ``between`` has the sizes of the
@@ -103,10 +113,11 @@ class Deployment:
 
     @property
     def prefix(self) -> str:
-        """Return the name for C: lower-case letters, digits and underscores, not beginning with a digit or with the prefix of
-        other symbols of this project."""
+        """Return the name for C: lower-case letters, digits and underscores. It does not begin with a digit or with the prefix of
+        other symbols of this project, and is no keyword."""
         plain = re.sub(r"[^a-z0-9]+", "_", self.name.lower()).strip("_")
-        return plain if re.match(r"(?!openneutron|neutron)[a-z]", plain) else f"model_{plain}".rstrip("_")
+        is_free = re.match(r"(?!openneutron|neutron)[a-z]", plain) and plain not in RESERVED
+        return plain if is_free else f"model_{plain}".rstrip("_")
 
     @property
     def state_bytes(self) -> int:

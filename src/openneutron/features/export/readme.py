@@ -138,7 +138,7 @@ def _example(deployment: Deployment) -> str:
         f"static {name}_instance {name};",
         "",
         f"/* Once. {own} */",
-        f"NeutronError error = {init_call(deployment)};",
+        f"NeutronError error = {init_call(deployment, name)};",
         "",
         "/* For each run. */",
     ]

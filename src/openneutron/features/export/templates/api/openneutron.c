@@ -5,6 +5,7 @@
 
 #include "NeutronDriver.h"
 #include "neutron_isa.h"
+#include "openneutron_models.h"
 
 /* How long a run may take; 0: for ever. Counted by the port's clock, and not at all where it has none. */
 #ifndef OPENNEUTRON_TIMEOUT_SECONDS
@@ -27,8 +28,13 @@ static NeutronError prepare(OpenNeutronInstance *instance, const OpenNeutronCall
         error = neutronInit();
         if (error == ENONE) error = neutronModelPrepare(&config, &handle);
     }
+#if OPENNEUTRON_STATEFUL
     const uint32_t state_bytes = header_of(call)->state_size;
-    return error == ENONE && state_bytes > 0 ? neutronSetState(handle, state, state_bytes) : error;
+    if (error == ENONE && state_bytes > 0) error = neutronSetState(handle, state, state_bytes);
+#else
+    (void)state;
+#endif
+    return error;
 }
 
 static void place(const OpenNeutronMemory *memory, const OpenNeutronTensor *tensors, uint32_t count, void **places) {
@@ -63,7 +69,9 @@ NeutronError openneutron_init(OpenNeutronInstance *instance, const OpenNeutronMo
 NeutronError openneutron_reset(OpenNeutronInstance *instance) {
     if (instance->model == NULL) return ENEUTRON_STATE;
     NeutronError error = ENONE;
+#if OPENNEUTRON_STATEFUL
     for (uint32_t i = 0; i < instance->model->call_count && error == ENONE; ++i) error = neutronReset(handle_of(instance, i));
+#endif
     return error;
 }
 
