@@ -60,9 +60,10 @@ def test_no_heap_and_power_gating(tmp_path: Path) -> None:
     (tmp_path / "port.c").write_text(PORT)
     kernels = RUNTIME / "kernels"
     sources = [*RUNTIME.glob("driver/*.c"), *kernels.glob("*.c"), *kernels.glob("*/*.c"), tmp_path / "port.c"]
+    sources.append(RUNTIME / "ports" / "host" / "host_threads.c")
     includes = [f"-I{RUNTIME / name}" for name in ("include", "kernels", "driver", "ports/host")]
     library = tmp_path / "libneutron.so"
-    flags = ["-std=c11", "-O3", "-fPIC", "-DNO_HEAP_USAGE=1", "-DNEUTRON_PORTABLE_ONLY"]
+    flags = ["-std=c11", "-O3", "-fPIC", "-DNO_HEAP_USAGE=1", "-DNEUTRON_PORTABLE_ONLY", "-DNEUTRON_THREADS"]
     objects = compiled(tmp_path, compiler, [*flags, *includes], sources)
     subprocess.run([compiler, "-shared", "-Wl,-soname,libneutron.so", *objects, "-o", library], check=True)
     assert "malloc" not in subprocess.run(["nm", "-u", library], capture_output=True, text=True, check=True).stdout

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Kernel calls that several threads compute, for the thread sanitizer: parts PROGRAM... A PROGRAM file is two words (bytes of microcode,
+/* Kernel calls that several threads compute: parts PROGRAM... A PROGRAM file is two words (bytes of microcode,
  * bytes of weights) and the two blobs. Each program runs in one thread, in two to four, and in three for two callers at once. The exit code
  * is 1 where results differ. */
 #include <pthread.h>
@@ -104,7 +104,9 @@ static bool is_right(const char *path) {
     run(want);
     bool equal = true;
     for (uint32_t threads = 2; threads <= MOST_THREADS; ++threads) {
+        const NeutronThreads all = {threads, 1, neutron_host_threads_parallel, scratch, size}; /* small calls too */
         if (neutron_host_threads_set(model.handle, threads, scratch, size) != ENONE) exit(106);
+        if (neutronSetThreads(model.handle, &all) != ENONE) exit(106);
         reset(&model);
         run(got[0]);
         equal = equal && are_equal(got[0], want);

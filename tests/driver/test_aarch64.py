@@ -22,7 +22,7 @@ from tests.cortex_m33.cases import Case, Done, Misuse, decoded, encoded, inputs_
 from tests.cortex_m33.misuse import CHECK_AND_PREPARE, RUN
 from tests.cortex_m33.models import model
 from tests.support.altered_programs import CODES
-from tests.support.fuzz_seeds import seeds
+from tests.support.fuzz_seeds import covering, seeds, write_seeds
 from tests.support.made_networks import mobilenet_v2
 from tests.support.refusals import REFUSALS, code
 from tests.support.runtime_builds import WARNINGS
@@ -91,6 +91,15 @@ def test_every_kernel_gives_the_same_bytes(run: Run) -> None:
     done = run([Case(program, (given,)) for program, (given, _) in zip(seeds(), both, strict=True)])
     for number, (found, (_, want)) in enumerate(zip(done, both, strict=True)):
         assert (found.prepare, found.runs[0].error, found.runs[0].outputs) == (0, 0, want), number
+
+
+def test_threads_give_the_same_bytes(library: Built) -> None:
+    """Each call is computed by one to four threads, which qemu-user runs as threads of this computer."""
+    folder, source = library.folder, Path(__file__).parent / "parts_of_calls.c"
+    includes = [f"-I{ROOT / 'runtime' / name}" for name in ("include", "ports/host")]
+    flags = (*WARNINGS, "-DNEUTRON_THREADS", "-pthread", *includes)
+    called(required("aarch64-linux-gnu-gcc"), *flags, source, *LINKED, "-o", "parts", folder=folder)
+    assert called(*library.emulated, "./parts", *write_seeds(folder, covering()), folder=folder) == ""
 
 
 def test_changed_programs_and_misuse_are_refused(run: Run, shared_models: Path) -> None:

@@ -3,65 +3,45 @@
 
 from __future__ import annotations
 
-import struct
-import subprocess
 from collections.abc import Sequence
-from ctypes import byref
 from pathlib import Path
 
 import numpy as np
 
-from openneutron.device.simulator import Moment, Simulator
-from openneutron.device.simulator.simulator import library
+from openneutron.device.runtime_sources import sources_of
+from openneutron.device.simulator import Moment, Simulator, Trace
 from openneutron.errors import DriverError
-from openneutron.isa import Program, decode
+from openneutron.isa import decode
+from openneutron.isa.kernel_selection import KernelSelection
 from openneutron.isa.rows import KERNELS
-from tests.driver.sanitized import FLAGS, RUNTIME
-from tests.support.c_api import Parallel, Part, Threads, memory_at
+from tests.driver.races import races
+from tests.driver.sanitized import RUNTIME
+from tests.support.divided import Divided
 from tests.support.fuzz_seeds import seeds
-from tests.support.objects import compiled
-from tests.support.runtime_builds import driver_sources, kernel_sources
-from tests.support.tools import sanitizing_compiler
 
-HOST = RUNTIME / "ports" / "host"
+SLICE = frozenset(
+    {
+        "add_s8",
+        "attention_s8",
+        "conv_2d_1x1_s8",
+        "conv_2d_s8",
+        "copy_s8",
+        "gather_s8",
+        "mean_s8",
+        "pad_s8",
+        "softmax_s8",
+    }
+)
+"""Kernels of each kind of division: by any axis, with scratch, and with errors of their own."""
+
 DIVIDED = {row.name for row in KERNELS if row.shared_axes}
 
 
-class Divided(Simulator):
-    """A simulator that computes the parts of calls in one thread, the last part first, and knows which kernels were divided."""
-
-    def __init__(self, program: Program, count: int, least_work: int = 1) -> None:
-        super().__init__(program)
-        self.kernels: set[str] = set()
-        self._parts = 0
-
-        @Parallel
-        def backwards(parts: int, part: Part, context: int) -> None:
-            self._parts = parts
-            for number in reversed(range(parts)):
-                part(context, number)
-
-        size = library().neutronGetThreadScratchSize(self._handle)
-        self._memory, self._raw = memory_at(0, size * (count - 1))
-        self._threads = Threads(count, least_work, backwards, self._memory.ctypes.data, size)
-        assert library().neutronSetThreads(self._handle, byref(self._threads)) == 0
-
-    def results(self, inputs: Sequence[np.ndarray]) -> list[bytes] | str:
-        """Return the outputs of a run, or the driver's words."""
-
-        def after(moment: Moment) -> None:
-            if self._parts > 1:
-                self.kernels.add(moment.microcode.operators[moment.operator].row.name)
-            self._parts = 0
-
-        return results(self, inputs, after)
-
-
-def results(simulator: Simulator, inputs: Sequence[np.ndarray], trace: object = None) -> list[bytes] | str:
+def results(simulator: Simulator, inputs: Sequence[np.ndarray], trace: Trace | None = None) -> list[bytes] | str:
     """Return the outputs of a run from the first state on, or the driver's words."""
     simulator.reset()
     try:
-        return [output.tobytes() for output in simulator.run(inputs, trace)]  # type: ignore[arg-type]
+        return [output.tobytes() for output in simulator.run(inputs, trace)]
     except DriverError as error:
         return str(error)
 
@@ -79,38 +59,23 @@ def test_every_kernel_in_two_to_four_parts() -> None:
         wanted = results(whole, inputs)
         for count in (2, 3, 4):
             divided = Divided(program, count)
-            assert divided.results(inputs) == wanted, (number, count)
-            kernels |= divided.kernels
+
+            def after(moment: Moment, divided: Divided = divided) -> None:
+                if divided.parts > 1:
+                    kernels.add(moment.microcode.operators[moment.operator].row.name)
+                divided.parts = 0
+
+            assert results(divided, inputs, after) == wanted, (number, count)
     assert kernels == DIVIDED
 
 
-def covering() -> list[Program]:
-    """Return few programs that call every kernel."""
-    chosen: list[Program] = []
-    missing = {row.name for row in KERNELS}
-    for program in sorted(seeds(), key=lambda program: -len({call.row for call in decode(program).operators})):
-        called = {call.row.name for call in decode(program).operators}
-        if called & missing:
-            chosen.append(program)
-            missing -= called
-    assert not missing
-    return chosen
-
-
 def test_no_data_race(tmp_path: Path) -> None:
-    compiler = sanitizing_compiler(("-fsanitize=thread",))
-    flags = [*FLAGS, "-DNEUTRON_THREADS", "-DNEUTRON_LEAST_SHARED_WORK=1", f"-I{HOST}"]
-    own = [HOST / "host_threads.c", Path(__file__).parent / "parts_of_calls.c"]
-    objects = compiled(tmp_path, compiler, flags, [*own, *driver_sources(), *kernel_sources()])
-    subprocess.run([compiler, *FLAGS, *objects, "-o", tmp_path / "parts"], check=True)
-    command = [str(tmp_path / "parts")]
-    for number, program in enumerate(covering()):
-        path = tmp_path / f"program{number}"
-        path.write_bytes(
-            struct.pack("<2I", len(program.microcode), len(program.weights)) + program.microcode + program.weights
-        )
-        command.append(str(path))
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "unexpected memory mapping" in done.stderr:
-        done = subprocess.run(["setarch", "-R", *command], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    """The kernels of ``SLICE``; ``python -m tests.fuzz.threads`` has all of them."""
+    called = {number: {call.row.name for call in decode(program).operators} for number, program in enumerate(seeds())}
+    programs = [seeds()[number] for number, names in called.items() if names <= SLICE]
+    assert set().union(*(names for names in called.values() if names <= SLICE)) == SLICE
+    (tmp_path / "kernel_selection.c").write_text(KernelSelection("tests", tuple(sorted(SLICE))).text())
+    needed = [
+        RUNTIME / name for name in sources_of(SLICE) if name.startswith(("driver/", "kernels/")) and name.endswith(".c")
+    ]
+    assert races(tmp_path, programs, [tmp_path / "kernel_selection.c", *needed], "-DNEUTRON_PORTABLE_ONLY") == ""

@@ -56,6 +56,7 @@ def test_one_kernel_links_alone(kernel: str) -> None:
 def test_no_other_kernel_comes_along(kernel: str) -> None:
     names = {Path(name).stem for name in sources_of([kernel])}
     assert names & set(KERNELS) == {kernel, *rows.run_by(kernel)}
+    assert not any(".." in name for name in sources_of([kernel]))
     assert not any("_avx" in name and Path(name).suffix == ".c" for name in sources_of([kernel]))
 
 

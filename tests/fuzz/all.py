@@ -5,7 +5,7 @@ Seeds go round the targets: i.MX RT700, MCX N94x, i.MX 95, i.MX 943, and random 
 fourth has int16 activations, where the target computes on them, and every fourth has states from one run to the next. The graphs have 2 to
 8 operators of the whole alphabet; resizes, transposed convolutions, slices, pads, broadcasts and recurrent layers are drawn more often.
 Each graph is compiled, with the audit, for a random budget; where the graph does not fit, for the least budget that the error names; and
-for the memory of the target. Each program is run and compared with LiteRT byte by byte; a layer that LiteRT lacks is computed by a program
+for the memory of the target. Each program is run, whole and with its calls in parts, and compared with LiteRT byte by byte; a layer that LiteRT lacks is computed by a program
 of its own. Several processes may go through ranges of seeds beside one another.
 """
 
@@ -33,6 +33,7 @@ from openneutron.ir import Graph
 from openneutron.targets import Target
 from tests.suites.targets import reference
 from tests.support import oracle, random_chips, random_graphs, random_wide, stateful_graphs
+from tests.support.divided import Divided
 
 TARGETS = ("imxrt700", "imx95", "mcxn94x", "imx943", "drawn C", "drawn S")
 FREQUENT = (
@@ -159,15 +160,15 @@ def _at_budgets(
 
 
 def _compare(graph: Graph, made: list[Compiled], seed: int) -> None:
-    """Raise AssertionError where a program gives other bytes than LiteRT in one of its runs."""
+    """Raise AssertionError where a program gives other bytes than LiteRT in one of its runs, computed whole or in three parts for each call."""
     random = np.random.default_rng(seed)
     runs = [oracle.random_inputs(graph, random) for _ in range(RUNS if graph.states else 1)]
-    simulators = [Simulator(each.program) for each in made]
+    simulators = [(each, kind) for each in made for kind in (Simulator(each.program), Divided(each.program, 3))]
     for run, (inputs, wanted) in enumerate(zip(runs, reference.outputs_of(graph, runs), strict=True)):
-        for each, simulator in zip(made, simulators, strict=True):
+        for each, simulator in simulators:
             results = simulator.run([np.ascontiguousarray(value) for value in inputs])
             for name, got, right in zip(graph.outputs, results, wanted, strict=True):
-                where = f"{name}, run {run}, {each.report.sram_bytes} bytes on {each.report.target}"
+                where = f"{name}, run {run} by {type(simulator).__name__}, {each.report.sram_bytes} bytes on {each.report.target}"
                 assert got.tobytes() == np.ascontiguousarray(right).tobytes(), where
 
 

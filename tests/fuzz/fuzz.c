@@ -152,7 +152,40 @@ static uint64_t memory_needed(const NeutronOpened *opened) {
     return size;
 }
 
-static NeutronError run(const NeutronModelConfig *config, const NeutronOpened *opened) {
+static uint32_t added(uint32_t sum, const uint8_t *bytes, size_t size) {
+    for (size_t i = 0; i < size; ++i) sum = (sum ^ bytes[i]) * UINT32_C(16777619);
+    return sum;
+}
+
+#ifdef NEUTRON_THREADS
+static void backwards(uint32_t count, void (*part)(void *context, uint32_t number), void *context) {
+    while (count > 0) part(context, --count);
+}
+#endif
+
+/* How a run computes each call: in up to `count` parts, the last part first, with scratch of their own or without. */
+typedef struct {
+    uint32_t count;
+    bool has_scratch;
+} Division;
+
+/* Returns the division's scratch. */
+static void *divide(NeutronModelHandle handle, Division division) {
+#ifdef NEUTRON_THREADS
+    const size_t size = neutronGetThreadScratchSize(handle);
+    void *scratch = division.has_scratch ? exactly(size * division.count) : NULL;
+    const NeutronThreads threads = {division.count, 1, backwards, scratch, size};
+    if (neutronSetThreads(handle, &threads) != ENONE) abort();
+    return scratch;
+#else
+    (void)handle, (void)division;
+    return NULL;
+#endif
+}
+
+/* The runs of one program on random memory, the same for each call of this function with the same random_state. *sum gets a checksum of the
+ * outputs and the states. */
+static NeutronError run(const NeutronModelConfig *config, const NeutronOpened *opened, Division division, uint32_t *sum) {
     const NeutronHeader *header = opened->header;
     const uint32_t inputs = header->input_count;
     const uint32_t outputs = header->output_count;
@@ -171,14 +204,18 @@ static NeutronError run(const NeutronModelConfig *config, const NeutronOpened *o
     NeutronError error = neutronModelPrepare(config, &handle);
     if (error != ENONE) abort(); /* it must agree with neutronModelCheck */
     error = neutronSetState(handle, state, header->state_size);
+    void *scratch = divide(handle, division);
     if (error == ENONE) error = neutronRunBlocking(handle, &data);
     if (error == ENONE && header->state_size > 0) error = neutronRunBlocking(handle, &data);
     neutronModelUnprepare(handle);
+    *sum = added(0, state, header->state_size);
+    for (uint32_t i = inputs; i < inputs + outputs; ++i) *sum = added(*sum, memory[i], opened->view.bindings[i].size);
     for (uint32_t i = 0; i < inputs + outputs; ++i) free(memory[i]);
     free(output_pointers[outputs]);
     free(output_pointers[outputs + 1]);
     free(prefetch);
     free(state);
+    free(scratch);
     return error;
 }
 
@@ -190,7 +227,20 @@ static int32_t check_and_run(const Program *program) {
     NeutronOpened opened;
     neutron_open(program->microcode, &opened);
     if (memory_needed(&opened) > MAX_MEMORY) return GET_ERROR_CODE(ENEUTRON_MEMORY);
-    error = run(&config, &opened);
+    uint32_t sum, divided_sum;
+    const uint64_t state = random_state;
+    error = run(&config, &opened, (Division){1, false}, &sum);
+#ifdef NEUTRON_THREADS
+    const uint32_t parts = 2 + below(3);
+    random_state = state;
+    const NeutronError divided = run(&config, &opened, (Division){parts, false}, &divided_sum);
+    if (divided != error || (error == ENONE && divided_sum != sum)) abort(); /* a part wrote what another one reads */
+    /* A mutation can read scratch that nothing wrote, so that results may differ. */
+    random_state = state;
+    run(&config, &opened, (Division){parts, true}, &divided_sum);
+#else
+    (void)state, (void)divided_sum;
+#endif
     /* Once validation has passed, nothing but a null pointer, an index among the inputs and the states' records can go wrong. */
     if (error != ENONE && error != ENEUTRON_INDEX && error != ENEUTRON_BUFFER) abort();
     return GET_ERROR_CODE(error);

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import struct
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,27 +23,14 @@ from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.rows import KERNELS
 from tests.support import programs, random_graphs
 from tests.support.altered_programs import CODES
-from tests.support.fuzz_seeds import seeds
-from tests.support.objects import compiled
+from tests.support.fuzz_seeds import seeds, write_seeds
+from tests.support.fuzzer import build
 from tests.support.programs import comparison
-from tests.support.runtime_builds import INCLUDES, MEMORY_CHECKED, driver_sources, kernel_sources
-from tests.support.tools import sanitizing_compiler
 
 MUTATIONS = 30_000
 """For each of the two builds."""
 
-MAX_WORK = 1 << 24
 VARIANTS = {"fast": [], "portable": ["-DNEUTRON_PORTABLE_ONLY"]}
-
-
-def write_seeds(folder: Path, made: Sequence[Program]) -> list[Path]:
-    paths = []
-    for number, program in enumerate(made):
-        path = folder / f"seed{number:03}"
-        sizes = struct.pack("<2I", len(program.microcode), len(program.weights))
-        path.write_bytes(sizes + program.microcode + program.weights)
-        paths.append(path)
-    return paths
 
 
 def test_seeds_call_every_kernel() -> None:
@@ -78,23 +64,12 @@ def selected() -> tuple[KernelSelection, list[Program]]:
     return KernelSelection("OpenNeutron 1", tuple(names)), made
 
 
-def build(folder: Path, variant: str) -> Path:
-    compiler = sanitizing_compiler(MEMORY_CHECKED)
-    flags = [*MEMORY_CHECKED, *VARIANTS[variant], f"-DNEUTRON_MAX_WORK=UINT64_C({MAX_WORK})", *INCLUDES]
-    objects = compiled(
-        folder, compiler, flags, [str(Path(__file__).parent / "fuzz.c"), *driver_sources(), *kernel_sources()]
-    )
-    selection = folder / "selection.c"
-    selection.write_text(selected()[0].text())
-    for name, more in (("fuzz", []), ("fuzz_selected", compiled(folder, compiler, flags, [selection]))):
-        subprocess.run([compiler, *MEMORY_CHECKED, *objects, *more, "-o", folder / name], check=True)
-    return folder / "fuzz"
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The fuzzer of a variant, built once; beside it ``fuzz_selected``, with the kernels of ``selected`` alone."""
-    return functools.cache(lambda variant: build(tmp_path_factory.mktemp(variant), variant))
+    return functools.cache(
+        lambda variant: build(tmp_path_factory.mktemp(variant), *VARIANTS[variant], selection=selected()[0].text())
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

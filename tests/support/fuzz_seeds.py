@@ -6,7 +6,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pickle
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from openneutron import litert, targets
@@ -111,3 +112,26 @@ def _compiled() -> tuple[Program, ...]:
         least = least_budget(graph, target=target)
         made.append(compile_graph(graph, target, CompileOptions(sram_budget=least)).program)
     return tuple(made)
+
+
+def covering() -> list[Program]:
+    """Return few of the seeds that call every kernel between them."""
+    called = {number: {call.row.name for call in decode(program).operators} for number, program in enumerate(seeds())}
+    missing = set().union(*called.values())
+    chosen = []
+    for number in sorted(called, key=lambda number: (-len(called[number]), number)):
+        if called[number] & missing:
+            chosen.append(seeds()[number])
+            missing -= called[number]
+    return chosen
+
+
+def write_seeds(folder: Path, made: Sequence[Program]) -> list[Path]:
+    """Write each program to a file of its own: the bytes of its microcode and of its weights as two words, then both blobs."""
+    paths = []
+    for number, program in enumerate(made):
+        path = folder / f"seed{number:03}"
+        sizes = struct.pack("<2I", len(program.microcode), len(program.weights))
+        path.write_bytes(sizes + program.microcode + program.weights)
+        paths.append(path)
+    return paths

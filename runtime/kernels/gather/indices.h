@@ -3,7 +3,7 @@
 #ifndef NEUTRON_INDICES_H
 #define NEUTRON_INDICES_H
 
-#include "../elements.h"
+#include "elements.h"
 
 /* All bytes of the indices that a window names are in the buffer. */
 static inline bool neutron_indices_are_sound(const NeutronBuffer *indices, int32_t col0, int32_t col1) {

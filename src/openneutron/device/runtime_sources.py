@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -79,7 +80,7 @@ def _is_ours(path: Path) -> bool:
 def _header(folder: Path, source: Path, name: str) -> Path | None:
     """Return the path of an included header, searched in the build's order; None where the runtime has no such file."""
     for place in (source.parent, folder / "include", folder / "kernels", folder / "driver"):
-        path = place / PurePosixPath(name)
+        path = Path(os.path.normpath(place / PurePosixPath(name)))
         if path.is_file():
             return path
     return None
