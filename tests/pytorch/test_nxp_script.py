@@ -107,7 +107,8 @@ def test_the_target() -> None:
     assert NeutronTargetSpec("imx95").is_subsystem()
     with pytest.raises(
         InvalidTargetError,
-        match=r"^Target `x` is not a valid target\. Must be one of `\['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x'\]`, or the path",
+        match=r"^Target `x` is not a valid target\. Must be one of `\['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x', "
+        r"'cortex-a55', 'cortex-m33', 'cortex-m4', 'cortex-m55', 'cortex-m7', 'cortex-m85'\]`, or the path",
     ):
         NeutronTargetSpec("x")
 
