@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cortex_m33 import random_calls
+from tests.cortex_m33.firmware import SIZE, SPEED
 
 
-def test_random_calls_leave_the_portable_kernels_bytes() -> None:
-    random_calls.compare(["depthwise_conv_2d_s8"], 0, 600)
+@pytest.mark.parametrize("build", [SIZE, SPEED])
+def test_random_calls_leave_the_portable_kernels_bytes(build: tuple[str, ...]) -> None:
+    random_calls.compare(["depthwise_conv_2d_s8"], 0, 600, build)

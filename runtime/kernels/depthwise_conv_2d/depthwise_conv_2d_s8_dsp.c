@@ -397,7 +397,7 @@ static void lay_row(const Four *four, Lines *lines, int32_t row, int32_t col, in
     const uint8_t *from = four->plane + (ptrdiff_t)(row % input->ring) * input->row_pitch + (ptrdiff_t)col * pitch;
     for (const uint32_t *const end = to + pairs; to != end; to++, col += 2, from += 2 * pitch) {
         uint32_t even[2] = {0}, odd[2] = {0};
-        if ((uint32_t)col < (uint32_t)(cols - 1)) {
+        if (col >= 0 && col < cols - 1) {
             const uint32_t first = neutron_load_word(from), second = neutron_load_word(from + pitch);
             even[0] = neutron_add_even_bytes(zero_points, first);
             odd[0] = neutron_add_odd_bytes(zero_points, first);
@@ -405,7 +405,7 @@ static void lay_row(const Four *four, Lines *lines, int32_t row, int32_t col, in
             odd[1] = neutron_add_odd_bytes(zero_points, second);
         } else {
             const int there = col == -1 ? 1 : 0; /* the first column, or the last one, or neither */
-            if (col == -1 || col == cols - 1) {
+            if (col + there >= 0 && col + there < cols) {
                 const uint32_t word = neutron_load_word(from + there * pitch);
                 even[there] = neutron_add_even_bytes(zero_points, word);
                 odd[there] = neutron_add_odd_bytes(zero_points, word);
