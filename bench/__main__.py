@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m bench [SECTION …] [--cmsis-nn FOLDER]`` measures, prints a table for each section, and writes bench/results/SECTION.json."""
+"""``python -m bench [SECTION …] [--cmsis-nn FOLDER] [--page]`` measures, prints a table for each section, and writes bench/results/SECTION.json."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m bench")
     parser.add_argument("sections", nargs="*", metavar="SECTION")
     parser.add_argument("--cmsis-nn", metavar="FOLDER", help="a checkout of CMSIS-NN, for cortex_m")
+    parser.add_argument("--page", action="store_true", help="write the section's page of the documentation too")
     options = vars(parser.parse_args(arguments))
     wanted: list[str] = options["sections"]
     # A pipe has no width; a table cut for 80 columns would lose its heads.
@@ -83,7 +84,8 @@ def main(arguments: list[str]) -> int:
     for name in wanted or SECTIONS:
         section = SECTIONS[name]
         with console.status(section.TITLE):
-            results = section.measure(**{name: options[name] for name in getattr(section, "OPTIONS", ())})
+            own = {name: options[name] for name in getattr(section, "OPTIONS", ())}
+            results = section.measure(**own)
         document = {"section": name, "machine": machine(), "results": results}
         (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
         heads, lines = section.rows(results)
@@ -94,6 +96,8 @@ def main(arguments: list[str]) -> int:
         for line in lines:
             table.add_row(*line)
         console.print(table)
+        if options["page"] and hasattr(section, "write_page"):
+            section.write_page(results, **own)
         console.print(f"written to {RESULTS / f'{name}.json'}\n", highlight=False)
     return 0
 

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ COMPILERS = {"gcc": "arm-none-eabi-gcc", "clang": "clang"}
 LEVELS = ("-O2", "-Os", "-O3")
 LAYERS_OF = "gcc -O2"
 """The build whose layers are printed one by one."""
+PAGE = Path(__file__).parents[1] / "docs" / "cortex-m.md"
 
 
 def measure(cmsis_nn: str | None = None) -> dict[str, Any]:
@@ -60,9 +64,97 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
                     beside = theirs and theirs["layers"].get(layer)
                     lines.append((f"  {cell['kinds'].get(layer, layer)}", "", *_counts(count, beside), *("",) * 4))
     for build, values in ratios.items():
-        mean = math.exp(sum(map(math.log, values)) / len(values))
-        lines.append(("geometric mean", build, "", "", f"{mean:.3f}", *("",) * 4))
+        lines.append(("geometric mean", build, "", "", f"{_mean(values):.3f}", *("",) * 4))
     return heads, lines
+
+
+def write_page(results: dict[str, Any], cmsis_nn: str | None) -> None:
+    """Write docs/cortex-m.md from results with CMSIS-NN's counts."""
+    assert cmsis_nn is not None, "the page compares with CMSIS-NN: --cmsis-nn FOLDER"
+    PAGE.write_text(page(results, _versions(Path(cmsis_nn))))
+
+
+def _versions(cmsis_nn: Path) -> dict[str, str]:
+    """Return the version of CMSIS-NN, of the tools and of QEMU, and the date, by their names."""
+    from scripts.firmware_build import version
+
+    header = (cmsis_nn / "Include" / "arm_nnfunctions.h").read_text()
+    revision = re.search(r"\$Date: +(.+?)\n.*?\$Revision: +V\.(\S+)", header, re.DOTALL)
+    versions = {"CMSIS-NN": f"(API {revision[2]} of {revision[1].strip()})" if revision else "(unknown)"}
+    for name, command in COMPILERS.items():
+        if shutil.which(command) is not None:
+            versions[name] = version(name).split()[-1]
+    said = subprocess.run(["qemu-system-arm", "--version"], capture_output=True, text=True, check=True).stdout
+    versions["QEMU"] = said.split()[3]
+    return {**versions, "on": datetime.now(UTC).date().isoformat()}
+
+
+def page(results: dict[str, Any], versions: dict[str, str]) -> str:
+    """Return docs/cortex-m.md. ``versions``: what each tool says of itself, by its name."""
+    totals: dict[str, list[str]] = {}
+    ratios: dict[str, list[float]] = {}
+    sizes = []
+    for model, cell in results.items():
+        for build, counted in cell["builds"].items():
+            ours, theirs = counted["ours"], counted["theirs"]
+            ratio = ours["total"] / sum(theirs["layers"].values())
+            ratios.setdefault(build, []).append(ratio)
+            totals.setdefault(build, []).append(f"{ours['total'] / 1e6:.2f} M, {ratio:.2f}")
+            if build.endswith(("gcc -Os", LAYERS_OF)):
+                sizes.append(
+                    f"| {child.short_name(model)} | {build} | {ours['code_bytes']:,} | {theirs['code_bytes']:,} "
+                    f"| {ours['ram_bytes']:,} | {ours['flash_bytes']:,} |"
+                )
+    names = [child.short_name(model) for model in results]
+    of_all = {build: values for build, values in ratios.items() if len(values) == len(results)}
+    layers = [
+        f"| {child.short_name(model)} | {cell['kinds'].get(layer, layer)} | {count:,} | {theirs[layer]:,} | {count / theirs[layer]:.2f} |"
+        for model, cell in results.items()
+        for build, counted in cell["builds"].items()
+        if build == f"M33 {LAYERS_OF}"
+        for theirs in [counted["theirs"]["layers"]]
+        for layer, count in counted["ours"]["layers"].items()
+        if layer in theirs
+    ]
+    lines = [
+        _INTRODUCTION.format(tools=", ".join(f"{name} {version}" for name, version in versions.items())),
+        f"| build | {' | '.join(names)} | geometric mean |",
+        f"| --- |{' ---: |' * (len(names) + 1)}",
+        *(f"| {build} | {' | '.join(totals[build])} | {_mean(values):.2f} |" for build, values in of_all.items()),
+        "\n## Memory\n\nBytes. Code: of ours the driver and the kernels of the network, of CMSIS-NN the kernels alone. "
+        "RAM: the arena, inputs and outputs of our program. Flash: our code, weights and microcode.\n",
+        "| network | build | code | CMSIS-NN's code | RAM | flash |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+        *sizes,
+        f"\n## Layers\n\nInstructions of each layer on Cortex-M33, {LAYERS_OF}.\n",
+        "| network | layer | ours | CMSIS-NN | ratio |",
+        "| --- | --- | ---: | ---: | ---: |",
+        *layers,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_INTRODUCTION = """\
+<!-- Written by `python -m bench cortex_m --cmsis-nn FOLDER --page`; do not edit. -->
+# Instructions on Cortex-M
+
+The kernels of this project beside those of Arm's CMSIS-NN, on the int8 networks of MLPerf Tiny and on MobileNetV2 1.0 224. QEMU counts
+the instructions of one inference, so that the figures are the same on every machine. They are no times: a load of several registers
+is one instruction and takes a cycle for each register and more, and memories have wait states.
+
+Both libraries are compiled with the same compiler and flags. Our count is that of `neutronRunBlocking`, with the driver; CMSIS-NN's
+is the sum of its kernel calls, with the parameters that LiteRT derives from the file, and without an interpreter. Our outputs equal
+LiteRT's in every byte; those of CMSIS-NN differ by 1 at most, in networks of fully connected layers, which LiteRT rounds once.
+CMSIS-NN has no kernel for `mean`; an average pool counts in its place.
+
+Made with {tools}.
+
+Millions of instructions of our runtime, and the ratio to those of CMSIS-NN:
+"""
+
+
+def _mean(ratios: list[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def _counts(ours: int, theirs: int | None) -> tuple[str, str, str]:
