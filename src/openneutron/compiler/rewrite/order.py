@@ -279,8 +279,7 @@ def _ready(flow: Flow, done: int, ready: int, followers: Sequence[int]) -> int:
 
 
 def _thinned(level: dict[int, _Done], share: int) -> dict[int, _Done]:
-    """Return the best sets of a level: as many as lead to about ``share`` steps to the next level, and at least
-    one."""
+    """Return the best sets of a level, at least one. Their number is the one with which the search takes about ``share`` steps to the next level."""
     if sum(state.ready.bit_count() for state in level.values()) <= share:
         return level
     best = sorted(level.items(), key=lambda each: (each[1].key, each[1].live, each[0]))

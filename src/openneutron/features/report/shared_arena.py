@@ -129,7 +129,7 @@ def of_summaries(summaries: Sequence[Summary], weights: Sequence[Sequence[bytes]
 
 
 def shared_arena_table(memory: SharedMemory) -> RenderableType:
-    """Return a table with the part of each model, below the memory of all."""
+    """Return rows with the memory that all models take together, and below them a table with the part of each model."""
     names = ("arena",) if len(memory.regions) == 1 else memory.regions
     arena = ", ".join(f"{name} {size_text(size)}" for name, size in zip(names, memory.regions_bytes, strict=True))
     states = f"; states {size_text(memory.state_bytes)}" if memory.state_bytes else ""

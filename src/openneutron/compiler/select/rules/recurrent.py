@@ -28,7 +28,7 @@ from openneutron.ops import recurrent as layer
 from openneutron.ops.rescaling import quantize_multiplier, quantize_multipliers, reduced_multipliers
 
 _ANY_CELL = 2**15
-"""The cell clip of an int16 layer whose file has none. No stored cell state exceeds it."""
+"""The bound of the cell state of an int16 layer for which the file states no bound. No stored cell state exceeds this value."""
 
 
 def sequence_view(tensor: Tensor, time_major: bool) -> View:

@@ -126,8 +126,7 @@ class SimulateBatchNorm(NodePass):
     """Join each batch normalization with the layer before it, or with a new depthwise 1x1 convolution of ones if no
     layer can take it.
 
-    A normalization without running statistics stays as it is. One that no layer can take also stays if ``keep``
-    holds for it.
+    A normalization without running statistics does not change. A normalization that no layer can take does not change if ``keep`` returns True for it.
     """
 
     targets = (BATCH_NORM,)
