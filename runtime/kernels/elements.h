@@ -26,7 +26,7 @@
 #define NEUTRON_VECTORS 1
 #define NEUTRON_VECTOR __attribute__((target("avx2")))
 static inline bool neutron_has_vectors(void) { return __builtin_cpu_supports("avx2") != 0; }
-#elif defined(__aarch64__) && defined(__ARM_NEON) && !defined(NEUTRON_PORTABLE_ONLY)
+#elif (defined(__aarch64__) && defined(__ARM_NEON) || defined(__ARM_FEATURE_MVE)) && !defined(NEUTRON_PORTABLE_ONLY)
 #define NEUTRON_VECTORS 1
 #define NEUTRON_VECTOR
 static inline bool neutron_has_vectors(void) { return true; }

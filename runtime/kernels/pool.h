@@ -142,7 +142,7 @@ static NEUTRON_INLINE void neutron_for_each_plane(const NeutronKernelCall *call,
 
 /* neutron_largest: the largest of `low` and an element's taps, each with the bits of `turned` turned; the same bits of the
  * result are turned back, and the result is at most `high`. */
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_VECTORS
 
 /* Four channels at a time. */
 static NEUTRON_INLINE void neutron_largest(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t least,
@@ -295,7 +295,7 @@ static NEUTRON_INLINE void neutron_smallest_taps(int32_t *numbers, const int16_t
 
 /* Sums of int8. */
 static NEUTRON_INLINE void neutron_sum(const NeutronPool *pool, const NeutronPoolPoint *point, NeutronFinish finish) {
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_VECTORS
     /* Four channels at a time. */
     const uint8_t *from = point->from;
     uint8_t *to = point->to;

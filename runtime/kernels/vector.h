@@ -88,6 +88,8 @@ static NEUTRON_INLINE void neutron_store_eight(uint8_t *to, uint64_t eight, int3
 #include "vector_avx2.h"
 #elif defined(__aarch64__)
 #include "vector_neon.h"
+#else
+#include "vector_helium.h"
 #endif
 
 typedef uint32_t NeutronUnsignedWords __attribute__((vector_size(NEUTRON_WORDS * 4)));

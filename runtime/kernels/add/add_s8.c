@@ -12,7 +12,7 @@ bool add_s8_check(const NeutronProgramView *program, const void *params_block, c
     return operands && output && neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window);
 }
 
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_VECTORS
 
 /* Bits that both operands are shifted left by. */
 enum { LEFT_SHIFT = 20 };

@@ -9,7 +9,7 @@ bool average_pool_2d_s8_check(const NeutronProgramView *program, const void *par
     return neutron_pool_is_sound(program, p, window, false) && (int64_t)p->kernel_h * p->kernel_w <= 1 << 23;
 }
 
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_VECTORS
 
 /* Four channels at a time. */
 static void average(const NeutronPool *pool, const NeutronPoolPoint *point) {

@@ -50,10 +50,10 @@ static NEUTRON_INLINE void compute(const NeutronKernelCall *call) {
                            sizeof(NeutronRequantBlock16), compute_block);
 }
 
-NEUTRON_FOR_VECTORS(compute, (const NeutronKernelCall *call), (call))
-
 void depthwise_conv_2d_s16_run_portable(const NeutronKernelCall *call) { compute(call); }
 
 #if !NEUTRON_DSP
+NEUTRON_FOR_VECTORS(compute, (const NeutronKernelCall *call), (call))
+
 void depthwise_conv_2d_s16_run(const NeutronKernelCall *call) { NEUTRON_FASTEST(compute)(call); }
 #endif

@@ -13,7 +13,7 @@ bool lookup_s8_check(const NeutronProgramView *program, const void *params_block
 static void look_up_line(uint8_t *to, ptrdiff_t to_pitch, const uint8_t *from, ptrdiff_t from_pitch,
                          const uint8_t *table, int32_t count) {
     /* Stored value + 128 is the byte with its highest bit turned. */
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_VECTORS
     if (to_pitch == 1 && from_pitch == 1) {
         for (; count >= 4; count -= 4, to += 4, from += 4) {
             const uint32_t word = neutron_load_word(from) ^ 0x80808080u;

@@ -11,7 +11,7 @@ bool mul_s8_check(const NeutronProgramView *program, const void *params_block, c
     return numbers && neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window);
 }
 
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_VECTORS
 
 typedef struct {
     uint32_t a_zero_points, b_zero_points; /* less two */
