@@ -91,22 +91,21 @@ def _versions(cmsis_nn: Path) -> dict[str, str]:
 
 def page(results: dict[str, Any], versions: dict[str, str]) -> str:
     """Return docs/cortex-m.md. ``versions``: what each tool says of itself, by its name."""
-    totals: dict[str, list[str]] = {}
+    totals: dict[str, dict[str, str]] = {}
     ratios: dict[str, list[float]] = {}
     sizes = []
     for model, cell in results.items():
-        for build, counted in cell["builds"].items():
+        for build, counted in sorted(cell["builds"].items(), key=_order):
             ours, theirs = counted["ours"], counted["theirs"]
             ratio = ours["total"] / sum(theirs["layers"].values())
             ratios.setdefault(build, []).append(ratio)
-            totals.setdefault(build, []).append(f"{ours['total'] / 1e6:.2f} M, {ratio:.2f}")
+            totals.setdefault(build, {})[model] = f"{ours['total'] / 1e6:.2f}, {ratio:.2f}"
             if build.endswith(("gcc -Os", LAYERS_OF)):
                 sizes.append(
                     f"| {child.short_name(model)} | {build} | {ours['code_bytes']:,} | {theirs['code_bytes']:,} "
                     f"| {ours['ram_bytes']:,} | {ours['flash_bytes']:,} |"
                 )
     names = [child.short_name(model) for model in results]
-    of_all = {build: values for build, values in ratios.items() if len(values) == len(results)}
     layers = [
         f"| {child.short_name(model)} | {cell['kinds'].get(layer, layer)} | {count:,} | {theirs[layer]:,} | {count / theirs[layer]:.2f} |"
         for model, cell in results.items()
@@ -120,7 +119,10 @@ def page(results: dict[str, Any], versions: dict[str, str]) -> str:
         _INTRODUCTION.format(tools=", ".join(f"{name} {version}" for name, version in versions.items())),
         f"| build | {' | '.join(names)} | geometric mean |",
         f"| --- |{' ---: |' * (len(names) + 1)}",
-        *(f"| {build} | {' | '.join(totals[build])} | {_mean(values):.2f} |" for build, values in of_all.items()),
+        *(
+            f"| {build} | {' | '.join(totals[build].get(model, '-') for model in results)} | {_mean(values):.2f} |"
+            for build, values in sorted(ratios.items(), key=_order)
+        ),
         "\n## Memory\n\nBytes. Code: of ours the driver and the kernels of the network, of CMSIS-NN the kernels alone. "
         "RAM: the arena, inputs and outputs of our program. Flash: our code, weights and microcode.\n",
         "| network | build | code | CMSIS-NN's code | RAM | flash |",
@@ -149,8 +151,14 @@ CMSIS-NN has no kernel for `mean`; an average pool counts in its place.
 
 Made with {tools}.
 
-Millions of instructions of our runtime, and the ratio to those of CMSIS-NN:
+Millions of instructions of our runtime, and the ratio to those of CMSIS-NN ("-": not counted):
 """
+
+
+def _order(item: tuple[str, Any]) -> tuple[int, int, int]:
+    """Return the place of a build among the cores, compilers and levels."""
+    core, compiler, level = item[0].split()
+    return list(CORES).index(core), list(COMPILERS).index(compiler), LEVELS.index(level)
 
 
 def _mean(ratios: list[float]) -> float:
