@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m bench [SECTION …] [--cmsis-nn FOLDER] [--page]`` measures, prints a table for each section, and writes bench/results/SECTION.json."""
+"""``python -m bench [SECTION …]`` measures, prints a table for each section, and writes bench/results/SECTION.json (options: ``--help``)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from bench import (
     cached,
     calibration,
     compile_cost,
+    cortex_a,
     cortex_m,
     depth,
     fit_cost,
@@ -61,6 +62,7 @@ SECTIONS = {
     "boards": boards,
     "cached": cached,
     "calibration": calibration,
+    "cortex_a": cortex_a,
     "cortex_m": cortex_m,
     "reference_networks": reference_networks,
     "trained_networks": trained_networks,
@@ -74,6 +76,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("sections", nargs="*", metavar="SECTION")
     parser.add_argument("--cmsis-nn", metavar="FOLDER", help="a checkout of CMSIS-NN, for cortex_m")
     parser.add_argument("--page", action="store_true", help="write the section's page of the documentation too")
+    parser.add_argument("--litert", metavar="FOLDER", help="LiteRT for aarch64, for cortex_a (bench/cortex_a.py)")
     options = vars(parser.parse_args(arguments))
     wanted: list[str] = options["sections"]
     # A pipe has no width; a table cut for 80 columns would lose its heads.

@@ -33,22 +33,29 @@ def _call(*command: str | Path) -> str:
 
 
 @functools.cache
-def _command() -> tuple[str, ...]:
-    """Return the command that runs the runner and counts."""
+def plugin() -> Path:
+    """Return the compiled plugin."""
+    _call(required("gcc"), "-O2", "-shared", "-fPIC", PLUGIN, "-o", "count.so")
+    return Path(_folder().name) / "count.so"
+
+
+@functools.cache
+def _command(defined: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command that runs the runner, compiled with these flags, and counts."""
+    runner = f"runner{len(defined)}"
     compiler = required("aarch64-linux-gnu-gcc")
     sources = [*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c"))]
     board = [TESTS / "cortex_m33" / "runner.c", TESTS / "driver" / "linux_board.c"]
-    flags = ["-O2", "-std=gnu11", "-static", "-no-pie", "-fno-pie", *INCLUDES, f"-I{TESTS / 'cortex_m33'}"]
-    _call(compiler, *flags, *sources, *board, "-o", "runner")
-    _call(required("gcc"), "-O2", "-shared", "-fPIC", PLUGIN, "-o", "count.so")
-    symbols = {line.split()[-1]: line.split()[0] for line in _call("aarch64-linux-gnu-nm", "runner").splitlines()}
-    arguments = f"{_folder().name}/count.so,entry={symbols['board_timer_ticks']},ticks={symbols['board_ticks']}"
-    return required("qemu-aarch64"), "-cpu", CPU, "-B", "0", "-plugin", arguments, "./runner"
+    flags = ["-O2", *defined, "-std=gnu11", "-static", "-no-pie", "-fno-pie", *INCLUDES, f"-I{TESTS / 'cortex_m33'}"]
+    _call(compiler, *flags, *sources, *board, "-o", runner)
+    symbols = {line.split()[-1]: line.split()[0] for line in _call("aarch64-linux-gnu-nm", runner).splitlines()}
+    arguments = f"{plugin()},entry={symbols['board_timer_ticks']},ticks={symbols['board_ticks']}"
+    return required("qemu-aarch64"), "-cpu", CPU, "-B", "0", "-plugin", arguments, f"./{runner}"
 
 
-def run(cases: Sequence[Case]) -> list[Done]:
-    """Return the result of each case; a tick is an instruction."""
+def run(cases: Sequence[Case], defined: tuple[str, ...] = ()) -> list[Done]:
+    """Return the result of each case; a tick is an instruction. ``defined``: further flags for the compiler."""
     folder = Path(_folder().name)
     (folder / "cases").write_bytes(encoded(cases))
-    _call(*_command())
+    _call(*_command(defined))
     return decoded(cases, (folder / "results").read_bytes())

@@ -80,6 +80,15 @@ def test_layers_stand_below_their_model() -> None:
     assert lines == [("left out: it takes arm-none-eabi-gcc and qemu-system-arm", *("-",) * 8)]
 
 
+def test_cortex_a_stands_beside_litert() -> None:
+    theirs = {"total": 900, "largest_difference": 1}
+    section = SECTIONS["cortex_a"]
+    cells = {"mlperf_tiny_kws_int8": {"portable": 12000, "ours": 990, "theirs": theirs}}
+    _, lines = section.rows({**cells, "mlperf_tiny_ad01_int8": {"portable": 500, "ours": 100, "theirs": None}})
+    assert lines == [("kws", "12,000", "990", "900", "1.10", "1"), ("ad01", "500", "100", "-", "-", "-")]
+    assert section.rows({})[1] == [("left out: it takes aarch64-linux-gnu-gcc and qemu-aarch64", *("-",) * 5)]
+
+
 def test_layers_say_what_bounds_them() -> None:
     """The depthwise layer by hand: 8 x 8 points of 9 taps, two in a cycle, and 8 channels take 320 cycles, beside the call's issue."""
     graph = Chain("two", (1, 8, 8, 8)).depthwise(1).max_pool().graph()

@@ -24,7 +24,7 @@ int main(int argc, char **argv) {
         if (file != NULL) fwrite(&checksum, sizeof checksum, 1, file);
     }
     if (file != NULL) fclose(file);
-    printf("sound %ld damaged %ld portable %ld avx2 %ld differ %ld checksum %08" PRIx32 "\n", totals.accepted[0],
+    printf("sound %ld damaged %ld portable %ld vector %ld differ %ld checksum %08" PRIx32 "\n", totals.accepted[0],
            totals.accepted[1], totals.ran[0], totals.ran[1], totals.differ, checksum);
     return totals.differ + totals.refused != 0;
 }

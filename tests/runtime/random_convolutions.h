@@ -19,6 +19,8 @@ typedef struct {
 
 #if NEUTRON_X86_VARIANTS
 #define VARIANTS(name) name##_check, name##_run_portable, name##_run_avx2
+#elif NEUTRON_NEON_VARIANTS
+#define VARIANTS(name) name##_check, name##_run_portable, name##_run_neon
 #else
 /* With the DSP extension, the portable run's place is taken by what the library runs. */
 #define VARIANTS(name) name##_check, name##_run, NULL
@@ -29,8 +31,8 @@ static const Kernel KERNELS[3] = {
     {VARIANTS(depthwise_conv_2d_s8)},
 };
 
-static inline bool machine_has_avx2(void) {
-#if NEUTRON_X86_VARIANTS
+static inline bool machine_has_vectors(void) {
+#if NEUTRON_X86_VARIANTS || NEUTRON_NEON_VARIANTS
     return neutron_has_vectors();
 #else
     return false;
@@ -230,7 +232,7 @@ static inline int run(const Case *c, long *ran) {
     if (comparable) add_to_checksum(want, c->output_size);
     int differences = 0;
     memcpy(output, before, c->output_size);
-    if (machine_has_avx2() && KERNELS[c->kernel].fast(&call)) {
+    if (machine_has_vectors() && KERNELS[c->kernel].fast(&call)) {
         ran[1]++;
         if (comparable && memcmp(output, want, c->output_size) != 0) differences++;
     }
@@ -246,7 +248,7 @@ static inline int run(const Case *c, long *ran) {
 
 typedef struct {
     long accepted[2]; /* sound calls, and damaged ones */
-    long ran[2];      /* the portable run, and AVX2's */
+    long ran[2];      /* the portable run, and the vector variant's */
     long differ;      /* calls on which the variants don't agree */
     long refused;     /* sound calls that were not accepted */
 } Totals;
