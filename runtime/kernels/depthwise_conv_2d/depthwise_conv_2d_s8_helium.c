@@ -70,79 +70,89 @@ static int16x8_t load_apart(const Block *block, const uint8_t *from) {
     return vldrbq_s16(inputs);
 }
 
-/* An output, and where the first of its taps that are inside begins. Rows of a ring come again: `line` is that tap's row there. */
+/* An output, where the first of its taps that are inside begins, and that tap's row in the ring. A second output is `in_apart` and
+ * `out_apart` bytes away. So many times; each time the outputs are `in` and `out` bytes further. */
 typedef struct {
     const uint8_t *from;
-    int32_t line;
     uint8_t *to;
-} Output;
+    int32_t line, times;
+    ptrdiff_t in_apart, out_apart, in, out;
+} Outputs;
 
-static __attribute__((noinline)) void rescale_once(const Block *block, NeutronEight *sum) {
+static __attribute__((noinline)) void store_once(const Block *block, uint8_t *to, NeutronEight sum) {
     for (int32_t i = 0; i < 2; i++) {
         int32_t sums[NEUTRON_LANES / 2];
-        vstrwq_s32(sums, sum->val[i]);
+        vstrwq_s32(sums, sum.val[i]);
         for (int32_t k = 0; k < NEUTRON_LANES / 2; k++) {
             const int32_t multiplier = neutron_sound_multiplier(block->table->multiplier[2 * k + i]);
             sums[k] = neutron_rounded_once(sums[k], multiplier, block->table->shift[2 * k + i]);
         }
-        sum->val[i] = vldrwq_s32(sums);
-    }
-}
-
-static NEUTRON_INLINE void store(const Block *block, uint8_t *to, NeutronEight sum) {
-    if (block->p->single_rounding != 0) {
-        rescale_once(block, &sum);
-    } else {
-        if (block->scales.shifts_left) neutron_shift_left_eight(&sum, &block->scales);
-        neutron_requantize_eight(&sum, &block->scales);
+        sum.val[i] = vldrwq_s32(sums);
     }
     neutron_store_eight_helium(to, &block->results, sum);
 }
 
-/* `count` outputs that have these taps inside. `all`: all taps. */
-static NEUTRON_INLINE void compute(const Block *block, Range rows, Range cols, const Output *outputs, const int count, const bool all) {
+static NEUTRON_INLINE void store(const Block *block, uint8_t *to, ptrdiff_t apart, NeutronEight sum, NeutronEight sum_two, const int count) {
+    if (block->p->single_rounding != 0) {
+        store_once(block, to, sum);
+        if (count == 2) store_once(block, to + apart, sum_two);
+        return;
+    }
+    if (block->scales.shifts_left) {
+        neutron_shift_left_eight(&sum, &block->scales);
+        if (count == 2) neutron_shift_left_eight(&sum_two, &block->scales);
+    }
+    neutron_requantize_eight(&sum, &block->scales);
+    if (count == 2) neutron_requantize_eight(&sum_two, &block->scales);
+    neutron_store_eight_helium(to, &block->results, sum);
+    if (count == 2) neutron_store_eight_helium(to + apart, &block->results, sum_two);
+}
+
+/* Outputs, `count` at a time, that have these taps inside. `all`: all taps. The rows of two outputs do not come to the ring's end. */
+static NEUTRON_INLINE void compute(const Block *block, Range rows, Range cols, const Outputs *outputs, const int count, const bool all) {
     const NeutronDepthwiseConv2dS8 *p = block->p;
     const NeutronBuffer *input = block->input;
     const ptrdiff_t step = (ptrdiff_t)p->dilation_w * input->col_pitch, down = (ptrdiff_t)p->dilation_h * input->row_pitch;
-    const ptrdiff_t round = (ptrdiff_t)input->ring * input->row_pitch;
-    const int32_t width = cols.end - cols.first, skipped = (p->kernel_w - width) * NEUTRON_LANES;
+    const ptrdiff_t round = (ptrdiff_t)input->ring * input->row_pitch, apart = outputs->in_apart;
+    const int32_t width = cols.end - cols.first, skipped = (p->kernel_w - width) * NEUTRON_LANES, height = rows.end - rows.first;
     const int16_t zero_point = (int16_t)p->input_zero_point;
-    const int8_t *weights = block->weights + (ptrdiff_t)(rows.first * p->kernel_w + cols.first) * NEUTRON_LANES;
-    const uint8_t *from[2] = {outputs[0].from, outputs[count - 1].from};
-    int32_t line[2] = {outputs[0].line, outputs[count - 1].line};
-    NeutronEight sum[2];
-    sum[0] = sum[1] = all ? block->bias : block->raised;
-    for (int32_t i = rows.first; i < rows.end && width > 0; i++, weights += skipped) {
-        const uint8_t *at = from[0], *other = from[1];
-        for (int32_t j = width; j > 0; j--, weights += NEUTRON_LANES) {
-            const int16x8_t w = vldrbq_s16(weights);
-            int16x8_t x = count == 2 || block->side_by_side ? vldrbq_s16((const int8_t *)at) : load_apart(block, at);
-            add_products(&sum[0], all ? x : vsubq_n_s16(x, zero_point), w);
-            at += step;
-            if (count == 1) continue;
-            x = vldrbq_s16((const int8_t *)other);
-            add_products(&sum[1], all ? x : vsubq_n_s16(x, zero_point), w);
-            other += step;
+    const int8_t *const first = block->weights + (ptrdiff_t)(rows.first * p->kernel_w + cols.first) * NEUTRON_LANES;
+    const uint8_t *next = outputs->from;
+    uint8_t *to = outputs->to;
+    for (int32_t times = outputs->times; times > 0; times--, next += outputs->in, to += outputs->out) {
+        const uint8_t *from = next;
+        int32_t line = outputs->line;
+        const int8_t *weights = first;
+        NeutronEight sum = all ? block->bias : block->raised, sum_two = sum;
+        for (int32_t i = width > 0 ? height : 0; i > 0; i--, weights += skipped) {
+            const uint8_t *at = from, *other = from + apart;
+            for (int32_t j = width; j > 0; j--, weights += NEUTRON_LANES) {
+                const int16x8_t w = vldrbq_s16(weights);
+                int16x8_t x = count == 2 || block->side_by_side ? vldrbq_s16((const int8_t *)at) : load_apart(block, at);
+                add_products(&sum, all ? x : vsubq_n_s16(x, zero_point), w);
+                at += step;
+                if (count == 1) continue;
+                x = vldrbq_s16((const int8_t *)other);
+                add_products(&sum_two, all ? x : vsubq_n_s16(x, zero_point), w);
+                other += step;
+            }
+            from += down;
+            if (count == 2) continue;
+            for (line += p->dilation_h; line >= input->ring; line -= input->ring) from -= round;
         }
-        NEUTRON_UNROLL
-        for (int k = 0; k < count; k++) {
-            from[k] += down;
-            for (line[k] += p->dilation_h; line[k] >= input->ring; line[k] -= input->ring) from[k] -= round;
-        }
+        store(block, to, outputs->out_apart, sum, sum_two, count);
     }
-    store(block, outputs[0].to, sum[0]);
-    if (count == 2) store(block, outputs[1].to, sum[1]);
 }
 
-static __attribute__((noinline)) void compute_one(const Block *block, Range rows, Range cols, const Output *output) {
-    compute(block, rows, cols, output, 1, false);
+static __attribute__((noinline)) void compute_one(const Block *block, Range rows, Range cols, const Outputs *outputs) {
+    compute(block, rows, cols, outputs, 1, false);
 }
 
-static __attribute__((noinline)) void compute_two(const Block *block, Range rows, Range cols, const Output *outputs) {
+static __attribute__((noinline)) void compute_two(const Block *block, Range rows, Range cols, const Outputs *outputs) {
     compute(block, rows, cols, outputs, 2, false);
 }
 
-static __attribute__((noinline)) void compute_two_inside(const Block *block, Range rows, Range cols, const Output *outputs) {
+static __attribute__((noinline)) void compute_two_inside(const Block *block, Range rows, Range cols, const Outputs *outputs) {
     compute(block, rows, cols, outputs, 2, true);
 }
 
@@ -153,32 +163,44 @@ static void compute_row(const Block *block, int32_t n, int32_t r, int32_t channe
     const NeutronWindowExtents *w = &block->call->window;
     const int32_t row = r * p->stride_h - p->pad_top + rows.first * p->dilation_h;
     const int32_t last = input->cols - (p->kernel_w - 1) * p->dilation_w; /* past the last column without padding */
-    const Range all = {0, p->kernel_w};
-    const int32_t line = rows.end > rows.first ? row % input->ring : 0, next = below ? (row + p->stride_h) % input->ring : line;
+    const int32_t height = rows.end - rows.first, line = height > 0 ? row % input->ring : 0;
+    const bool turns = line + (height - 1) * p->dilation_h >= input->ring;
+    const bool whole = height == p->kernel_h;
+    const ptrdiff_t in = (ptrdiff_t)p->stride_w * input->col_pitch;
     uint8_t *out = neutron_element_address(block->call->bases, output, n, r, w->col0, channel);
-    uint8_t *const out_below = below ? neutron_element_address(block->call->bases, output, n, r + 1, w->col0, channel) : out;
-    const ptrdiff_t to_below = out_below - out;
-    const bool whole = rows.end - rows.first == p->kernel_h;
-    for (int32_t c = w->col0; c < w->col1; c++, out += output->col_pitch) {
+    const ptrdiff_t to_below = below ? neutron_element_address(block->call->bases, output, n, r + 1, w->col0, channel) - out : 0;
+    for (int32_t c = w->col0, columns; c < w->col1; c += columns, out += (ptrdiff_t)columns * output->col_pitch) {
         const int32_t col = c * p->stride_w - p->pad_left;
         const bool is_inside = col >= 0 && col < last;
-        const Range cols = is_inside ? all : inside(col, p->kernel_w, p->dilation_w, input->cols);
-        const uint8_t *from = block->plane + (ptrdiff_t)(col + cols.first * p->dilation_w) * input->col_pitch;
-        const uint8_t *const first = from + (ptrdiff_t)line * input->row_pitch;
-        Output outputs[2] = {{first, line, out}, {from + (ptrdiff_t)next * input->row_pitch, next, out + to_below}};
+        Range cols = {0, p->kernel_w};
+        columns = 1;
+        if (is_inside) {
+            columns = (last - 1 - col) / p->stride_w + 1;
+            if (columns > w->col1 - c) columns = w->col1 - c;
+        } else {
+            cols = inside(col, p->kernel_w, p->dilation_w, input->cols);
+        }
+        Outputs outputs = {.to = out, .line = line, .times = columns, .in = in, .out = output->col_pitch};
+        outputs.from = block->plane + (ptrdiff_t)(col + cols.first * p->dilation_w) * input->col_pitch + (ptrdiff_t)line * input->row_pitch;
         bool two = below;
-        if (!below && block->side_by_side && is_inside && col < last - p->stride_w && c + 1 < w->col1) {
-            outputs[1] = (Output){first + (ptrdiff_t)p->stride_w * input->col_pitch, line, out + output->col_pitch};
+        if (below) {
+            outputs.in_apart = (ptrdiff_t)p->stride_h * input->row_pitch;
+            outputs.out_apart = to_below;
+        } else if (block->side_by_side && columns > 1 && !turns) {
+            columns &= -2;
+            outputs.times = columns / 2;
+            outputs.in_apart = in;
+            outputs.out_apart = output->col_pitch;
+            outputs.in = 2 * in;
+            outputs.out = 2 * (ptrdiff_t)output->col_pitch;
             two = true;
-            c++;
-            out += output->col_pitch;
         }
         if (!two) {
-            compute_one(block, rows, cols, outputs);
+            compute_one(block, rows, cols, &outputs);
         } else if (whole && is_inside) {
-            compute_two_inside(block, rows, cols, outputs);
+            compute_two_inside(block, rows, cols, &outputs);
         } else {
-            compute_two(block, rows, cols, outputs);
+            compute_two(block, rows, cols, &outputs);
         }
     }
 }
@@ -189,7 +211,8 @@ static void compute_rows(const Block *block, int32_t n, int32_t channel) {
     const int32_t rows = block->input->rows, last = rows - (p->kernel_h - 1) * p->dilation_h;
     for (int32_t r = w->row0; r < w->row1; r++) {
         const int32_t row = r * p->stride_h - p->pad_top;
-        const bool below = block->side_by_side && row >= 0 && row < last - p->stride_h && r + 1 < w->row1;
+        const bool below = block->side_by_side && row >= 0 && row < last - p->stride_h && r + 1 < w->row1 &&
+                           row % block->input->ring + p->stride_h + (p->kernel_h - 1) * p->dilation_h < block->input->ring;
         compute_row(block, n, r, channel, inside(row, p->kernel_h, p->dilation_h, rows), below);
         r += below;
     }
