@@ -6,10 +6,42 @@
 
 static bool is_inside(int32_t at, int32_t extent) { return (uint32_t)at < (uint32_t)extent; }
 
+/* All blocks of taps whose channels are next to each other; taps of few channels, which this takes one by one. */
+static void fill_narrow(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, const NeutronPartHelium *part,
+                        NeutronPiecesHelium pieces) {
+    const NeutronConv2dS8 *p = layer->call->params;
+    const NeutronBuffer *input = &layer->call->buffers[p->input];
+    const int16x8_t padding = vdupq_n_s16((int16_t)p->input_zero_point);
+    int8_t *to = (int8_t *)pieces.to;
+    ptrdiff_t next = NEUTRON_LANES, after = pieces.pitch - NEUTRON_LANES;
+    for (int32_t i = 0; i < p->kernel_h; i++) {
+        const int32_t row = pixel->row + i * p->dilation_h;
+        const bool row_is_inside = is_inside(row, input->rows);
+        const uint8_t *const line = layer->input + neutron_offset_helium(input, pixel->n, row_is_inside ? row : 0, 0) + part->channel0;
+        int32_t col = pixel->col;
+        for (int32_t j = p->kernel_w; j > 0; j--, col += p->dilation_w) {
+            const bool inside = row_is_inside && is_inside(col, input->cols);
+            const int8_t *from = (const int8_t *)line + (inside ? (ptrdiff_t)col * input->col_pitch : 0);
+            for (int32_t left = p->group_inputs; left > 0; left -= NEUTRON_LANES, from += NEUTRON_LANES) {
+                const mve_pred16_t some = vctp16q((uint32_t)left);
+                vstrbq_s16(to, inside ? vldrbq_z_s16(from, some) : vpselq_s16(padding, vdupq_n_s16(0), some));
+                to += next;
+                const ptrdiff_t last = next;
+                next = after;
+                after = last;
+            }
+        }
+    }
+}
+
 static void fill(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, const NeutronPartHelium *part,
                  NeutronPiecesHelium pieces) {
     const NeutronConv2dS8 *p = layer->call->params;
     const NeutronBuffer *input = &layer->call->buffers[p->input];
+    if (p->group_inputs < NEUTRON_PIECE && input->channel_pitch == 1 && part->count == layer->blocks) {
+        fill_narrow(layer, pixel, part, pieces);
+        return;
+    }
     const uint8_t padding = (uint8_t)p->input_zero_point;
     const int32_t tap_blocks = (int32_t)neutron_blocks_of(p->group_inputs), tap = part->first / tap_blocks;
     /* Taps of a row that follow each other without a gap, here and there, are as one. */

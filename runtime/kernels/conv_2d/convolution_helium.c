@@ -68,15 +68,16 @@ static NEUTRON_INLINE uint32x4_t last_places(const int8_t *weights, int32_t bloc
 
 /* Adds products for 3 pixels to the sums, [pixel][8 lanes]: two lanes at a time. */
 static void multiply_pixels(int32_t *sums, const Products *products) {
-    const int32_t blocks = products->blocks, lane0 = products->lane0 & -2;
+    /* One block is a last one from the start. */
+    const int32_t blocks = products->blocks, lane0 = products->lane0 & -2, whole_pairs = blocks == 1 ? 1 : blocks / 2;
     const int8_t *const first_inputs = products->inputs, *weights = products->weights + lane0 * NEUTRON_LANES;
     int32_t *now = sums + lane0, *const end = sums + products->lane1;
-    for (uint32x4_t lane = places(weights, BLOCK_BYTES); now < end; lane = vaddq_n_u32(lane, 2 * NEUTRON_LANES)) {
+    for (uint32x4_t lane = places(weights, blocks == 1 ? 0 : BLOCK_BYTES); now < end; lane = vaddq_n_u32(lane, 2 * NEUTRON_LANES)) {
         int32_t *const next = now + NEUTRON_LANES, *const last = next + NEUTRON_LANES;
-        int32_t a = now[0], b = now[1], c = next[0], d = next[1], e = last[0], f = last[1], pairs = blocks / 2;
+        int32_t a = now[0], b = now[1], c = next[0], d = next[1], e = last[0], f = last[1], pairs = whole_pairs;
         const int8_t *inputs = first_inputs;
         uint32x4_t at = lane;
-        for (bool odd = blocks % 2 != 0;; odd = false) {
+        for (bool odd = blocks % 2 != 0 && blocks > 1;; odd = false) {
             int8x16_t first, second, x, y;
             __asm__ volatile(
                 "wls lr, %[pairs], 2f\n"
