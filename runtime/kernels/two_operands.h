@@ -113,7 +113,7 @@ static inline NeutronOperandScale neutron_operand_scale(int32_t zero_point, int3
     return (NeutronOperandScale){zero_point, multiplier, neutron_rounding(-shift)};
 }
 
-static NEUTRON_INLINE int32_t neutron_scaled_difference(int32_t difference, const NeutronOperandScale *by) {
+static NEUTRON_INLINE int32_t neutron_scaled_difference_1(int32_t difference, const NeutronOperandScale *by) {
     return neutron_shift_rounding(neutron_high_mul(difference, by->multiplier), by->rounding);
 }
 
@@ -174,6 +174,12 @@ NEUTRON_VECTOR_INLINE NeutronWords neutron_result_of_words(NeutronWords x, const
     const NeutronWords product = neutron_high_mul_words(neutron_shift_left_words(x, by->left), by->multiplier);
     const NeutronWords rescaled = neutron_shift_rounding_words(product, &by->rounding);
     return neutron_bound_words(rescaled, by->low, by->high) + by->zero_point;
+}
+
+/* neutron_scaled_difference_1() */
+NEUTRON_VECTOR_INLINE NeutronWords neutron_scaled_difference_words(NeutronWords difference, const NeutronOperandScale *by) {
+    const NeutronRoundingWords rounding = neutron_rounding_words(by->rounding);
+    return neutron_shift_rounding_words(neutron_high_mul_words(difference, neutron_words(by->multiplier)), &rounding);
 }
 
 /* A step of a line's int8 elements, of which `count` are left. */

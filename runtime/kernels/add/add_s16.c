@@ -22,7 +22,7 @@ typedef struct {
 } Numbers;
 
 static NEUTRON_INLINE int32_t scaled(int16_t stored, const NeutronOperandScale *by) {
-    return neutron_scaled_difference(stored * (1 << LEFT_SHIFT), by);
+    return neutron_scaled_difference_1(stored * (1 << LEFT_SHIFT), by);
 }
 
 static NEUTRON_INLINE void add_block(const void *numbers, const int16_t *a, const int16_t *b, int16_t *out,

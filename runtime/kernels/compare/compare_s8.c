@@ -22,7 +22,7 @@ typedef struct {
 } Numbers;
 
 static NEUTRON_INLINE int32_t scaled(int8_t stored, const NeutronOperandScale *by) {
-    return neutron_scaled_difference((stored - by->zero_point) * (1 << LEFT_SHIFT), by);
+    return neutron_scaled_difference_1((stored - by->zero_point) * (1 << LEFT_SHIFT), by);
 }
 
 static void compare(const NeutronKernelCall *call, NeutronTwoOperandRun row) {

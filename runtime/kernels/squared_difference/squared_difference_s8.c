@@ -21,7 +21,7 @@ bool squared_difference_s8_check(const NeutronProgramView *program, const void *
     return numbers && neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window);
 }
 
-#if NEUTRON_DSP
+#if NEUTRON_DSP && !NEUTRON_VECTORS
 
 typedef struct {
     NeutronOperandDsp a, b, output;
@@ -58,30 +58,27 @@ void squared_difference_s8_run(const NeutronKernelCall *call) {
 #else
 
 typedef struct {
-    NeutronOperandScale a, b, output;
+    NeutronOperandScale a, b;
+    NeutronResult result;
 } Numbers;
 
-static NEUTRON_INLINE void squared_difference_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
-                                                    int32_t size) {
-    const Numbers *p = numbers;
-    const int32_t low = INT8_MIN - p->output.zero_point, high = INT8_MAX - p->output.zero_point;
-    for (int32_t i = 0; i < size; i++) {
-        const int32_t left = neutron_scaled_difference((a[i] - p->a.zero_point) * (1 << FRACTION_BITS), &p->a);
-        const int32_t right = neutron_scaled_difference((b[i] - p->b.zero_point) * (1 << FRACTION_BITS), &p->b);
-        const int32_t difference = left - right;
-        const int32_t square = neutron_scaled_difference(difference * difference, &p->output);
-        out[i] = (int8_t)(neutron_bound(square, low, high) + p->output.zero_point);
+#define DEFINE_SQUARE(type, suffix, attributes)                                                                           \
+    attributes type square##suffix(const void *numbers, type a, type b) {                                                 \
+        const Numbers *p = numbers;                                                                                       \
+        const type left = neutron_scaled_difference##suffix((a - p->a.zero_point) * (1 << FRACTION_BITS), &p->a);         \
+        const type right = neutron_scaled_difference##suffix((b - p->b.zero_point) * (1 << FRACTION_BITS), &p->b);        \
+        return (left - right) * (left - right);                                                                           \
     }
-}
+NEUTRON_FOR_EACH_WIDTH(DEFINE_SQUARE)
 
-NEUTRON_ROWS_OF_BLOCKS(squared_difference)
+NEUTRON_ROWS_OF_NUMBERS(squared_difference, Numbers, square)
 
 void squared_difference_s8_run(const NeutronKernelCall *call) {
     const NeutronSquaredDifferenceS8 *p = call->params;
     const Numbers numbers = {
         .a = neutron_operand_scale(p->a_zero_point, p->a_multiplier, p->a_shift),
         .b = neutron_operand_scale(p->b_zero_point, p->b_multiplier, p->b_shift),
-        .output = neutron_operand_scale(p->output_zero_point, p->output_multiplier, p->output_shift),
+        .result = neutron_result(p->output_multiplier, p->output_shift, p->output_zero_point, INT8_MIN, INT8_MAX),
     };
     neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, NEUTRON_FASTEST(squared_difference_row));
 }
