@@ -71,11 +71,11 @@ def on_host(kernel: str, first: int, count: int) -> Checksums:
 
 
 def on_board(
-    kernels: Sequence[str], first: int, count: int, build: tuple[str, ...], board: Board
+    kernels: Sequence[str], first: int, count: int, build: tuple[str, ...], board: Board, compiler: str
 ) -> dict[str, Checksums]:
     """The same of the kernels for a board, compiled with these flags."""
     programs = (HERE / "random_calls_main.c", HERE / "random_calls.c", HERE / "board.c")
-    program = firmware.image(firmware.library(build, only=sources(), board=board), programs, board=board)
+    program = firmware.image(firmware.library(build, compiler, sources(), board), programs, board=board)
     cases = b"".join(np.array([KERNELS.index(kernel), first, count], np.uint32).tobytes() for kernel in kernels)
     done = firmware.execute(program, {"cases": cases})
     assert done.exit_code == 0, done.console
@@ -89,9 +89,10 @@ def compare(
     count: int,
     build: tuple[str, ...] = firmware.SIZE,
     board: Board = CORTEX_M33,
+    compiler: str = "gcc",
 ) -> None:
     """Fails where a call differs, or is none."""
-    got = on_board(kernels, first, count, build, board)
+    got = on_board(kernels, first, count, build, board, compiler)
     for kernel in kernels:
         expect_portable(kernel, first, got[kernel])
 
