@@ -66,46 +66,49 @@ static NEUTRON_INLINE uint32x4_t last_places(const int8_t *weights, int32_t bloc
     return places(weights + (ptrdiff_t)(blocks - 1) * BLOCK_BYTES, 0);
 }
 
-/* Adds products for 3 pixels to the sums, [pixel][8 lanes]: two lanes at a time. */
-static void multiply_pixels(int32_t *sums, const Products *products) {
+/* Adds products for threes of pixels to the sums, [pixel][8 lanes]: two lanes at a time. */
+static void multiply_pixels(int32_t *sums, const Products *products, int32_t threes) {
     /* One block is a last one from the start. */
     const int32_t blocks = products->blocks, lane0 = products->lane0 & -2, whole_pairs = blocks == 1 ? 1 : blocks / 2;
-    const int8_t *const first_inputs = products->inputs, *weights = products->weights + lane0 * NEUTRON_LANES;
-    int32_t *now = sums + lane0, *const end = sums + products->lane1;
-    for (uint32x4_t lane = places(weights, blocks == 1 ? 0 : BLOCK_BYTES); now < end; lane = vaddq_n_u32(lane, 2 * NEUTRON_LANES)) {
-        int32_t *const next = now + NEUTRON_LANES, *const last = next + NEUTRON_LANES;
-        int32_t a = now[0], b = now[1], c = next[0], d = next[1], e = last[0], f = last[1], pairs = whole_pairs;
-        const int8_t *inputs = first_inputs;
-        uint32x4_t at = lane;
-        for (bool odd = blocks % 2 != 0 && blocks > 1;; odd = false) {
-            int8x16_t first, second, x, y;
-            __asm__ volatile(
-                "wls lr, %[pairs], 2f\n"
-                "1:\n\t"
-                "vldrd.u64 %q[first], [%q[at], #128]!\n\t"
-                "vldrb.u8 %q[x], [%[inputs]], #16\n\t"
-                "vldrd.u64 %q[second], [%q[at], #8]\n\t"
-                "vmladava.s8 %[a], %q[first], %q[x]\n\t"
-                "vldrb.u8 %q[y], [%[inputs]], #16\n\t"
-                "vmladava.s8 %[b], %q[second], %q[x]\n\t"
-                "vmladava.s8 %[c], %q[first], %q[y]\n\t"
-                "vldrb.u8 %q[x], [%[inputs]], #16\n\t"
-                "vmladava.s8 %[d], %q[second], %q[y]\n\t"
-                "vmladava.s8 %[e], %q[first], %q[x]\n\t"
-                "vmladava.s8 %[f], %q[second], %q[x]\n\t"
-                "le lr, 1b\n"
-                "2:"
-                : [a] "+Te"(a), [b] "+Te"(b), [c] "+Te"(c), [d] "+Te"(d), [e] "+Te"(e), [f] "+Te"(f), [inputs] "+r"(inputs),
-                  [at] "+w"(at), [first] "=&w"(first), [second] "=&w"(second), [x] "=&w"(x), [y] "=&w"(y)
-                : [pairs] "r"(pairs)
-                : "lr", "memory");
-            if (!odd) break;
-            at = last_places(weights, blocks);
-            pairs = 1;
+    const int8_t *first_inputs = products->inputs;
+    for (; threes > 0; threes--, sums += THREE * NEUTRON_LANES, first_inputs += (blocks + 1) / 2 * THREE * NEUTRON_PIECE) {
+        const int8_t *weights = products->weights + lane0 * NEUTRON_LANES;
+        int32_t *now = sums + lane0, *const end = sums + products->lane1;
+        for (uint32x4_t lane = places(weights, blocks == 1 ? 0 : BLOCK_BYTES); now < end; lane = vaddq_n_u32(lane, 2 * NEUTRON_LANES)) {
+            int32_t *const next = now + NEUTRON_LANES, *const last = next + NEUTRON_LANES;
+            int32_t a = now[0], b = now[1], c = next[0], d = next[1], e = last[0], f = last[1], pairs = whole_pairs;
+            const int8_t *inputs = first_inputs;
+            uint32x4_t at = lane;
+            for (bool odd = blocks % 2 != 0 && blocks > 1;; odd = false) {
+                int8x16_t first, second, x, y;
+                __asm__ volatile(
+                    "wls lr, %[pairs], 2f\n"
+                    "1:\n\t"
+                    "vldrd.u64 %q[first], [%q[at], #128]!\n\t"
+                    "vldrb.u8 %q[x], [%[inputs]], #16\n\t"
+                    "vldrd.u64 %q[second], [%q[at], #8]\n\t"
+                    "vmladava.s8 %[a], %q[first], %q[x]\n\t"
+                    "vldrb.u8 %q[y], [%[inputs]], #16\n\t"
+                    "vmladava.s8 %[b], %q[second], %q[x]\n\t"
+                    "vmladava.s8 %[c], %q[first], %q[y]\n\t"
+                    "vldrb.u8 %q[x], [%[inputs]], #16\n\t"
+                    "vmladava.s8 %[d], %q[second], %q[y]\n\t"
+                    "vmladava.s8 %[e], %q[first], %q[x]\n\t"
+                    "vmladava.s8 %[f], %q[second], %q[x]\n\t"
+                    "le lr, 1b\n"
+                    "2:"
+                    : [a] "+Te"(a), [b] "+Te"(b), [c] "+Te"(c), [d] "+Te"(d), [e] "+Te"(e), [f] "+Te"(f), [inputs] "+r"(inputs),
+                      [at] "+w"(at), [first] "=&w"(first), [second] "=&w"(second), [x] "=&w"(x), [y] "=&w"(y)
+                    : [pairs] "r"(pairs)
+                    : "lr", "memory");
+                if (!odd) break;
+                at = last_places(weights, blocks);
+                pairs = 1;
+            }
+            now[0] = a, now[1] = b, next[0] = c, next[1] = d, last[0] = e, last[1] = f;
+            now += 2;
+            weights += 2 * NEUTRON_LANES;
         }
-        now[0] = a, now[1] = b, next[0] = c, next[1] = d, last[0] = e, last[1] = f;
-        now += 2;
-        weights += 2 * NEUTRON_LANES;
     }
 }
 
@@ -235,18 +238,17 @@ static void compute_channels(const Tile *tile, const NeutronPartHelium *part, co
     const NeutronConv2dS8 *p = layer->call->params;
     const ptrdiff_t block_bytes = (ptrdiff_t)layer->blocks * BLOCK_BYTES;
     const int32_t first = first_of_block(channel), block = (first - p->constant_channel0) / NEUTRON_LANES;
-    const int32_t three_bytes = (part->count + 1) / 2 * THREE * NEUTRON_PIECE;
     const bool begins = part->first == 0, ends = part->first + part->count == layer->blocks;
     const NeutronRequantBlock *table = neutron_requant_blocks(layer->call, p) + block;
-    Products products = {.blocks = part->count, .lane0 = channel - first};
+    Products products = {.inputs = inputs, .blocks = part->count, .lane0 = channel - first};
     products.weights = neutron_packed_weights(layer->call, p) + block * block_bytes + (ptrdiff_t)part->first * BLOCK_BYTES;
     for (channel = first; channel < end; channel += NEUTRON_LANES, products.lane0 = 0) {
         products.lane1 = min_of(end - channel, NEUTRON_LANES);
         if (begins) set_sums(sums, table->bias, tile->threes > 0 ? tile->threes * THREE : 1);
-        products.inputs = inputs;
-        if (tile->threes == 0) multiply_one(sums, &products);
-        for (int32_t i = 0; i < tile->threes; i++, products.inputs += three_bytes) {
-            multiply_pixels(sums + i * THREE * NEUTRON_LANES, &products);
+        if (tile->threes == 0) {
+            multiply_one(sums, &products);
+        } else {
+            multiply_pixels(sums, &products, tile->threes);
         }
         if (ends) store_lanes(tile, table, neutron_lanes_helium(products.lane0, products.lane1), channel, sums);
         if (!begins || !ends) sums += THREE * NEUTRON_LANES;
