@@ -18,7 +18,7 @@
 #include <arm_mve.h>
 
 /* Numbers of 8 channels are two registers: of the even channels, and of the odd ones. Multiplications that widen make such pairs, and
- * narrowing puts them in order. (gcc 12 loses one of the registers that vld2q loads.) */
+ * narrowing puts them in order. */
 typedef struct {
     int32x4_t val[2];
 } NeutronEight;
