@@ -80,7 +80,17 @@ def test_an_operator_with_a_kernel_takes_four_files_and_is_equal_to_litert(tmp_p
     sources = _python(folder, "-c", _KERNELS_SOURCES, "bitwise_xor_s8", str(selection)).split()
     paths = [*(runtime / name for name in sources), *sorted((runtime / "ports" / "host").glob("*.c")), selection]
     includes = [f"-I{runtime / name}" for name in ("include", "kernels", "driver")]
-    flags = ["-std=gnu11", "-O1", "-fPIC", "-Wall", "-Wextra", "-Wconversion", "-Werror", *includes]
+    flags = [
+        "-std=gnu11",
+        "-O1",
+        "-fPIC",
+        "-DNEUTRON_THREADS",
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Werror",
+        *includes,
+    ]
     objects = compiled(tmp_path, "gcc", flags, paths)
     library = folder / "src" / "openneutron" / "device" / "simulator" / "libneutron.so"
     subprocess.run(["gcc", "-shared", "-o", library, *objects, "-lpthread"], check=True)

@@ -13,8 +13,8 @@ from tests.cli.conftest import Command
 from tests.support.chip_files import changed_chip
 
 KEYS = (
-    "target, sram-budget, io-place, prefetch-constants, effort, check, without-passes, profile, converter, converter-flags, calibration, "
-    "preprocess, sample-rate, calibration-samples, weights, operators-not-to-delegate, keep-float, quantization, channels-last, "
+    "target, npu, sram-budget, io-place, prefetch-constants, effort, check, without-passes, profile, converter, converter-flags, "
+    "calibration, preprocess, sample-rate, calibration-samples, weights, operators-not-to-delegate, keep-float, quantization, channels-last, "
     "any-runtime, cache, io-dtype, activations, observer"
 )
 
