@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import struct
 
-import pytest
-
 from tests.cortex_m33 import random_calls, random_convolutions
 from tests.cortex_m33.boards import CORTEX_M55, TRAPPING_CORTEX_M4
 from tests.cortex_m33.firmware import HERE, RUNTIME, SPEED, execute, image, library
@@ -14,16 +12,16 @@ from tests.cortex_m33.firmware import HERE, RUNTIME, SPEED, execute, image, libr
 
 def test_a_build_without_unaligned_accesses_runs_where_they_are_faults() -> None:
     """CCR.UNALIGN_TRP is set, and the inputs and outputs begin at any address."""
-    random_calls.compare(random_calls.KERNELS, 0, 30, board=TRAPPING_CORTEX_M4)
+    random_calls.compare(random_calls.KERNELS, 0, 12, board=TRAPPING_CORTEX_M4)
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_convolutions_with_helium(compiler: str) -> None:
-    random_convolutions.compare("", SPEED, compiler, CORTEX_M55)
+def test_convolutions_with_helium() -> None:
+    """``python -m tests.cortex_m33.every_board`` does so with clang too."""
+    random_convolutions.compare("", SPEED, "gcc", CORTEX_M55)
 
 
 def test_every_kernel_with_helium() -> None:
-    random_calls.compare(random_calls.KERNELS, 0, 80, SPEED, CORTEX_M55)
+    random_calls.compare(random_calls.KERNELS, 0, 40, SPEED, CORTEX_M55)
 
 
 def test_rescaling_with_helium_rounds_as_the_portable_code() -> None:
