@@ -29,7 +29,7 @@ from openneutron.device import files
 from openneutron.device.converter import kernel_selections
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutronError
-from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.backend.neutron_target_spec import FLAVOR, NeutronTargetSpec, flavor_note
 from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import NeutronEdgePassManager
 from openneutron.pytorch.edge_passes.remove_additional_quantize_dequantize_nodes_pass import (
     RemoveAdditionalQDQClustersPass,
@@ -55,6 +55,12 @@ def parser() -> argparse.ArgumentParser:
     add("-m", "--model_name", required=True, help=f"{known}, or one of executorch.examples.models.")
     add("-d", "--delegate", action="store_true", help="Run what can run there on the NPU.")
     add("--target", default=targets.DEFAULT, help="The chip; see `openneutron targets`.")
+    add("-c", f"--{FLAVOR}", help="Changes nothing; ExecuTorch 1.0 and 1.1 selected a release of NXP's converter.")
+    add(
+        "--use_new_flow_neutron_c",
+        action="store_true",
+        help="Changes nothing; ExecuTorch 1.3 selected a flow of NXP's.",
+    )
     add("-q", "--quantize", action="store_true", help="Quantize the model to int8.")
     add("--use_qat", action="store_true", help="Train two epochs with quantization simulated, instead of calibrating.")
     add("--use_profiling", action="store_true", help="Record kernel calls at run time, and write an ETRecord.")
@@ -101,6 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     spec = NeutronTargetSpec(args.target)
+    if args.neutron_converter_flavor is not None:
+        print(f"--{FLAVOR}: {flavor_note(args.neutron_converter_flavor)}")
+    if args.use_new_flow_neutron_c:
+        print("--use_new_flow_neutron_c changes nothing: this project's compiler has one flow.")
     if args.dump_kernel_selection_code:
         kernel_selections.check_target(args.target)
     if args.use_qat and not args.quantize:

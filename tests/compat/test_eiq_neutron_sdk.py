@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from openneutron import litert
 from openneutron.device.mixed import FileSimulator
 from openneutron.errors import InvalidOptionError, InvalidProgramError, InvalidTargetError
 from openneutron.features.compat import eiq_neutron_sdk as sdk
+from openneutron.features.compat import sdk_folder
 from openneutron.features.compat.eiq_neutron_sdk import neutron_converter, neutron_library_utils
 from openneutron.ir import DType, Graph, Node, Tensor, per_tensor
 from openneutron.isa import kernel_selection
@@ -168,6 +170,20 @@ def test_merging_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "b.c").unlink()
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "'b.c' can't be read: No such file or directory.\n")
+
+
+def test_merging_by_the_sdks_command(tmp_path: Path) -> None:
+    """The command of ExecuTorch's documentation (docs/source/backends/nxp/nxp-kernel-selection.md), with the folder that
+    ``sdk_folder`` makes in PYTHONPATH."""
+    sdk_folder.lay_out(tmp_path / "sdk", library=False)
+    one = kernel_selection.KernelSelection("OpenNeutron 1", ("conv_2d_s8",))
+    (tmp_path / "a.c").write_text(one.text())
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "sdk"), *filter(None, sys.path)])}
+    command = [sys.executable, "-m", "eiq_neutron_sdk.neutron_library_utils.merge_kernel_selection_code"]
+    command += ["-input-files", "a.c", "a.c", "-output-file", "all.c"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "all.c").read_text() == one.text()
 
 
 def test_merging_files(tmp_path: Path) -> None:

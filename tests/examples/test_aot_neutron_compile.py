@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,12 @@ import pytest
 
 import openneutron
 from examples.aot_neutron_compile import main, parser
+from examples.nxp.experimental.cifar_net.cifar_net import main as store
 from openneutron.device.converter.kernel_selections import read_selection
 from openneutron.device.pte import methods
 from openneutron.isa.kernel_selection import called_kernels
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +73,52 @@ def test_the_other_flags_together(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert program.header["profile_size"] > 0 and program.header["prefetch_size"] > 0
     method = next(method for method in methods(loaded.buffer) if method.name == "forward")
     assert [method.tensor(index).dtype for index in (*method.inputs, *method.outputs)] == ["int8", "int8"]
+
+
+RECORDING_PYTHON = """#!/bin/sh
+printf '%s\\n' "$*" >> calls.txt
+printf '%s' "$PYTHONPATH" > path.txt
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "calls"),
+    [
+        ("aot_neutron_compile.sh", [], ["-m examples.nxp.aot_neutron_compile --quantize --delegate -m cifar10"]),
+        (
+            "aot_neutron_compile.sh",
+            ["mobilenetv2", "--target", "imx95"],
+            ["-m examples.nxp.aot_neutron_compile --quantize --delegate -m mobilenetv2 --target imx95"],
+        ),
+        ("run_aot_example.sh", ["vww"], ["-m examples.nxp.aot_neutron_compile --quantize --delegate -m vww"]),
+        ("setup.sh", [], [f"-m pip install {ROOT}[pytorch]"]),
+    ],
+)
+def test_the_scripts_of_executorchs_folder(script: str, arguments: list[str], calls: list[str], tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").write_text(RECORDING_PYTHON)
+    (tmp_path / "bin/python").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run([ROOT / "examples/nxp" / script, *arguments], cwd=tmp_path, env=environment, check=True)
+    assert (tmp_path / "calls.txt").read_text().splitlines() == calls
+    assert script == "setup.sh" or (tmp_path / "path.txt").read_text().startswith(str(ROOT))
+
+
+def test_the_inputs_for_the_runner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert store(["--store-test-data"]) == 0
+    assert capsys.readouterr().out == "cifar10_test_data: 10 generated inputs, since data sets are not downloaded.\n"
+    files = sorted((tmp_path / "cifar10_test_data").iterdir())
+    assert [path.name for path in files] == [f"img{place}.bin" for place in range(10)]
+    assert {path.stat().st_size for path in files} == {3 * 32 * 32 * 4}
+
+
+def test_flags_of_earlier_releases_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", "mul", "-c", "SDK_25_09", "--use_new_flow_neutron_c"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "--neutron_converter_flavor: 'SDK_25_09' changes nothing. The release of NXP's converter is that of the installed "
+        "eiq_neutron_sdk; whether it compiles, or this project's compiler, is set by options=CompileOptions(converter='eiq').",
+        "--use_new_flow_neutron_c changes nothing: this project's compiler has one flow.",
+    ]
 
 
 def test_without_flags_the_model_is_compiled_for_the_cpu(tmp_path: Path) -> None:

@@ -173,3 +173,65 @@ def test_a_system_config_says_that_it_does_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         generate_neutron_compile_spec("imxrt700")
+
+
+def test_the_flavor_as_executorch_1_0_passes_it() -> None:
+    """In ExecuTorch 1.0 and 1.1 the flavor is the second positional argument."""
+    spec = generate_neutron_compile_spec(
+        "imxrt700", extra_flags="--effort=high", operators_not_to_delegate=["aten::mm"]
+    )
+    with pytest.warns(FutureWarning) as caught:
+        made = (
+            NeutronCompileSpecBuilder()
+            .neutron_compile_spec("imxrt700", "SDK_25_09", "--effort=high", ["aten::mm"])
+            .build()
+        )
+    flavor_of(caught)
+    assert made == spec
+    with pytest.warns(FutureWarning) as caught:
+        made = generate_neutron_compile_spec(
+            "imxrt700", "SDK_25_09", extra_flags="--effort=high", operators_not_to_delegate=["aten::mm"]
+        )
+    flavor_of(caught)
+    assert made == spec
+    with pytest.warns(FutureWarning) as caught:
+        NeutronTargetSpec("imxrt700", "SDK_25_09")
+    flavor_of(caught)
+    folder = NeutronCompileSpecBuilder().neutron_compile_spec("imxrt700", "./SDK_25_09").build()
+    assert decode(folder).intermediates_dir == "./SDK_25_09"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ["aten::mm"],
+            "intermediates_dir: it is ['aten::mm']; it is the path of a folder. Pass operators as operators_not_to_delegate=..., "
+            "which ExecuTorch before 1.4 had in this position.",
+        ),
+        (
+            "--effort=high",
+            "intermediates_dir: '--effort=high' is a flag, and it is the path of a folder. Pass flags as extra_flags=..., which "
+            "ExecuTorch before 1.4 had in this position.",
+        ),
+    ],
+)
+def test_positional_arguments_of_earlier_releases_are_refused_where_their_order_differs(given: Any, said: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        generate_neutron_compile_spec("imxrt700", None, None, given)
+    assert str(caught.value) == said
+
+
+def test_flags_of_nxps_converter_with_this_projects_compiler() -> None:
+    flags = "--minNumOpsPerGraph=2 --effort high --excludeGraphPasses A,B --fetchConstantsToSRAM --useProfiling=false --newField"
+    with pytest.warns(UserWarning) as caught:
+        spec = generate_neutron_compile_spec("imxrt700", extra_flags=flags)
+    (warning,) = caught
+    assert warning.filename == __file__
+    assert str(warning.message) == (
+        "extra_flags: --minNumOpsPerGraph, --excludeGraphPasses, --newField had no effect: this project's compiler has no such "
+        "option of NXP's converter. CompileOptions(converter='eiq') selects NXP's converter."
+    )
+    assert spec == generate_neutron_compile_spec("imxrt700", extra_flags="--effort=high", fetch_constants_to_sram=True)
+    with pytest.raises(InvalidOptionError, match=r"Did you mean '--sram-budget'\?$"):
+        generate_neutron_compile_spec("imxrt700", extra_flags="--sramBudget=64")

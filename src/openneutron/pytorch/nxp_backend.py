@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,9 +20,10 @@ from torch.fx import Node
 from openneutron.compiler.select.select import Trial
 from openneutron.device import converter as converters
 from openneutron.device import files
+from openneutron.errors import InvalidOptionError
 from openneutron.options import CompileOptions
 from openneutron.pytorch.backend.compile_spec import DelegateOptions, decode, encode, is_ours, with_upstream
-from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
+from openneutron.pytorch.backend.neutron_target_spec import is_flavor, warn_of_flavor
 from openneutron.pytorch.graph.program import Constants
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal, states_of
 from openneutron.pytorch.lower.units import find_units
@@ -63,10 +65,11 @@ def generate_neutron_compile_spec(
 
     Args:
         config: The target.
-        system_config: Ignored with a warning, as in ExecuTorch's NXP backend.
+        system_config: Ignored with a warning, as in ExecuTorch's NXP backend. ExecuTorch 1.0 and 1.1 have
+            ``neutron_converter_flavor`` in this position: a text such as ``SDK_25_09`` is taken as the flavor.
         extra_flags: The converter's flags as on a command line, in one text or a list. Of this project's compiler:
             ``--sram-budget=KIB``, ``--io-place=arena`` and the others of ``CompileOptions``; of NXP's: fields of its
-            compilationOpts.
+            compilationOpts. This project's compiler warns of fields of NXP's that have no effect in it.
         intermediates_dir: A folder for each partition's ``.tflite``, before and after compiling.
         operators_not_to_delegate: Operators (``aten::relu``, ``aten.add.Tensor``), nodes (``aten_relu_default_1``) and
             modules (``features.3``); ``*``, ``?`` and ``[...]`` are wildcards.
@@ -79,7 +82,7 @@ def generate_neutron_compile_spec(
         options: The compiler's options. Their target is ``config``; inputs and outputs are the caller's unless
             ``io_place`` is set.
         name: The model's name in messages.
-        neutron_converter_flavor: Ignored with a warning (ExecuTorch 1.0 had it).
+        neutron_converter_flavor: Ignored with a warning (ExecuTorch 1.0 and 1.1 had it).
 
     Returns:
         The list for ``NeutronPartitioner``.
@@ -94,6 +97,8 @@ def generate_neutron_compile_spec(
     >>> spec = generate_neutron_compile_spec("imxrt700", options=CompileOptions(sram_budget=64 * 1024))
     >>> partitioner = NeutronPartitioner(spec)
     """
+    if is_flavor(system_config):
+        neutron_converter_flavor, system_config = system_config, None
     if system_config is not None:
         warnings.warn(
             f"system_config: '{system_config}' changes nothing, here as in ExecuTorch's NXP backend; "
@@ -103,19 +108,16 @@ def generate_neutron_compile_spec(
         )
     if neutron_converter_flavor is not None:
         warn_of_flavor(neutron_converter_flavor, stacklevel=2)
-    builder = NeutronCompileSpecBuilder().neutron_compile_spec(
-        config,
-        intermediates_dir=intermediates_dir,
-        extra_flags=extra_flags,
-        operators_not_to_delegate=operators_not_to_delegate,
-        use_neutron_for_format_conversion=use_neutron_for_format_conversion,
-        fetch_constants_to_sram=fetch_constants_to_sram,
-        dump_kernel_selection_code=dump_kernel_selection_code,
-        use_profiling=use_profiling,
-        options=options,
-        name=name,
+    return encode(
+        _delegate_options(
+            with_upstream(options, config, extra_flags, fetch_constants_to_sram, use_profiling, stacklevel=3),
+            operators_not_to_delegate,
+            use_neutron_for_format_conversion,
+            intermediates_dir,
+            dump_kernel_selection_code,
+            name,
+        )
     )
-    return builder.build()
 
 
 class NeutronCompileSpecBuilder:
@@ -145,17 +147,18 @@ class NeutronCompileSpecBuilder:
     ) -> NeutronCompileSpecBuilder:
         """Set the options of the compile spec and return the builder. It can be called once.
 
-        The parameters and errors are those of ``generate_neutron_compile_spec``.
+        The parameters and errors are those of ``generate_neutron_compile_spec``. ExecuTorch 1.0 and 1.1 have
+        ``neutron_converter_flavor`` in the second position: a text such as ``SDK_25_09`` there is taken as the flavor. A folder of
+        that name is written ``./SDK_25_09``.
         """
+        if is_flavor(intermediates_dir):
+            neutron_converter_flavor, intermediates_dir = intermediates_dir, None
         if neutron_converter_flavor is not None:
             warn_of_flavor(neutron_converter_flavor, stacklevel=2)
         assert self._delegate is None, "the compile spec is set already; make a new builder for another one"
-        options = with_upstream(options, config, extra_flags, fetch_constants_to_sram, use_profiling)
-        # Report an unusable value now, and not during lowering.
-        converters.get(options.converter).check(options)
-        self._delegate = DelegateOptions(
-            options,
-            tuple(operators_not_to_delegate or ()),
+        self._delegate = _delegate_options(
+            with_upstream(options, config, extra_flags, fetch_constants_to_sram, use_profiling, stacklevel=3),
+            operators_not_to_delegate,
             use_neutron_for_format_conversion,
             intermediates_dir,
             dump_kernel_selection_code,
@@ -166,6 +169,37 @@ class NeutronCompileSpecBuilder:
     def build(self) -> list[CompileSpec]:
         """Return the compile spec; an empty list where no options were set."""
         return encode(self._delegate) if self._delegate is not None else []
+
+
+def _delegate_options(
+    options: CompileOptions,
+    operators_not_to_delegate: Sequence[str] | None,
+    use_neutron_for_format_conversion: bool,
+    intermediates_dir: str | None,
+    dump_kernel_selection_code: bool,
+    name: str,
+) -> DelegateOptions:
+    """Return the options of a compile spec. Raises the errors of ``generate_neutron_compile_spec``."""
+    if intermediates_dir is not None and not isinstance(intermediates_dir, str | os.PathLike):
+        raise InvalidOptionError(
+            f"intermediates_dir: it is {intermediates_dir!r}; it is the path of a folder. Pass operators as "
+            "operators_not_to_delegate=..., which ExecuTorch before 1.4 had in this position."
+        )
+    if intermediates_dir is not None and os.fspath(intermediates_dir).startswith("-"):
+        raise InvalidOptionError(
+            f"intermediates_dir: '{intermediates_dir}' is a flag, and it is the path of a folder. Pass flags as "
+            "extra_flags=..., which ExecuTorch before 1.4 had in this position."
+        )
+    # Report an unusable value now, and not during lowering.
+    converters.get(options.converter).check(options)
+    return DelegateOptions(
+        options,
+        tuple(operators_not_to_delegate or ()),
+        use_neutron_for_format_conversion,
+        None if intermediates_dir is None else os.fspath(intermediates_dir),
+        dump_kernel_selection_code,
+        name,
+    )
 
 
 @final

@@ -38,9 +38,9 @@ import sys
 
 from openneutron.features.compat import eiq_neutron_sdk as _ours
 from openneutron.features.compat.eiq_neutron_sdk import merge_kernel_selection_files, neutron_converter, neutron_library_utils
-from openneutron.features.compat.eiq_neutron_sdk.neutron_library_utils import merge_kernel_selection_code
 
-for _module in (neutron_converter, neutron_library_utils, merge_kernel_selection_code):
+# `python -m eiq_neutron_sdk.neutron_library_utils.merge_kernel_selection_code` finds that module in the folder of its package.
+for _module in (neutron_converter, neutron_library_utils):
     sys.modules[__name__ + _module.__name__.removeprefix(_ours.__name__)] = _module
 
 __version__ = "{version}"

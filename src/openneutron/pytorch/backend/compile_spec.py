@@ -6,7 +6,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import operator
+import re
 import shlex
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,11 +17,27 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from openneutron import targets
 from openneutron.errors import InvalidOptionError
 from openneutron.options import CALLER, EIQ, CompileOptions
-from openneutron.options.flags import read_as, split_flags, with_flags
+from openneutron.options.flags import did_you_mean, flags_of, read_as, split_flags, with_flags
 from openneutron.pytorch.backend.neutron_target_spec import FLAVOR, warn_of_flavor
 
 OUTPUT_FORMAT = "tflite"
 NONE = "None"
+
+FETCH, PROFILE = "fetchConstantsToSRAM", "useProfiling"
+"""The fields of NXP's compilationOpts that are options of this project's compiler too."""
+
+NXP_FLAGS = (
+    FETCH,
+    PROFILE,
+    "dumpAfterGenerate",
+    "dumpAfterImport",
+    "dumpKernelSelectionCode",
+    "excludeGraphPasses",
+    "minNumOpsPerGraph",
+    "verbose",
+)
+"""The fields of NXP's compilationOpts that ExecuTorch's NXP backend sets
+(executorch/backends/nxp/backend/neutron_converter_manager.py)."""
 
 OURS = "openneutron"
 """The key of this project's own options, which ExecuTorch's NXP backend does not have."""
@@ -51,28 +69,67 @@ def with_upstream(
     extra_flags: str | Sequence[str] | None = None,
     fetch_constants_to_sram: bool = False,
     use_profiling: bool = False,
+    stacklevel: int = 2,
 ) -> CompileOptions:
     """Return the compiler's options with the parameters of ExecuTorch's NXP backend applied.
 
-    ``extra_flags`` are flags of the selected converter. Inputs and outputs are the caller's unless ``io_place`` is set. Raises
-    InvalidOptionError where a flag is unusable or contradicts an option that is set, or where ``options`` has another target.
+    ``extra_flags`` are flags of the selected converter. This project's compiler accepts NXP's flags too, and a warning names those
+    that had no effect. Inputs and outputs are the caller's unless ``io_place`` is set. Raises InvalidOptionError where a flag is
+    unusable or contradicts an option that is set, or where ``options`` has another target.
     """
     if options.target not in (targets.DEFAULT, target):
         raise InvalidOptionError(
             f"target: the compile spec is for '{target}', its options are for '{options.target}'. Leave one out."
         )
+    flags = read_as("extra_flags", split_flags, extra_flags)
+    fetch, profile = fetch_constants_to_sram, use_profiling
+    if options.converter != EIQ:
+        flags, theirs = nxp_flags(flags)
+        fetch, profile = fetch or theirs.get(FETCH, False), profile or theirs.get(PROFILE, False)
+        without_effect = [f"--{name}" for name in theirs if name not in (FETCH, PROFILE)]
+        if without_effect:
+            warnings.warn(
+                f"extra_flags: {', '.join(without_effect)} had no effect: this project's compiler has no such option of NXP's "
+                "converter. CompileOptions(converter='eiq') selects NXP's converter.",
+                UserWarning,
+                stacklevel=stacklevel,
+            )
     options = dataclasses.replace(
         options,
         target=target,
-        prefetch_constants=options.prefetch_constants or fetch_constants_to_sram,
-        profile=options.profile or use_profiling,
+        prefetch_constants=options.prefetch_constants or fetch,
+        profile=options.profile or profile,
     )
-    flags = read_as("extra_flags", split_flags, extra_flags)
     if options.converter == EIQ:
         options = dataclasses.replace(options, converter_flags=(*options.converter_flags, *flags))
     else:
         options = with_flags(options, flags)
     return options.placed(CALLER)
+
+
+def nxp_flags(flags: Sequence[str]) -> tuple[tuple[str, ...], dict[str, bool]]:
+    """Return the flags of this project's compiler, and the flags of NXP's converter without ``--``, which may be off.
+
+    A flag is NXP's if ``NXP_FLAGS`` has it, or if it is written in camel case as the fields of NXP's compilationOpts are, and no flag of
+    this project's compiler is similar. ``--name=false`` and ``--name=0`` are off. A value may follow its flag as a text of its own.
+    """
+    ours: list[str] = []
+    theirs: dict[str, bool] = {}
+    known = [name for flag in flags_of(CompileOptions).values() for name in flag.values or (flag.name,)]
+    rest = list(flags)
+    while rest:
+        flag = rest.pop(0)
+        name, equals, text = flag.removeprefix("--").partition("=")
+        is_foreign = re.fullmatch(r"[a-z]+[A-Z]\w*", name) is not None and not did_you_mean(f"--{name}", known)
+        if flag.startswith("--") and (name in NXP_FLAGS or is_foreign):
+            if not equals and rest and not rest[0].startswith("-"):
+                text = rest.pop(0)
+            theirs[name] = text.lower() not in ("false", "0", "no")
+        else:
+            ours.append(flag)
+            if not equals and rest and not rest[0].startswith("--"):
+                ours.append(rest.pop(0))
+    return tuple(ours), theirs
 
 
 def encode(delegate: DelegateOptions) -> list[CompileSpec]:

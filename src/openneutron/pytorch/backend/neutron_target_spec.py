@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from enum import Enum
 
 from openneutron import targets
 
 FLAVOR = "neutron_converter_flavor"
-"""The option of ExecuTorch 1.0's NXP backend that selected the release of NXP's converter."""
+"""The option of ExecuTorch 1.0's and 1.1's NXP backend that selected the release of NXP's converter."""
+
+FLAVORS = re.compile(r"SDK_\d+_\d+")
+"""The form of a flavor: the package ``neutron_converter_SDK_25_09`` has the flavor ``SDK_25_09``."""
 
 
 class NeutronHWVersion(Enum):
@@ -24,13 +28,13 @@ class NeutronTargetSpec:
 
     ``target`` is the name of a target, or the path of a file that describes a chip. ``neutron_target`` is the row of
     ``openneutron.targets``. Raises InvalidTargetError (a ValueError) for a target that is unknown or can't be compiled for.
-    ``neutron_converter_flavor`` (of ExecuTorch 1.0) changes nothing, and a warning says so.
+    ``neutron_converter_flavor`` (of ExecuTorch 1.1) changes nothing, and a warning says so.
 
     >>> NeutronTargetSpec("imxrt700").get_num_macs()
     8
     """
 
-    def __init__(self, target: str = targets.DEFAULT, *, neutron_converter_flavor: str | None = None) -> None:
+    def __init__(self, target: str = targets.DEFAULT, neutron_converter_flavor: str | None = None) -> None:
         if neutron_converter_flavor is not None:
             warn_of_flavor(neutron_converter_flavor, stacklevel=2)
         self.neutron_target = targets.get(target)
@@ -61,11 +65,20 @@ class NeutronTargetSpec:
         return NeutronHWVersion[self.neutron_target.hw_version]
 
 
+def is_flavor(argument: object) -> bool:
+    """Return whether an argument has the form of a flavor of NXP's converter, which ExecuTorch 1.0 and 1.1 take as the second
+    positional argument."""
+    return isinstance(argument, str) and FLAVORS.fullmatch(argument) is not None
+
+
+def flavor_note(flavor: str) -> str:
+    """Return the sentences of a message about a flavor, without the name of the option."""
+    return (
+        f"'{flavor}' changes nothing. The release of NXP's converter is that of the installed eiq_neutron_sdk; "
+        "whether it compiles, or this project's compiler, is set by options=CompileOptions(converter='eiq')."
+    )
+
+
 def warn_of_flavor(flavor: str, stacklevel: int) -> None:
     """Warn that ``neutron_converter_flavor`` changes nothing."""
-    warnings.warn(
-        f"{FLAVOR}: '{flavor}' changes nothing. The release of NXP's converter is that of the installed eiq_neutron_sdk; "
-        "whether it compiles, or this project's compiler, is set by options=CompileOptions(converter='eiq').",
-        FutureWarning,
-        stacklevel=stacklevel + 1,
-    )
+    warnings.warn(f"{FLAVOR}: {flavor_note(flavor)}", FutureWarning, stacklevel=stacklevel + 1)
