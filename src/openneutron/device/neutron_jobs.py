@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Matrix products as jobs of NXP's driver for i.MX 95: the header of a job, the order of packed weights and the factors.
+
+The facts come from NXP's published sources: nxp-imx/onnxruntime-imx, ``onnxruntime/core/providers/neutron/ops`` and
+``tools`` (MIT), and the sizes that are known to work from open-ep/llama-neutron (MIT). A job computes
+``result[m, n] = factor[n] * (bias[n] + sum over k of a[m, k] * weights[n, k])``, where A is int8 or uint8 and weights are
+int8 or 4-bit integers in groups along K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, isfinite
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from openneutron.errors import InvalidOptionError
+
+T = TypeVar("T", bound=np.generic)
+
+MACS = 16
+"""The rows and the columns of a core's array of multipliers."""
+
+CORES = 4
+
+TCM_BYTES = 1024 * 1024
+TCM_BANK_BYTES = TCM_BYTES // 16
+
+STEP_BYTES = MACS * MACS
+"""The bytes of int8 weights that the stream takes from a core's run before it takes the next core's."""
+
+INT4_STEP_BYTES = STEP_BYTES // 2
+
+DECODE_STEP_BYTES = 8 * 1024
+"""The bytes of decode scales, or of decode biases, that the stream takes from a core's run in turn."""
+
+GROUPS = (32, 64, 128)
+
+MOST_ROWS = 2048
+"""The largest M of one job (llama-neutron: the row limit of firmware 3.1.1)."""
+
+MOST_CHANNELS = 64 * 1024 - MACS
+"""The largest N of one job: qgemm.cc asks for N * 16 < 1 MiB and N a multiple of 16."""
+
+HEADER_BYTES = 64
+HEADER_WORDS = 16
+
+MANY_CHANNELS_FLAG = 1 << 18
+"""The bit that matmul_nbits.cc sets beside N in word 4 of an int4 job of the third release."""
+
+LARGEST_SHIFT = 63
+
+
+def tiling(k: int, group: int | None = None) -> tuple[int, int, int]:
+    """Return the channels per core, the cores and the divisions of K for weights of K columns.
+
+    ``group`` is None for int8 weights, else the group size along K of int4 weights. The rule is the first search of
+    TilingSolver in NXP's common.cc: two buffers of a block's weights, one row of A and one row of the result must fit into
+    the tightly coupled memory; 32 channels per core are tried before 16, then one buffer, then one core.
+    Raises InvalidOptionError for a K below 1 or a group size that is not published.
+    """
+    if k < 1:
+        raise InvalidOptionError(f"K: {k} columns; a product has at least 1.")
+    if group is not None:
+        _check_group(k, group)
+    for cores in (CORES, 1):
+        for channels, buffers in ((2 * MACS, 2), (MACS, 2), (MACS, 1)):
+            block = _block_bytes(k, channels * cores, cores, group)
+            if _banks(k) + buffers * block + channels * cores * 4 <= TCM_BYTES:
+                return channels, cores, 1
+    return MACS, 1, 1
+
+
+def _block_bytes(k: int, channels: int, cores: int, group: int | None) -> int:
+    """Return the bytes of memory, in whole banks, that a block's weights and its factors and biases take."""
+    plain = channels * k + channels * 8
+    if group is None:
+        return _banks(plain)
+    return _banks(plain + 3 * channels * k // group + 16 * 1024 * cores)
+
+
+def _banks(size_bytes: int) -> int:
+    return ceil(size_bytes / TCM_BANK_BYTES) * TCM_BANK_BYTES
+
+
+def tool_channels(k: int) -> int:
+    """Return the channels per core of int4 weights in the first release: the rule of NXP's Python packing tool."""
+    block = _banks(2 * MACS * CORES * k)
+    return 2 * MACS if _banks(k) + 2 * block + 2 * MACS * CORES * 4 <= TCM_BYTES else MACS
+
+
+def factor(value: float) -> int:
+    """Return a float32 as a job's factor: a 16-bit mantissa in bits 0 to 15 and a right shift in bits 16 to 21.
+
+    The mantissa is truncated. Values below 2**-48 keep the largest shift, 63, as in NXP's ScaleToNeutron; zero and
+    subnormal values have the mantissa 0. Raises InvalidOptionError for a negative value, one of 65536 or more, and one that
+    is not finite: they have no form.
+    """
+    number = np.float32(value)
+    if not isfinite(number) or number < 0 or number >= 65536:
+        raise InvalidOptionError(f"factor: {float(number):g} has no form; a job's factor is from 0 to below 65536.")
+    return int(_factors(np.array([number], np.float32))[0])
+
+
+def _factors(values: NDArray[np.float32]) -> NDArray[np.uint32]:
+    """Return non-negative float32 values below 65536 as factors."""
+    bits = values.view(np.uint32)
+    exponent = (bits >> 23 & 0xFF).astype(np.int64)
+    mantissa = np.where(exponent == 0, 0, bits >> 8 & 0x7FFF | 0x8000)
+    shift = np.minimum(142 - exponent, LARGEST_SHIFT)
+    return (shift << 16 | mantissa).astype(np.uint32)
+
+
+ONE = 0x000F8000
+"""The factor 1.0, with which a result of 4 bytes is the exact accumulator."""
+
+
+def padded_k(k: int, group: int | None = None) -> int:
+    """Return K rounded up to whole steps of the array (16 columns), or to whole groups of int4 weights."""
+    step = group or MACS
+    return ceil(k / step) * step
+
+
+def padded_n(n: int, k: int, group: int | None = None, packed: bool = True) -> int:
+    """Return N rounded up to whole blocks of packed weights, or to 16 channels of weights that are not packed."""
+    if not packed:
+        return ceil(n / MACS) * MACS
+    channels, cores, _ = tiling(padded_k(k, group), group)
+    return ceil(n / (channels * cores)) * channels * cores
+
+
+def padded(weights: ArrayLike) -> NDArray[np.int8]:
+    """Return int8 weights [N, K] with zeros up to the N and K of whole blocks."""
+    array = _matrix(weights, np.int8, "weights")
+    n, k = array.shape
+    return np.pad(array, ((0, padded_n(n, k) - n), (0, padded_k(k) - k)))
+
+
+def pack_int8(weights: ArrayLike) -> NDArray[np.int8]:
+    """Return int8 weights [N, K], row-major, in the packed order, as bytes [padded N * padded K].
+
+    A block has ``channels`` rows for each core, one core's after another's. The stream takes 256 bytes of each core's run in
+    turn. N and K are padded with zeros to whole blocks. Raises InvalidOptionError for another dtype or rank.
+    """
+    array = padded(weights)
+    k = array.shape[1]
+    channels, cores, _ = tiling(k)
+    runs = array.reshape(-1, cores, channels * k // STEP_BYTES, STEP_BYTES)
+    return np.ascontiguousarray(runs.swapaxes(1, 2)).reshape(-1)
+
+
+def unpack_int8(packed: ArrayLike, n: int, k: int) -> NDArray[np.int8]:
+    """Return packed int8 weights as [N, K], row-major: the inverse of ``pack_int8``."""
+    k_all = padded_k(k)
+    channels, cores, _ = tiling(k_all)
+    runs = np.asarray(packed, np.int8).reshape(-1, channels * k_all // STEP_BYTES, cores, STEP_BYTES)
+    return np.ascontiguousarray(runs.swapaxes(1, 2).reshape(-1, k_all)[:n, :k])
+
+
+def pack_int4(
+    nibbles: ArrayLike, scales: ArrayLike, group: int, interleaved: bool = True
+) -> dict[str, NDArray[np.generic]]:
+    """Return int4 weights in groups as a job's arrays, by name.
+
+    ``nibbles`` is uint8 [N, K / 2], the even column in the low half, each nibble the weight + 8; ``scales`` is float32
+    [N, K / group], and may be negative or zero. ``interleaved`` has the order of the second and third releases, in which the
+    four cores' blocks take turns; otherwise the blocks of the first release follow each other. N is padded to whole blocks
+    with zero weights. The arrays:
+
+    * ``weights``, uint8 [N * K / 2]; in each block K in steps of 16, then row by row 16 nibbles, the low half first
+    * ``decode_scales``, int16 [N * K / group], a mantissa of 10 bits and a right shift in the upper 6 bits. NXP's code writes
+      whole runs of 8 KiB a core only, so a K with longer runs loses scales: see ``INT4_MOST_K``
+    * ``decode_biases``, int8 [N * K / group], 1 where the scale is negative
+    * ``bias``, int32 [N], for A as uint8 with zero point 128
+    * ``factors``, uint32 [N], of the channel scales
+
+    The dtype of ``weights`` is int8 as in NXP's tool. Raises InvalidOptionError for shapes that do not match, an unpublished
+    group size, and scales that are not finite or of 2**20 or more.
+    """
+    packed_nibbles = _matrix(nibbles, np.uint8, "nibbles")
+    group_scales = _matrix(scales, np.float32, "scales")
+    n, k = packed_nibbles.shape[0], packed_nibbles.shape[1] * 2
+    _check_group(k, group)
+    if group_scales.shape != (n, k // group):
+        raise InvalidOptionError(
+            f"scales: shape {list(group_scales.shape)}; {n} rows of {k} int4 weights in groups of {group} have "
+            f"[{n}, {k // group}]."
+        )
+    channels, cores, divisions = tiling(k, group) if interleaved else (tool_channels(k), 1, 1)
+    rows = ceil(n / (channels * cores)) * channels * cores
+    weights = np.zeros((rows, k), np.int8)
+    weights[:n, 0::2] = (packed_nibbles & 15).astype(np.int8) - 8
+    weights[:n, 1::2] = (packed_nibbles >> 4).astype(np.int8) - 8
+    group_scales = np.pad(group_scales, ((0, rows - n), (0, 0)))
+    channel_scales = _channel_scales(group_scales, interleaved)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(channel_scales[:, None] == 0, np.float32(0), group_scales / channel_scales[:, None])
+    mantissas, shifts = _decode_scales(np.abs(ratios), zero_shift=1 if interleaved else LARGEST_SHIFT)
+    negative = ratios < 0
+    codes = np.where(np.repeat(negative, group, axis=1), -weights - 1, weights)
+    decoded = decoded_weights(weights, np.where(negative, -1.0, 1.0) * np.ldexp(mantissas, -shifts), group)
+    factors = np.where(channel_scales == 0, np.uint32(ONE), _factors(channel_scales))
+    decode_scales = (shifts << 10 | mantissas).astype(np.uint16).view(np.int16)
+    turns = _Turns(channels, cores, divisions)
+    return {
+        "weights": turns.weights(codes),
+        "decode_biases": turns.decode_data(negative.astype(np.int8)),
+        "decode_scales": turns.decode_data(decode_scales),
+        "bias": (-128 * decoded.sum(axis=1, dtype=np.int64)).astype(np.int32),
+        "factors": factors.astype(np.uint32),
+    }
+
+
+def decoded_weights(weights: NDArray[np.int8], scales: NDArray[np.float64], group: int) -> NDArray[np.int8]:
+    """Return the int8 weights [N, K] to which the NPU decodes 4-bit weights [N, K] with decode scales [N, K / group]."""
+    products = weights * np.repeat(scales, group, axis=1)
+    result: NDArray[np.int8] = np.clip(np.floor(products + 0.5), -128, 127).astype(np.int8)
+    return result
+
+
+def _channel_scales(scales: NDArray[np.float32], interleaved: bool) -> NDArray[np.float32]:
+    """Return the scale of each channel, a sixteenth of its largest group scale, in float32 steps as the sources have them."""
+    largest = np.abs(scales).max(axis=1, initial=np.float32(0))
+    if not (largest < 2.0**20).all():
+        raise InvalidOptionError("scales: a scale is not finite or is 2**20 or more; int4 scales are below that.")
+    result: NDArray[np.float32] = largest / np.float32(128) * np.float32(8) if interleaved else largest / np.float32(16)
+    return result
+
+
+def _decode_scales(ratios: NDArray[np.float32], zero_shift: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the mantissas and the right shifts of non-negative ratios, rounded down.
+
+    A ratio of at least 1 keeps 10 bits, a smaller one 6 bits after its leading zeros; zeros at the end are dropped, except
+    for one fraction bit of an integer.
+    """
+    values = np.minimum(ratios.astype(np.float64), 1023.0)
+    exponents = np.frexp(values)[1].astype(np.int64)
+    bits = np.where(exponents > 0, 10 - exponents, np.minimum(6 - exponents, LARGEST_SHIFT))
+    mantissas = np.floor(np.ldexp(values, bits)).astype(np.int64)
+    least = np.where(exponents > 0, np.minimum(bits, 1), 1)
+    for _ in range(10):
+        droppable = (mantissas & 1 == 0) & (bits > least)
+        mantissas, bits = np.where(droppable, mantissas >> 1, mantissas), np.where(droppable, bits - 1, bits)
+    return mantissas, np.where(mantissas == 0, zero_shift, bits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """The order in which the cores' runs of an int4 product lie in memory."""
+
+    channels: int
+    cores: int
+    divisions: int
+
+    def weights(self, codes: NDArray[np.int8]) -> NDArray[np.int8]:
+        """Return 4-bit weights [N, K] as packed bytes."""
+        k = codes.shape[1]
+        steps = (
+            codes.reshape(-1, self.channels, k // MACS, MACS).swapaxes(1, 2).reshape(-1, self.cores, self.channels * k)
+        )
+        nibbles = steps.astype(np.uint8) & 15
+        packed = (nibbles[..., 0::2] | nibbles[..., 1::2] << 4).view(np.int8)
+        return self._in_turn(packed, INT4_STEP_BYTES)
+
+    def decode_data(self, data: NDArray[T]) -> NDArray[T]:
+        """Return decode scales or biases [N, K / group]: per core and division group by group, one value a row."""
+        groups = data.shape[1] // self.divisions
+        split = data.reshape(-1, self.cores, self.channels, self.divisions, groups).transpose(0, 3, 1, 4, 2)
+        run = self.channels * groups
+        step = min(run, DECODE_STEP_BYTES // data.itemsize)
+        return self._in_turn(split.reshape(-1, self.cores, run), step)
+
+    def _in_turn(self, runs: NDArray[T], step: int) -> NDArray[T]:
+        """Return runs [blocks, cores, values] as a stream that takes ``step`` values of each core in turn.
+
+        Values beyond the last whole step stay 0, as NXP's code leaves them.
+        """
+        blocks, cores, length = runs.shape
+        whole = length // step * step
+        turns = runs[:, :, :whole].reshape(blocks, cores, whole // step, step).swapaxes(1, 2).reshape(blocks, -1)
+        return np.pad(turns, ((0, 0), (0, cores * (length - whole)))).reshape(-1)
+
+
+def _check_group(k: int, group: int) -> None:
+    if group not in GROUPS:
+        raise InvalidOptionError(f"group: {group} weights; NXP's sources have groups of 32, 64 and 128.")
+    if k % group:
+        raise InvalidOptionError(
+            f"group: {k} columns are no multiple of {group}. Pad K with zeros to {padded_k(k, group)}."
+        )
+
+
+def _matrix(array: ArrayLike, dtype: type[T], name: str) -> NDArray[T]:
+    result = np.asarray(array)
+    if result.ndim != 2 or result.dtype != dtype or 0 in result.shape:
+        raise InvalidOptionError(
+            f"{name}: {result.dtype} of shape {list(result.shape)}; a matrix of {np.dtype(dtype)} with at least one row and "
+            "column is needed."
+        )
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The form of jobs in one release of NXP's driver and firmware. ``firmwares`` are the versions known to have it."""
+
+    name: str
+    firmwares: tuple[str, ...]
+    source: str
+    kind_in_header: bool
+    """Word 0 of an int8 job, or word 10 of an int4 job, has the kind. Without it, weights are not packed and A is uint8."""
+    int8_packed: bool
+    int4_interleaved: bool
+    int4_lengths: bool
+    """Word 0 of an int4 job is the offset of a list with the bytes of each block, and word 4 has bit 18 set."""
+
+
+RELEASES = (
+    Release(
+        "first", (), "qlinear_matmul.cc and matmul_integer_to_float.cc of 2025, convert_ort_models_to_neutron.py",
+        kind_in_header=False, int8_packed=False, int4_interleaved=False, int4_lengths=False,
+    ),
+    Release(
+        "second", (), "matmul_nbits.cc at 63ba87b8",
+        kind_in_header=False, int8_packed=False, int4_interleaved=True, int4_lengths=False,
+    ),
+    Release(
+        "third", ("3.1.1",), "qgemm.cc at 2ef0bb77 and later; llama-neutron",
+        kind_in_header=True, int8_packed=True, int4_interleaved=True, int4_lengths=True,
+    ),
+)  # fmt: skip
+NEWEST = RELEASES[-1]
+
+
+def release(version: str) -> Release:
+    """Return the release of a name ("first", "second", "third") or of a firmware's version, for instance "3.1.1".
+
+    Raises InvalidOptionError for a version that no published source states.
+    """
+    for row in RELEASES:
+        if version == row.name or version in row.firmwares:
+            return row
+    known = ", ".join((*(row.name for row in RELEASES), *(f for row in RELEASES for f in row.firmwares)))
+    raise InvalidOptionError(
+        f"firmware: no published source has the form of jobs of version {version!r}; known are {known}. Run `openneutron board "
+        "make imx95` and try its program on the board: it tells which release's form works."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One matrix product. Offsets are in bytes from the header's own address; they may be negative.
+
+    M rows of A [M, K] (one byte each), N channels; weights of int8, or of 4 bits with ``group``. ``result_bytes`` is 4 or 1.
+    """
+
+    m: int
+    k: int
+    n: int
+    a: int
+    weights: int
+    bias: int
+    factors: int
+    result: int
+    signed: bool = True
+    packed: bool = True
+    zero_point: int = 0
+    result_bytes: int = 4
+    group: int | None = None
+    decode_scales: int = 0
+    decode_biases: int = 0
+    ones: int = 0
+    lengths: int = 0
+
+
+def kind(signed: bool, packed: bool) -> int:
+    """Return the kind of a product: 2 or 1 for packed weights, -2 or -1 for weights as they are; 2 and -2 for a signed A."""
+    return (2 if signed else 1) * (1 if packed else -1)
+
+
+def header(job: Job, form: Release = NEWEST) -> NDArray[np.int32]:
+    """Return a job's header: 16 words, int32.
+
+    Raises InvalidOptionError for what the release cannot express or NXP's sources refuse: N no multiple of 16 or above the
+    largest, K no multiple of 16, M above 2048, int8 weights packed where the release has them row-major.
+    """
+    _check(job, form)
+    own_kind = kind(job.signed, job.packed) if form.kind_in_header else 0
+    int4 = job.group is not None
+    words = (
+        (job.lengths if form.int4_lengths else 0) if int4 else own_kind,
+        job.decode_biases if int4 else 0,
+        job.m,
+        job.k,
+        job.n | (MANY_CHANNELS_FLAG if int4 and form.int4_lengths else 0),
+        job.a,
+        job.weights,
+        job.bias,
+        job.factors,
+        job.result,
+        own_kind if int4 else job.zero_point,
+        job.result_bytes,
+        4 if int4 else 8,
+        -1 if job.group is None else job.group,
+        job.decode_scales if int4 else 0,
+        job.ones if int4 else 0,
+    )
+    return np.array(words, np.int32)
+
+
+def _check(job: Job, form: Release) -> None:
+    """Raise InvalidOptionError for a job that the release refuses."""
+    if not 1 <= job.m <= MOST_ROWS:
+        raise InvalidOptionError(f"job: M is {job.m}; one job has 1 to {MOST_ROWS} rows. Split the rows.")
+    if job.k < MACS or job.k % MACS:
+        raise InvalidOptionError(f"job: K is {job.k}; it must be a multiple of {MACS}. Pad K with zeros.")
+    if not MACS <= job.n <= MOST_CHANNELS or job.n % MACS:
+        raise InvalidOptionError(
+            f"job: N is {job.n}; it must be a multiple of {MACS} from {MACS} to {MOST_CHANNELS}. Pad or split the channels."
+        )
+    if job.result_bytes not in (1, 4):
+        raise InvalidOptionError(f"job: a result has {job.result_bytes} bytes; 1 and 4 are possible.")
+    if job.group is None and job.packed != form.int8_packed and not form.kind_in_header:
+        raise InvalidOptionError(f"job: the {form.name} release has int8 weights row by row, not packed.")
+    if job.signed and not form.kind_in_header:
+        raise InvalidOptionError(f"job: the {form.name} release has no word for a signed A; give A as uint8.")
+    if job.group is not None:
+        _check_group(job.k, job.group)
+        if job.result_bytes != 4:
+            raise InvalidOptionError("job: int4 weights have results of 4 bytes.")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSizes:
+    """The K that a firmware is known to compute right and wrong. ``assumed_up_to`` is the K up to which an untested multiple of
+    16 is assumed to be right."""
+
+    right: frozenset[int]
+    wrong: frozenset[int]
+    assumed_up_to: int = 1024
+
+
+FIRMWARE_3_1_1 = KnownSizes(
+    right=frozenset(
+        (128, 256, 384, 512, 640, 768, 896, 1024, 2048, 2560, 2624, 4096, 4864, 5120, 8192, 9216, 9728, 10240, 10752)
+    ),
+    wrong=frozenset((1152, 5632, 6912, 7168, 11008, 13824)),
+)
+"""What llama-neutron found on firmware 3.1.1 with int4 weights and M from 1 to 2048. Nobody has published int8 sizes."""
+
+
+INT4_MOST_K = 5120
+"""The largest K of an int4 job that ``split_k`` gives. Above it NXP's sources disagree on the divisions of K, and the longer
+runs of decode scales are not written whole."""
+
+
+def split_k(k: int, sizes: KnownSizes = FIRMWARE_3_1_1, group: int | None = None) -> tuple[int, ...]:
+    """Return the K of the jobs whose sum is a product of K columns, the largest first.
+
+    Their sum is K padded to 16, or to the group size of int4 weights. A job's K is one that is known to be right, or a
+    remainder of at most ``sizes.assumed_up_to`` that is not known to be wrong.
+    """
+    step = group or MACS
+    most = INT4_MOST_K if group else None
+    right = sorted((size for size in sizes.right if size % step == 0 and (most is None or size <= most)), reverse=True)
+    left = padded_k(k, group)
+    parts: list[int] = []
+    while left:
+        if left in right or (left <= sizes.assumed_up_to and left not in sizes.wrong):
+            part = left
+        else:
+            candidates = (*right, *range(min(left, sizes.assumed_up_to) // step * step, 0, -step))
+            part = next(size for size in candidates if size <= left and size not in sizes.wrong)
+        parts.append(part)
+        left -= part
+    return tuple(parts)
+
+
+def split_rows(m: int, most: int = MOST_ROWS) -> tuple[int, ...]:
+    """Return the rows of the jobs that compute M rows, none above ``most``."""
+    return (most,) * (m // most) + ((m % most,) if m % most else ())
