@@ -20,6 +20,8 @@ from openneutron.device import pte
 from openneutron.errors import BudgetError, InvalidOptionError
 from openneutron.isa import payload
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.recipes import NeutronRecipeConfig, NXPRecipeProvider, NXPRecipeType
 from openneutron.pytorch.recipes import OpenNeutronRecipeType as Recipe
 from openneutron.pytorch.run.runner import Runner
 
@@ -88,6 +90,62 @@ def test_ptq_is_what_compile_does(ours: CompiledModel) -> None:
     runner = Runner("recipe", buffer)
     for sample in SAMPLES:
         assert torch.equal(runner.run(sample)[0], ours.run(*sample)[0])
+
+
+def test_recipes_by_the_names_of_executorchs_nxp_backend(ours: CompiledModel) -> None:
+    asked = []
+
+    def samples(input_spec: object) -> Iterator[tuple[torch.Tensor, ...]]:
+        asked.append(input_spec)
+        return iter(SAMPLES)
+
+    config = NeutronRecipeConfig(
+        (1, 4, 12, 12), operators_not_to_delegate=[], get_quantizer_fn=NeutronQuantizer, calibration_inputs_fn=samples
+    )
+    made = ExportRecipe.get_recipe(NXPRecipeType.INT8_PTQ_NEUTRON, neutron_recipe_config=config)
+    assert made.name == "nxp_int8_ptq_neutron"
+    buffer = bytes(executorch.export.export(small(), SAMPLES, made).get_pte_buffer())
+    assert asked == [(1, 4, 12, 12)]
+    assert calls(buffer) == calls(ours.buffer)
+    for kind, is_delegated in (
+        ("INT8_PTQ_NO_DELEGATE", False),
+        ("INT8_QAT_NO_DELEGATE", False),
+        ("INT8_QAT_NEUTRON", True),
+    ):
+        config = NeutronRecipeConfig(remove_quant_io_ops=True, train_fn=print, fetch_constants_to_sram=True)
+        made = ExportRecipe.get_recipe(NXPRecipeType[kind], neutron_recipe_config=config)
+        assert (made.lowering_recipe.partitioners is not None) == is_delegated
+        assert len(made.lowering_recipe.edge_manager_transform_passes) == 1
+    assert NXPRecipeProvider().create_recipe(Recipe.INT8_PTQ) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "said"),
+    [
+        (
+            "INT8_PTQ_NEUTRON",
+            None,
+            "recipe nxp_int8_ptq_neutron: neutron_recipe_config is NoneType; it is a NeutronRecipeConfig. Pass "
+            "neutron_recipe_config=NeutronRecipeConfig(...).",
+        ),
+        (
+            "INT8_QAT_NEUTRON",
+            NeutronRecipeConfig((1, 4, 12, 12)),
+            "recipe nxp_int8_qat_neutron: there is no train_fn; quantization-aware training is what it does. Pass a function that "
+            "trains the model it is given, or take openneutron_int8_ptq.",
+        ),
+        (
+            "INT8_PTQ_NEUTRON",
+            NeutronRecipeConfig((1, 4, 12, 12), get_quantizer_fn=dict),  # type: ignore[arg-type]
+            "recipe nxp_int8_ptq_neutron: get_quantizer_fn returned a builtins.dict; a recipe takes a "
+            "openneutron.pytorch.quantizer.neutron_quantizer.NeutronQuantizer.",
+        ),
+    ],
+)
+def test_configurations_of_no_recipe(kind: str, config: NeutronRecipeConfig | None, said: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        ExportRecipe.get_recipe(NXPRecipeType[kind], neutron_recipe_config=config)
+    assert str(caught.value) == said
 
 
 def test_qat_trains() -> None:

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Export recipes: importing this package registers backend ``openneutron`` with ``executorch.export``.
-
-recipe = ExportRecipe.get_recipe(OpenNeutronRecipeType.INT8_PTQ, calibration_inputs_fn=lambda: batches)
-session = executorch.export.export(model, [example_inputs], recipe)
-session.save_to_pte("model")
-"""
+"""The recipes of backend ``openneutron``: their types, their options, and the provider that makes them."""
 
 from __future__ import annotations
 
@@ -20,14 +15,7 @@ from typing import Any
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig
 from executorch.exir._warnings import ExperimentalWarning
-from executorch.export import (
-    BackendRecipeProvider,
-    ExportRecipe,
-    LoweringRecipe,
-    QuantizationRecipe,
-    RecipeType,
-    recipe_registry,
-)
+from executorch.export import BackendRecipeProvider, ExportRecipe, LoweringRecipe, QuantizationRecipe, RecipeType
 from torch.fx import GraphModule
 
 from openneutron.errors import InvalidOptionError
@@ -39,6 +27,7 @@ from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.calibrate import begun, ended, set_training, with_biases, with_modes
 from openneutron.pytorch.quantizer.measures import quantizer_for
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
 
 BACKEND = "openneutron"
@@ -115,36 +104,44 @@ class OpenNeutronRecipeProvider(BackendRecipeProvider):
             return None
         options = RecipeOptions(**_known(recipe_type, kwargs))
         is_qat = recipe_type is OpenNeutronRecipeType.INT8_QAT
-        if is_qat and options.quantization.train_fn is None:
-            raise InvalidOptionError(
-                f"recipe {recipe_type.value}: there is no train_fn; quantization-aware training is what it does. Pass a function "
-                f"that trains the model it is given, or take {_PTQ}."
-            )
-        target = NeutronTargetSpec(options.options.target)
-        delegated = recipe_type is not OpenNeutronRecipeType.INT8_PTQ_NO_DELEGATE
-        with warnings.catch_warnings():
-            # ExecuTorch warns that recipes are experimental when one is used in an export.
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            made: ExportRecipe = ExportRecipe(
-                name=recipe_type.value,
-                quantization_recipe=_quantization(target, options, is_qat),
-                lowering_recipe=LoweringRecipe(
-                    partitioners=[_partitioner(target, options)] if delegated else None,
-                    edge_compile_config=EdgeCompileConfig(
-                        _core_aten_ops_exception_list=list(core_aten_ops_exception_list)
-                    ),
-                    edge_manager_transform_passes=[
-                        lambda manager: [RemoveIOQuantOpsPass(manager, options.quantization.io_dtype)]
-                    ]
-                    if options.quantization.io_dtype != FLOAT32
-                    else None,
-                ),
-                executorch_backend_config=ExecutorchBackendConfig(
-                    extract_delegate_segments=False, delegate_alignment=16
-                ),
-                strict=False,
-            )
-        return made
+        is_delegated = recipe_type is not OpenNeutronRecipeType.INT8_PTQ_NO_DELEGATE
+        return recipe_of(str(recipe_type.value), options, is_qat, is_delegated)
+
+
+def recipe_of(
+    name: str, options: RecipeOptions, is_qat: bool, is_delegated: bool, quantizer: NeutronQuantizer | None = None
+) -> ExportRecipe:
+    """Return a recipe of this name. ``quantizer`` is None for the quantizer that the options describe.
+
+    Raises InvalidOptionError for unusable values, InvalidTargetError for an unknown target.
+    """
+    if is_qat and options.quantization.train_fn is None:
+        raise InvalidOptionError(
+            f"recipe {name}: there is no train_fn; quantization-aware training is what it does. Pass a function "
+            f"that trains the model it is given, or take {_PTQ}."
+        )
+    target = NeutronTargetSpec(options.options.target)
+    if quantizer is None:
+        quantizer = quantizer_for(options.quantization, target, is_qat, options.options.converter)
+    with warnings.catch_warnings():
+        # ExecuTorch warns that recipes are experimental when one is used in an export.
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        made: ExportRecipe = ExportRecipe(
+            name=name,
+            quantization_recipe=_quantization(quantizer, options, is_qat),
+            lowering_recipe=LoweringRecipe(
+                partitioners=[_partitioner(target, options)] if is_delegated else None,
+                edge_compile_config=EdgeCompileConfig(_core_aten_ops_exception_list=list(core_aten_ops_exception_list)),
+                edge_manager_transform_passes=[
+                    lambda manager: [RemoveIOQuantOpsPass(manager, options.quantization.io_dtype)]
+                ]
+                if options.quantization.io_dtype != FLOAT32
+                else None,
+            ),
+            executorch_backend_config=ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16),
+            strict=False,
+        )
+    return made
 
 
 def _known(recipe_type: RecipeType, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -155,13 +152,12 @@ def _known(recipe_type: RecipeType, kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name in names}
 
 
-def _quantization(target: NeutronTargetSpec, options: RecipeOptions, is_qat: bool) -> QuantizationRecipe:
+def _quantization(quantizer: NeutronQuantizer, options: RecipeOptions, is_qat: bool) -> QuantizationRecipe:
     """Return the quantization recipe: the steps of ``calibrate_and_quantize`` as passes before and after those of ExecuTorch.
 
     ExecuTorch itself prepares the model, trains or calibrates it, and converts it.
     """
     train_fn = options.quantization.train_fn
-    quantizer = quantizer_for(options.quantization, target, is_qat, options.options.converter)
 
     def fold(module: GraphModule) -> GraphModule:
         quantizer.begin(module)
@@ -200,6 +196,3 @@ def _partitioner(target: NeutronTargetSpec, options: RecipeOptions) -> NeutronPa
         CustomDelegationOptions(delegation.allow_no_op_partitions),
         preserve_ops=list(delegation.preserve_ops),
     )
-
-
-recipe_registry.register_backend_recipe_provider(OpenNeutronRecipeProvider())
