@@ -101,7 +101,7 @@ warnings: $(VENV)/.cmake
 	@for compiler in gcc clang; do \
 	    if command -v $$compiler >/dev/null; then \
 	        CC=$$compiler $(CMAKE) -S . -B build/$$compiler -G Ninja -DOPENNEUTRON_WERROR=ON --log-level=WARNING && \
-	        $(CMAKE) --build build/$$compiler --target neutron -- --quiet || exit 1; \
+	        $(CMAKE) --build build/$$compiler --target neutron neutron_device_model -- --quiet || exit 1; \
 	    elif [ -n "$$CI" ]; then \
 	        echo "$$compiler is not installed: CI must compile with it." >&2; exit 1; \
 	    else \
@@ -156,6 +156,7 @@ soak: $(VENV)/.suites
 	$(BIN)/python -m tests.fuzz.targets 0 4000
 	$(BIN)/python -m tests.fuzz.cpus 0 4000
 	$(BIN)/python -m tests.fuzz.tiles 0 2000
+	$(BIN)/python -m tests.fuzz.jobs 0 5000
 	$(BIN)/python -m tests.fuzz.threads 0 300000
 	for chip in imxrt700 mcxn94x imx95 imx943; do $(BIN)/python -m tests.fuzz.monotone 0 2000 $$chip || exit 1; done
 	for chip in $(CHIPS); do $(BIN)/python -m pytest -q --chip $$chip $(OF_CHIPS) || exit 1; done
@@ -184,7 +185,7 @@ generate: $(VENV)/.dev
 
 clean:
 	rm -rf build dist demo_output bench/results .pytest_cache .ruff_cache .mypy_cache .hypothesis
-	rm -f src/openneutron/device/simulator/*.so $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench
+	rm -f src/openneutron/device/*/*.so $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench
 	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

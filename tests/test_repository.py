@@ -33,6 +33,7 @@ ALLOWED_OUTSIDE: dict[str, set[str]] = {
     "targets": set(),
     "ops": {"numpy"},
     "isa": {"numpy"},
+    "device.device_model": {"numpy"},
     "device.neutron_jobs": {"numpy"},
     "device.pte": set(),
     "litert": {"ai_edge_litert", "flatbuffers", "numpy"},

@@ -31,6 +31,7 @@ PARTS = (
     "device.cache",
     "device.runtime_sources",
     "device.simulator",
+    "device.device_model",
     "device.converter",
     "device.mixed",
     "pytorch",
@@ -63,6 +64,7 @@ ONLY: dict[str, set[str]] = {
     "device.cache": {"errors", "options", "ir", "isa", "targets", "compiler", "device.files"},
     "device.runtime_sources": {"errors", "isa"},
     "device.simulator": {"errors", "isa"},
+    "device.device_model": {"errors", "device.neutron_jobs"},
     "device.data": {"errors", "ir", "device.files", "device.pte"},
     "features.sweep": {"errors", "options", "targets", "device.files", "device.timings", "features.report"},
 }
