@@ -6,42 +6,95 @@
 
 static bool is_inside(int32_t at, int32_t extent) { return (uint32_t)at < (uint32_t)extent; }
 
-/* All blocks of taps whose channels are next to each other; taps of few channels, which this takes one by one. */
-static void fill_narrow(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, const NeutronPartHelium *part,
-                        NeutronPiecesHelium pieces) {
+/* ---- taps of less than 8 channels ------------------------------------------------------------------------------------------ */
+
+/* Blocks of packed weights have 8 inputs for a tap of any channels. Here all channels of all taps follow each other: of as many columns of
+ * the kernel as fit 16 inputs, row by row; then of the next columns. */
+
+enum { MOST_BLOCKS = 22 /* of inputs and weights that fit into the buffer for three outputs */ };
+
+/* The columns at a time. */
+static int32_t columns_of(const NeutronLayerHelium *layer) {
     const NeutronConv2dS8 *p = layer->call->params;
-    const NeutronBuffer *input = &layer->call->buffers[p->input];
-    const int16x8_t padding = vdupq_n_s16((int16_t)p->input_zero_point);
-    int8_t *to = (int8_t *)pieces.to;
-    ptrdiff_t next = NEUTRON_LANES, after = pieces.pitch - NEUTRON_LANES;
-    for (int32_t i = 0; i < p->kernel_h; i++) {
-        const int32_t row = pixel->row + i * p->dilation_h;
-        const bool row_is_inside = is_inside(row, input->rows);
-        const uint8_t *const line = layer->input + neutron_offset_helium(input, pixel->n, row_is_inside ? row : 0, 0) + part->channel0;
-        int32_t col = pixel->col;
-        for (int32_t j = p->kernel_w; j > 0; j--, col += p->dilation_w) {
-            const bool inside = row_is_inside && is_inside(col, input->cols);
-            const int8_t *from = (const int8_t *)line + (inside ? (ptrdiff_t)col * input->col_pitch : 0);
-            for (int32_t left = p->group_inputs; left > 0; left -= NEUTRON_LANES, from += NEUTRON_LANES) {
-                const mve_pred16_t some = vctp16q((uint32_t)left);
-                vstrbq_s16(to, inside ? vldrbq_z_s16(from, some) : vpselq_s16(padding, vdupq_n_s16(0), some));
-                to += next;
-                const ptrdiff_t last = next;
-                next = after;
-                after = last;
+    if (p->dilation_w != 1 || layer->call->buffers[p->input].col_pitch != p->group_inputs) return 1;
+    return NEUTRON_PIECE / p->group_inputs < p->kernel_w ? NEUTRON_PIECE / p->group_inputs : p->kernel_w;
+}
+
+static void pack_dense(const NeutronLayerHelium *layer, const int8_t *from, int8_t *to) {
+    const NeutronConv2dS8 *p = layer->call->params;
+    const int32_t columns = columns_of(layer);
+    const uint16x8_t lanes = vmulq_n_u16(vidupq_n_u16(0, 1), NEUTRON_LANES);
+    int32_t left = NEUTRON_LANES;
+    for (int32_t j = 0; j < p->kernel_w; j += columns) {
+        const int32_t taps = p->kernel_w - j < columns ? p->kernel_w - j : columns;
+        for (int32_t i = 0; i < p->kernel_h; i++) {
+            const int8_t *tap = from + (ptrdiff_t)(i * p->kernel_w + j) * NEUTRON_LANES * NEUTRON_LANES;
+            for (int32_t k = taps; k > 0; k--, tap += NEUTRON_LANES * NEUTRON_LANES) {
+                for (int32_t channel = 0; channel < p->group_inputs; channel++) {
+                    vstrbq_scatter_offset_s16(to, lanes, vldrbq_gather_offset_s16(tap + channel, lanes));
+                    to++;
+                    if (--left > 0) continue;
+                    left = NEUTRON_LANES;
+                    to += NEUTRON_LANES * (NEUTRON_LANES - 1);
+                }
             }
         }
     }
 }
 
-static void fill(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, const NeutronPartHelium *part,
-                 NeutronPiecesHelium pieces) {
+/* The bytes [first, end). */
+static mve_pred16_t bytes_between(int32_t first, int32_t end) {
+    return (mve_pred16_t)((UINT32_C(1) << end) - (UINT32_C(1) << first));
+}
+
+/* Writes all inputs of an output, and up to 16 zeros. */
+static void gather_dense(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, int32_t columns, int8_t *to) {
     const NeutronConv2dS8 *p = layer->call->params;
     const NeutronBuffer *input = &layer->call->buffers[p->input];
-    if (p->group_inputs < NEUTRON_PIECE && input->channel_pitch == 1 && part->count == layer->blocks) {
-        fill_narrow(layer, pixel, part, pieces);
-        return;
+    const int32_t channels = p->group_inputs, ring = input->ring;
+    const ptrdiff_t down = (ptrdiff_t)p->dilation_h * input->row_pitch, round = (ptrdiff_t)ring * input->row_pitch;
+    const int8x16_t padding = vdupq_n_s8((int8_t)p->input_zero_point), zero = vdupq_n_s8(0);
+    const int32_t above = pixel->row < 0 ? (p->dilation_h - 1 - pixel->row) / p->dilation_h : 0;
+    const int32_t first_line = (pixel->row + above * p->dilation_h) % ring;
+    for (int32_t j = 0; j < p->kernel_w; j += columns) {
+        const int32_t taps = p->kernel_w - j < columns ? p->kernel_w - j : columns, col = pixel->col + j * p->dilation_w;
+        const int32_t before = neutron_bound(-col, 0, taps), inside = neutron_bound(input->cols - col, before, taps);
+        const mve_pred16_t some = bytes_between(before * channels, inside * channels), all = bytes_between(0, taps * channels);
+        const int8x16_t outside = vpselq_s8(zero, vpselq_s8(padding, zero, all), some), nothing = vpselq_s8(padding, zero, all);
+        const uint8_t *line = layer->input + neutron_offset_helium(input, pixel->n, first_line, 0);
+        int32_t row = pixel->row, at = first_line;
+        /* The address of the first tap's column, which may be outside. */
+        const ptrdiff_t offset = (ptrdiff_t)col * input->col_pitch;
+        for (int32_t i = p->kernel_h; i > 0; i--, row += p->dilation_h, to += taps * channels) {
+            if (!is_inside(row, input->rows)) {
+                vstrbq_s8(to, nothing);
+                continue;
+            }
+            const void *from = (const void *)((uintptr_t)line + (uintptr_t)offset); /* NOLINT */
+            vstrbq_s8(to, vorrq_s8(vldrbq_z_s8(from, some), outside));
+            line += down;
+            for (at += p->dilation_h; at >= ring; at -= ring) line -= round;
+        }
     }
+    vstrbq_s8(to, zero);
+}
+
+static void fill_dense(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixels, int32_t count, const NeutronPartHelium *part,
+                       NeutronPiecesHelium pieces) {
+    const int32_t columns = columns_of(layer);
+    int8_t inputs[(MOST_BLOCKS + 1) * NEUTRON_LANES + NEUTRON_PIECE];
+    for (; count > 0; count--, pixels++, neutron_next_pieces_helium(&pieces)) {
+        gather_dense(layer, pixels, columns, inputs);
+        neutron_fill_pieces_helium(&pieces, (const uint8_t *)inputs, part->count * NEUTRON_LANES);
+    }
+}
+
+/* ---- taps of any channels -------------------------------------------------------------------------------------------------- */
+
+static void fill_pixel(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, const NeutronPartHelium *part,
+                       NeutronPiecesHelium pieces) {
+    const NeutronConv2dS8 *p = layer->call->params;
+    const NeutronBuffer *input = &layer->call->buffers[p->input];
     const uint8_t padding = (uint8_t)p->input_zero_point;
     const int32_t tap_blocks = (int32_t)neutron_blocks_of(p->group_inputs), tap = part->first / tap_blocks;
     /* Taps of a row that follow each other without a gap, here and there, are as one. */
@@ -84,13 +137,23 @@ static void fill(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixe
     }
 }
 
+static void fill(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixels, int32_t count, const NeutronPartHelium *part,
+                 NeutronPiecesHelium pieces) {
+    for (; count > 0; count--, pixels++, neutron_next_pieces_helium(&pieces)) fill_pixel(layer, pixels, part, pieces);
+}
+
 void conv_2d_s8_run(const NeutronKernelCall *call) {
     const NeutronConv2dS8 *p = call->params;
-    NeutronLayerHelium layer = {
-        .call = call,
-        .fill = fill,
-        .blocks = p->kernel_h * p->kernel_w * (int32_t)neutron_blocks_of(p->group_inputs),
-    };
+    const NeutronBuffer *input = &call->buffers[p->input];
+    NeutronLayerHelium layer = {.call = call, .fill = fill, .blocks = p->kernel_h * p->kernel_w * (int32_t)neutron_blocks_of(p->group_inputs)};
+    if (p->group_inputs < NEUTRON_LANES && p->group_inputs == input->channels && input->channel_pitch == 1) {
+        const int64_t inputs = (int64_t)p->kernel_h * p->kernel_w * p->group_inputs;
+        if (inputs <= MOST_BLOCKS * NEUTRON_LANES) {
+            layer.blocks = (int32_t)neutron_blocks_of((int32_t)inputs);
+            layer.fill = fill_dense;
+            layer.pack = pack_dense;
+        }
+    }
     neutron_convolution_helium(&layer);
 }
 

@@ -11,7 +11,8 @@
 #if NEUTRON_HELIUM
 
 enum {
-    NEUTRON_PIXELS_HELIUM = 12, /* outputs at a time, a multiple of 3 */
+    NEUTRON_PIXELS_HELIUM = 24, /* outputs at a time, a multiple of 3 */
+    NEUTRON_THREE = 3,          /* outputs in registers */
     NEUTRON_PIECE = 16,         /* inputs of two blocks */
     NEUTRON_PIECES_HELIUM = 126 /* all outputs together: 672 inputs of each of 3 */
 };
@@ -32,26 +33,50 @@ typedef struct {
 typedef struct {
     uint8_t *to;
     int32_t pitch;
+    int32_t index, together; /* among the outputs that lie side by side */
+    ptrdiff_t next;          /* from the last of these to the next ones */
 } NeutronPiecesHelium;
+
+/* Moves on to the next output. */
+static NEUTRON_INLINE void neutron_next_pieces_helium(NeutronPiecesHelium *pieces) {
+    pieces->to += NEUTRON_PIECE;
+    if (++pieces->index < pieces->together) return;
+    pieces->index = 0;
+    pieces->to += pieces->next;
+}
 
 typedef struct NeutronLayerHelium NeutronLayerHelium;
 
-/* Writes a pixel's part of the inputs. What a block has past the last channel is 0. */
-typedef void (*NeutronFillHelium)(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, const NeutronPartHelium *part,
-                                  NeutronPiecesHelium pieces);
+/* Writes the part of the inputs of `count` pixels. What a block has past the last channel is 0, and the second half of the last piece where
+ * the number of blocks is odd. */
+typedef void (*NeutronFillHelium)(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixels, int32_t count,
+                                  const NeutronPartHelium *part, NeutronPiecesHelium pieces);
+
+/* Writes the weights of 8 output channels as blocks of the layer's order of inputs. `from`: as they are packed. */
+typedef void (*NeutronPackHelium)(const NeutronLayerHelium *layer, const int8_t *from, int8_t *to);
 
 struct NeutronLayerHelium {
     const NeutronKernelCall *call;
     NeutronFillHelium fill;
-    int32_t blocks; /* of 8 inputs, of all taps of an output */
-    const uint8_t *input; /* element (0, 0, 0, 0) */
+    NeutronPackHelium pack; /* NULL: the blocks of inputs are those of the packed weights */
+    int32_t blocks;         /* of 8 inputs, of all taps of an output */
+    const uint8_t *input;   /* element (0, 0, 0, 0) */
 };
 
-/* All of the call. The layer's `input` is filled in. */
+/* All of the call. The layer's `input` is filled in. With `pack`, all outputs are of one group, and their inputs fit as a whole. */
 void neutron_convolution_helium(NeutronLayerHelium *layer);
 
 /* Writes `channels` channels of an input element as blocks from `block` on; pitch 0 repeats the first one. */
 void neutron_fill_blocks_helium(NeutronPiecesHelium pieces, int32_t block, const uint8_t *from, int32_t channel_pitch, int32_t channels);
+
+/* Writes `count` inputs that follow each other, from the first piece on. */
+static NEUTRON_INLINE void neutron_fill_pieces_helium(const NeutronPiecesHelium *pieces, const uint8_t *from, int32_t count) {
+    int8_t *to = (int8_t *)pieces->to;
+    for (; count >= NEUTRON_PIECE; count -= NEUTRON_PIECE, from += NEUTRON_PIECE, to += pieces->pitch) {
+        vstrbq_s8(to, vldrbq_s8((const int8_t *)from));
+    }
+    if (count > 0) vstrbq_s8(to, vldrbq_z_s8((const int8_t *)from, vctp8q((uint32_t)count)));
+}
 
 /* Element (n, r, c, 0) of a buffer whose element (0, 0, 0, 0) is at `first`. */
 static inline ptrdiff_t neutron_offset_helium(const NeutronBuffer *buffer, int32_t n, int32_t r, int32_t c) {
