@@ -143,6 +143,7 @@ OTHERS: dict[str, Any] = {
     "sram_budget": 100_000,
     "io_place": "caller",
     "prefetch_constants": True,
+    "host_calls": False,
     "effort": "high",
     "check": False,
     "profile": True,

@@ -36,10 +36,11 @@ class Joins(nn.Module):
         return self.join(self.linear(x))
 
 
-def compiled(model: nn.Module, samples: list[tuple[Tensor, ...]], target: str = "imxrt700") -> CompiledModel:
-    made: CompiledModel = openneutron.compile(
-        model.eval(), samples[0], calibration=samples, options=CompileOptions(target=target)
-    )
+def compiled(
+    model: nn.Module, samples: list[tuple[Tensor, ...]], target: str = "imxrt700", host_calls: bool = True
+) -> CompiledModel:
+    options = CompileOptions(target=target, host_calls=host_calls)
+    made: CompiledModel = openneutron.compile(model.eval(), samples[0], calibration=samples, options=options)
     return made
 
 
@@ -87,9 +88,16 @@ def test_channels_last_bytes_are_read_as_they_are() -> None:
 
 def test_words_are_converted_on_the_cpu_where_the_npu_computes_on_int8_alone() -> None:
     torch.manual_seed(0)
-    made = compiled(Reads(lambda x: x.float() / 32768, 1), whole_range(torch.int16, 1, 1, 8, 9), "mcxn94x")
-    (left,) = [item for item in made.delegation.on_cpu if item.converts]
-    assert left.reason == "its activations are int16; mcxn94x computes on int8 activations"
+    model, samples = Reads(lambda x: x.float() / 32768, 1), whole_range(torch.int16, 1, 1, 8, 9)
+    made = compiled(model, samples, "mcxn94x")
+    reason = "its activations are int16; mcxn94x computes on int8 activations"
+    assert made.report.whole and [item.on_cpu for item in made.report.partitions[0].report.cpu_calls] == [reason]
+    assert torch.equal(
+        torch.as_tensor(made.run(*samples[1])[0]), torch.as_tensor(compiled(model, samples).run(*samples[1])[0])
+    )
+    apart = compiled(model, samples, "mcxn94x", host_calls=False)
+    (left,) = [item for item in apart.delegation.on_cpu if item.converts]
+    assert left.reason == reason and not apart.report.cpu_calls
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_data_is_json_and_details_are_optional() -> None:
         "losses",
         "stripes",
     }
-    moved = {"reads", "writes", "read_bytes", "written_bytes", "weights_bytes"}
+    moved = {"reads", "writes", "read_bytes", "written_bytes", "weights_bytes", "on_cpu"}
     assert call | moved | {"module"} == first["calls"][0].keys()
     assert {"name", "size_bytes", "offset", "first", "last", "rows_held", "rows", "region"} == first["memory"][0].keys()
     assert {"kind", "calls", "times", "cycles", "offset", "size_bytes"} == first["steps"][0].keys()

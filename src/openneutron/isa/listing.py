@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from openneutron.isa.kernels.row import Row
 from openneutron.isa.microcode import Microcode, Program, Record, base_text, decode
 from openneutron.isa.rows import NO_SOURCE
 
 
-def listing(microcode: Microcode) -> str:
-    """Return bindings, buffers, operators and code, one record a line."""
+def listing(microcode: Microcode, on_cpu: Callable[[Row], bool] = lambda row: False) -> str:
+    """Return bindings, buffers, operators and code, one record a line.
+
+    ``on_cpu`` returns whether the host core makes the calls of a kernel; such operators are marked.
+    """
     lines = [f"; scratch {microcode.scratch_size} B, prefetch {microcode.prefetch_size} B, {microcode.cycles} cycles"]
     if microcode.states:
         lines.append(f"; state {microcode.state_size} B, kept between runs")
@@ -24,7 +29,8 @@ def listing(microcode: Microcode) -> str:
         lines.append(f"buffer b{index}: {_buffer(buffer)}")
     for index, operator in enumerate(microcode.operators):
         name = microcode.names[index] if index < len(microcode.names) else ""
-        lines.append(f"operator {index} {name}: {_operator(operator)}")
+        place = " (on the CPU)" if on_cpu(operator.row) else ""
+        lines.append(f"operator {index} {name}{place}: {_operator(operator)}")
     indent = ""
     words_left = 0
     for instruction in microcode.code:

@@ -135,6 +135,12 @@ class CompileOptions:
     """True copies each operator's constants from flash to SRAM ahead of their use. The budget covers their memory
     too."""
 
+    host_calls: bool = option(
+        True, "Compute operators that the NPU can't in kernel calls on the host core, in the same program.", eiq=()
+    )
+    """True computes operators that only a limit of the NPU speaks against in kernel calls on the host core, in the same program. Such
+    operators leave the program where it is False, and where the host core does not reach the memory of activations."""
+
     effort: str = option(
         DEFAULT_EFFORT,
         "Effort of the search for a faster schedule in little memory; high takes longer and reports its gain.",

@@ -377,10 +377,14 @@ class NeutronPartitioner(Partitioner):
 
     def _tried(self, lowered: Lowered) -> Refused | Trial | None:
         """Return the compiled program of a partition, or the node that prevents compilation, with a reason."""
-        own = unstated(lowered.graph) if self._delegate.options.converter != OPEN else None
+        options = self._delegate.options
+        own = unstated(lowered.graph) if options.converter != OPEN else None
         if own is not None:
             return Refused(own.name, f"LiteRT has no {own.op.upper()}, and NXP's converter reads operators of LiteRT")
-        return try_compile(lowered.graph, self.neutron_target_spec.neutron_target) if has_data(lowered) else None
+        if not has_data(lowered):
+            return None
+        host_calls = options.host_calls and options.converter == OPEN
+        return try_compile(lowered.graph, self.neutron_target_spec.neutron_target, host_calls)
 
     def _hand_over(self, part: Partition, program: ExportedProgram) -> None:
         """Store the partition's graph for the backend at its first node, if the values of its constants and states are known."""

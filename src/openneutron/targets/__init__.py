@@ -413,6 +413,18 @@ def host_alone(chip: Target) -> Target:
     )
 
 
+@lru_cache(maxsize=32)
+def host_beside(chip: Target) -> Target | None:
+    """Return the host core of a chip as a target where it can make kernel calls of the NPU's programs; None where it can't.
+
+    The core must read and write the memory of activations, and its facts must be known. The NPU of a Neutron-S works on a memory of its
+    own, which the core does not reach.
+    """
+    arena = chip.arena_memory
+    reaches = HOST in arena.readers.value and HOST in arena.writers.value
+    return host_alone(chip) if chip.cpu is None and reaches and chip.host.core.lower() in CPUS else None
+
+
 def checksum(name: str) -> int:
     """Return the number by which a program identifies its target: the CRC-32 of the target's name."""
     return zlib.crc32(name.encode())
@@ -495,6 +507,7 @@ __all__ = [
     "checksum",
     "described",
     "get",
+    "host_beside",
     "is_file",
     "names",
     "with_checksum",

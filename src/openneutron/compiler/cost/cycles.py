@@ -13,10 +13,12 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from openneutron import targets
 from openneutron.compiler.cost.instructions import Instructions, instructions_of
 from openneutron.compiler.select.calls import KernelCall
-from openneutron.isa.kernels.row import CostClass, Everything, Mapped, Window, Work
+from openneutron.isa.kernels.row import CostClass, Everything, Mapped, Row, Window, Work
 from openneutron.targets import Target
+from openneutron.targets.target import INT16
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,11 +345,46 @@ def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost
     of, found = call.memo.get((call_cost, rows), (None, None))
     if of is not target:
         # The controller writes the copy engine's list of transfers while kernels run, so a transfer has no dispatch (assumed).
-        issue = 0 if call.is_transfer else int(target.costs.issue_cycles.value)
-        found = replace(_without_issue(call, target, rows), issue_cycles=issue)
+        issue = 0 if call.is_transfer else issue_cycles(call.row, target)
+        host = host_of(call.row, target)
+        cost = _without_issue(call, target, rows) if host is None else _of_host(call, target, host, rows)
+        found = replace(cost, issue_cycles=issue)
         call.memo[call_cost, rows] = target, found
     assert isinstance(found, Cost)
     return found
+
+
+def host_of(row: Row, target: Target) -> Target | None:
+    """Return the host core as a target where it makes the calls of a kernel beside the NPU; None where the NPU makes them.
+
+    The host core makes calls with activations of int16 if the NPU computes on int8 alone.
+    """
+    return targets.host_beside(target) if row.is_wide and INT16 not in target.npu.data_types.value else None
+
+
+def cpu_rows(target: Target | None) -> Callable[[Row], bool]:
+    """Return a function that returns whether the host core of a target makes the calls of a kernel beside the NPU. For an unknown
+    target (None) no call is known to be there."""
+    return lambda row: target is not None and host_of(row, target) is not None
+
+
+def issue_cycles(row: Row, target: Target) -> int:
+    """Return the cycles before the first output of a call of a kernel: its dispatch, or on the host core the driver's own instructions."""
+    host = host_of(row, target)
+    if host is None:
+        return int(target.costs.issue_cycles.value)
+    return _in_cycles_of(target, host, int(host.costs.issue_cycles.value))
+
+
+def _in_cycles_of(target: Target, host: Target, cycles: int) -> int:
+    return math.ceil(cycles * target.clock.value / host.clock.value)
+
+
+def _of_host(call: KernelCall, target: Target, host: Target, rows: int | None) -> Cost:
+    """Return the cost of a call that the host core makes, in cycles of the NPU, without the driver's instructions before it."""
+    cost = _without_issue(call, host, rows)
+    cycles, stall = (_in_cycles_of(target, host, each) for each in (cost.compute_cycles, cost.stall_cycles))
+    return replace(cost, compute_cycles=cycles, stall_cycles=stall)
 
 
 def _without_issue(call: KernelCall, target: Target, rows: int | None = None) -> Cost:

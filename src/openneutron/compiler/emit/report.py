@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
+from openneutron.compiler.cost.cycles import call_cost, fetch_cycles, host_of
 from openneutron.compiler.cost.losses import Loss, bottleneck, notable_losses
 from openneutron.compiler.emit.emit import border
 from openneutron.compiler.emit.packing import Packed, packed
+from openneutron.compiler.legalize.data_types import reason_of
 from openneutron.compiler.place.layout import Layout, bytes_outside
 from openneutron.compiler.schedule.schedule import (
     Fetch,
@@ -144,7 +145,8 @@ class OperatorReport:
 
     ``utilisation`` is the share of the multipliers that work. ``losses`` are the reasons why the share is below a
     half. ``bottleneck`` is dispatch, memory or compute, whichever takes most cycles. ``parallel`` is the dimension
-    that is divided among the pipelines. The fields after ``stripes`` are those of ``Traffic``.
+    that is divided among the pipelines. The fields after ``stripes`` are those of ``Traffic``. ``on_cpu`` is the reason
+    why the host core makes the call, and not the NPU; it is empty for a call of the NPU.
     """
 
     name: str
@@ -162,6 +164,7 @@ class OperatorReport:
     read_bytes: int = 0
     written_bytes: int = 0
     weights_bytes: int = 0
+    on_cpu: str = ""
 
     @property
     def idle(self) -> str:
@@ -249,6 +252,21 @@ class Report:
     kept_bytes: int = 0
     faults: tuple[str, ...] = ()
 
+    @property
+    def cpu_calls(self) -> tuple[OperatorReport, ...]:
+        """Return the operators that the host core computes in the program, beside the NPU."""
+        return tuple(item for item in self.operators if item.on_cpu)
+
+    @property
+    def cpu_call_cycles(self) -> int:
+        """Return the part of ``cycles`` in which the host core computes ``cpu_calls``."""
+        return sum(item.cycles for item in self.cpu_calls)
+
+    @property
+    def cpu_call_macs(self) -> int:
+        """Return the part of ``macs`` that the host core computes."""
+        return sum(item.macs for item in self.cpu_calls)
+
     def __str__(self) -> str:
         """Return the headline numbers as text."""
         memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
@@ -287,6 +305,9 @@ def report(
     if target.copies_in_background:
         cycles, waiting = overlapped, overlapped - (cycles - copying)
     macs = sum(operator.macs for operator in operators)
+    beside = [operator for operator in operators if operator.on_cpu]
+    npu_cycles = cycles - sum(operator.cycles for operator in beside)
+    npu_macs = macs - sum(operator.macs for operator in beside)
     sram = sram_bytes(graph, schedule, layout, options)
     return Report(
         target=target.name,
@@ -307,7 +328,7 @@ def report(
         weights_bytes=len(program.weights),
         microcode_bytes=len(program.microcode),
         milliseconds=target.milliseconds(cycles),
-        utilisation=macs / (cycles * target.macs_per_cycle) if cycles else 0.0,
+        utilisation=npu_macs / (npu_cycles * target.macs_per_cycle) if npu_cycles else 0.0,
         steps=steps_of(schedule, sizes, target),
         inputs=tuple(border(storages, i, "input") for i in range(len(graph.inputs))),
         outputs=tuple(border(storages, i, "output") for i in range(len(graph.outputs))),
@@ -337,14 +358,15 @@ def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: Compil
 
 def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target, storages: Storages) -> OperatorReport:
     cost = call_cost(call, target)
+    on_cpu = reason_of(target) if host_of(call.row, target) is not None else ""
     issue = stripes * cost.issue_cycles
     cost = replace(cost, issue_cycles=issue, compute_cycles=cycles - issue)
-    utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
+    utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles and not on_cpu else 0.0
     work = call.views["output"].extents, cost.macs, cost.cycles, utilisation, cost.parallel
-    reasons = bottleneck(cost), notable_losses(call, cost, target, stripes)
+    reasons = bottleneck(cost), () if on_cpu else notable_losses(call, cost, target, stripes)
     moved = traffic(call, storages)
     sizes = moved.read_bytes, moved.written_bytes, moved.weights_bytes
-    return OperatorReport(call.name, call.kernel, *work, *reasons, stripes, moved.reads, moved.writes, *sizes)
+    return OperatorReport(call.name, call.kernel, *work, *reasons, stripes, moved.reads, moved.writes, *sizes, on_cpu)
 
 
 def _memory(layout: Layout, rows: Mapping[str, tuple[int, int]], target: Target) -> tuple[MemoryItem, ...]:

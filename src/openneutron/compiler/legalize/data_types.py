@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check the types of activations against those that a chip computes on."""
+"""Check the types of activations against those that a chip's NPU computes on, and find the processor for a node."""
 
 from __future__ import annotations
 
+from openneutron import targets
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.recurrent import state_operands
 from openneutron.targets import Target
@@ -10,7 +11,7 @@ from openneutron.targets.target import INT16
 
 
 def type_reason(graph: Graph, node: Node, target: Target | None) -> str | None:
-    """Return the reason why a node can't run on ``target``: its activations have a type that the target lacks. None if it can run.
+    """Return the reason why the NPU of ``target`` can't run a node: its activations have a type that the NPU lacks. None if it can run.
 
     Only int16 can be missing, since all chips compute on int8. Without a target the result is None. The states of a recurrent layer
     are not activations: the cell state of an LSTM and the kept results of an SVDF are int16 in layers with int8 activations. Their
@@ -28,5 +29,21 @@ def type_reason(graph: Graph, node: Node, target: Target | None) -> str | None:
         if tensor is None or tensor.is_constant or tensor.quant is None:
             continue
         if tensor.dtype is DType.INT16:
-            return f"its activations are int16; {target.name} computes on {target.npu.data_types} activations"
+            return reason_of(target)
     return None
+
+
+def reason_of(target: Target) -> str:
+    """Return the reason why the NPU of ``target``, which lacks int16, can't compute on int16 activations."""
+    return f"its activations are int16; {target.name} computes on {target.npu.data_types} activations"
+
+
+def program_reason(graph: Graph, node: Node, target: Target | None, host_calls: bool) -> str | None:
+    """Return the reason why a node can't be in a program for ``target``; None if it can.
+
+    With ``host_calls``, a node that the NPU can't run is in the program where the chip's host core can make kernel calls of it.
+    """
+    reason = type_reason(graph, node, target)
+    if reason is None or target is None:
+        return None
+    return None if host_calls and targets.host_beside(target) is not None else reason

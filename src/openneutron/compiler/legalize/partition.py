@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from openneutron import ops
-from openneutron.compiler.legalize.data_types import type_reason
+from openneutron.compiler.legalize.data_types import program_reason
 from openneutron.compiler.legalize.legalize import rename_identities, take_apart
 from openneutron.ir import DType, Graph, Node, QuantParams, State, Tensor
 from openneutron.ir.graph import OnCpu
@@ -185,12 +185,14 @@ class Partitioning:
         return "\n".join([*lines, *(str(item) for item in self.on_cpu)])
 
 
-def partition(graph: Graph, excluded: Iterable[str] = (), target: Target | None = None) -> Partitioning:
+def partition(
+    graph: Graph, excluded: Iterable[str] = (), target: Target | None = None, host_calls: bool = True
+) -> Partitioning:
     """Return the partitioning of a graph with the fewest partitions that can run one after the other.
 
-    Nodes that the operator table accepts run on the NPU. Nodes on the CPU are those that the table rejects, those on types that
-    ``target`` lacks, those that ``excluded`` names (by operator name, LiteRT name or output name), and those that would only change
-    shapes on the NPU. The graph of a partition computes on int8, also if the file has uint8.
+    Nodes that the operator table accepts run on the NPU. Nodes on the CPU are those that the table rejects, those that can't be in a
+    program for ``target`` (``program_reason``), those that ``excluded`` names (by operator name, LiteRT name or output name), and those
+    that would only change shapes on the NPU. The graph of a partition computes on int8, also if the file has uint8.
 
     The accepted nodes of one level become one partition. A node has the highest level of the nodes that must run before it. A
     rejected node raises the level of the accepted nodes that wait for it by 1. No other partitioning has fewer partitions: before a
@@ -200,7 +202,7 @@ def partition(graph: Graph, excluded: Iterable[str] = (), target: Target | None 
     reasons: dict[int, OnCpu] = {}
     computed = as_int8(graph)
     for index, node in enumerate(computed.nodes):
-        diagnostic = _rejection(graph, computed, node, excluded, target)
+        diagnostic = _rejection(graph, computed, node, excluded, target, host_calls)
         if diagnostic is not None:
             reasons[index] = diagnostic
     predecessors = _predecessors(graph)
@@ -273,7 +275,7 @@ def extract(graph: Graph, indices: Sequence[int]) -> Graph:
 
 
 def _rejection(
-    graph: Graph, computed: Graph, node: Node, excluded: frozenset[str], target: Target | None
+    graph: Graph, computed: Graph, node: Node, excluded: frozenset[str], target: Target | None, host_calls: bool
 ) -> OnCpu | None:
     """Return the reason why a node stays on the CPU, or None. ``node`` is a node of ``computed``, which is ``graph`` on int8."""
     title = operator_title(node)
@@ -282,7 +284,9 @@ def _rejection(
     border = _border(graph, node)
     if border is not None:
         return border
-    reason = unsigned_reason(graph, node) or ops.reject(computed, node) or type_reason(graph, node, target)
+    reason = (
+        unsigned_reason(graph, node) or ops.reject(computed, node) or program_reason(graph, node, target, host_calls)
+    )
     if reason is None:
         return None
     return OnCpu(title, _name(node), reason, "" if node.op in ops.BY_NAME else NO_KERNEL)

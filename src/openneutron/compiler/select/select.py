@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from openneutron import ops
-from openneutron.compiler.legalize.data_types import type_reason
+from openneutron.compiler.legalize.data_types import program_reason
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, copied, whole
@@ -107,10 +107,13 @@ class Trial:
     calls: Mapping[str, list[KernelCall]] = field(repr=False)
 
 
-def try_compile(graph: Graph, target: Target | None = None) -> Refused | Trial:
-    """Run the first stages of ``compile_graph``: return a ``Trial``, or the first node that it would refuse for this target."""
+def try_compile(graph: Graph, target: Target | None = None, host_calls: bool = True) -> Refused | Trial:
+    """Run the first stages of ``compile_graph``: return a ``Trial``, or the first node that it would refuse for this target.
+
+    ``host_calls`` is the option of this name.
+    """
     for node in graph.nodes:
-        reason = ops.reject(graph, node) or type_reason(graph, node, target)
+        reason = ops.reject(graph, node) or program_reason(graph, node, target, host_calls)
         if reason is not None:
             return Refused(node.outputs[0], reason)
     legal = legalize(graph)

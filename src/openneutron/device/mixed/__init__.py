@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, Prepared, prepared
+from openneutron.compiler.cost.cycles import cpu_rows
 from openneutron.compiler.legalize.partition import OnNpu, Partitioning, operator_title
 from openneutron.compiler.search.shortfall import over_budget
 from openneutron.device.cache import programs
@@ -90,7 +91,7 @@ class CompiledFile:
         made = {}
         for index, part in enumerate(self.parts):
             made[f"{part_name(index)}.tflite"] = write(part.graph)
-            made[f"{part_name(index)}.txt"] = listing(decode(part.program)).encode()
+            made[f"{part_name(index)}.txt"] = listing(decode(part.program), cpu_rows(self.target)).encode()
         return made
 
 
@@ -127,7 +128,7 @@ def compile_file(
     with step("Partitioning"):
         model = folded(model)
         model, partitioning = partitioned(
-            with_tables(model, operators_not_to_delegate), operators_not_to_delegate, target
+            with_tables(model, operators_not_to_delegate), operators_not_to_delegate, target, options.host_calls
         )
     graphs = [part.graph for part in partitioning.partitions]
     parts = _compiled(name, [(graph, partial(prepared, graph)) for graph in graphs], options)

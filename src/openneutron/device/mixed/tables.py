@@ -422,15 +422,17 @@ class _Variable:
     others: bool = False
 
 
-def partitioned(model: LiteRTModel, excluded: Iterable[str], target: Target) -> tuple[LiteRTModel, Partitioning]:
+def partitioned(
+    model: LiteRTModel, excluded: Iterable[str], target: Target, host_calls: bool
+) -> tuple[LiteRTModel, Partitioning]:
     """Return the model with states in place of variables, and its partitioning. A variable becomes a state where one
-    partition can keep it; the operators of other variables stay."""
+    partition can keep it; the operators of other variables stay. ``host_calls`` is the option of this name."""
     excluded = tuple(excluded)
     usable = _usable(model)
     left = usable
     while True:
         tried = _with_states(model, left)
-        result = partition(tried.graph, excluded, target)
+        result = partition(tried.graph, excluded, target, host_calls)
         kept = {state.tensor for part in result.partitions for state in part.graph.states}
         # The states of variables come first. The states that operators keep follow; no operator of the file reads or
         # writes them.

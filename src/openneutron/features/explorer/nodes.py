@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from openneutron.api.load import LoadedFile, load
+from openneutron.compiler.cost.cycles import cpu_rows
 from openneutron.features.report.page.data import (
     INPUT,
     ON_CPU,
@@ -27,6 +28,8 @@ from openneutron.features.report.units import size_text
 from openneutron.isa import Microcode, Program, Record, decode
 from openneutron.isa.kernels.row import Field
 from openneutron.isa.listing import profile
+from openneutron.isa.rows import KERNEL_BY_NAME
+from openneutron.targets import Target
 
 GRAPH = "main"
 """The id of the graph of a file; a file has one graph."""
@@ -136,8 +139,8 @@ class _Nodes:
             self.writers[value].add(len(self.nodes))
         self.nodes.append(node)
 
-    def add_program(self, call: Call, partition: int, microseconds_per_cycle: float | None) -> None:
-        """Add the kernel calls of a delegate call. Without ``microseconds_per_cycle`` their times are unknown."""
+    def add_program(self, call: Call, partition: int, target: Target | None) -> None:
+        """Add the kernel calls of a delegate call. Without ``target`` their times are unknown."""
         assert call.program is not None
         first = len(self.nodes)
         outside = [set(self.sources((value,))) for value in call.reads]
@@ -149,9 +152,11 @@ class _Nodes:
             return found
 
         calls, outputs = program_calls(call.program)
+        is_on_cpu = cpu_rows(target)
         for item in calls:
-            time = None if microseconds_per_cycle is None else round(item.cycles * microseconds_per_cycle, 3)
+            time = None if target is None else round(item.cycles * 1e3 * target.milliseconds(1), 3)
             attributes = {"name": item.name, "cycles": f"{item.cycles:,}", "calls": str(item.calls)}
+            attributes |= {"runs on": "CPU, in the program"} if is_on_cpu(KERNEL_BY_NAME[item.kernel]) else {}
             inputs = tuple(sorted(ids(item.reads)))
             self.nodes.append(Node(ON_NPU, item.kernel, group_name(partition), inputs, attributes, item.output, time))
         for value, writers in zip(call.writes, outputs, strict=False):
@@ -160,7 +165,6 @@ class _Nodes:
 
 def _of_programs(loaded: LoadedFile) -> tuple[Node, ...]:
     target = loaded.report.target
-    per_cycle = None if target is None else 1e3 * target.milliseconds(1)
     flow = flow_of(loaded.buffer, loaded.name)
     found = _Nodes()
     for index, value in enumerate(flow.inputs):
@@ -168,7 +172,7 @@ def _of_programs(loaded: LoadedFile) -> tuple[Node, ...]:
     partition = 0
     for call in flow.calls:
         if call.program is not None:
-            found.add_program(call, partition, per_cycle)
+            found.add_program(call, partition, target)
             partition += 1
             continue
         why = next((reason for word, reason in CONVERSIONS.items() if word in call.operator), "")

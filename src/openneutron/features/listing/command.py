@@ -12,9 +12,10 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from openneutron import litert
+from openneutron import litert, targets
 from openneutron.cli import output
 from openneutron.cli.model_source import given_file
+from openneutron.compiler.cost.cycles import cpu_rows
 from openneutron.device import files, pte
 from openneutron.device.converter import kernel_selections
 from openneutron.device.forms import LITERT, PTE, form_of
@@ -40,12 +41,17 @@ def disasm(
     The listing has the buffers, the operators with their parameters, and the instructions.
     """
     path = given_file(file)
-    listed = [(title, listing(decode(program))) for title, program in programs(path)]
+    listed = [(title, _text(program)) for title, program in programs(path)]
     if not as_json:
         sys.stdout.writelines(f"; {title}\n{text}\n" for title, text in listed)
         return
     data = {"file": path.name, "programs": [{"name": title, "listing": text} for title, text in listed]}
     output.show("", "disasm", data, as_json)
+
+
+def _text(program: Program) -> str:
+    microcode = decode(program)
+    return listing(microcode, cpu_rows(targets.with_checksum(microcode.target)))
 
 
 def programs(path: Path) -> list[tuple[str, Program]]:

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from openneutron.compiler.cost.cycles import host_of
 from openneutron.compiler.cost.host import HostOperator
 from openneutron.errors import InvalidProgramError
 from openneutron.features.profile.timeline import Kind, Slice, overlap_cycles, timeline
@@ -20,7 +21,9 @@ from openneutron.features.report.units import duration_text, plural, size_text
 from openneutron.isa import Program, decode
 from openneutron.isa.listing import profile as costs_of
 from openneutron.isa.microcode import calls, facts_of
+from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.targets import Target
+from openneutron.targets.target import CPU, NPU
 
 LAYER, MODULE, KERNEL = "layer", "module", "kernel"
 
@@ -121,7 +124,17 @@ class Profile:
     @property
     def latency(self) -> Latency:
         """Return the modelled latency of one inference with its parts."""
-        return Latency(self.target, self.delegate_cycles - self.copy_cycles, self.copy_cycles, self.host)
+        npu = self.delegate_cycles - self.copy_cycles - self.cpu_call_cycles
+        return Latency(self.target, npu, self.copy_cycles, self.host, self.cpu_call_cycles)
+
+    @property
+    def cpu_call_cycles(self) -> int:
+        """Return the cycles of the operators of the programs that the host core computes, beside the NPU."""
+        return sum(item.cycles for item in self.operators if self.is_on_cpu(item.kernel))
+
+    def is_on_cpu(self, kernel: str) -> bool:
+        """Return whether the host core makes the calls of a kernel, beside the NPU."""
+        return host_of(KERNEL_BY_NAME[kernel], self.target) is not None
 
     @property
     def copy_cycles(self) -> int:
@@ -154,6 +167,7 @@ class Profile:
             "unit_of_time": self.unit,
             "modelled_cycles": self.latency.cycles,
             "npu_cycles": self.latency.npu_cycles,
+            "cpu_call_cycles": self.cpu_call_cycles,
             "copy_cycles": self.copy_cycles,
             "host_cycles": self.latency.host_cycles,
             "host_operators_not_modelled": self.latency.operators_not_modelled,
@@ -341,13 +355,22 @@ def _columns(profile: Profile, rows: Sequence[Row], by: str) -> list[Column]:
     if any(row.time is not None for row in rows):
         heading = "simulator" if profile.unit == HOST else f"device {profile.unit}"
         shown.append(right(heading, [_time_text(profile.unit, row.time) for row in rows]))
+    beside = [any(map(profile.is_on_cpu, row.kernels)) for row in rows]
+    if any(beside):
+        shown.append(Column("on", [_places(profile, row) for row in rows]))
     return [
         *shown,
-        right("NPU cycles", [row.cycles for row in rows]),
+        right("cycles" if any(beside) else "NPU cycles", [row.cycles for row in rows]),
         right("share", [f"{100 * row.cycles / total:.1f} %" for row in rows], goes=1),
         right("calls", [row.calls for row in rows], goes=3),
         right("bytes", [row.bytes for row in rows], goes=4, text=size_text),
     ]
+
+
+def _places(profile: Profile, row: Row) -> str:
+    """Return the processors that make the calls of a row's kernels."""
+    places = dict.fromkeys(CPU if profile.is_on_cpu(kernel) else NPU for kernel in row.kernels)
+    return ", ".join(place.upper() for place in places)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.cost.cycles import fetch_cycles, host_of, issue_cycles
 from openneutron.compiler.schedule.timeline import CopyEngine
 from openneutron.isa import Microcode, Record
 from openneutron.isa.microcode import CallStep, CopyStep, steps
@@ -62,7 +62,6 @@ def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start:
     (compiler/schedule/timeline.py). The last slice of the host, the NPU or the data mover ends at the cycle that a
     summary calls ``overlapped_cycles``.
     """
-    issue = int(target.costs.issue_cycles.value)
     made: list[Slice] = []
     copies: list[Slice] = []
     engine = CopyEngine(start, start)
@@ -76,7 +75,11 @@ def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start:
                 end = tiles[operator["channel"]] = engine.move(step.cycles)
                 made.append(Slice(Track.DATA_MOVER, Kind.COPY, layer, end - step.cycles, end, details))
                 continue
-            issued = now + min(issue, step.cycles)
+            if host_of(operator.row, target) is not None:
+                made.append(Slice(Track.HOST, Kind.KERNEL, layer, now, now + step.cycles, details))
+                engine.advance(now + step.cycles)
+                continue
+            issued = now + min(issue_cycles(operator.row, target), step.cycles)
             made.append(Slice(Track.HOST, Kind.DISPATCH, layer, now, issued, details))
             made.append(Slice(Track.NPU, Kind.KERNEL, layer, issued, now + step.cycles, details))
             engine.advance(now + step.cycles)

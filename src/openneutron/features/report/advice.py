@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from openneutron.compiler.search.pareto import front, thinned
 from openneutron.errors import BudgetError
-from openneutron.features.report.latency import modelled_text
+from openneutron.features.report.latency import CPU_CALLS, modelled_text
 from openneutron.features.report.summary import Summary
 from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import duration_text, size_text
@@ -22,8 +22,8 @@ BAR_WIDTH = 24
 class BudgetPoint:
     """The figures of a compile with a budget of ``sram_budget_kib``.
 
-    ``cycles`` is the modelled latency of one inference: the sum of ``npu_cycles``, ``copy_cycles`` and ``host_cycles``.
-    It is a lower bound if ``host_operators_not_modelled`` is not 0. ``milliseconds`` is ``cycles`` at the clock of the
+    ``cycles`` is the modelled latency of one inference: the sum of ``npu_cycles``, ``copy_cycles``, ``host_cycles``
+    and ``cpu_call_cycles``. It is a lower bound if ``host_operators_not_modelled`` is not 0. ``milliseconds`` is ``cycles`` at the clock of the
     NPU.
     """
 
@@ -36,13 +36,15 @@ class BudgetPoint:
     host_cycles: int
     milliseconds: float
     host_operators_not_modelled: int = 0
+    cpu_call_cycles: int = 0
 
     @classmethod
     def of(cls, kib: int, made: Summary) -> BudgetPoint:
         """Return the figures of a compile with this budget."""
         parts = made.cycles, made.npu_cycles, made.copy_cycles, made.host_cycles
         memory = made.sram_bytes, made.total_sram_bytes
-        return cls(kib, *memory, *parts, made.milliseconds, made.host_operators_not_modelled)
+        others = made.host_operators_not_modelled, made.cpu_call_cycles
+        return cls(kib, *memory, *parts, made.milliseconds, *others)
 
 
 def worthwhile(points: Sequence[BudgetPoint]) -> tuple[BudgetPoint, ...]:
@@ -56,7 +58,12 @@ def pareto_table(points: Sequence[BudgetPoint]) -> Table:
     The bar's length is proportional to the latency. Memory is rounded up, so that no point seems to fit a budget
     that it exceeds."""
     with_weights = any(point.total_sram_bytes != point.sram_bytes for point in points)
-    cycles = {"NPU": "npu_cycles", "copies": "copy_cycles", "host": "host_cycles"}
+    cycles = {
+        "NPU": "npu_cycles",
+        CPU_CALLS: "cpu_call_cycles",
+        "copies": "copy_cycles",
+        "host": "host_cycles",
+    }
     parts = {name: [getattr(point, key) for point in points] for name, key in cycles.items()}
     used = sum(map(any, parts.values()))
     slowest, fastest = max(point.cycles for point in points), min(point.cycles for point in points)

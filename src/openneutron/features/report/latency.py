@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.cost.host import HostKind, HostOperator, host_cycles, kind_of
 from openneutron.device import pte
@@ -14,6 +14,9 @@ from openneutron.features.report.units import duration_text, plural
 from openneutron.ir import Graph, Node
 from openneutron.ops.shape import VIEWS
 from openneutron.targets import Target
+
+CPU_CALLS = "CPU calls"
+"""The words for the kernel calls of a program that the host core makes."""
 
 
 def host_operators(data: bytes) -> tuple[HostOperator, ...]:
@@ -55,16 +58,18 @@ def _io_type(method: pte.Method, call: pte.KernelCall, tensors: list[int], uses:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The modelled latency of one inference, in cycles of the NPU. It is the sum of three parts, which do not overlap.
+    """The modelled latency of one inference, in cycles of the NPU. It is the sum of four parts, which do not overlap.
 
     In ``npu_cycles`` the NPU works or is dispatched. In ``copy_cycles`` the NPU waits for copies. In ``host_cycles``
-    the operators of ``host`` run on the CPU; operators whose time is not modelled count as 0.
+    the operators of ``host`` run on the CPU, outside of all programs; operators whose time is not modelled count as 0.
+    In ``cpu_call_cycles`` the host core makes kernel calls of the programs.
     """
 
     target: Target
     npu_cycles: int
     copy_cycles: int = 0
     host: tuple[HostOperator, ...] = field(default=(), repr=False)
+    cpu_call_cycles: int = 0
 
     @property
     def host_cycles(self) -> int:
@@ -73,8 +78,8 @@ class Latency:
 
     @property
     def cycles(self) -> int:
-        """Return the modelled latency in cycles: the sum of the three parts."""
-        return self.npu_cycles + self.copy_cycles + self.host_cycles
+        """Return the modelled latency in cycles: the sum of the four parts."""
+        return self.npu_cycles + self.cpu_call_cycles + self.copy_cycles + self.host_cycles
 
     @property
     def milliseconds(self) -> float:
@@ -102,7 +107,7 @@ class Latency:
     def without_conversions(self) -> Latency:
         """Return the latency of the same program without conversions of inputs and outputs on the host."""
         rest = tuple(item for item in self.host if not item.io_type)
-        return Latency(self.target, self.npu_cycles, self.copy_cycles, rest)
+        return replace(self, host=rest)
 
 
 def weights_fit(target: Target, weights_bytes: int, sram_bytes: int, are_fetched: bool) -> bool:
@@ -131,9 +136,14 @@ def latency_text(latency: Latency) -> str:
 
 
 def parts_text(latency: Latency) -> str:
-    """Return the times of NPU, copies and host in words, and the number of operators whose time is not modelled."""
+    """Return the times of NPU, CPU calls, copies and host in words, and the number of operators whose time is not modelled."""
     kernels = latency.target.place.split()[-1]
-    shares = [(kernels, latency.npu_cycles), ("copies", latency.copy_cycles), ("host", latency.host_cycles)]
+    shares = [
+        (kernels, latency.npu_cycles),
+        (CPU_CALLS, latency.cpu_call_cycles),
+        ("copies", latency.copy_cycles),
+        ("host", latency.host_cycles),
+    ]
     words = [f"{name} {duration_text(latency.target.milliseconds(cycles))}" for name, cycles in shares if cycles]
     others = latency.operators_not_modelled
     words += [f"not modelled: {plural(others, 'operator')} on the CPU"] if others else []

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from openneutron import targets
-from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.cost.cycles import fetch_cycles, host_of
 from openneutron.compiler.cost.host import HostKind, HostOperator
 from openneutron.features.report.latency import Latency, latency_text, parts_text, weights_fit
 from openneutron.features.report.table import facts
@@ -104,7 +104,16 @@ class LoadedSummary:
         if self.target is None:
             return None
         kernels = sum(call.cycles for call in self.calls if not KERNEL_BY_NAME[call.kernel].is_transfer)
-        return Latency(self.target, kernels, self.delegate_cycles - kernels, self.host)
+        beside = sum(call.cycles for call in self.cpu_calls)
+        return Latency(self.target, kernels - beside, self.delegate_cycles - kernels, self.host, beside)
+
+    @property
+    def cpu_calls(self) -> tuple[CallProfile, ...]:
+        """Return the operators of the programs that the host core computes, beside the NPU."""
+        target = self.target
+        if target is None:
+            return ()
+        return tuple(call for call in self.calls if host_of(KERNEL_BY_NAME[call.kernel], target) is not None)
 
     @property
     def delegate_cycles(self) -> int:
@@ -162,6 +171,7 @@ class LoadedSummary:
             "on_cpu": dict(self.on_cpu),
             "modelled_cycles": self.cycles,
             "npu_cycles": None if self.latency is None else self.latency.npu_cycles,
+            "cpu_call_cycles": None if self.latency is None else self.latency.cpu_call_cycles,
             "copy_cycles": None if self.latency is None else self.latency.copy_cycles,
             "host_cycles": None if self.latency is None else self.latency.host_cycles,
             "host_operators_not_modelled": sum(item.kind is HostKind.OTHER for item in self.host),
@@ -182,7 +192,13 @@ def loaded_table(summary: LoadedSummary) -> RenderableType:
 
 def loaded_rows(summary: LoadedSummary) -> list[tuple[str, str]]:
     """Return labels and values of the figures, in words."""
+    beside = sum(call.calls for call in summary.cpu_calls)
     runs = sum(call.calls for call in summary.calls)
+    made = (
+        f"{plural(runs - beside, 'NPU call')} and {plural(beside, 'CPU call')}"
+        if beside
+        else plural(runs, "kernel call")
+    )
     latency = summary.latency
     time = [("Latency", f"{summary.cycles:,} cycles of the NPU, modelled")]
     if latency is not None:
@@ -190,7 +206,7 @@ def loaded_rows(summary: LoadedSummary) -> list[tuple[str, str]]:
     operators = ", ".join(f"{count} {name}" for name, count in summary.on_cpu)
     return [
         ("Target", summary.target.title if summary.target is not None else "not known to this version"),
-        ("NPU", f"{plural(len(summary.programs), 'delegate call')}, {plural(runs, 'kernel call')}"),
+        ("NPU", f"{plural(len(summary.programs), 'delegate call')}, {made}"),
         ("CPU", operators or "nothing"),
         *time,
         ("Arena", size_text(summary.scratch_bytes)),

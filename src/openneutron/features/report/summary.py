@@ -106,8 +106,8 @@ class ConvertedSummary:
 class Summary:
     """The figures of a compile. Sizes are bytes. Times and cycles are modelled, for one inference.
 
-    Cycles are the sum of those of the NPU, of copies for the NPU, and of ``host``, the operators on the CPU. The NPU
-    reads only SRAM. If the weights do not fit the chip's SRAM beside a run, each inference is assumed to copy them from
+    Cycles are the sum of those of the NPU, of kernel calls that the host core makes in the programs, of copies for the
+    NPU, and of ``host``, the operators on the CPU outside of all programs. The NPU reads only SRAM. If the weights do not fit the chip's SRAM beside a run, each inference is assumed to copy them from
     flash, as with ``prefetch_constants``. Tables are not counted in these copies, since the kernels copy single entries
     of them.
 
@@ -138,7 +138,8 @@ class Summary:
 
     @property
     def operators_on_npu(self) -> int:
-        """Return the number of operators on the NPU, counted as in ``operators``."""
+        """Return the number of operators in the programs, counted as in ``operators``. The host core makes ``cpu_calls``
+        of the programs."""
         return sum(item.computes for item in self.delegated)
 
     @property
@@ -148,13 +149,24 @@ class Summary:
 
     @property
     def macs(self) -> int:
-        """Return the multiply-accumulates on the NPU."""
+        """Return the multiply-accumulates of the programs."""
         return sum(part.report.macs for part in self.partitions)
 
     @property
     def cpu_macs(self) -> int:
-        """Return the multiply-accumulates of the operators on the CPU."""
+        """Return the multiply-accumulates of the operators on the CPU outside of the programs."""
         return sum(item.macs for item in self.on_cpu)
+
+    @property
+    def cpu_calls(self) -> int:
+        """Return the number of kernel calls of the programs that the host core makes, for operators that the NPU can't
+        run. Stripes of a call count as one."""
+        return sum(len(part.report.cpu_calls) for part in self.partitions)
+
+    @property
+    def cpu_call_macs(self) -> int:
+        """Return the part of ``macs`` that the host core computes."""
+        return sum(part.report.cpu_call_macs for part in self.partitions)
 
     @property
     def conversions(self) -> int:
@@ -188,17 +200,25 @@ class Summary:
     def latency(self) -> Latency:
         """Return the modelled latency of one inference with its parts."""
         copies = sum(part.report.copy_cycles + self.implied_copy_cycles(part) for part in self.partitions)
-        return Latency(self.target, sum(map(self.part_cycles, self.partitions)) - copies, copies, self.host)
+        beside = sum(part.report.cpu_call_cycles for part in self.partitions)
+        npu = sum(map(self.part_cycles, self.partitions)) - copies - beside
+        return Latency(self.target, npu, copies, self.host, beside)
 
     @property
     def cycles(self) -> int:
-        """Return the cycles of one inference: of the NPU, of copies and of the host."""
+        """Return the cycles of one inference: of the NPU, of CPU calls, of copies and of the host."""
         return self.latency.cycles
 
     @property
     def delegate_cycles(self) -> int:
-        """Return the cycles in which the NPU works, is dispatched or waits for copies."""
-        return self.latency.npu_cycles + self.latency.copy_cycles
+        """Return the cycles of the programs, in which the NPU works, is dispatched or waits for copies, or the host core
+        makes a kernel call."""
+        return self.latency.npu_cycles + self.latency.cpu_call_cycles + self.latency.copy_cycles
+
+    @property
+    def cpu_call_cycles(self) -> int:
+        """Return the cycles in which the host core makes kernel calls of the programs."""
+        return self.latency.cpu_call_cycles
 
     @property
     def copy_cycles(self) -> int:
@@ -253,8 +273,9 @@ class Summary:
     @property
     def utilisation(self) -> float:
         """Return the utilisation of the multipliers: the multiply-accumulates on the NPU, divided by those that the NPU
-        could compute in ``delegate_cycles``."""
-        return self.macs / (self.delegate_cycles * self.target.macs_per_cycle) if self.delegate_cycles else 0.0
+        could compute in ``npu_cycles`` and ``copy_cycles``."""
+        cycles = self.npu_cycles + self.copy_cycles
+        return (self.macs - self.cpu_call_macs) / (cycles * self.target.macs_per_cycle) if cycles else 0.0
 
     @property
     def sram_bytes(self) -> int:
@@ -332,7 +353,7 @@ class Summary:
 
 AS_THEY_ARE = (
     "model", "operators", "whole", "operators_on_npu", "conversions", "macs", "npu_cycles", "copy_cycles", "host_cycles",
-    "host_operators_not_modelled", "is_on_cpu", "overlapped_cycles", "utilisation", "total_sram_bytes", "state_bytes",
+    "cpu_calls", "cpu_call_cycles", "cpu_call_macs", "host_operators_not_modelled", "is_on_cpu", "overlapped_cycles", "utilisation", "total_sram_bytes", "state_bytes",
     "weights_bytes", "microcode_bytes", "file", "file_bytes", "kernel_selection",
 )  # fmt: skip
 """The attributes of ``Summary`` that ``to_dict`` returns under their own names."""

@@ -14,10 +14,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from openneutron.compiler import Report
+from openneutron.compiler.cost.cycles import issue_cycles
 from openneutron.compiler.rewrite.passes import Explained
 from openneutron.device.timings import Timings
 from openneutron.features.report.advice import Advice, advice_text
-from openneutron.features.report.latency import latency_text, parts_text
+from openneutron.features.report.latency import CPU_CALLS, latency_text, parts_text
 from openneutron.features.report.outputs import output_lines
 from openneutron.features.report.summary import CpuRow, PartitionSummary, Summary, by_reason
 from openneutron.features.report.table import NAME_WIDTH, Column, Table, facts, right, short_name
@@ -26,6 +27,7 @@ from openneutron.ir.graph import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.options import DEFAULT_EFFORT
 from openneutron.targets import Target
+from openneutron.targets.target import CPU, NPU
 
 SHOWN_ON_CPU = 12
 """The number of rows of operators on the CPU that a summary lists; ``explain`` lists all."""
@@ -71,7 +73,7 @@ def summary_table(summary: Summary, with_cpu: bool = True, advice: Sequence[Advi
 def one_line(summary: Summary) -> str:
     """Return the model, its chip and its main figures in one line. Latency and SRAM are omitted where most of the model
     is on the CPU."""
-    on_npu = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')} {summary.target.place}"
+    on_npu = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')} {_place(summary)}"
     figures = (
         ""
         if not summary.partitions
@@ -103,11 +105,15 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
     calls = sum(len(part.report.operators) for part in summary.partitions)
     said = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')}"
     if pieces:
-        said += f", in {plural(pieces, 'partition')} of {plural(calls, 'kernel call')}"
+        count = plural(calls, "kernel call")
+        if summary.cpu_calls:
+            count = f"{plural(calls - summary.cpu_calls, 'NPU call')} and {plural(summary.cpu_calls, 'CPU call')}"
+        said += f", in {plural(pieces, 'partition')} of {count}"
     if summary.whole and summary.on_cpu:
         conversions = " and ".join(dict.fromkeys(item.operator for item in summary.on_cpu))
         said += f": the whole model but for {conversions} at its float inputs and outputs"
-    rows = [("Warning", _warning_text(summary)), (summary.target.place[0].upper() + summary.target.place[1:], said)]
+    place = _place(summary)
+    rows = [("Warning", _warning_text(summary)), (place[0].upper() + place[1:], said)]
     if summary.converted:
         sizes = "; ".join(
             f"{part.name}: microcode {size_text(part.microcode_bytes)}, weights {size_text(part.weights_bytes)}, "
@@ -152,12 +158,18 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
     return [(label, value) for label, value in rows if value]
 
 
+def _place(summary: Summary) -> str:
+    """Return where the operators of the programs run, in words: "in the program" if the host core makes some calls."""
+    return "in the program" if summary.cpu_calls else summary.target.place
+
+
 def _macs_text(summary: Summary) -> str:
     """Return the multiply-accumulates of the model in words, with the share of those on the CPU if there are any."""
-    if not summary.cpu_macs:
+    on_cpu = summary.cpu_macs + summary.cpu_call_macs
+    if not on_cpu:
         return count_text(summary.macs)
     in_all = summary.macs + summary.cpu_macs
-    return f"{count_text(in_all)}, {_share(summary.cpu_macs / in_all)} of them on the CPU"
+    return f"{count_text(in_all)}, {_share(on_cpu / in_all)} of them on the CPU"
 
 
 def _warning_text(summary: Summary) -> str:
@@ -201,7 +213,7 @@ def _bound_text(summary: Summary) -> str:
         for call in part.report.operators:
             # The copy engine makes transfers beside the kernels.
             if not KERNEL_BY_NAME[call.kernel].is_transfer:
-                spent[call.bottleneck] += call.cycles
+                spent[CPU_CALLS if call.on_cpu else call.bottleneck] += call.cycles
     spent["copies"] = summary.copy_cycles
     shares = (f"{name} {_share(cycles / summary.delegate_cycles)}" for name, cycles in spent.most_common() if cycles)
     return f"{', '.join(shares)} of the time"
@@ -214,7 +226,8 @@ def _stripes_text(summary: Summary) -> str:
     if not striped:
         return ""
     runs = sum(item.stripes for item in striped)
-    more = summary.target.milliseconds((runs - len(striped)) * int(summary.target.costs.issue_cycles.value))
+    dispatches = ((item.stripes - 1) * issue_cycles(KERNEL_BY_NAME[item.kernel], summary.target) for item in striped)
+    more = summary.target.milliseconds(sum(dispatches))
     return f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
 
 
@@ -390,10 +403,12 @@ def calls_of(part: PartitionSummary) -> Table:
     """
     report = part.report
     calls = report.operators
+    beside = [CPU if item.on_cpu else NPU for item in calls]
     times = [duration_text(report.milliseconds * item.cycles / report.cycles) for item in calls]
     columns = [
         Column("operator", [part.title(item.name) for item in calls], names=True),
         Column("kernel", [item.kernel for item in calls], style="cyan"),
+        *([Column("on", [each.upper() for each in beside])] if CPU in beside else []),
         Column("output", ["x".join(map(str, item.output)) for item in calls], goes=4),
         right("MACs", [item.macs or None for item in calls], goes=5, text=count_text),
         right("cycles", [item.cycles for item in calls]),
@@ -432,9 +447,25 @@ def explanation(summary: Summary, memory: bool, advice: Sequence[Advice] = ()) -
         parts += ["", calls_table(part)]
         if memory:
             parts += ["", memory_table(part)]
+    if summary.cpu_calls:
+        parts += ["", cpu_calls_table(summary)]
     if summary.on_cpu:
         parts += ["", on_cpu_table(summary.on_cpu)]
     return Group(*parts)
+
+
+def cpu_calls_table(summary: Summary) -> RenderableType:
+    """Return a table of the kernel calls of the programs that the host core makes, with a row for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for part in summary.partitions:
+        for item in part.report.cpu_calls:
+            reasons.setdefault(item.on_cpu, []).append(short_name(part.title(item.name)))
+    columns = (
+        right("calls", [len(names) for names in reasons.values()]),
+        Column("name", [", ".join(dict.fromkeys(names)) for names in reasons.values()], wraps=True, most=NAME_WIDTH),
+        Column("why", [f"{reason}." for reason in reasons], wraps=True),
+    )
+    return Group(Text("On the CPU, in the program", "bold"), Table(columns, gap=4))
 
 
 def passes_table(passes: Sequence[Explained]) -> RenderableType:

@@ -164,6 +164,7 @@ class _Work:
             "total_sram_bytes": report.total_sram_bytes,
             "modelled_cycles": report.cycles,
             "npu_cycles": report.npu_cycles,
+            "cpu_call_cycles": report.cpu_call_cycles,
             "copy_cycles": report.copy_cycles,
             "host_cycles": report.host_cycles,
             "host_operators_not_modelled": report.host_operators_not_modelled,

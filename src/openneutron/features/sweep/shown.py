@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from openneutron.features.report.latency import modelled_text
+from openneutron.features.report.latency import CPU_CALLS, modelled_text
 from openneutron.features.report.page.charts import Spec, axis, spec, tip, values
 from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import duration_text, size_text
@@ -17,7 +17,7 @@ from openneutron.features.report.units import duration_text, size_text
 SHARES = ("top1", "top5")
 """The metrics that are shown in per cent."""
 
-PARTS = {"NPU": "npu_cycles", "copies": "copy_cycles", "host": "host_cycles"}
+PARTS = {"NPU": "npu_cycles", CPU_CALLS: "cpu_call_cycles", "copies": "copy_cycles", "host": "host_cycles"}
 """The parts of the latency, with the keys of their cycles in a point's data."""
 
 Facts = Mapping[str, Any]
@@ -32,7 +32,7 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
     columns = [right(f"--{name.replace('_', '-')}", style="cyan") for name in varied]
     done = [point for point in points if point["state"] == "done"]
     with_weights = any(point["total_sram_bytes"] != point["sram_bytes"] for point in done)
-    parts = [name for name in PARTS if any(point[PARTS[name]] for point in done)]
+    parts = [name for name in PARTS if any(point.get(PARTS[name]) for point in done)]
     parts = parts if len(parts) > 1 else []
     headings = ["SRAM", *(["with weights"] if with_weights else []), "time", *parts, "file", *sides]
     columns += [*map(right, headings), Column(wraps=True)]
@@ -57,7 +57,7 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
 
 def _part_text(point: Facts, name: str) -> str:
     """Return the time of a part of the latency as text; an empty string if the part has no cycles."""
-    cycles = point[PARTS[name]]
+    cycles = point.get(PARTS[name])
     return duration_text(point["modelled_ms"] * cycles / point["modelled_cycles"]) if cycles else ""
 
 

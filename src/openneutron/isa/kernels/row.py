@@ -413,6 +413,8 @@ class Row:
     """The indices of the fields without a sign."""
     is_transfer: bool = field(init=False, compare=False, repr=False)
     """Whether the copy engine does the kernel's work: a call starts a copy on a channel, and WAIT ends it."""
+    is_wide: bool = field(init=False, compare=False, repr=False)
+    """Whether an operand or the output is of int16. States and scratch of int16 do not count."""
     places: dict[str, int] = field(init=False, compare=False, repr=False)
     """The index of each field, by its name."""
 
@@ -425,6 +427,7 @@ class Row:
             ("scratch", tuple(each.name for each in self.fields if each.scratch)),
             ("unsigned", tuple(place for place, each in enumerate(self.fields) if not each.signed)),
             ("is_transfer", self.traits.cost.kind is CostClass.TRANSFERRED),
+            ("is_wide", any(each.element_bytes == 2 and not each.written for each in buffers)),
             ("places", {each.name: place for place, each in enumerate(self.fields)}),
         ):
             object.__setattr__(self, name, value)

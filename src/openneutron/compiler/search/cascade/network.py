@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.cost.cycles import call_cost, host_of, issue_cycles
 from openneutron.compiler.schedule.schedule import Cuttable, fetched_bytes
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, written_in_place
 from openneutron.compiler.select.needs import RowNeeds, row_needs
@@ -56,6 +56,7 @@ class CallRows:
     whether its rows are rows of the storage (in a transposed output they are not). If ``patch`` is given, it is a
     chain of calls in patches, and ``call`` is its last call. If constants are fetched, ``constants_bytes`` is the
     size of the call's constants, and ``piece_bytes`` that of the constants of its smallest piece; else both are 0.
+    ``issue_cycles`` are the cycles before the first output of each stripe.
     ``blocks_in`` is the name of the scratch whose rows set the block of a call that computes its rows in blocks; it
     is empty for other calls.
     """
@@ -72,6 +73,7 @@ class CallRows:
     row_cycles: int | None
     constants_bytes: int
     piece_bytes: int
+    issue_cycles: int
     patch: Patch | None = None
     blocks_in: str = ""
     _spent: dict[tuple[int, int], int] = field(init=False, default_factory=dict, repr=False, compare=False)
@@ -91,7 +93,7 @@ class CallRows:
 class Network:
     """Calls with their rows, and the storages that are not constants.
 
-    ``backwards``: rows are counted from the last row on.
+    ``issue_cycles`` is the smallest of the calls and of a dispatch to the NPU. ``backwards``: rows are counted from the last row on.
     """
 
     calls: tuple[CallRows, ...]
@@ -151,7 +153,8 @@ def network(
             piece = _piece(storage, seen, writers.get(name, []), readers.get(name, []), outside)
             pieces[name] = replace(piece, block_rows=_block_rows(target)) if name in blocks else piece
     rows = tuple(call_rows(call, storages, pieces, target, fetched) for call in calls)
-    return Network(rows, pieces, target, int(target.costs.issue_cycles.value))
+    beside = (each.issue_cycles for each in rows if host_of(each.call.row, target) is not None)
+    return Network(rows, pieces, target, min((int(target.costs.issue_cycles.value), *beside)))
 
 
 def _used_in_blocks(calls: Sequence[KernelCall], storages: Storages) -> set[str]:
@@ -228,7 +231,7 @@ def call_rows(
     between = call.traits.between
     blocks_in = storages.of[call.views[between].tensor] if between else ""
     return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows, in_rows,
-                    whole, whole // rows if even else None, *constants, blocks_in=blocks_in)  # fmt: skip
+                    whole, whole // rows if even else None, *constants, issue_cycles(call.row, target), blocks_in=blocks_in)  # fmt: skip
 
 
 def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
-from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
+from openneutron.compiler.cost.cycles import call_cost, issue_cycles, least_compute_cycles
 from openneutron.compiler.search.cascade.network import AFTER, CallRows, Network, Piece, Segment, segment
 from openneutron.compiler.search.effort import Effort
 from openneutron.compiler.select.calls import KernelCall, Storage, dense_pitches
@@ -55,21 +55,20 @@ class Patch:
 
     def cycles(self, begin: int, end: int, target: Target) -> int:
         """Return the modelled cycles of all pieces for the stripe [begin, end) of the last call's rows."""
-        issue = len(self.pieces) * int(target.costs.issue_cycles.value)
         total = 0
         for index, (first, last) in enumerate(stripe(self.needs, begin, end)):
             each = self.row_cycles[index]
             if first < last and each is not None:
-                total += (last - first) * each + issue
+                total += (last - first) * each + len(self.pieces) * issue_cycles(self.pieces[0][index].row, target)
             elif first < last:
                 total += sum(call_cost(piece[index], target, last - first).cycles for piece in self.pieces)
         return total
 
     def least_cycles(self, rows: int, target: Target) -> int:
         """Return a lower bound of the cycles of ``rows`` rows of the last call, for any number of stripes."""
-        issue = int(target.costs.issue_cycles.value)
         total = 0
         for index, count in enumerate(least_rows(self.needs, rows)):
+            issue = issue_cycles(self.pieces[0][index].row, target)
             computed = [least_compute_cycles(piece[index], target, count) + issue for piece in self.pieces]
             total += sum(computed) if count else 0
         return total

@@ -269,6 +269,6 @@ def cycles_of(segment: Segment, done: Mapping[int, Progress]) -> int:
 def _cycles(network: Network, position: int, progress: Progress) -> int:
     call, ends = network.calls[position], {*progress, 0}
     if call.row_cycles is not None:
-        return call.row_cycles * progress[-1] + network.issue_cycles * (len(ends) - 1)
+        return call.row_cycles * progress[-1] + call.issue_cycles * (len(ends) - 1)
     _, *steps = sorted(ends)
     return sum(call.cycles(begin, end, network.target) for begin, end in zip((0, *steps), steps, strict=False))

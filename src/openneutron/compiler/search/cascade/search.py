@@ -378,7 +378,7 @@ class PlanSearch:
         pace, height, _ = pacing
         call = found.network.calls[pace]
         each = 1 if call.patch is None else len(call.patch.pieces)
-        return (-(-call.rows // height) - 1) * each * self.network.issue_cycles
+        return (-(-call.rows // height) - 1) * each * call.issue_cycles
 
     def least_cycles(self, first: int, end: int) -> int:
         """Return a lower bound of the cycles of all cascades of calls [first, end), in patches or not."""

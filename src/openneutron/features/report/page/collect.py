@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
+from openneutron.compiler.cost.cycles import issue_cycles
 from openneutron.compiler.cost.losses import MEMORY
 from openneutron.compiler.emit.report import OperatorReport
 from openneutron.features.report.advice import Advice, BudgetPoint
@@ -169,7 +170,7 @@ def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
     """Return the cycles of a call for dispatch, for compute and for moving values. A call is bound by one of the latter
     two, so that the other is 0."""
     is_transfer = KERNEL_BY_NAME[call.kernel].is_transfer  # the data mover makes it
-    dispatch = 0 if is_transfer else call.stripes * int(target.costs.issue_cycles.value)
+    dispatch = 0 if is_transfer else call.stripes * issue_cycles(KERNEL_BY_NAME[call.kernel], target)
     rest = call.cycles - dispatch
     moves = call.bottleneck == MEMORY or call.parallel == MOVES
     return (dispatch, 0, rest) if moves else (dispatch, rest, 0)

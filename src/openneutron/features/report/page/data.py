@@ -72,6 +72,9 @@ class Figures:
     microcode_bytes: int
     weights_fit_sram: bool
     file_bytes: int | None = None
+    cpu_calls: int = 0
+    cpu_call_cycles: int = 0
+    cpu_call_macs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,7 @@ class Layer:
     written_bytes: int
     weights_bytes: int
     losses: tuple[Loss, ...] = ()
+    on_cpu: str = ""
 
 
 def unit_name(partition: int) -> str:
@@ -195,8 +199,8 @@ class GraphNode:
     """A node of the graph: an input, an output or an operator. Nodes are in the order of execution; ``inputs`` are the
     indices of the nodes that the node reads.
 
-    An operator on the NPU has a layer and its partition. An operator on the CPU has the reason. A partition whose
-    layers are unknown is one node.
+    An operator of a partition has a layer and its partition. An operator on the CPU has the reason; in a partition it
+    is a kernel call of the host core. A partition whose layers are unknown is one node.
     """
 
     kind: str

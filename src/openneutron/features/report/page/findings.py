@@ -27,7 +27,7 @@ NAMED = 3
 
 def findings(data: ReportData) -> tuple[Row, ...]:
     """Return the findings about time, the largest loss first, and after them the findings about accuracy."""
-    found = [*_idle(data), *_dispatch(data), *_stripes(data)]
+    found = [*_idle(data), *_dispatch(data), *_stripes(data), *_cpu_calls(data)]
     found.sort(key=lambda item: -item[0])
     return tuple(Row(title, text) for _, title, text in found[:MOST]) + tuple(_accuracy(data))
 
@@ -80,7 +80,7 @@ def _idle(data: ReportData) -> Iterator[Finding]:
 
 
 def _dispatch(data: ReportData) -> Iterator[Finding]:
-    small = [layer for layer in data.layers if layer.stripes == 1 and layer.bottleneck == DISPATCH]
+    small = [layer for layer in data.layers if layer.stripes == 1 and layer.bottleneck == DISPATCH and not layer.on_cpu]
     taken = sum(layer.dispatch_cycles for layer in small)
     if _is_worth(data, taken):
         yield (
@@ -102,6 +102,22 @@ def _stripes(data: ReportData) -> Iterator[Finding]:
             f"{plural(len(striped), 'layer')} in {runs:,} stripes save memory and take {duration_text(data.milliseconds(more))} "
             f"more for dispatch, {_share(data, more)} of the latency.",
         )
+
+
+def _cpu_calls(data: ReportData) -> Iterator[Finding]:
+    beside: dict[str, list[Layer]] = defaultdict(list)
+    for layer in data.layers:
+        if layer.on_cpu:
+            beside[layer.on_cpu].append(layer)
+    for reason, layers in beside.items():
+        taken = sum(layer.cycles for layer in layers)
+        if _is_worth(data, taken):
+            yield (
+                taken,
+                "Kernel calls on the host core",
+                f"{plural(len(layers), 'layer')} ({_names(layers)}) {'takes' if len(layers) == 1 else 'take'} "
+                f"{_share(data, taken)} of the latency on the CPU, in the program: {reason}.",
+            )
 
 
 def _accuracy(data: ReportData) -> Iterator[Row]:

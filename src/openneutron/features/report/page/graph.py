@@ -214,7 +214,9 @@ class _Drawing:
         for index, operator in enumerate(part.report.operators):
             layer = layers[first_layer + index]
             reads = self.sources(prefix + storage for storage in operator.reads)
-            node = GraphNode(ON_NPU, layer.name, layer.kernel, reads, partition=partition, layer=first_layer + index)
+            node = GraphNode(
+                ON_NPU, layer.name, layer.kernel, reads, partition, first_layer + index, reason=operator.on_cpu
+            )
             for storage in set(operator.reads) & set(operator.writes):  # a result in place of its operand
                 self.writers[prefix + storage] = []
             self.add(node, (prefix + storage for storage in operator.writes))
@@ -321,22 +323,23 @@ def _row(data: ReportData, node: GraphNode, slot: Slot, width: int, note: str | 
         if node.kind in (INPUT, OUTPUT)
         else f"p{(node.partition or 0) % COLOURS}"
     )
-    where = {ON_CPU: "CPU", INPUT: "", OUTPUT: ""}.get(node.kind, unit_name(node.partition or 0))
+    unit = unit_name(node.partition or 0)
+    where = {ON_CPU: "CPU", INPUT: "", OUTPUT: ""}.get(node.kind, f"CPU, in {unit}" if node.reason else unit)
     hint, time = node.reason, ""
     if layer is not None:
         time = f"{microseconds(data, layer.cycles):,.0f} us"
         hint = f"{'x'.join(map(str, layer.output))}, {time}, bound by {layer.bottleneck}"
         hint += f"; {layer.idle}" if layer.idle else ""
     hint = "; ".join(filter(None, (note, hint)))
-    said = note if note is not None else node.reason if node.kind == ON_CPU else ""
+    said = note if note is not None else node.reason
     return (
-        f'<tr class="{colour}{" changed" if note else ""}" title="{escape(hint, quote=True)}"><td class="lanes">{_drawing(slot, width, node.kind)}</td>'
+        f'<tr class="{colour}{" changed" if note else ""}" title="{escape(hint, quote=True)}"><td class="lanes">{_drawing(slot, width, node)}</td>'
         f'<td class="where">{where}</td><th scope="row">{escape(node.name)}</th>'
         f'<td class="operator">{escape(node.operator)}</td><td class="number">{time}</td><td class="why">{escape(said)}</td></tr>'
     )
 
 
-def _drawing(slot: Slot, width: int, kind: str) -> str:
+def _drawing(slot: Slot, width: int, node: GraphNode) -> str:
     """Return the edges and the node of a row as SVG. The node is a filled circle on the NPU, a square on the CPU, and
     an empty circle for an input or output."""
 
@@ -349,6 +352,6 @@ def _drawing(slot: Slot, width: int, kind: str) -> str:
     paths += [f"M{own:g} 0V{middle:g}"] if slot.above else []
     paths += [f"M{own:g} {middle:g}V{ROW}"] if slot.below else []
     shape = f'<circle cx="{own:g}" cy="{middle:g}" r="{DOT}"/>'
-    if kind == ON_CPU:
+    if node.kind == ON_CPU or node.reason:
         shape = f'<rect x="{own - DOT:g}" y="{middle - DOT:g}" width="{2 * DOT:g}" height="{2 * DOT:g}"/>'
     return f'<svg width="{width}" height="{ROW}" aria-hidden="true"><path d="{"".join(paths)}"/>{shape}</svg>'

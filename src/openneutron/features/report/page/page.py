@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from openneutron.errors import InvalidModelError
-from openneutron.features.report.latency import modelled_text
+from openneutron.features.report.latency import CPU_CALLS, modelled_text
 from openneutron.features.report.page import charts, findings
 from openneutron.features.report.page.charts import Chart
 from openneutron.features.report.page.data import ReportData, Row, from_dict
@@ -117,16 +117,21 @@ def _tiles(data: ReportData) -> str:
             latency,
             ("SRAM", size_text(figures.total_sram_bytes), sram),
             (
-                place[0].upper() + place[1:],
+                "In the program" if figures.cpu_calls else place[0].upper() + place[1:],
                 f"{figures.operators_on_npu} of {figures.operators}",
-                f"operators, in {plural(len(data.partitions), 'partition')}",
+                f"operators, in {plural(len(data.partitions), 'partition')}"
+                + (f", {plural(figures.cpu_calls, 'kernel call')} on the CPU" if figures.cpu_calls else ""),
             ),
             (
                 "Weights",
                 size_text(figures.weights_bytes),
                 "beside the budget" if figures.weights_fit_sram else "copied from flash in each run",
             ),
-            ("Multipliers used", f"{100 * figures.utilisation:.1f} %", f"{count_text(figures.macs)} MACs {place}"),
+            (
+                "Multipliers used",
+                f"{100 * figures.utilisation:.1f} %",
+                f"{count_text(figures.macs - figures.cpu_call_macs)} MACs {place}",
+            ),
         )
     )
 
@@ -135,6 +140,7 @@ def _parts_of_time(data: ReportData) -> str:
     figures = data.figures
     parts = (
         (data.target.place.split()[-1], figures.npu_cycles),
+        (CPU_CALLS, figures.cpu_call_cycles),
         ("copies", figures.copy_cycles),
         ("host", figures.host_cycles),
     )
@@ -157,7 +163,7 @@ def _advice(data: ReportData) -> str:
 
 
 def _graph(data: ReportData) -> str:
-    cpu = sum(node.kind == "cpu" for node in data.graph)
+    cpu = sum(node.kind == "cpu" or bool(node.reason) for node in data.graph)
     about = (
         "Operators in the order of execution; the lines beside them are values, from the operator that computes one to those that "
         f"read it. Circles run {data.target.place}, in the colour of their partition; "
