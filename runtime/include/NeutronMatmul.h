@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The calls of libNeutronDriver.so for matrix products on i.MX 95 under Linux. Names, types and meaning follow the public
- * NeutronDriver.h of nxp-mcuxpresso/mcuxsdk-middleware-eiq; this text is ours. The functions have C linkage. No call comes
- * before them: allocateBuffer starts the firmware. The public header has no call that tells a version. */
+ * NeutronDriver.h of nxp-mcuxpresso/mcuxsdk-middleware-eiq; this text is ours. The functions have C linkage. The public
+ * header has no call that tells a version. */
 #ifndef NEUTRON_MATMUL_H
 #define NEUTRON_MATMUL_H
 
@@ -13,6 +13,11 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Sets the library up, and ends its use. NXP's execution provider and llama-neutron call neither: allocateBuffer starts the
+ * firmware too. */
+NeutronError neutronInit(void);
+NeutronError neutronDeinit(void);
 
 /* Gives a buffer of contiguous memory that the CPU and the NPU both see; *buffer is its address for the CPU. userspace is
  * true for a mapping that the program may write. A buffer is below 4 GiB; llama-neutron uses at most 3.5 GiB. Returns ENONE
