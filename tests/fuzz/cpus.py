@@ -2,7 +2,8 @@
 """Random graphs on random processors: ``python -m tests.fuzz.cpus FIRST END`` goes through the seeds from FIRST up to END.
 
 The target of a seed is one of the known processors with one or two memory regions of random sizes. The graphs and the checks are those
-of ``tests.fuzz.targets``: each program is compared with LiteRT byte by byte, and takes no more than its budget.
+of ``tests.fuzz.targets``: each program is compared with LiteRT byte by byte, takes no more than its budget, and no more cycles than one
+of a smaller budget. With two regions, the budget of each grows too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from unittest import mock
 import numpy as np
 
 from openneutron import targets
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.driver import compile_prepared, prepared
 from openneutron.errors import BudgetError, InvalidModelError
+from openneutron.ir import Graph
 from openneutron.targets import Target
 from tests.fuzz import budgets
 from tests.fuzz.targets import graph_of
@@ -23,6 +27,9 @@ from tests.support import oracle
 
 KIB = (1, 2, 4, 8, 16, 24, 48, 96)
 """The sizes of a region that are drawn."""
+
+GROWING = 5
+"""The budgets of two regions that are drawn for a graph; both regions grow."""
 
 
 def target_of(seed: int) -> Target:
@@ -46,12 +53,37 @@ def check(seed: int) -> int:
     drawn = np.random.default_rng(seed)
     with mock.patch.object(oracle, "TARGET", target):
         try:
-            return budgets.check_graph(graph, fetch, io, lambda a, b: [int(drawn.integers(a, b + 1))], seed)
+            compile_graph(graph, target, CompileOptions(prefetch_constants=fetch, io_place=io))
         except InvalidModelError:
             return 0
         except BudgetError as error:
-            assert error.least_bytes > target.sram.value * 1024 or len(target.regions) > 1, f"{graph.name}: {error}"
+            assert error.least_bytes > min(region.size.value for region in target.regions) * 1024, (
+                f"{graph.name}: {error}"
+            )
             return 0
+        programs = budgets.check_graph(graph, fetch, io, lambda a, b: [int(drawn.integers(a, b + 1))], seed)
+        return programs + (check_regions(graph, target, io, drawn) if len(target.regions) > 1 else 0)
+
+
+def check_regions(graph: Graph, target: Target, io: str, drawn: np.random.Generator) -> int:
+    """Compile the graph for growing budgets of each region; return the number of programs.
+
+    Raises AssertionError where a greater budget gives no program or a slower one.
+    """
+    most = {region.name: int(region.size.value * 1024) for region in target.regions}
+    kept, cycles = prepared(graph, kept=True), []
+    shares = np.sort(drawn.uniform(0, 1, (len(most), GROWING)) ** 3)
+    for each in shares.T:
+        sizes = {name: max(1, int(size * share)) for (name, size), share in zip(most.items(), each, strict=True)}
+        try:
+            compiled = compile_prepared(kept, target, CompileOptions(io_place=io, sram_budget=sizes, check=True))
+        except BudgetError:
+            assert not cycles, f"{graph.name}: no program with {sizes}"
+            continue
+        assert not compiled.report.faults, compiled.report.faults
+        cycles.append(budgets.modelled(compiled))
+        assert cycles[-1] == min(cycles), f"{graph.name}: slower with {sizes}"
+    return len(cycles)
 
 
 def main(first: int, end: int) -> int:

@@ -206,11 +206,8 @@ def infeasible_budget(least: int) -> int:
 
 
 def is_never_slower_with_more(compiled: Compiled) -> bool:
-    """Return whether the compiler promises that this program's graph is not slower with more memory: in tiles, a graph of few calls.
-    With two memory regions of a CPU it does not: its search does not know the waits for the slower one."""
-    if TARGET.moves_tiles:
-        return len(kernels_of(compiled)) <= TUNING.few_calls
-    return len(TARGET.regions) == 1
+    """Return whether the compiler promises that this program's graph is not slower with more memory: in tiles, a graph of few calls."""
+    return not TARGET.moves_tiles or len(kernels_of(compiled)) <= TUNING.few_calls
 
 
 def kernels_of(compiled: Compiled) -> list[str]:

@@ -20,6 +20,7 @@ from openneutron.isa.kernels.row import CostClass
 from openneutron.isa.rows import BASES, KERNELS
 from openneutron.options import CALLER, region_bytes
 from openneutron.targets.target import DSP, HELIUM, NEON, PORTABLE
+from tests.fuzz import cpus
 from tests.support.oracle import random_inputs, reference_outputs, simulated_outputs
 
 KIB = 1024
@@ -66,7 +67,7 @@ def test_each_instruction_set_has_instructions() -> None:
         assert all(min(each) >= 0 < max(each) for each in found.values())
 
 
-REGIONS = {"dtcm": 40 * KIB, "sram": 40 * KIB}
+REGIONS = {"dtcm": 20 * KIB, "sram": 40 * KIB}
 
 
 @pytest.mark.parametrize("place", ["arena", CALLER])
@@ -94,6 +95,24 @@ def test_one_number_is_shared_among_regions_the_fastest_first(vww: Graph) -> Non
     slow = compiled(vww, "cortex-m7", sram_budget={"sram": 60 * KIB}).report
     assert (slow.arena_bytes, slow.prefetch_bytes) == (0, 54 * KIB)
     assert 1.001 * whole.cycles < slow.cycles < 1.1 * whole.cycles
+
+
+def test_buffers_that_no_division_fits_are_an_error(vww: Graph) -> None:
+    with pytest.raises(BudgetError) as caught:
+        compiled(vww, "cortex-m7", sram_budget={"dtcm": 14 * KIB, "sram": 14 * KIB})
+    assert caught.value.least_bytes == 28032
+    assert str(caught.value) == (
+        f"'{vww.name}': its buffers do not fit 14.0 KiB (14336 bytes) of dtcm and 14.0 KiB (14336 bytes) of sram; in one region they "
+        "take 27.4 KiB (28032 bytes). Give sram at least 28 KiB with --sram-budget, or a smaller input."
+    )
+    assert compiled(vww, "cortex-m7", sram_budget=28032).report.sram_bytes == 28032
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(cpus.graph_of(42), cpus.target_of(42), CompileOptions(io_place=CALLER))
+    assert str(caught.value) == (
+        "'main': its buffers do not fit 0.4 KiB (407 bytes) of dtcm and 0.0 KiB (0 bytes) of sram; in one region they take 0.7 KiB "
+        "(736 bytes) beside the 2.6 KiB (2665 bytes) of the caller's buffers and of states. The largest region of cortex-m85 has 2 KiB: "
+        "give the model a target with more memory, or a smaller input."
+    )
 
 
 def test_a_region_that_the_target_lacks_is_an_error(vww: Graph) -> None:
@@ -126,7 +145,7 @@ def test_the_host_core_of_each_chip_is_a_target(vww: Graph, chip: str) -> None:
 
 def test_options_with_regions_survive_json() -> None:
     options = CompileOptions(sram_budget=REGIONS)
-    assert options.sram_budget == (("dtcm", 40 * KIB), ("sram", 40 * KIB))
+    assert options.sram_budget == (("dtcm", 20 * KIB), ("sram", 40 * KIB))
     assert CompileOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
 
 

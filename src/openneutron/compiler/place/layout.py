@@ -92,25 +92,34 @@ def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io
     return _layout(items, homes, replace(placement, bound=bound), schedule, external)
 
 
-def in_two_buffers(layout: Layout, schedule: Schedule, near: Sequence[Item]) -> Layout:
+def in_two_buffers(layout: Layout, schedule: Schedule, near: Mapping[str, int], work: float = EXACT_WORK) -> Layout:
     """Return the layout with the buffers ``near`` in the scratch buffer and all others in the prefetch buffer.
 
-    Neither is larger than the layout's one buffer, in which all of them have their addresses.
+    ``near`` has an address for each of its buffers, which the result has where no smaller placement is found. No buffer is larger than the
+    layout's one buffer, in which all of them have their addresses. ``place`` describes ``work``.
     """
-    names = {item.name for item in near}
-    far = [item for item in layout.items if item.name not in names]
+    own, far = ([item for item in layout.items if (item.name in near) == is_near] for is_near in (True, False))
     placed = []
-    for items in (near, far):
-        found = place(items, _overlaps(schedule, items))
-        offsets = {item.name: layout.placement.offsets[item.name] for item in items}
-        if found.size > layout.placement.size:
-            found = replace(layout.placement, offsets=offsets)
-        found.verify(items, _overlaps(schedule, items))
+    for items, given in ((own, near), (far, layout.placement.offsets)):
+        overlaps = _overlaps(schedule, items)
+        found = place(items, overlaps, work)
+        for known in (given, layout.placement.offsets):
+            offsets = {item.name: known[item.name] for item in items}
+            size = max((offsets[item.name] + item.size for item in items), default=0)
+            if size < found.size:
+                found = replace(found, offsets=offsets, size=size)
+        found.verify(items, overlaps)
         placed.append(found)
+    homes = dict(layout.homes)
+    for buffer, placement in zip(("SCRATCH", "PREFETCH"), placed, strict=True):
+        homes.update((name, (base(buffer), offset)) for name, offset in placement.offsets.items())
+        homes.update(
+            (name, (base(buffer), placement.offsets[allocation] + offset))
+            for name, (allocation, offset) in schedule.allocations.items()
+            if allocation in placement.offsets
+        )
     scratch, prefetch = placed
-    homes = {**layout.homes, **{name: (base("SCRATCH"), offset) for name, offset in scratch.offsets.items()}}
-    homes |= {name: (base("PREFETCH"), offset) for name, offset in prefetch.offsets.items()}
-    return replace(layout, homes=homes, items=tuple(near), placement=scratch, far=prefetch, far_items=tuple(far))
+    return replace(layout, homes=homes, items=tuple(own), placement=scratch, far=prefetch, far_items=tuple(far))
 
 
 def _layout(

@@ -286,6 +286,23 @@ def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work
     return place_parts(_steps(items, overlaps), best, work)[0]
 
 
+def place_in_order(items: Iterable[Item], most: int, overlaps: Overlaps) -> dict[str, int]:
+    """Return the offset of each item that gets the lowest free address, in this order, and ends within ``most`` bytes.
+
+    Items that would end behind ``most`` bytes are left out.
+    """
+    offsets: dict[str, int] = {}
+    placed: list[tuple[int, Item]] = []
+    for item in items:
+        live = ((start, other) for start, other in placed if item.overlaps(other))
+        gap, end = _lowest_gap(sorted(_blocked(item, start, other, overlaps) for start, other in live))
+        start = end if gap is None else gap[0]
+        if start + item.size <= most:
+            offsets[item.name] = start
+            placed.append((start, item))
+    return offsets
+
+
 def _steps(items: Sequence[Item], overlaps: Overlaps) -> Parts:
     """Return a part for each step that defines an item. Its only candidate has the items that are live in the step."""
     parts = []

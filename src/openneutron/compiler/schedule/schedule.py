@@ -182,10 +182,15 @@ def kept_bytes(schedule: Schedule, storages: Storages) -> int:
     return sum(aligned(len(constant)) for constant in dict.fromkeys(itertools.chain(*kept)))
 
 
+def part_rows(step: Whole | Rows, call: KernelCall) -> int:
+    """Return the number of rows of its output that ``call`` computes in a step."""
+    rows = call.views["output"].extents[1]
+    return rows if isinstance(step, Whole) else min(step.row1 - step.row0, rows)
+
+
 def part_cycles(step: Whole | Rows, call: KernelCall, target: Target) -> int:
     """Return the cycles of a step in which ``call`` computes its whole output or some rows, the dispatch included."""
-    rows = call.views["output"].extents[1]
-    return call_cost(call, target, rows if isinstance(step, Whole) else min(step.row1 - step.row0, rows)).cycles
+    return call_cost(call, target, part_rows(step, call)).cycles
 
 
 def compute_cycles(step: Step, schedule: Schedule, target: Target) -> int:
@@ -213,6 +218,18 @@ def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
                 runs[part.call] += count
                 cycles[part.call] += count * part_cycles(part, schedule.calls[part.call], target)
     return list(zip(runs, cycles, strict=True))
+
+
+def runs_of_calls(schedule: Schedule) -> list[tuple[int, int]]:
+    """Return for each call of the schedule the number of its runs, and the rows of its output that they compute together."""
+    runs, computed = [0] * len(schedule.calls), [0] * len(schedule.calls)
+    for step in schedule.steps:
+        count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
+        for part in parts:
+            if isinstance(part, Whole | Rows):
+                runs[part.call] += count
+                computed[part.call] += count * part_rows(part, schedule.calls[part.call])
+    return list(zip(runs, computed, strict=True))
 
 
 def copy_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) -> int:

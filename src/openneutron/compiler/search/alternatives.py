@@ -10,7 +10,7 @@ from openneutron.compiler.place.layout import bytes_outside, lay_out
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.search.fit import Task, Tasks
 from openneutron.compiler.search.fitted import Fitted
-from openneutron.compiler.search.regions import in_regions, region_sizes
+from openneutron.compiler.search.regions import in_regions, space_of
 from openneutron.compiler.search.tiles import TiledTask
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CompileOptions, budget_bytes
@@ -28,9 +28,9 @@ def alternatives(
 
     First come those of other lists of calls and of smaller budgets, then those without constant prefetch. The last ones run the calls one
     after the other on whole tensors, with no result in the memory of an operand."""
-    tried, sizes = [best], region_sizes(graph, target, options)
+    tried, space = [best], space_of(graph, target, options)
     for each in _candidates(graph, all_tasks, target, options, best.sram_bytes):
-        found = in_regions(each, sizes, target)
+        found = in_regions(each, space, target)
         if found is not None and found not in tried:
             tried.append(found)
             yield found

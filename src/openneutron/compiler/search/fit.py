@@ -18,13 +18,13 @@ from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
 from openneutron.compiler.search.fitted import Fitted, Infeasible
-from openneutron.compiler.search.regions import in_regions, region_sizes
-from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, layers_at_peak, over_budget
+from openneutron.compiler.search.regions import Space, in_regions, least_bytes, size_above, sizes_down, space_of
+from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, indivisible, layers_at_peak, over_budget
 from openneutron.compiler.search.tiles import TiledTask
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.needs import in_place, parts_may_be_faster
 from openneutron.compiler.select.select import Selection
-from openneutron.errors import InvalidModelError, InvalidOptionError, Suggestions
+from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError, Suggestions
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CALLER, CompileOptions, budget_bytes
 from openneutron.targets import DEFAULT, Target
@@ -85,6 +85,8 @@ class Task:
         best, cycles = (whole, whole.cycles(self.target)) if fits else (None, 0)
         searches = self.cascades()
         for search in searches:
+            if best is not None and search.least_cycles >= cycles:
+                continue
             chosen = search.fastest(budget)
             if chosen is not None and (best is None or chosen.cycles < cycles):
                 best, cycles = Fitted(chosen.schedule, chosen.layout, chosen.storages), chosen.cycles
@@ -309,10 +311,6 @@ def _searched_again(tasks: Sequence[Task | TiledTask], found: Sequence[Fitted | 
     return [task for task in feasible if takes_routes(task.calls)] if slower else []
 
 
-STEPS_OF_REGIONS = 4
-"""The budgets that are tried for two memory regions, from both together down to the larger one."""
-
-
 def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
     """Return the fastest feasible schedule of all selections of a graph, with each buffer in a memory region of the target.
 
@@ -324,15 +322,84 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
         raise InvalidOptionError(
             f"prefetch_constants: {target.name} has several memory regions, and reads constants in place. Leave the option out."
         )
-    sizes, outside = region_sizes(graph, target, options), bytes_outside(graph, options.place)
-    most, least = sum(sizes), max(*sizes, 1)
-    for step in range(STEPS_OF_REGIONS + 1):
-        budget = most - (most - least) * step // STEPS_OF_REGIONS
-        one = replace(options, sram_budget=min(budget + outside, budget_bytes(options.sram_budget, target)))
-        divided = in_regions(_within_one_buffer(graph, all_tasks, target, one), sizes, target)
-        if divided is not None:
-            return divided
-    raise AssertionError("a schedule that fits a region has no place in it")
+    space, tasks = space_of(graph, target, options), all_tasks.of(target, options)
+    _, unlimited = _fastest(tasks, target, options, ENDLESS)
+    if unlimited is not None and space.has(unlimited.sram_bytes, 0):
+        return unlimited
+    near = min(space.together, space.regions[0])
+    _, best = _fastest(tasks, target, options, near) if near > 0 else ([], None)
+    for _, fitted in _for_regions(tasks, target, options, space.together, unlimited) if near < space.together else ():
+        # Waits for the slower region only add to the cycles of a schedule, and schedules of less memory are no faster.
+        if best is not None and fitted.cycles(target) >= best.cycles(target):
+            break
+        divided = in_regions(fitted, space, target)
+        if divided is not None and (best is None or divided.cycles(target) < best.cycles(target)):
+            best = divided
+    if best is None:
+        raise _not_in_regions(graph, all_tasks, target, options, space)
+    return best
+
+
+def _for_regions(
+    tasks: Sequence[Task | TiledTask], target: Target, options: CompileOptions, most: int, unlimited: Fitted | None
+) -> Iterator[tuple[int, Fitted]]:
+    """Yield sizes of memory up to ``most`` bytes, the largest first, and the fastest schedule for each.
+
+    The sizes are those of ``SIZES`` up to the memory of ``unlimited``, the fastest schedule of all, then the least memory. A greater ``most``
+    therefore only adds schedules.
+    """
+    enough = ENDLESS if unlimited is None else size_above(unlimited.sram_bytes)
+    for size in sizes_down(min(most, enough)):
+        _, fastest = _fastest(tasks, target, options, size)
+        if fastest is None:
+            least = _least(tasks, target, options)
+            if least <= most:
+                _, fastest = _fastest(tasks, target, options, least)
+                assert fastest is not None, "a schedule does not fit the memory that it needs"
+                yield least, fastest
+            return
+        yield size, fastest
+
+
+def _least(tasks: Sequence[Task | TiledTask], target: Target, options: CompileOptions) -> int:
+    """Return the least memory of a schedule in bytes."""
+    found, fastest = _fastest(tasks, target, options, 0)
+    return 0 if fastest is not None else min(each.least_bytes() for each in found if isinstance(each, Infeasible))
+
+
+def _not_in_regions(
+    graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions, space: Space
+) -> BudgetError:
+    """Return the error for memory regions between which no schedule can be divided.
+
+    Raises the error of ``_within_one_buffer`` where the least memory of a schedule is more than the budget.
+    """
+    tasks, whole = all_tasks.of(target, options), space_of(graph, target, replace(options, sram_budget=None))
+    least, budget = _least(tasks, target, options), budget_bytes(options.sram_budget, target)
+    if least > space.together and (least <= max(whole.regions) or least >= ENDLESS):
+        _within_one_buffer(graph, all_tasks, target, options)
+    outside = budget - space.together
+    if not isinstance(options.sram_budget, tuple):
+        _, unlimited = _fastest(tasks, target, options, ENDLESS)
+        divided = (
+            (size, least_bytes(fitted, whole, target))
+            for size, fitted in _for_regions(tasks, target, options, whole.together, unlimited)
+        )
+        needed = min((max(size, taken) for size, taken in divided if taken is not None), default=None)
+        if needed is not None:
+            return over_budget(graph.name, [Shortfall(needed + outside, {})], 1, budget, target)
+    return indivisible(graph.name, least, outside, space.regions, target)
+
+
+def _fastest(
+    tasks: Sequence[Task | TiledTask], target: Target, options: CompileOptions, size: int
+) -> tuple[list[Fitted | Infeasible], Fitted | None]:
+    """Return the result of each task for a memory of ``size`` bytes, and the fastest schedule; None if no schedule is feasible."""
+    found = [task.within(size) for task in tasks]
+    if not options.prefetch_constants and options.sram_budget is not None and target.cpu is None:
+        found += [task.plain(size, always=True) for task in _searched_again(tasks, found)]
+    feasible = (each for each in found if isinstance(each, Fitted))
+    return found, min(feasible, key=lambda each: (each.cycles(target), each.sram_bytes), default=None)
 
 
 def _within_one_buffer(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
@@ -343,12 +410,9 @@ def _within_one_buffer(graph: Graph, all_tasks: Tasks, target: Target, options: 
     budget = budget_bytes(options.sram_budget, target)
     outside = bytes_outside(graph, ARENA if target.moves_tiles else options.place)
     tasks = all_tasks.of(target, options)
-    found = [task.within(budget - outside) for task in tasks]
-    if not options.prefetch_constants and options.sram_budget is not None:
-        found += [task.plain(budget - outside, always=True) for task in _searched_again(tasks, found)]
-    feasible = [each for each in found if not isinstance(each, Infeasible)]
-    if feasible:
-        return min(feasible, key=lambda each: (each.cycles(target), each.sram_bytes))
+    found, fastest = _fastest(tasks, target, options, budget - outside)
+    if fastest is not None:
+        return fastest
     infeasible = [(each, task) for each, task in zip(found, tasks, strict=True) if isinstance(each, Infeasible)]
     # The first selection of the smallest size is taken. An earlier selection may have the same size: its search ends one byte above it.
     best: tuple[int, int] | None = None

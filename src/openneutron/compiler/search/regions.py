@@ -3,77 +3,161 @@
 
 The first region is the scratch buffer of the program, the second one the prefetch buffer. A buffer stays in its region for the whole
 run: the CPU reads and writes both.
+
+The divisions of a schedule that are tried do not depend on the sizes of the regions. Each of them is feasible in all larger regions too,
+so that more memory never gives a slower division.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from openneutron.compiler.place.layout import bytes_outside, in_two_buffers
-from openneutron.compiler.place.place import Item, place
-from openneutron.compiler.schedule.schedule import spent_on_calls
+from openneutron.compiler.place.place import place_in_order
+from openneutron.compiler.schedule.schedule import runs_of_calls
 from openneutron.compiler.search.fitted import Fitted
-from openneutron.compiler.select.calls import KernelCall
 from openneutron.ir import Graph
-from openneutron.options import CompileOptions, region_bytes
+from openneutron.options import CompileOptions, budget_bytes, region_bytes
 from openneutron.targets import Target
 
+SIZES = (0, *((8 + part << octave) // 8 for octave in range(6, 32) for part in range(8)))
+"""The sizes of memory for which schedules and divisions are searched, in bytes: eight for each doubling from 64 bytes on."""
 
-def region_sizes(graph: Graph, target: Target, options: CompileOptions) -> tuple[int, ...]:
-    """Return the bytes of each memory region that buffers may take.
+
+def sizes_down(most: int) -> Iterator[int]:
+    """Yield the sizes of ``SIZES`` that are at most ``most``, the largest one first."""
+    return reversed(SIZES[: bisect_right(SIZES, most)])
+
+
+def size_above(size: int) -> int:
+    """Return the first of ``SIZES`` that is at least ``size``."""
+    return SIZES[bisect_left(SIZES, size)]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The bytes that the buffers of a schedule may take in each memory region, and in all regions together."""
+
+    regions: tuple[int, ...]
+    together: int
+
+    def has(self, *sizes: int) -> bool:
+        """Return whether buffers of these sizes fit, one size for each region."""
+        return sum(sizes) <= self.together and all(map(int.__le__, sizes, self.regions))
+
+
+def space_of(graph: Graph, target: Target, options: CompileOptions) -> Space:
+    """Return the memory that buffers may take. One number as a budget is that of all regions together.
 
     Memory outside the arena, such as the caller's buffers, is taken from the last region first.
     """
-    sizes, outside = [], bytes_outside(graph, options.place)
-    for size in reversed(region_bytes(options.sram_budget, target)):
+    given = options.sram_budget
+    outside = bytes_outside(graph, options.place)
+    together = budget_bytes(given, target) - outside
+    sizes = []
+    for size in reversed(region_bytes(given if isinstance(given, tuple) else None, target)):
         sizes.append(max(0, size - outside))
         outside = max(0, outside - size)
-    return tuple(reversed(sizes))
+    return Space(tuple(reversed(sizes)), together)
 
 
-def in_regions(fitted: Fitted, sizes: tuple[int, ...], target: Target) -> Fitted | None:
-    """Return the schedule with each buffer in a region; None if they do not fit.
+def in_regions(fitted: Fitted, space: Space, target: Target) -> Fitted | None:
+    """Return the schedule with each buffer in a region, with the fewest cycles that are found; None if no division fits.
 
-    ``sizes`` are the bytes of the regions, the fastest one first. Buffers of which a run moves the most bytes for each byte of their size
-    have the first choice. A schedule that fits the first region is returned as it is.
+    A schedule that fits the first region is returned as it is.
     """
-    if len(sizes) == 1 or fitted.layout.scratch_bytes <= sizes[0]:
+    if len(space.regions) == 1 or space.has(fitted.layout.scratch_bytes, 0):
         return fitted
-    moved, schedule = _moved_bytes(fitted, target), fitted.schedule
-    near: list[Item] = []
-    for item in sorted(fitted.layout.items, key=lambda item: (-moved[item.name] / item.size, item.size, item.name)):
-        items = [*near, item]
-        if place(items, schedule.overlaps_of(each.name for each in items), 0).size <= sizes[0]:
-            near = items
-    for chosen in (near, []):
-        layout = in_two_buffers(fitted.layout, schedule, chosen)
-        if layout.scratch_bytes <= sizes[0] and layout.far_bytes <= sizes[1]:
-            far = {item.name for item in layout.far_items}
-            calls = tuple(_with_waits(call, far, fitted, target) for call in schedule.calls)
-            schedule = dataclasses.replace(schedule, calls=calls, prefetch_bytes=layout.far_bytes)
+    traffic = _Traffic.of(fitted, target)
+    for near in sorted(_divisions(fitted, traffic, space.regions[0]), key=traffic.waits):
+        layout = in_two_buffers(fitted.layout, fitted.schedule, near, 0)
+        if space.has(layout.scratch_bytes, layout.far_bytes):
+            layout = in_two_buffers(fitted.layout, fitted.schedule, near)
+            waits = traffic.row_waits(near)
+            calls = (
+                dataclasses.replace(call, row_wait_cycles=each)
+                for call, each in zip(fitted.schedule.calls, waits, strict=True)
+            )
+            schedule = dataclasses.replace(fitted.schedule, calls=tuple(calls), prefetch_bytes=layout.far_bytes)
             return dataclasses.replace(fitted, schedule=schedule, layout=layout)
     return None
 
 
-def _with_waits(call: KernelCall, far: set[str], fitted: Fitted, target: Target) -> KernelCall:
-    """Return the call with the cycles in which the CPU waits for its buffers in the second region. It reads and writes each byte once."""
-    moved = sum(view.distinct_bytes for view in call.views.values() if fitted.storages.of[view.tensor] in far)
-    near, slow = (region.bandwidth.value for region in target.regions)
-    waits = math.ceil(moved * max(0.0, 1 / slow - 1 / near) / call.views["output"].extents[1])
-    return dataclasses.replace(call, row_wait_cycles=waits)
+def least_bytes(fitted: Fitted, space: Space, target: Target) -> int | None:
+    """Return the fewest bytes that a division of the schedule takes in the regions of ``space``; None if no division fits them."""
+    least = None
+    for near in _divisions(fitted, _Traffic.of(fitted, target), space.regions[0]):
+        layout = in_two_buffers(fitted.layout, fitted.schedule, near, 0)
+        size = layout.scratch_bytes + layout.far_bytes
+        if space.has(layout.scratch_bytes, layout.far_bytes) and (least is None or size < least):
+            least = size
+    return least
 
 
-def _moved_bytes(fitted: Fitted, target: Target) -> Counter[str]:
-    """Return the bytes that a run reads and writes in each storage.
+Near = Mapping[str, int]
+"""The buffers in the first region, each with its address."""
 
-    Stripes read again the rows that they share with the stripe before; one row for each stripe is assumed.
+
+def _divisions(fitted: Fitted, traffic: _Traffic, most: int) -> Iterator[Near]:
+    """Yield the divisions of a schedule whose first region takes at most ``most`` bytes.
+
+    For each of ``SIZES``, the buffers take the first region up to this size, one after the other. Buffers of which a run moves the most bytes
+    for each byte of their size have the first choice. The second region has all buffers for which no address is left.
     """
-    moved: Counter[str] = Counter()
-    schedule = fitted.schedule
-    for call, (runs, _) in zip(schedule.calls, spent_on_calls(schedule, target), strict=True):
-        for view in call.views.values():
-            rows = max(view.extents[1], 1)
-            moved[fitted.storages.of[view.tensor]] += view.distinct_bytes * (rows + max(runs, 1) - 1) // rows
-    return moved
+    moved = traffic.moved
+    items = sorted(fitted.layout.items, key=lambda item: (-moved[item.name] / item.size, item.size, item.name))
+    overlaps = fitted.schedule.overlaps_of(item.name for item in items)
+    found: list[Near] = []
+    for size in SIZES[: bisect_right(SIZES, min(most, fitted.layout.scratch_bytes))]:
+        near = place_in_order(items, size, overlaps)
+        if not found or near != found[-1]:
+            found.append(near)
+            yield near
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """The traffic between a CPU and the buffers of a schedule.
+
+    ``moved`` are the bytes that a run reads and writes in each buffer. Stripes read again the rows that they share with the stripe before; one
+    row for each stripe is assumed. ``calls`` has for each call the bytes of each buffer that it reads and writes once, the rows of its output,
+    and the rows that all its runs compute. ``byte_wait`` is the wait for a byte of the second region in cycles.
+    """
+
+    moved: Counter[str]
+    calls: tuple[tuple[Counter[str], int, int], ...]
+    byte_wait: float
+
+    @staticmethod
+    def of(fitted: Fitted, target: Target) -> _Traffic:
+        """Return the traffic of a schedule."""
+        schedule, moved, calls = fitted.schedule, Counter[str](), []
+        buffers = {item.name for item in fitted.layout.items}
+        for call, (runs, computed) in zip(schedule.calls, runs_of_calls(schedule), strict=True):
+            own = Counter[str]()
+            for view in call.views.values():
+                storage, rows = fitted.storages.of[view.tensor], max(view.extents[1], 1)
+                name, _ = schedule.allocations.get(storage, (storage, 0))
+                if name not in buffers:
+                    continue
+                own[name] += view.distinct_bytes
+                moved[name] += view.distinct_bytes * (rows + max(runs, 1) - 1) // rows
+            calls.append((own, call.views["output"].extents[1], computed))
+        near, slow = (region.bandwidth.value for region in target.regions)
+        return _Traffic(moved, tuple(calls), max(0.0, 1 / slow - 1 / near))
+
+    def row_waits(self, near: Near) -> list[int]:
+        """Return the cycles in which each call waits for the second region at each row of its output."""
+        return [
+            math.ceil(sum(size for name, size in own.items() if name not in near) * self.byte_wait / rows)
+            for own, rows, _ in self.calls
+        ]
+
+    def waits(self, near: Near) -> int:
+        """Return the cycles in which a run waits for the second region."""
+        return sum(wait * computed for wait, (_, _, computed) in zip(self.row_waits(near), self.calls, strict=True))

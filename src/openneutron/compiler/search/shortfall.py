@@ -103,6 +103,28 @@ def over_budget(
     )
 
 
+def indivisible(name: str, least: int, outside: int, sizes: Sequence[int], target: Target) -> BudgetError:
+    """Return the error for a graph whose buffers cannot be divided between memory regions with these sizes in bytes.
+
+    ``least`` are the bytes that suffice in one region. ``outside`` are the bytes that other data, such as the caller's buffers, takes beside
+    the buffers; ``sizes`` do not include them.
+    """
+    regions = " and ".join(f"{_kib(size)} of {region.name}" for region, size in zip(target.regions, sizes, strict=True))
+    largest = max(target.regions, key=lambda region: region.size.value)
+    kib = -(-(least + outside) // 1024)
+    advice = (
+        f"Give {largest.name} at least {kib} KiB with --sram-budget"
+        if kib <= largest.size.value
+        else f"The largest region of {target.name} has {largest.size.value:g} KiB: give the model a target with more memory"
+    )
+    beside = f" beside the {_kib(outside)} of the caller's buffers and of states" if outside else ""
+    return BudgetError(
+        f"'{name}': its buffers do not fit {regions}; in one region they take {_kib(least)}{beside}. "
+        f"{advice}, or a smaller input.",
+        least + outside,
+    )
+
+
 def _advice(least: int, target: Target) -> str:
     kib, there = -(-least // 1024), int(target.sram.value)
     if kib > there:

@@ -179,8 +179,11 @@ _shared_needs = lru_cache(maxsize=1024)(_needs_of_rows)
 def parts_may_be_faster(calls: Sequence[KernelCall], storages: Storages, target: Target) -> bool:
     """Return whether some call may take fewer cycles in parts than as a whole. False is certain, True is not.
 
-    A cascade does not compute unread regions. A convolution whose channels do not fill the pipelines may use them better in parts.
+    A cascade does not compute unread regions. A convolution whose channels do not fill the pipelines may use them better in parts. A
+    CPU may take fewer instructions for the calls of single images than for those of a batch.
     """
+    if target.cpu is not None:
+        return True
     written = {storages.of[call.views[name].tensor] for call in calls for name in call.results}
     return any(_is_uneven(call, target) or _has_unread_region(call, storages, written) for call in calls)
 

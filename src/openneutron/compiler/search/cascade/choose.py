@@ -162,8 +162,8 @@ class CascadeSearch:
 
     @property
     def least_cycles(self) -> int:
-        """Return a lower bound of the cycles of all schedules that have a cascade. It needs no search."""
-        return self.plans.least_cycles(0, len(self.calls))
+        """Return a lower bound of the cycles of all schedules. It needs no search."""
+        return self.plans.least_cycles(0, len(self.calls), False)
 
     def fastest(self, budget: int) -> CascadeSchedule | None:
         """Return the schedule of the fewest cycles in an arena of at most ``budget`` bytes; None if there is no such schedule.

@@ -380,10 +380,13 @@ class PlanSearch:
         each = 1 if call.patch is None else len(call.patch.pieces)
         return (-(-call.rows // height) - 1) * each * call.issue_cycles
 
-    def least_cycles(self, first: int, end: int) -> int:
-        """Return a lower bound of the cycles of all cascades of calls [first, end), in patches or not."""
+    def least_cycles(self, first: int, end: int, is_cascade: bool = True) -> int:
+        """Return a lower bound of the cycles of all cascades of calls [first, end), in patches or not.
+
+        Without ``is_cascade``, the bound is also one of the calls one by one.
+        """
         # A cascade in one iteration is no faster than call by call, unless it has an unread region.
-        issued = end - first + (self._unread[end] == self._unread[first])
+        issued = end - first + (is_cascade and self._unread[end] == self._unread[first])
         return self._compute[end] - self._compute[first] + issued * self.network.issue_cycles
 
     def _least_computed(self) -> list[int]:
