@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bench import fit_subsystem
-from bench.published import ESTIMATES, FIGURES, FOMO_BEYOND_ESTIMATE, SOFTMAX_12_MICROSECONDS, Figure, networks
+from bench.published import FIGURES, FOMO_BEYOND_ESTIMATE, SOFTMAX_12_MICROSECONDS, Figure, networks
 from openneutron import targets
 from openneutron.compiler import compile_graph
 from openneutron.compiler.cost.cycles import call_cost
@@ -227,31 +227,8 @@ def alternatives(best: Fit) -> dict[str, list[dict[str, float]]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The modelled microseconds of a network whose latency is not known: without copies of weights, with copies of all of them in each
-    inference, and with the dispatch of January 2024."""
-
-    network: str
-    target: str
-    npu: float
-    host: float
-    copies: float
-    old_release: float
-
-
-def estimate(fit: Fit, figure: Figure) -> Estimate:
-    """Return the estimate of a network with its SOFTMAX on the host."""
-    chip = targets.get(figure.target)
-    _, _, constants = npu_cycles(figure.network, figure.target, fit.shape)
-    host = host_cycles(figure)
-    copies = constants / chip.copy_engine.rate.value
-    spent = (fit.cycles(figure) - host, host, copies, fit.cycles(replace(figure, is_old=True)))
-    return Estimate(figure.network, figure.target, *(round(cycles / chip.clock.value) for cycles in spent))
-
-
 def measure() -> dict[str, Any]:
-    """Return the constants, their ranges, for each figure the model's value with its errors, and the estimates of other networks."""
+    """Return the constants, their ranges, and for each figure the model's value with its errors."""
     best, errors = chosen()
     ranges = equally_good(best)
     return {
@@ -263,7 +240,6 @@ def measure() -> dict[str, Any]:
         "figures": [
             figure.compared(best.relative(figure), error) for figure, error in zip(FIGURES, errors, strict=True)
         ],
-        "estimates": [asdict(estimate(best, figure)) for figure in ESTIMATES],
         "alternatives": alternatives(best),
         "subsystem": fit_subsystem.measure(),
     }
@@ -287,10 +263,6 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
         (name, "", "equally good fits", "", f"{each['value']:,.2f}", f"{each['least']:,.2f}", f"{each['most']:,.2f}")
         for part in (results, results["subsystem"])
         for name, each in part["constants"].items()
-    ]
-    lines += [
-        (each["network"], each["target"], "estimate: NPU, SOFTMAX", "", f"{each['npu'] + each['host']:,}", "", "")
-        for each in results["estimates"]
     ]
     return ("network", "target", "what it contains", "published us", "modelled", "error", "left out"), lines
 

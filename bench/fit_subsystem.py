@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.published import COMPARED, IMX95, SUBSYSTEM_FIGURES, Compared, Figure, subsystem_networks
+from bench.published import IMX95, SUBSYSTEM_FIGURES, Figure, subsystem_networks
 from openneutron import targets
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
 from openneutron.compiler.cost.host import HostKind, HostOperator, host_cycles
@@ -143,20 +143,8 @@ def _ranges(best: Fit) -> dict[str, tuple[float, float]]:
     return {name: (min(each), max(each)) for name, each in values.items()}
 
 
-def _compared(best: Fit, each: Compared) -> dict[str, Any]:
-    modelled = None if each.figure is None else round(each.figure.microseconds * (1 + best.relative(each.figure)))
-    return {
-        "network": each.network,
-        "target": each.target,
-        "published": each.microseconds,
-        "reason": each.reason,
-        "source": each.source,
-        "modelled": modelled,
-    }
-
-
 def measure() -> dict[str, Any]:
-    """Return the constants, their ranges, for each figure the model's value with its errors, and figures that are only compared."""
+    """Return the constants, their ranges, and for each figure the model's value with its errors."""
     best, errors = fitted(), left_out()
     ranges = _ranges(best)
     values = (best.shape.port, best.shape.dispatch, best.shape.rate, best.tail)
@@ -170,5 +158,4 @@ def measure() -> dict[str, Any]:
             figure.compared(best.relative(figure), error)
             for figure, error in zip(SUBSYSTEM_FIGURES, errors, strict=True)
         ],
-        "compared": [_compared(best, each) for each in COMPARED],
     }

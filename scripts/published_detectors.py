@@ -16,6 +16,7 @@ from openneutron.ir import DType, Graph, Node, Tensor, constant, per_channel, pe
 from scripts.published_networks import ACTIVATION
 
 LOGISTIC = per_tensor(1 / 256, -128)
+TANH = per_tensor(1 / 128, 0)
 
 
 class Network:
@@ -60,11 +61,11 @@ class Network:
         attrs = {"padding": "SAME", "stride_h": stride, "stride_w": stride, "activation": activation}
         return self._add("conv_2d", (x, *constants), shape, **attrs)
 
-    def depthwise(self, x: str, stride: int = 1) -> str:
-        """Add a padded 3 x 3 depthwise convolution with a ReLU."""
+    def depthwise(self, x: str, stride: int = 1, kernel: int = 3, activation: str = "RELU") -> str:
+        """Add a padded depthwise convolution."""
         _, height, width, channels = self.tensors[x].shape
-        constants = self._weights((1, 3, 3, channels), 3)
-        attrs = {"padding": "SAME", "stride_h": stride, "stride_w": stride, "activation": "RELU"}
+        constants = self._weights((1, kernel, kernel, channels), 3)
+        attrs = {"padding": "SAME", "stride_h": stride, "stride_w": stride, "activation": activation}
         return self._add(
             "depthwise_conv_2d", (x, *constants), (1, height // stride, width // stride, channels), **attrs
         )
@@ -103,9 +104,51 @@ class Network:
         size = self._constant(np.array([2 * height, 2 * width], np.int32))
         return self._add("resize_nearest_neighbor", (x, size), (1, 2 * height, 2 * width, channels))
 
-    def max_pool(self, x: str, kernel: int) -> str:
-        """Add a padded max pool of stride 1."""
-        return self._add("max_pool_2d", (x,), self.tensors[x].shape, padding="SAME", kernel_h=kernel, kernel_w=kernel)
+    def max_pool(self, x: str, kernel: int, stride: int = 1) -> str:
+        """Add a padded max pool."""
+        _, height, width, channels = self.tensors[x].shape
+        shape = (1, -(-height // stride), -(-width // stride), channels)
+        attrs = {"kernel_h": kernel, "kernel_w": kernel, "stride_h": stride, "stride_w": stride}
+        return self._add("max_pool_2d", (x,), shape, padding="SAME", **attrs)
+
+    def multiply(self, a: str, b: str) -> str:
+        """Add a product of elements."""
+        return self._add("mul", (a, b), self.tensors[a].shape)
+
+    def tanh(self, x: str) -> str:
+        """Add a hyperbolic tangent."""
+        return self._add("tanh", (x,), self.tensors[x].shape, TANH)
+
+    def prelu(self, x: str) -> str:
+        """Add a ReLU with a slope for each channel."""
+        slopes = self.generator.integers(-127, 128, (1, 1, self.channels(x)), np.int8)
+        return self._add("prelu", (x, self._constant(slopes, per_tensor(0.01, 0))), self.tensors[x].shape)
+
+    def pad_channels(self, x: str, channels: int) -> str:
+        """Add channels of zeros behind the channels of ``x``."""
+        *extents, given = self.tensors[x].shape
+        widths = self._constant(np.array([[0, 0], [0, 0], [0, 0], [0, channels - given]], np.int32))
+        return self._add("pad", (x, widths), (*extents, channels))
+
+    def larger(self, x: str) -> str:
+        """Add a bilinear resize to twice the rows and columns."""
+        _, height, width, channels = self.tensors[x].shape
+        size = self._constant(np.array([2 * height, 2 * width], np.int32))
+        return self._add("resize_bilinear", (x, size), (1, 2 * height, 2 * width, channels), half_pixel_centers=True)
+
+    def mean(self, x: str) -> str:
+        """Add a mean over rows and columns."""
+        axes = self._constant(np.array([1, 2], np.int32))
+        return self._add("mean", (x, axes), (1, self.channels(x)))
+
+    def fully_connected(self, x: str, outputs: int) -> str:
+        """Add a fully connected layer on a tensor of two dimensions."""
+        weights = self._weights((outputs, self.tensors[x].shape[1]), 0)
+        return self._add("fully_connected", (x, *weights), (1, outputs))
+
+    def logistic(self, x: str) -> str:
+        """Add a logistic function."""
+        return self._add("logistic", (x,), self.tensors[x].shape, LOGISTIC)
 
     def graph(self, outputs: Sequence[str]) -> Graph:
         """Return the finished graph."""
@@ -193,3 +236,29 @@ def scrfd_500m(extent: int = 640) -> Graph:
         x = net.separable(net.separable(level, 64), 64)
         outputs += [net.conv(x, filters, 3) for filters in (2, 8, 20)]
     return net.graph(outputs)
+
+
+RESNET_18 = ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1))
+"""Channels and stride of ResNet-18's blocks: table 1 of arXiv 1512.03385."""
+
+
+def nanosam_encoder(extent: int = 1024) -> Graph:
+    """The image encoder of NanoSAM: ResNet-18 and a head with GELUs (EdgeFirstAI/nanosam, nanosam/tools/build_tflite_encoder.py).
+
+    The transposed convolution runs on the host core in the published run. A resize stands for it.
+    """
+    net = Network("nanosam_encoder", extent)
+    x = net.max_pool(net.conv("input", 64, 7, 2, "RELU"), 3, 2)
+    for filters, stride in RESNET_18:
+        y = net.conv(net.conv(x, filters, 3, stride, "RELU"), filters, 3)
+        x = net.add(y, x if net.channels(x) == filters else net.conv(x, filters, 1, stride))
+    for _ in range(3):
+        x = _gelu(net, net.conv(x, 256, 3))
+    x = _gelu(net, net.twice(x))
+    return net.graph([net.conv(_gelu(net, net.conv(x, 256, 3)), 256)])
+
+
+def _gelu(net: Network, x: str) -> str:
+    """Add the operators of a GELU with a hyperbolic tangent, but for scalings."""
+    cube = net.multiply(net.multiply(x, x), x)
+    return net.multiply(x, net.tanh(net.add(x, cube)))

@@ -15,6 +15,7 @@ from scripts import sram_traffic
 
 TARGET = "imxrt700"
 FITTED = Path(__file__).parents[1] / "bench" / "fitted.json"
+ESTIMATES = Path(__file__).parents[1] / "bench" / "estimates.json"
 
 EQUAL = 0.02
 """Fits whose root mean square error is at most this much above the best one's count as equally good (``bench.fit_cost``)."""
@@ -74,34 +75,74 @@ The table does not count repeated reads: of the constants by every stripe of a c
 keep them.
 """
 
-_LIMITS = """\
-Limits of these figures, and choices that were made after the figures were seen:
+_RANGES = """\
+## Latencies: estimates with ranges
 
-* "Error" is that of the fit, "left out" that of a fit which has not seen the figure. The band in summaries is the largest error of the
-  latter. A constant that depends on a single figure is then its starting value: for copies the peak of the flash's interface.
+Each latency that OpenNeutron shows is an estimate with a range, such as "21.8 ms (19 to 27)". The range is meant to hold the latency on the
+chip in 80% of cases.
+
+The cost model below gives cycles, and the compiler's search minimizes them. An estimate divides these cycles into terms, such as dispatches
+and depthwise convolutions, and multiplies each term by a factor (`src/openneutron/compiler/cost/estimate.py`). The factors are fitted to
+published latencies by `python -m bench.estimates`. The search does not use them: a new fit changes no program.
+
+A fit minimizes the squared logarithms of the ratios of estimates and published latencies. Each factor has a start value with an
+uncertainty, and bounds: a multiplier computes at most one product in a cycle, a depthwise convolution uses 1 to 4 multipliers of a
+pipeline, and NXP's programs for a Neutron-S compress weights of int8, at best to a half (nxp-imx/onnxruntime-imx sends them so). The
+uncertainty of the factors that remains, and the scatter of the figures, make the range. So a network of many small calls has a wider range
+than one of large convolutions. The range of a chip without published latencies is wider by its `costs.error`.
+
+Each figure is also estimated by fits that have not seen it: without the figure, without all figures of its family of networks, and
+without all figures of its chip:
+"""
+
+_OF_TABLE = """\
+The width of the ranges is chosen so that they hold 80% of these left out figures together.
+
+The table has every published latency that is known, in microseconds of one inference. The last three numbers are the errors of the
+estimates of fits without the figure, without its family and without its chip. What a figure contains matters: in NXP's runs SOFTMAX,
+QUANTIZE and DEQUANTIZE run on the host core. The layers of i.MX 95 are taken to run one after the other: each takes the time of its
+kernel, or of its copies where they take longer, and copies its tensors where these exceed the memory of the NPU.
+"""
+
+_OF_FACTORS = """\
+The factors, with the standard deviations of their logarithms. The last three have units: microseconds, cycles and microseconds. A factor
+whose deviation is that of its start value is not determined by the figures:
+"""
+
+_OF_TRIED = """\
+Terms that were tried beside the others, and the median error of left out figures of the NPUs with them. None is kept:
+"""
+
+_OF_PREDICTIONS = """\
+Predictions of figures that no fit has seen. MediaPipe's networks are those of mediapipe 0.10.21. The figures of Qwen3-4B and 8B in the table
+above are published. They were known when the model of the matrix products was written, and nothing is fitted to them:
+"""
+
+_CONSTANTS = """\
+`python -m bench fit_cost` fits the constants of the cost model to 17 of the published latencies, by least squares of relative errors, with
+bounds.
+"""
+
+_LIMITS = """\
+"Equally good" is the range in which the root mean square error is at most 2% larger. Limits of these figures, and choices that were made
+after the figures were seen:
+
 * The published figures are of NXP's programs, the modelled ones of ours with whole tensors. Our programs compute the first layers with
   the columns under a kernel's row as channels, in up to 3 calls; NXP's have other calls (11 are published for CifarNet).
 * DS-CNN is the network of MLPerf Tiny, whose first layer is a convolution. In NXP's examples it is a depthwise one of as many products.
-* The fit had eight figures before DS-CNN on MCX N (3,329 us) was found. It predicted 30% less. With the port as a term of the model, whose
-  widths were assumed before, it is 20% less, and the other figures of MCX N that a fit has not seen are within 14%.
-* The fit tries fills in steps of 0.04 cycles. With steps of 0.02 its constants are the same, and DS-CNN on MCX N left out is 20.1% less.
-* The figures of January 2024 are those of a submission to MLPerf Tiny. They share all constants but the dispatch with the others. A
-  constant time for each run in place of a dispatch for each call has larger errors on figures that a fit has not seen (26%).
+* The figures of January 2024 are those of a submission to MLPerf Tiny. They share all constants but the dispatch with the others.
 * The dispatch starts from another figure: a FOMO 64x64 of 31 operators on MCX N takes 0.92 ms longer than the static estimate of NXP's
   converter, which is 4,434 cycles for each operator.
 * The host's cycles for values of a SOFTMAX on a Cortex-M33 are known for 12 values alone. How much of them grows with the values is assumed.
+* Two figures of i.MX 95 are of releases of 2024. Their calls have a dispatch of their own in the estimates.
 * Use estimates to compare two versions of one network rather than to plan a frame rate.
 """
 
 
 _SUBSYSTEM = """\
-On i.MX 95 the host core decodes the results of the detectors. The time of this tail is fitted, too: one value for the five sizes of
-YOLOv8, whose 8,400 boxes are the same. The port of the NPU's memory is the only fitted constant of the target. It accounts for products
-that take 1.4 times as long as the multipliers need. Other terms are as for i.MX RT700 or assumed. The figures are from runs by users, with
-NXP's converter and delegate for Linux; times of the delegate itself are in them.
-
-The schedules of these runs are not published. They are modelled layer by layer. A layer takes the time of its kernel, or of its copies
-where they take longer. It copies its constants, and also its tensors where these exceed the memory of the NPU together.
+The port of the memory of i.MX 95's NPU is the only constant of that chip which is fitted. It accounts for products that take 1.4 times as
+long as the multipliers need. Other terms are as for i.MX RT700 or assumed. The figures are from runs by users, with NXP's converter and
+delegate for Linux; times of the delegate itself are in them.
 
 Two choices were made after the figures were seen, both for the smallest error on figures that a fit has not seen:
 
@@ -188,24 +229,80 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "".join((_row(*heads), _row(*["---"] * len(heads)), *(_row(*cells) for cells in rows)))
 
 
-def _figures(figures: list[dict[str, Any]]) -> str:
-    """Return the table of published and modelled latencies."""
+def _time(microseconds: float) -> str:
+    return f"{microseconds:,.0f}"
+
+
+def _ranged(estimate: list[float]) -> str:
+    """Return an estimate with its range."""
+    time, least, most = map(_time, estimate)
+    return f"{time} ({least} to {most})"
+
+
+def _latencies(figures: list[dict[str, Any]]) -> str:
+    """Return the table of published latencies and estimates."""
     rows = []
     for each in figures:
-        times = (f"{each['published']:,}", f"{each['modelled']:,}", f"{each['error']:+.1%}", f"{each['left_out']:+.1%}")
-        rows.append((each["network"], f"`{each['target']}`", each["contents"], *times, each["source"]))
-    heads = ("network", "target", "contains", "published us", "modelled us", "error", "left out", "source")
+        left = each["left_out"]
+        errors = [f"{left[scheme]:+.0%}" if scheme in left else "-" for scheme in ("figure", "family", "chip")]
+        shown = "-" if each["estimate"] is None else _ranged(each["estimate"])
+        note = each["source"] + (f" ({each['reason']})" if each["reason"] else "")
+        note += " (no fit has seen it)" if each["use"].startswith("no fit") else ""
+        rows.append(
+            (each["network"], f"`{each['target']}`", each["contents"], _time(each["published"]), shown, *errors, note)
+        )
+    heads = ("network", "target", "contains", "published us", "estimate us", "figure", "family", "chip", "source")
     return _table(heads, rows)
 
 
-def _estimates(estimates: list[dict[str, Any]]) -> str:
+def _factors(classes: dict[str, Any]) -> str:
+    """Return the table of the fitted factors of the classes of chips."""
+    linear = [name for name in classes if name.startswith("Neutron")]
     rows = []
-    for each in estimates:
-        times = (each["npu"], each["host"], each["npu"] + each["host"], each["copies"], each["old_release"])
-        old = "-" if each["target"] == TARGET else f"{times[4]:,}"
-        rows.append((each["network"], f"`{each['target']}`", *(f"{time:,}" for time in times[:4]), old))
-    last = "NPU and host with the dispatch of January 2024"
-    return _table(("network", "target", "NPU", "host", "NPU and host", "copies", last), rows)
+    for term in next(iter(classes.values())) if not linear else classes[linear[0]]:
+        cells = (classes[name][term] for name in linear)
+        rows.append((term, *(f"{cell['value']:g} (±{cell['deviation']:.0%})" for cell in cells)))
+    others = [
+        (term, f"{cell['value']:g} (±{cell['deviation']:.0%})")
+        for name, terms in classes.items()
+        if name not in linear
+        for term, cell in terms.items()
+    ]
+    return _table(("term", *linear), rows) + "\n" + _table(("matrix products of i.MX 95", "value"), others)
+
+
+def _estimates() -> str:
+    """Return the section of published latencies and estimates."""
+    results = json.loads(ESTIMATES.read_text())
+    tested = [
+        (
+            f"without the {scheme}",
+            str(each["figures"]),
+            f"{each['median']:.1%}",
+            f"{each['largest']:.0%}",
+            f"{each['held']:.0%}",
+        )
+        for scheme, each in results["left_out"].items()
+    ]
+    predicted = [
+        (each["network"], f"`{each['target']}`", each["contents"], _ranged(each["estimate"]))
+        for each in results["predictions"]
+    ]
+    tried = [(each["term"], f"{each['figure']:.1%}", f"{each['family']:.1%}") for each in results["tried"]]
+    return "\n".join(
+        (
+            _RANGES,
+            _table(("fit", "figures", "median error", "largest error", "in the range"), tested),
+            _OF_TABLE,
+            _latencies(results["figures"]),
+            _OF_FACTORS,
+            _factors(results["classes"]),
+            _OF_TRIED,
+            _table(("term", "without the figure", "without the family"), tried),
+            _OF_PREDICTIONS,
+            _table(("network", "target", "contains", "prediction us"), predicted),
+        )
+    )
 
 
 def _good(fits: list[dict[str, float]], kept: float) -> str:
@@ -272,37 +369,9 @@ def _terms(results: dict[str, Any]) -> str:
 
 
 def _fit() -> str:
-    """Return the tables of published and modelled latencies, of constants and of estimates, with their limits."""
+    """Return the table of the constants of the cost model, with their limits."""
     results = json.loads(FITTED.read_text())
-    compared = [
-        (
-            each["network"],
-            f"`{each['target']}`",
-            each["published"],
-            "-" if each["modelled"] is None else f"{each['modelled']:,}",
-            each["reason"],
-            each["source"],
-        )
-        for each in results["subsystem"]["compared"]
-    ]
-    return "\n".join(
-        (
-            "`python -m bench fit_cost` fits the constants by least squares of relative errors, with bounds. What each figure contains "
-            "matters: in NXP's runs SOFTMAX, QUANTIZE and DEQUANTIZE run on the host core.\n",
-            _figures(results["figures"]),
-            _SUBSYSTEM,
-            _figures(results["subsystem"]["figures"]),
-            "Figures that no constant is fitted to:\n",
-            _table(("network", "target", "published us", "modelled us", "why not", "source"), compared),
-            "So few figures do not tell all constants apart. Within the ranges of the last column, the root mean square error is at most "
-            "2% larger:\n",
-            _terms(results),
-            "Estimates of networks that no constant was fitted to, in microseconds, with SOFTMAX on the host. Copies of all weights in each "
-            "inference come on top where the program makes them.\n",
-            _estimates(results["estimates"]),
-            _LIMITS,
-        )
-    )
+    return "\n".join((_CONSTANTS, _SUBSYSTEM, _terms(results), _LIMITS))
 
 
 def text() -> str:
@@ -315,7 +384,8 @@ def text() -> str:
             f"## Known chips\n\n{_known(shown)}",
             _FLASH,
             _MODEL.format(traffic=sram_traffic.table(chosen)),
-            f"## Modelled and published latencies\n\n{_fit()}",
+            _estimates(),
+            f"## The constants of the cost model\n\n{_fit()}",
             *map(_facts, shown),
         )
     )
