@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import operator
+import weakref
 from typing import Any
 
 import pytest
@@ -236,3 +238,18 @@ def test_nobody_is_told_to_quantize_what_compile_quantized() -> None:
         f"aten.relu 'relu ({item.line})' stays on the CPU: its result is torch.float16; what can be quantized is "
         "torch.float32. Convert model and inputs with .float()."
     )
+
+
+def test_a_lowering_releases_the_programs_of_earlier_ones() -> None:
+    """The caches of torch, torchao and ExecuTorch keep them otherwise, and a process that compiles many models slows down."""
+
+    def alive() -> list[neutron_partitioner.LoweredBackendModule]:
+        return [made for made in gc.get_objects() if type(made) is neutron_partitioner.LoweredBackendModule]
+
+    before = set(map(id, alive()))
+    net()
+    first = weakref.WeakSet(made for made in alive() if id(made) not in before)
+    assert len(first)
+    net()
+    gc.collect()
+    assert len(first) == 0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from executorch.exir.backend.utils import tag_constant_data
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.tracer import _default_decomposition_table
 from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
@@ -180,6 +182,30 @@ class _Tagging(Partitioner):
         return self._tag(exported_program)
 
 
+_CACHES = (
+    ("executorch.exir.backend.utils", "is_same_node"),
+    ("torchao.utils", "_assert_and_get_unique_device"),
+)
+"""Functions of other packages, by module, whose results stay in a cache together with the graphs that they were called with."""
+
+
+def _release_earlier_programs() -> None:
+    """Remove the programs of earlier lowerings from caches of torch, torchao and ExecuTorch, which keep them until the process ends.
+
+    torch keeps the shapes of each delegate call's results together with the delegated program.
+    """
+    for module, function in _CACHES:
+        getattr(getattr(sys.modules.get(module), function, None), "cache_clear", _nothing)()
+    shapes = FakeTensorMode.cache
+    for key in list(shapes):
+        if any(isinstance(argument, exir.LoweredBackendModule) for argument in key.key):
+            shapes.pop(key, None)
+
+
+def _nothing() -> None:
+    """Stand in for the function that clears a cache, where the cache is absent."""
+
+
 class LoweredBackendModule(exir.LoweredBackendModule):
     """A delegated program that costs no time in a trace.
 
@@ -327,6 +353,7 @@ class NeutronPartitioner(Partitioner):
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Return the program with the nodes of each delegate call tagged; ExecuTorch calls this method."""
         claim_name()
+        _release_earlier_programs()
         graph = exported_program.graph_module.graph
         self._graphs_seen.append(graph)
         if self._delegate.patterns and len(self._graphs_seen) >= len(self._programs):
