@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 Suggestions = Mapping[str, int]
@@ -70,13 +71,26 @@ class MissingToolError(OpenNeutronError, RuntimeError):
     """A tool that this step needs is not installed, for instance a C++ compiler."""
 
 
-class ConverterError(OpenNeutronError, RuntimeError):
-    """NXP's converter failed; ``output`` is its output, ``exit_code`` that of its process."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure of NXP's converter that a node of its graph may cause. ``verdict`` says what happened, in the converter's own words
+    where it has some: "refuses it: ...". ``output`` is all that it printed. ``outside`` has the results of the operators that it left
+    outside of the NeutronGraph."""
 
-    def __init__(self, message: str, output: str, exit_code: int) -> None:
+    verdict: str
+    output: str = field(repr=False)
+    outside: tuple[str, ...] = ()
+
+
+class ConverterError(OpenNeutronError, RuntimeError):
+    """NXP's converter failed; ``output`` is its output, ``exit_code`` that of its process. ``failure`` is None where another graph
+    would fail in the same way."""
+
+    def __init__(self, message: str, output: str, exit_code: int, failure: Failure | None = None) -> None:
         super().__init__(message)
         self.output = output
         self.exit_code = exit_code
+        self.failure = failure
 
 
 def warn(message: str) -> None:

@@ -19,14 +19,7 @@ import openneutron
 from openneutron.api.compile import Arguments, Others
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.litert.interpret import interpret
-from openneutron.options import (
-    CompileOptions,
-    DelegationOptions,
-    LoadingOptions,
-    OutputOptions,
-    QuantizationOptions,
-    Request,
-)
+from openneutron.options import DelegationOptions, LoadingOptions, OutputOptions, QuantizationOptions, Request
 from tests.support.litert_files import inputs_of, mixed_file
 
 WITHOUT_TORCH = """
@@ -161,11 +154,6 @@ def test_the_parameters_are_the_fields_of_a_request() -> None:
         (
             {"delegation": DelegationOptions(any_runtime=True)},
             "any_runtime: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
-        ),
-        (
-            {"options": CompileOptions(converter="eiq")},
-            "converter: it is for PyTorch models; 'mixed.tflite' is compiled here, and NXP's own tool takes such files "
-            "itself.",
         ),
         (
             {"loading": LoadingOptions(imports=["json"])},

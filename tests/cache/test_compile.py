@@ -71,7 +71,7 @@ def test_a_file_is_compiled_again_with_other_options(model: Path) -> None:
     with pytest.raises(InvalidOptionError) as caught:
         first.recompile(converter="eiq")
     assert str(caught.value) == (
-        "converter: it is for PyTorch models; 'net.tflite' is compiled here, and NXP's own tool takes such files itself."
+        "converter: 'net.tflite' is partitioned for 'open', and 'eiq' takes other operators. Compile the file again."
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from openneutron.device.converter import eiq
 from tests.cli.conftest import Command
 from tests.support import fake_sdk
 
@@ -34,7 +35,14 @@ def test_nxps_where_a_stand_in_is(openneutron: Command, folder: Path, monkeypatc
     assert (folder / "a.pte").stat().st_size > 100_000
 
 
-def test_files_have_no_choice(refused: Callable[..., str]) -> None:
-    assert refused("compile", "mixed.tflite", "--converter", "eiq") == (
-        "--converter: it is for PyTorch models; 'mixed.tflite' is compiled here, and NXP's own tool takes such files itself."
-    )
+def test_a_file(openneutron: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_sdk.write(folder / "sdk", fake_sdk.OURS)
+    monkeypatch.syspath_prepend(str(folder / "sdk"))
+    monkeypatch.setattr(eiq, "_run", fake_sdk.forked)
+    ended = openneutron("compile", "mixed.tflite", "--converter", "eiq", "-o", "a.tflite", "--intermediates", "parts")
+    assert ended.code == 0, ended.err
+    assert "By NXP's SDK  2 partitions, for the chip alone; costs are not known here." in ended.out
+    assert "SCATTER_ND" in ended.out
+    assert sorted(path.name for path in (folder / "parts").iterdir()) == [
+        f"neutron_graph_{index}{end}.tflite" for index in (0, 1) for end in ("", "_neutron")
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from torch import nn
 
 import openneutron
 from openneutron.device import pte
+from openneutron.device.converter import eiq
 from openneutron.device.converter.eiq import EiqConverter
-from openneutron.errors import BudgetError, ConverterError, InvalidOptionError, MissingToolError
+from openneutron.errors import BudgetError, ConverterError, InvalidModelError, InvalidOptionError, MissingToolError
 from openneutron.ir import Graph
+from openneutron.isa import decode as decode_program
 from openneutron.isa import payload
 from openneutron.litert import read
 from openneutron.litert.neutron_graph import find
@@ -44,16 +47,17 @@ def compiled(**options: Any) -> Any:
 
 
 def test_eiq_and_open_with_the_same_compiler_behind_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for NXP's SDK calls this project's compiler; so the payloads are the same, and the result runs."""
+    """A stand-in for NXP's SDK calls this project's compiler; so the payloads are the same but for names, and the result runs.
+
+    Names differ: this project's compiler gets operators of the ATen program, and another converter those of the Edge program."""
     folder = tmp_path / "sdk"
     fake_sdk.write(folder, fake_sdk.OURS)
     monkeypatch.syspath_prepend(str(folder))
     ours, theirs = compiled(), compiled(options=EIQ, outputs=OutputOptions(intermediates_dir=tmp_path))
     payloads = [[item.payload for item in pte.delegates(made.buffer)] for made in (ours, theirs)]
-    assert [payload.parse(item).program for item in payloads[0]] == [
-        payload.parse(item).program for item in payloads[1]
-    ]
-    assert payloads[0] == payloads[1]
+    programs = [[payload.parse(item).program for item in items] for items in payloads]
+    nameless = [[(replace(decode_program(item), names=()), item.weights) for item in items] for items in programs]
+    assert nameless[0] == nameless[1]
     for got, want in zip(theirs.run(*INPUTS), ours.run(*INPUTS), strict=True):
         assert torch.equal(got, want)
     assert (theirs.partitions, ours.converted) == ((), ())
@@ -93,11 +97,36 @@ def test_a_quantizer_for_an_unknown_converter() -> None:
         NeutronQuantizer(converter="vela")
 
 
+@pytest.mark.parametrize(
+    ("body", "calls", "words"),
+    [
+        (fake_sdk.REFUSES_BY_NAME, 4, "ValueError: no kernel takes aten_linear_default"),
+        (fake_sdk.DIES, 6, "it was ended by signal 11 (SIGSEGV)"),
+    ],
+)
+def test_an_operator_that_it_refuses_runs_on_the_cpu(
+    body: str, calls: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_sdk.write(tmp_path, body.replace("RELU", "FULLY_CONNECTED"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(eiq, "_run", fake_sdk.forked)
+    made = compiled(options=EIQ)
+    (left,) = made.delegation.on_cpu
+    assert (left.operator, left.reason) == ("aten.linear", f"NXP's converter refuses it: {words}")
+    assert fake_sdk.calls(tmp_path) == calls
+    (linear, point), (wanted, other) = made.run(*INPUTS), compiled().run(*INPUTS)
+    assert torch.equal(point, other)
+    torch.testing.assert_close(linear, wanted, atol=0.0073, rtol=0)  # a step of the output
+
+
 def test_a_converter_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_sdk.write(tmp_path, fake_sdk.CRASHES)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(eiq, "_run", fake_sdk.forked)
     with pytest.raises(
-        ConverterError, match=r"^eiq: eiq_neutron_sdk was ended by signal 11 \(SIGSEGV\) and returned no model"
+        InvalidModelError,
+        match=r"^'model': none of its 4 operators can run on the NPU\. For one, conv2d .* 'conv' stays on the CPU: NXP's converter "
+        r"refuses it: it was ended by signal 11 \(SIGSEGV\)\.$",
     ):
         compiled(options=EIQ)
 

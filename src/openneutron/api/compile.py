@@ -18,7 +18,6 @@ from openneutron.device.third_party import needs_pytorch, older_objects_kept
 from openneutron.device.timings import measured, step
 from openneutron.errors import InvalidOptionError
 from openneutron.options import (
-    OPEN,
     CompileOptions,
     DataOptions,
     DelegationOptions,
@@ -232,9 +231,4 @@ def check_for_tflite(request: Request, arguments: Mapping[str, object], spelled:
     for option in given:
         raise InvalidOptionError(
             f"{spelled(option)}: it is for PyTorch models; '{request.name}' is quantized and has its own types. Leave it out."
-        )
-    if request.options.converter != OPEN:
-        raise InvalidOptionError(
-            f"{spelled('converter')}: it is for PyTorch models; '{request.name}' is compiled here, and NXP's own tool takes such "
-            "files itself."
         )

@@ -92,9 +92,13 @@ def _parser(flag: Flag) -> Callable[[str], Any]:
 
 OF_PYTORCH = (
     "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "keep_float", "io_dtype", "activations",
-    "observer", "channels_last", "any_runtime", "converter", "converter_flags",
+    "observer", "channels_last", "any_runtime",
 )  # fmt: skip
 """The options that apply to PyTorch models only, not to a ``.tflite``."""
+
+
+OF_CONVERTERS = ("converter", "converter_flags", "converter_timeout")
+"""The options of another converter than this project's compiler, for commands that use none of its results."""
 
 
 FORMS_OF_MODEL = (

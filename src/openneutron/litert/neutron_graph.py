@@ -7,6 +7,7 @@ outputs are the program's outputs, then scratch, profile and debug (version 1 of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from openneutron.errors import InvalidProgramError
+from openneutron.errors import InvalidModelError, InvalidProgramError
 from openneutron.isa import Program
 from openneutron.litert.read import LiteRTModel, operator_name, places, unpack
 from openneutron.litert.write import copied, pack, prune
@@ -27,12 +28,15 @@ WORK = ("scratch", "profile", "debug")
 
 @dataclass(frozen=True, slots=True)
 class NeutronNode:
-    """A NeutronGraph to put into a file. ``inputs`` and ``outputs`` are names of the graph's tensors."""
+    """A NeutronGraph to put into a file. ``inputs`` and ``outputs`` are names of the graph's tensors. ``work_bytes`` are
+    the sizes of the operator's work buffers, of which version 0 of the public form has one; None: as the header of this
+    project's microcode states."""
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     program: Program
+    work_bytes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,10 @@ def splice(model: LiteRTModel, steps: Sequence[int | NeutronNode]) -> bytes:
 
 
 def _operator(model: Any, code: int, index: dict[str, int], node: NeutronNode, taken: set[str]) -> Any:
-    header = node.program.header
+    sizes = node.work_bytes
+    if sizes is None:
+        header = node.program.header
+        sizes = tuple(header[f"{part}_size"] for part in WORK)
     tensors = model.subgraphs[0].tensors
     stem, copy = node.name, 0
     while any(f"{stem}/{part}" in taken for part in (*BLOBS, *WORK)):
@@ -97,7 +104,7 @@ def _operator(model: Any, code: int, index: dict[str, int], node: NeutronNode, t
         return len(tensors) - 1
 
     blobs = [add(part, len(blob), blob) for part in BLOBS for blob in (getattr(node.program, part),)]
-    work = [add(part, header[f"{part}_size"], None) for part in WORK]
+    work = [add(part, size, None) for part, size in zip(WORK, sizes, strict=False)]
     operator = schema.OperatorT()
     operator.opcodeIndex = code
     operator.inputs = np.array([*(index[name] for name in node.inputs), *blobs], np.int32)
@@ -153,13 +160,14 @@ class ConvertedGraph:
     of the file's tensors, in the NeutronGraph's order.
 
     ``payload_version`` is 1 where profile and debug buffers follow the scratch buffer among the outputs, and 0 where
-    the scratch buffer is the last output.
+    the scratch buffer is the last output. ``work_bytes`` are the sizes of these buffers.
     """
 
     program: Program = field(repr=False)
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     payload_version: int
+    work_bytes: tuple[int, ...]
 
 
 def only_graph(data: bytes) -> ConvertedGraph:
@@ -204,6 +212,55 @@ def only_graph(data: bytes) -> ConvertedGraph:
         borders("input", inputs[: -len(BLOBS)]),
         borders("output", outputs[:-extra]),
         1 if extra == len(WORK) else 0,
+        tuple(math.prod(places(tensors[place].shape)) for place in outputs[-extra:]),
+    )
+
+
+def outside(data: bytes) -> tuple[str, ...]:
+    """Return the results of a converted file's operators that are no NeutronGraph; empty for a file that can't be read."""
+    try:
+        model = unpack(data, "the converted model")
+    except InvalidModelError:
+        return ()
+    return tuple(
+        _name(graph.tensors[place])
+        for graph in model.subgraphs
+        for operator in graph.operators or ()
+        if operator_name(model, operator) != OPERATOR_NAME
+        for place in places(operator.outputs)
+        if place >= 0
+    )
+
+
+MAGIC = 0x64434D6E
+"""Word 0 of every microcode that a published runtime reads (executorch/backends/nxp/runtime/NeutronBackend.cpp)."""
+
+SIZE_WORDS = {"microcode": 6, "weights": 7}
+COUNT_WORDS = {0: (11, 12), 1: (13, 14)}
+"""The words with the numbers of inputs and outputs, by the version of the payload (same source)."""
+
+
+def misfit(found: ConvertedGraph) -> str | None:
+    """Return why no published runtime would load a NeutronGraph, by the public words of its microcode's header; None if they fit.
+
+    The runtimes read the magic, the sizes of microcode and weights, and the numbers of inputs and outputs.
+    """
+    words = np.frombuffer(found.program.microcode[: len(found.program.microcode) // 4 * 4], "<u4")
+    if len(words) <= max(COUNT_WORDS[1]) or words[0] != MAGIC:
+        return f"it begins with {found.program.microcode[:4]!r}, and microcode with {MAGIC.to_bytes(4, 'little')!r}"
+    for name, place in SIZE_WORDS.items():
+        there = len(getattr(found.program, name))
+        if words[place] > there:
+            return f"its header states {words[place]} bytes of {name}; there are {there}"
+    wanted = (len(found.inputs), len(found.outputs))
+    stated = {version: tuple(map(int, words[list(pair)])) for version, pair in COUNT_WORDS.items()}
+    if stated[found.payload_version] == wanted:
+        return None
+    other = next((version for version, counts in stated.items() if counts == wanted), None)
+    if other is not None:
+        return f"its header has the form of version {other}, and its operator that of version {found.payload_version}"
+    return "its header states {} inputs and {} outputs; its operator has {} and {}".format(
+        *stated[found.payload_version], *wanted
     )
 
 

@@ -25,6 +25,7 @@ from openneutron.options.flags import (
     sizes_of_regions,
     split_flags,
     split_names,
+    whole_number,
 )
 
 ARENA = "arena"
@@ -76,6 +77,11 @@ def _check_list(subject: str, values: Any) -> None:
 def _check_texts(subject: str, values: Any) -> None:
     if not isinstance(values, tuple) or not all(isinstance(item, str) for item in values):
         raise InvalidOptionError(f"{subject}: it is {values!r}; it is a tuple of texts.")
+
+
+def _check_seconds(subject: str, value: Any) -> None:
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool) or operator.index(value) < 1:
+        raise InvalidOptionError(f"{subject}: it is {value!r}; it is a whole number of seconds above 0.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,11 +177,11 @@ class CompileOptions:
 
     converter: str = option(
         OPEN,
-        "Compiler of a PyTorch model's partitions: this project's, or NXP's eiq_neutron_sdk.",
+        "Compiler of the partitions: this project's, or NXP's eiq_neutron_sdk.",
         choices=CONVERTERS,
         in_text=False,
     )
-    """The converter of a PyTorch model's partitions: ``open`` is this project's compiler, ``eiq`` NXP's SDK
+    """The converter of the partitions: ``open`` is this project's compiler, ``eiq`` NXP's SDK
     (docs/converters.md)."""
 
     converter_flags: tuple[str, ...] = option(
@@ -187,6 +193,16 @@ class CompileOptions:
         in_text=False,
     )
     """Flags for the converter ``eiq``: fields of its compilationOpts, such as ``--minNumOpsPerGraph=2``."""
+
+    converter_timeout: int = option(
+        300,
+        "Seconds after which NXP's eiq_neutron_sdk is stopped; what it hangs on goes to the CPU.",
+        metavar="SECONDS",
+        read=whole_number,
+        check=_check_seconds,
+        in_text=False,
+    )
+    """The seconds that one call of the converter ``eiq`` may take. A graph that takes longer counts as refused (docs/converters.md)."""
 
     def __post_init__(self) -> None:
         if isinstance(self.target, os.PathLike):

@@ -165,6 +165,13 @@ def sizes_between(text: str) -> tuple[int, ...]:
     return tuple(sizes if sizes[-1] == high else [*sizes, high])
 
 
+def whole_number(text: str) -> int:
+    """Return the whole number in a text. Raises InvalidOptionError for any other text."""
+    if not re.fullmatch(r"\d{1,12}", text.strip()):
+        raise InvalidOptionError(f"'{text[:SHOWN_CHARACTERS]}' is no whole number.")
+    return int(text)
+
+
 def split_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return the names in a text, which commas separate, or in a list.
 

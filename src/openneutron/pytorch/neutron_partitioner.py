@@ -26,6 +26,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from openneutron import targets
 from openneutron.compiler.select.select import Refused, Trial, try_compile
+from openneutron.device import converter as converters
 from openneutron.device.timings import step
 from openneutron.errors import InvalidOptionError
 from openneutron.litert.expand import unstated
@@ -75,6 +76,9 @@ from openneutron.pytorch.partition.gather import (
     partition,
     tensors_of,
 )
+
+Tried = Sequence[Refused] | Trial | None
+"""A trial of a partition, or the nodes that must leave it; None where it can't be tried."""
 
 HISTORY = "from_node"
 """The key under which torch.export keeps the nodes that a node came from."""
@@ -359,7 +363,7 @@ class NeutronPartitioner(Partitioner):
         if self._delegate.patterns and len(self._graphs_seen) >= len(self._programs):
             # This is the last method: a name that matches a node of no method is a mistake.
             check_names(self._delegate.patterns, self._graphs_seen, self._named_before)
-        found = self._partitioned(exported_program)
+        found = self._partitioned(exported_program, self._tried)
         result = self._tagged(exported_program, found)
         kept_whole = {} if self._whole is None else self._whole.operators
         self.left_whole |= {
@@ -389,7 +393,9 @@ class NeutronPartitioner(Partitioner):
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
     @step("Partitioning")
-    def _partitioned(self, program: ExportedProgram) -> Partitioning:
+    def _partitioned(self, program: ExportedProgram, tries: Callable[[Lowered], Tried] | None = None) -> Partitioning:
+        """Return the partitioning of a program. ``tries`` tries a partition; None: ``_compiles``, which asks no other converter than
+        this project's compiler."""
         constants = Constants(program, self._data_of(program))
         # NXP's converter has no memory between runs.
         has_states = program.graph_signature.buffers_to_mutate and self._delegate.options.converter == OPEN
@@ -398,20 +404,30 @@ class NeutronPartitioner(Partitioner):
             tuple(pattern for pattern in self._delegate.patterns if pattern not in self._named_before),
             self._delegate.use_neutron_for_format_conversion,
             self.custom_delegation_options.allow_no_op_partitions,
-            self._tried,
+            tries or self._compiles,
         )
         return partition(program.graph_module.graph, constants, options, states)
 
-    def _tried(self, lowered: Lowered) -> Refused | Trial | None:
-        """Return the compiled program of a partition, or the node that prevents compilation, with a reason."""
+    def _tried(self, lowered: Lowered) -> Tried:
+        """Return ``_compiles``, or the nodes that the converter refuses."""
+        tried = self._compiles(lowered)
+        if not isinstance(tried, Trial):
+            return tried
+        options = self._delegate.options
+        return converters.get(options.converter).tried(lowered.graph, options) or tried
+
+    def _compiles(self, lowered: Lowered) -> Tried:
+        """Return the first stages of a partition's compile, or the node that prevents it, with a reason."""
         options = self._delegate.options
         own = unstated(lowered.graph) if options.converter != OPEN else None
         if own is not None:
-            return Refused(own.name, f"LiteRT has no {own.op.upper()}, and NXP's converter reads operators of LiteRT")
+            reason = f"LiteRT has no {own.op.upper()}, and NXP's converter reads operators of LiteRT"
+            return [Refused(own.name, reason)]
         if not has_data(lowered):
             return None
         host_calls = options.host_calls and options.converter == OPEN
-        return try_compile(lowered.graph, self.neutron_target_spec.neutron_target, host_calls)
+        tried = try_compile(lowered.graph, self.neutron_target_spec.neutron_target, host_calls)
+        return tried if isinstance(tried, Trial) else [tried]
 
     def _hand_over(self, part: Partition, program: ExportedProgram) -> None:
         """Store the partition's graph for the backend at its first node, if the values of its constants and states are known."""
@@ -463,6 +479,8 @@ class NeutronPartitioner(Partitioner):
         chosen = self._delegate.patterns or self.preserve_ops or self.check_op_support is not None
         # An ETRecord explains a profile with operators of the Edge program, which must therefore have all operators.
         chosen = chosen or self._delegate.options.profile
+        # Another converter is asked once, about the operators of the Edge program.
+        chosen = chosen or self._delegate.options.converter != OPEN
         return (
             exported_program
             if chosen or not has_free_order(exported_program)

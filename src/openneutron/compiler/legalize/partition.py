@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -186,13 +187,18 @@ class Partitioning:
 
 
 def partition(
-    graph: Graph, excluded: Iterable[str] = (), target: Target | None = None, host_calls: bool = True
+    graph: Graph,
+    excluded: Iterable[str] = (),
+    target: Target | None = None,
+    host_calls: bool = True,
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Partitioning:
     """Return the partitioning of a graph with the fewest partitions that can run one after the other.
 
     Nodes that the operator table accepts run on the NPU. Nodes on the CPU are those that the table rejects, those that can't be in a
-    program for ``target`` (``program_reason``), those that ``excluded`` names (by operator name, LiteRT name or output name), and those
-    that would only change shapes on the NPU. The graph of a partition computes on int8, also if the file has uint8.
+    program for ``target`` (``program_reason``), those that ``excluded`` names (by operator name, LiteRT name or output name), those
+    whose first result has a reason in ``refused``, and those that would only change shapes on the NPU. The graph of a partition computes
+    on int8, also if the file has uint8.
 
     The accepted nodes of one level become one partition. A node has the highest level of the nodes that must run before it. A
     rejected node raises the level of the accepted nodes that wait for it by 1. No other partitioning has fewer partitions: before a
@@ -203,6 +209,8 @@ def partition(
     computed = as_int8(graph)
     for index, node in enumerate(computed.nodes):
         diagnostic = _rejection(graph, computed, node, excluded, target, host_calls)
+        if diagnostic is None and node.name in refused:
+            diagnostic = OnCpu(operator_title(node), node.name, refused[node.name])
         if diagnostic is not None:
             reasons[index] = diagnostic
     predecessors = _predecessors(graph)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from openneutron import targets
 from openneutron.compiler import Compiled, Prepared, prepared
-from openneutron.compiler.select.select import Trial
+from openneutron.compiler.select.select import Refused, Trial
 from openneutron.device.cache import programs
 from openneutron.device.converter.kernel_selections import check_target, selection_of
 from openneutron.ir import Graph
@@ -26,7 +26,8 @@ class Conversion:
     NXP's microcode is passed on as it is. ``inputs`` and ``outputs`` are names of the graph's tensors, in the
     NeutronGraph's order. ``payload_version`` is 0 or 1, by the form of the NeutronGraph's outputs
     (``litert.neutron_graph``). ``kernel_selection`` is the text of the C file, if it was asked for. ``file`` is the
-    converted ``.tflite``, if the converter made one.
+    converted ``.tflite``, if the converter made one. ``work_bytes`` are the sizes of the NeutronGraph's work buffers; None: as the
+    header of this project's microcode states.
     """
 
     program: Program
@@ -36,6 +37,7 @@ class Conversion:
     compiled: Compiled | None = None
     kernel_selection: str | None = None
     file: bytes | None = field(default=None, repr=False)
+    work_bytes: tuple[int, ...] | None = None
 
 
 class Converter(Protocol):
@@ -46,6 +48,10 @@ class Converter(Protocol):
     def check(self, options: CompileOptions) -> None:
         """Check the options before there is a model. Raises InvalidOptionError for an option that the converter does
         not accept, and MissingToolError where the converter is not installed."""
+
+    def tried(self, graph: Graph, options: CompileOptions) -> tuple[Refused, ...]:
+        """Return nodes that must leave the graph before the converter can convert the rest of it; empty where it converts
+        the graph. The first stages of this project's compiler (``select.try_compile``) are not repeated."""
 
     def convert(
         self,
@@ -71,6 +77,10 @@ class OpenConverter:
     def check(self, options: CompileOptions) -> None:
         """Raise InvalidOptionError for a budget above the target's SRAM."""
         budget_bytes(options.sram_budget, targets.get(options.target))
+
+    def tried(self, graph: Graph, options: CompileOptions) -> tuple[Refused, ...]:
+        """Return an empty tuple: this project's compiler converts each graph that ``try_compile`` accepts."""
+        return ()
 
     def convert(
         self,

@@ -11,19 +11,27 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from openneutron import litert
 from openneutron.compiler import Prepared
-from openneutron.compiler.select.select import Trial
+from openneutron.compiler.select.select import Refused, Trial
+from openneutron.device.cache import UNREADABLE, Digest, kept, packed, unpacked, versions
 from openneutron.device.converter import Conversion
+from openneutron.device.converter.fallback import refusals
 from openneutron.errors import (
     ConverterError,
+    Failure,
     InvalidModelError,
     InvalidOptionError,
     InvalidProgramError,
@@ -31,7 +39,7 @@ from openneutron.errors import (
 )
 from openneutron.ir import Graph
 from openneutron.litert.interpret import ended
-from openneutron.litert.neutron_graph import only_graph
+from openneutron.litert.neutron_graph import misfit, only_graph, outside
 from openneutron.options import EIQ, CompileOptions
 
 PACKAGE = "eiq_neutron_sdk"
@@ -41,6 +49,9 @@ SHOWN = 4000
 """The number of characters from the end of the converter's output that a message repeats. ``ConverterError.output``
 has the whole output."""
 
+SHOWN_OF_A_REASON = 200
+"""The number of characters that the reason of a CPU fallback repeats of the converter's last line."""
+
 KERNEL_SELECTION = "_kernel_selection.c"
 """The file that the SDK writes to its working directory when it is asked for one."""
 
@@ -48,6 +59,28 @@ EXCLUDED_PASSES = "HoistSliceAboveTranspose,MergeTranspose"
 """The passes of NXP's converter that ExecuTorch's NXP backend excludes; this module excludes them too."""
 
 OURS = "Or compile with converter='open', this project's own compiler."
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The result of one call of NXP's converter: the converted file and the kernel selection, None where it wrote none;
+    its output; its exit code, None where it was stopped after ``converter_timeout``."""
+
+    file: bytes | None = field(repr=False)
+    selection: str | None = field(repr=False)
+    said: str = field(repr=False)
+    code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The input of one call of NXP's converter. Two questions are equal if their keys are, which depend on all fields
+    and on the installed SDK."""
+
+    key: str
+    model: bytes = field(compare=False, repr=False)
+    request: Mapping[str, Any] = field(compare=False)
+    seconds: int = field(compare=False)
 
 
 class EiqConverter:
@@ -70,6 +103,22 @@ class EiqConverter:
             )
         _flags(options.converter_flags)
 
+    def tried(self, graph: Graph, options: CompileOptions) -> tuple[Refused, ...]:
+        """Return the nodes that must leave the graph before NXP's converter can convert the rest, with its own words. Raises as
+        ``convert`` does for a failure that no node causes."""
+        self.check(options)
+
+        def failure(part: Graph) -> Failure | None:
+            try:
+                self.convert(part, options)
+            except ConverterError as error:
+                if error.failure is None:
+                    raise
+                return error.failure
+            return None
+
+        return refusals(graph, failure, f"NXP's converter {release()}".rstrip())
+
     def convert(
         self,
         graph: Graph,
@@ -86,67 +135,147 @@ class EiqConverter:
             "dumpKernelSelectionCode": kernel_selection,
             "useProfiling": options.profile,
         }
-        with tempfile.TemporaryDirectory(prefix="openneutron-eiq-") as name:
-            folder = Path(name)
-            said, code = _run(folder, litert.write(graph), options, wanted)
-            result = folder / "converted.tflite"
-            if not result.exists():
-                raise ConverterError(
-                    f"eiq: {PACKAGE} {ended(code)} and returned no model for '{graph.name}'. {_heard(said)}{_suggestion()}",
-                    said,
-                    code,
-                )
-            converted = result.read_bytes()
-            selection = folder / KERNEL_SELECTION
-            text = None
-            if kernel_selection:
-                if not selection.exists():
-                    raise ConverterError(
-                        f"eiq: {PACKAGE} was asked for the kernel selection of '{graph.name}' and wrote none. {_heard(said)}"
-                        "Leave dump_kernel_selection_code out, or take a release of the SDK that has it.",
-                        said,
-                        code,
-                    )
-                text = selection.read_text(errors="replace")
+        request = {"target": options.target, "options": wanted, "flags": _flags(options.converter_flags)}
+        model = litert.write(replace(graph, name=""))
+        answer = _answer(_Question(_key(model, request), model, request, options.converter_timeout))
+        if answer.file is None:
+            raise _no_model(graph, answer, options)
+        if kernel_selection and answer.selection is None:
+            raise ConverterError(
+                f"eiq: {PACKAGE} was asked for the kernel selection of '{graph.name}' and wrote none. {_heard(answer.said)}"
+                "Leave dump_kernel_selection_code out, or take a release of the SDK that has it.",
+                answer.said,
+                answer.code or 0,
+            )
         try:
-            found = only_graph(converted)
+            found = only_graph(answer.file)
             _check_borders(found.inputs, found.outputs, graph)
         except (InvalidProgramError, InvalidModelError) as error:
+            fact = str(error).rstrip(".")
             raise ConverterError(
-                f"eiq: the model that {PACKAGE} made of '{graph.name}' can't be used: {str(error).rstrip('.')}. "
-                f"{_heard(said)}{_suggestion()}",
-                said,
-                code,
+                f"eiq: the model that {PACKAGE} made of '{graph.name}' can't be used: {fact}. "
+                f"{_heard(answer.said)}{_suggestion()}",
+                answer.said,
+                answer.code or 0,
+                Failure(f"refuses it: {fact}", answer.said, outside(answer.file)),
             ) from error
-        return Conversion(found.program, found.inputs, found.outputs, found.payload_version, None, text, converted)
-
-
-def _run(folder: Path, model: bytes, options: CompileOptions, wanted: dict[str, Any]) -> tuple[str, int]:
-    """Run a conversion in the child process, and return the child's output and exit code. Raises InvalidOptionError
-    where the child refuses an option."""
-    request = {
-        "search_path": [str(Path(place).absolute()) for place in sys.path],
-        "target": options.target,
-        "options": wanted,
-        "flags": _flags(options.converter_flags),
-    }
-    (folder / "request.json").write_text(json.dumps(request))
-    (folder / "model.tflite").write_bytes(model)
-    # A file, not a pipe: a converter may print more than a pipe holds, and leave children behind that keep it open.
-    with (folder / "output.txt").open("wb") as output:
-        done = subprocess.run(
-            [sys.executable, "-P", str(CHILD), str(folder)],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
+        foreign = misfit(found)
+        if foreign is not None:
+            raise ConverterError(
+                f"eiq: {PACKAGE} made microcode of '{graph.name}' that no published driver reads: {foreign}. "
+                f"Install the release of the SDK that the board's driver is from. {OURS}",
+                answer.said,
+                answer.code or 0,
+            )
+        selection = answer.selection if kernel_selection else None
+        return Conversion(
+            found.program,
+            found.inputs,
+            found.outputs,
+            found.payload_version,
+            None,
+            selection,
+            answer.file,
+            found.work_bytes,
         )
-    said = (folder / "output.txt").read_text(errors="replace")
-    refused = folder / "refused.json"
-    if done.returncode == 0 and refused.exists():
-        raise _refusal(**json.loads(refused.read_text()))
-    return said, done.returncode
+
+
+def release() -> str:
+    """Return the version of the installed SDK; an empty text where the package states none."""
+    return versions([PACKAGE])[0]
+
+
+def _no_model(graph: Graph, answer: _Answer, options: CompileOptions) -> ConverterError:
+    if answer.code is None:
+        end = f"was stopped after {options.converter_timeout} s (converter_timeout)"
+        verdict = f"refuses it: it did not end within {options.converter_timeout} s"
+    else:
+        end = ended(answer.code)
+        lines = [line.strip() for line in answer.said.splitlines() if line.strip()]
+        words = lines[-1][:SHOWN_OF_A_REASON] if lines and answer.code > 0 else f"it {end}"
+        verdict = f"refuses it: {words.rstrip('.')}"
+    return ConverterError(
+        f"eiq: {PACKAGE} {end} and returned no model for '{graph.name}'. {_heard(answer.said)}{_suggestion()}",
+        answer.said,
+        -signal.SIGKILL if answer.code is None else answer.code,
+        Failure(verdict, answer.said),
+    )
+
+
+def _key(model: bytes, request: Mapping[str, Any]) -> str:
+    """Return the key of a question: a hash of the model, the options, and the names, sizes and times of the SDK's files."""
+    digest = Digest(EIQ, json.dumps(request, sort_keys=True), release(), sys.version)
+    spec = importlib.util.find_spec(PACKAGE)
+    for folder in [] if spec is None else spec.submodule_search_locations or []:
+        for path in sorted(Path(folder).rglob("*")):
+            if path.suffix != ".pyc" and path.is_file():
+                facts = path.stat()
+                digest.add(repr((str(path), facts.st_size, facts.st_mtime_ns)).encode())
+    digest.add(model)
+    return digest.hex()
+
+
+@lru_cache(maxsize=32)
+def _answer(question: _Question) -> _Answer:
+    """Return the answer of NXP's converter: this process's last answers and the cache of the running compile are asked
+    first."""
+
+    def written(made: _Answer) -> bytes:
+        facts = {"said": made.said, "code": made.code, "file": made.file is not None, "selection": made.selection}
+        return packed(facts, [] if made.file is None else [made.file])
+
+    def read(content: bytes) -> _Answer | None:
+        try:
+            facts, blobs = unpacked(content)
+            return _Answer(blobs[0] if facts["file"] else None, facts["selection"], facts["said"], facts["code"])
+        except UNREADABLE:
+            return None
+
+    return kept(EIQ, lambda: question.key, lambda: _asked(question), written, read)
+
+
+def _asked(question: _Question) -> _Answer:
+    """Call the converter in a child process. Raises InvalidOptionError where the child refuses an option."""
+    with tempfile.TemporaryDirectory(prefix="openneutron-eiq-") as name:
+        folder = Path(name)
+        request = {**question.request, "search_path": [str(Path(place).absolute()) for place in sys.path]}
+        (folder / "request.json").write_text(json.dumps(request))
+        (folder / "model.tflite").write_bytes(question.model)
+        # A file, not a pipe: a converter may print more than a pipe holds, and leave children behind that keep it open.
+        with (folder / "output.txt").open("wb") as output:
+            code = _run(folder, output, question.seconds)
+        said = (folder / "output.txt").read_text(errors="replace")
+        refused = folder / "refused.json"
+        if code == 0 and refused.exists():
+            raise _refusal(**json.loads(refused.read_text()))
+        result, selection = folder / "converted.tflite", folder / KERNEL_SELECTION
+        return _Answer(
+            result.read_bytes() if code is not None and result.exists() else None,
+            selection.read_text(errors="replace") if selection.exists() else None,
+            said,
+            code,
+        )
+
+
+def _run(folder: Path, output: IO[bytes], seconds: int) -> int | None:
+    """Run the child process in ``folder``. Return its exit code; None where it was stopped with its own children after
+    this time."""
+    child = subprocess.Popen(
+        [sys.executable, "-P", str(CHILD), str(folder)],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
 
 
 def _flags(flags: Sequence[str]) -> list[tuple[str, str | None]]:

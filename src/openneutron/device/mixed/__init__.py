@@ -14,7 +14,10 @@ from openneutron.compiler import Compiled, CompileOptions, Prepared, prepared
 from openneutron.compiler.cost.cycles import cpu_rows
 from openneutron.compiler.legalize.partition import OnNpu, Partitioning, operator_title
 from openneutron.compiler.search.shortfall import over_budget
+from openneutron.device import converter as converters
 from openneutron.device.cache import programs
+from openneutron.device.converter import Conversion
+from openneutron.device.converter.fallback import owner_of
 from openneutron.device.mixed.tables import folded, partitioned, with_tables
 from openneutron.device.timings import advance, step
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
@@ -22,7 +25,7 @@ from openneutron.ir import DType, Graph
 from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
-from openneutron.options import budget_bytes
+from openneutron.options import OPEN, budget_bytes
 from openneutron.targets import Target
 
 if TYPE_CHECKING:
@@ -33,8 +36,8 @@ if TYPE_CHECKING:
 class CompiledFile:
     """A compiled LiteRT file.
 
-    ``parts`` has the compiled partitions in order, and is empty where no operator runs on the NPU. ``partitioning``
-    also has the operators that stay on the CPU. ``model`` is the file as it was partitioned, and ``name`` its name in
+    ``parts`` has the compiled partitions in order, and is empty where no operator runs on the NPU. ``converted`` has them
+    in place of ``parts`` where another converter than this project's compiler made them. ``partitioning`` also has the operators that stay on the CPU. ``model`` is the file as it was partitioned, and ``name`` its name in
     messages.
     """
 
@@ -43,6 +46,7 @@ class CompiledFile:
     options: CompileOptions
     partitioning: Partitioning = field(repr=False)
     parts: tuple[Compiled, ...] = field(repr=False)
+    converted: tuple[Conversion, ...] = field(default=(), repr=False)
     _prepared: list[Prepared] = field(default_factory=list, repr=False)
     """The partitions after the compiler's first stages; empty until the first call of ``recompiled``."""
 
@@ -59,8 +63,15 @@ class CompiledFile:
         """Return the file compiled with other options. All calls share the results of the compiler's first stages, and
         each search starts from what earlier searches have found.
 
-        Raises BudgetError as ``compile_file`` does.
+        Raises InvalidOptionError for another converter, and the errors of ``compile_file``.
         """
+        if options.converter != self.options.converter:
+            raise InvalidOptionError(
+                f"converter: '{self.name}' is partitioned for '{self.options.converter}', and '{options.converter}' takes other "
+                "operators. Compile the file again."
+            )
+        if options.converter != OPEN:
+            return replace(self, options=options, converted=_converted(self.partitioning, options))
         if not self._prepared:
             self._prepared.extend(prepared(part.graph, kept=True) for part in self.partitioning.partitions)
         ready = [(each.graph, partial(_itself, each)) for each in self._prepared]
@@ -75,20 +86,31 @@ class CompiledFile:
         steps: list[int | NeutronNode] = []
         for item in self.partitioning.steps:
             if isinstance(item, OnNpu):
+                name = part_name(item.index)
+                if self.converted:
+                    made = self.converted[item.index]
+                    steps.append(NeutronNode(name, made.inputs, made.outputs, made.program, made.work_bytes))
+                    continue
                 graph = self.partitioning.partitions[item.index].graph
-                program = self.parts[item.index].program
-                steps.append(NeutronNode(part_name(item.index), graph.inputs, graph.outputs, program))
+                steps.append(NeutronNode(name, graph.inputs, graph.outputs, self.parts[item.index].program))
             else:
                 steps.append(item.node)
         return splice(self.model, steps)
 
     def programs(self) -> dict[str, Program]:
-        """Return the partitions' programs by name."""
+        """Return the programs of ``parts`` by name."""
         return {part_name(index): part.program for index, part in enumerate(self.parts)}
 
     def intermediates(self) -> dict[str, bytes]:
-        """Return each partition as a stock ``.tflite`` and as a listing of its program, by file name."""
+        """Return each partition as a stock ``.tflite``, and as a listing of its program or as the converted ``.tflite``,
+        by file name."""
         made = {}
+        if self.converted:
+            for index, (partition, conversion) in enumerate(
+                zip(self.partitioning.partitions, self.converted, strict=True)
+            ):
+                made[f"{part_name(index)}.tflite"] = write(partition.graph)
+                made[f"{part_name(index)}_neutron.tflite"] = conversion.file or b""
         for index, part in enumerate(self.parts):
             made[f"{part_name(index)}.tflite"] = write(part.graph)
             made[f"{part_name(index)}.txt"] = listing(decode(part.program), cpu_rows(self.target)).encode()
@@ -125,6 +147,8 @@ def compile_file(
             )
     check_names(graph, name, operators_not_to_delegate)
     target = targets.get(options.target)
+    if options.converter != OPEN:
+        return _by_converter(model, name, options, operators_not_to_delegate, must_delegate)
     with step("Partitioning"):
         model = folded(model)
         model, partitioning = partitioned(
@@ -136,6 +160,42 @@ def compile_file(
     if must_delegate and not parts:
         raise InvalidModelError(_nothing_to_do(result))
     return result
+
+
+def _by_converter(
+    model: LiteRTModel,
+    name: str,
+    options: CompileOptions,
+    operators_not_to_delegate: Sequence[str],
+    must_delegate: bool,
+) -> CompiledFile:
+    """Return the file compiled by another converter. A partition loses the nodes that the converter refuses until it
+    converts the rest. Raises as ``compile_file`` and ``Converter.tried`` do."""
+    converter, target = converters.get(options.converter), targets.get(options.target)
+    converter.check(options)
+    refused: dict[str, str] = {}
+    with step("Partitioning"):
+        model = folded(model)
+        while True:
+            model, partitioning = partitioned(model, operators_not_to_delegate, target, False, refused)
+            before, known = len(refused), {node.name for node in model.graph.nodes if node.outputs}
+            for part in partitioning.partitions:
+                for item in converter.tried(part.graph, options):
+                    owner = owner_of(part.graph.nodes, item.result, known)
+                    assert owner is not None, f"'{item.result}' belongs to no operator"
+                    refused[owner] = item.reason
+            if len(refused) == before:
+                break
+    result = CompiledFile(name, model, options, partitioning, (), _converted(partitioning, options))
+    if must_delegate and not result.converted:
+        raise InvalidModelError(_nothing_to_do(result))
+    return result
+
+
+def _converted(partitioning: Partitioning, options: CompileOptions) -> tuple[Conversion, ...]:
+    converter = converters.get(options.converter)
+    with step("Compiling", len(partitioning.partitions)):
+        return tuple(converter.convert(part.graph, options) for part in partitioning.partitions)
 
 
 def _compiled(

@@ -423,16 +423,24 @@ class _Variable:
 
 
 def partitioned(
-    model: LiteRTModel, excluded: Iterable[str], target: Target, host_calls: bool
+    model: LiteRTModel,
+    excluded: Iterable[str],
+    target: Target,
+    host_calls: bool,
+    refused: Mapping[str, str] | None = None,
 ) -> tuple[LiteRTModel, Partitioning]:
     """Return the model with states in place of variables, and its partitioning. A variable becomes a state where one
-    partition can keep it; the operators of other variables stay. ``host_calls`` is the option of this name."""
+    partition can keep it; the operators of other variables stay. ``host_calls`` is the option of this name.
+
+    ``refused`` is for another converter than this project's compiler, which keeps no states: the reasons of nodes that
+    it refuses, by their first results.
+    """
     excluded = tuple(excluded)
-    usable = _usable(model)
+    usable = _usable(model) if refused is None else []
     left = usable
     while True:
         tried = _with_states(model, left)
-        result = partition(tried.graph, excluded, target, host_calls)
+        result = partition(tried.graph, excluded, target, host_calls, refused or {})
         kept = {state.tensor for part in result.partitions for state in part.graph.states}
         # The states of variables come first. The states that operators keep follow; no operator of the file reads or
         # writes them.

@@ -14,7 +14,7 @@ from openneutron.api.accuracy import found_repair, measured_accuracy
 from openneutron.api.compile import LOADING
 from openneutron.cli import output
 from openneutron.cli.model_source import is_litert
-from openneutron.cli.options import GivenModel, takes_a_model
+from openneutron.cli.options import OF_CONVERTERS, GivenModel, takes_a_model
 from openneutron.device import files
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.device.timings import measured, step
@@ -29,7 +29,7 @@ ON_EXAMPLES = (
     "with --data."
 )
 
-WITHOUT = ("check", "profile", "converter", "converter_flags", "io_dtype", "any_runtime", "cache")
+WITHOUT = ("check", "profile", *OF_CONVERTERS, "io_dtype", "any_runtime", "cache")
 """The options of a compile that do not change the figures of this command."""
 
 

@@ -12,7 +12,7 @@ from openneutron.api.load import LoadedFile, load
 from openneutron.cli import output
 from openneutron.cli.compile import ON_EXAMPLES, compiled_with_model
 from openneutron.cli.model_source import ModelFile, is_litert
-from openneutron.cli.options import GivenModel, takes_a_model
+from openneutron.cli.options import OF_CONVERTERS, GivenModel, takes_a_model
 from openneutron.errors import InvalidOptionError
 from openneutron.features.evaluation import processes
 from openneutron.features.evaluation.metrics import check
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from openneutron.api.litert import CompiledLiteRTModel
     from openneutron.api.pytorch import CompiledModel
 
-WITHOUT = ("io_dtype", "check", "profile", "converter", "converter_flags", "any_runtime")
+WITHOUT = ("io_dtype", "check", "profile", *OF_CONVERTERS, "any_runtime")
 """The compile parameters that an evaluation leaves at their defaults. The simulated NPU runs only programs that
 OpenNeutron compiled."""
 

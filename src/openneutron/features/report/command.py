@@ -15,7 +15,7 @@ from rich.text import Text
 from openneutron import targets
 from openneutron.cli import output
 from openneutron.cli.compile import compiled
-from openneutron.cli.options import AskedModel, GivenModel, takes_a_model
+from openneutron.cli.options import OF_CONVERTERS, AskedModel, GivenModel, takes_a_model
 from openneutron.compiler.rewrite.passes import explained
 from openneutron.device import files
 from openneutron.device.cache import caching, opened
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from openneutron.features.report.page.data import ReportData
 
 
-@takes_a_model(without=("io_dtype", "profile", "converter", "converter_flags", "any_runtime"))
+@takes_a_model(without=("io_dtype", "profile", *OF_CONVERTERS, "any_runtime"))
 def explain(
     *,
     asked: GivenModel,
@@ -75,7 +75,7 @@ PAGES = (".html", ".htm")
 """The suffixes of reports. A report contains its data, as a ``.pte`` does; a ``.tflite`` may contain data too."""
 
 
-@takes_a_model(several=True, without=("check", "profile", "converter", "converter_flags", "any_runtime"))
+@takes_a_model(several=True, without=("check", "profile", *OF_CONVERTERS, "any_runtime"))
 def report_model(
     *,
     asked: list[AskedModel],
@@ -155,7 +155,7 @@ def _data(asked: AskedModel, with_pareto: bool, steps: output.Steps) -> ReportDa
         return data_of(model, with_pareto)
 
 
-@takes_a_model(without=("sram_budget", "check", "profile", "converter", "converter_flags", "any_runtime"))
+@takes_a_model(without=("sram_budget", "check", "profile", *OF_CONVERTERS, "any_runtime"))
 def show_pareto(
     *,
     asked: GivenModel,

@@ -408,8 +408,11 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
         partitions=tuple(
             PartitionSummary(part_name(number), part.report, conversions=conversions_in(partition.graph), number=number)
             for number, (part, partition) in enumerate(
-                zip(compiled.parts, compiled.partitioning.partitions, strict=True)
+                zip(compiled.parts, compiled.partitioning.partitions if compiled.parts else (), strict=True)
             )
+        ),
+        converted=tuple(
+            ConvertedSummary.of(part_name(number), part.program) for number, part in enumerate(compiled.converted)
         ),
         budget_bytes=compiled.budget_bytes,
         host=host_operators_of_graph(graph, outside),

@@ -12,6 +12,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.fx import Graph, Node
 
 from openneutron.compiler.select.select import Refused, Trial
+from openneutron.device.converter.fallback import owner_of
 from openneutron.pytorch.backend.compile_spec import DelegateOptions
 from openneutron.pytorch.graph.program import (
     LEFT_FLOAT,
@@ -134,13 +135,14 @@ def _partition(graph: Graph, units: Sequence[Unit], constants: Container[Node]) 
 class PartitionOptions:
     """The operators that the user leaves to the CPU, and options of lowering.
 
-    compiles: a function that tries the compiler on a lowered partition; see ``select.try_compile``.
+    compiles: a function that tries the compiler on a lowered partition: it returns a trial (``select.try_compile``), the nodes that
+    must leave the partition, or None where there is nothing to try.
     """
 
     operators_not_to_delegate: tuple[str, ...] = ()
     transpose_on_npu: bool = True
     allow_no_op_partitions: bool = False
-    compiles: Callable[[Lowered], Refused | Trial | None] | None = None
+    compiles: Callable[[Lowered], Sequence[Refused] | Trial | None] | None = None
 
 
 def partition(
@@ -307,26 +309,33 @@ def _tried(
             rejected |= {node: NOTHING_TO_DO for unit in part.units for node in unit.compute}
             return set(part.units)
         tried = _compiled(part, result, options)
-        if not isinstance(tried, Refusal):
+        if tried is None or isinstance(tried, Trial):
             return replace(part, lowered=result, trial=tried)
-        result = tried
-    unit = next(unit for unit in part.units if result.node in unit.nodes)
-    _reject_unit(unit, result, None, rejected)
-    return {unit}
+    else:
+        tried = [result]
+    left = set()
+    for refusal in tried:
+        unit = next(unit for unit in part.units if refusal.node in unit.nodes)
+        if unit not in left:
+            _reject_unit(unit, refusal, None, rejected)
+            left.add(unit)
+    return left
 
 
-def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> Refusal | Trial | None:
-    """Return the compiler's trial of a lowered partition, None without a compiler, or a refusal if there can be no payload."""
+def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> Sequence[Refusal] | Trial | None:
+    """Return the compiler's trial of a lowered partition, None without a compiler, or refusals if there can be no payload."""
     for tensors, what in ((lowered.inputs, "inputs"), (lowered.outputs, "outputs")):
         if len(tensors) > MOST_TENSORS:
             reason = f"it has {len(tensors)} {what}; a delegate call has at most {MOST_TENSORS}"
-            return Refusal(part.units[0].compute[0], Reject(reason, rule="payload"))
+            return [Refusal(part.units[0].compute[0], Reject(reason, rule="payload"))]
     tried = options.compiles(lowered) if options.compiles is not None else None
-    if not isinstance(tried, Refused):
+    if tried is None or isinstance(tried, Trial):
         return tried
-    owner = lowered.owners.get(tried.result)
-    owner = owner if owner is not None and owner in part.nodes else part.nodes[0]  # the owner of an input is outside
-    return Refusal(owner, Reject(tried.reason, rule="compiler"))
+    inside = set(part.nodes)
+    # The owner of an input is outside.
+    known = {result: node for result, node in lowered.owners.items() if node in inside}
+    owners = [known.get(owner_of(lowered.graph.nodes, item.result, known) or "", part.nodes[0]) for item in tried]
+    return [Refusal(owner, Reject(item.reason, rule="compiler")) for owner, item in zip(owners, tried, strict=True)]
 
 
 HANDOVER = "openneutron_handover"
