@@ -71,6 +71,10 @@ static void make_sound(Case *c) {
     p->stride_w = between(1, 3);
     p->dilation_h = point ? 1 : between(1, 3);
     p->dilation_w = point ? 1 : between(1, 3);
+    if (!point && one_in(4)) { /* the usual kernel, for which there is code of its own */
+        p->kernel_h = p->kernel_w = 3;
+        p->dilation_h = p->dilation_w = 1;
+    }
     p->pad_top = point ? 0 : between(-2, p->kernel_h);
     p->pad_left = point ? 0 : between(-2, p->kernel_w);
     const int32_t groups = point ? 1 : depthwise ? between(1, 50) : between(1, 3);

@@ -8,7 +8,7 @@ bool depthwise_conv_2d_s8_check(const NeutronProgramView *program, const void *p
     return p->group_inputs == 1 && neutron_convolution_is_sound(program, p, window, NEUTRON_LANES);
 }
 
-#if !NEUTRON_DSP
+#if !NEUTRON_DSP || NEUTRON_HELIUM
 
 /* A block of 8 output channels, whose inputs are one pitch apart, or at the places in input_of. */
 typedef struct {
@@ -75,6 +75,9 @@ void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call) {
     neutron_compute_blocks(call, (size_t)p->kernel_h * (size_t)p->kernel_w * NEUTRON_LANES,
                            sizeof(NeutronRequantBlock), compute_block);
 }
+
+#endif
+#if !NEUTRON_DSP
 
 void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {
 #if NEUTRON_X86_VARIANTS

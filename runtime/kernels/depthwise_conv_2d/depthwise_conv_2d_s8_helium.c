@@ -1,231 +1,295 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* depthwise_conv_2d_s8 for Helium: 8 channels of two outputs at a time. This takes every call.
  *
- * Taps outside the input are skipped: the zero point is subtracted from the inputs, and its product with the sum of the weights goes back
- * into the bias. Outputs all of whose taps are inside need neither. */
+ * The inputs of some outputs are copied to a strip: 16 channels of each element, with padding where a tap is outside the input, and wherever
+ * the channels lie. All outputs then take the same way. Kernels whose taps do not fit into a strip are left to the portable code. */
 #include "conv_2d/convolution.h"
 
 #if NEUTRON_HELIUM
 
-/* The rows or columns [first, end) of a kernel that are inside the input. */
-typedef struct {
-    int32_t first, end;
-} Range;
+enum {
+    CHANNELS = 2 * NEUTRON_LANES, /* of a strip */
+    ELEMENTS = 128                /* of a strip */
+};
 
-/* 8 channels of a batch. Channels past the last repeat it, and are not stored. */
+/* 8 channels of a strip. Channels past the last repeat it, and are not stored. */
+typedef struct {
+    const NeutronRequantBlock *table;
+    const int8_t *weights;
+    NeutronEight bias;
+    NeutronScales scales;
+    NeutronResults results;
+    bool once; /* scales of neutron_rounded_once() */
+} Eight;
+
+/* All channels of a strip, of a batch. */
 typedef struct {
     const NeutronKernelCall *call;
     const NeutronDepthwiseConv2dS8 *p;
     const NeutronBuffer *input, *output;
-    const NeutronRequantBlock *table;
-    const int8_t *weights;
-    const uint8_t *plane;         /* of the first channel */
-    bool side_by_side;            /* the inputs of all 8, without a gap */
-    int32_t apart[NEUTRON_LANES]; /* inputs, from the first channel's */
-    NeutronEight bias, raised;    /* the latter for inputs without their zero point */
-    NeutronScales scales;
-    NeutronResults results;
+    const uint8_t *plane; /* of the first channel */
+    int32_t channel, count;
+    bool side_by_side;       /* the inputs */
+    int32_t apart[CHANNELS]; /* inputs, from the first channel's */
+    Eight eights[2];
 } Block;
 
-static Range inside(int32_t origin, int32_t kernel, int32_t dilation, int32_t extent) {
-    Range taps = {0, kernel};
-    if (origin < 0) taps.first = (dilation - 1 - origin) / dilation;
-    if (extent - origin <= (kernel - 1) * dilation) {
-        taps.end = extent > origin ? (extent - origin - 1) / dilation + 1 : 0;
-    }
-    if (taps.end < taps.first) taps.end = taps.first;
-    return taps;
-}
-
-static NEUTRON_INLINE void add_products(NeutronEight *sum, int16x8_t a, int16x8_t b) {
-    sum->val[0] = vaddq_s32(sum->val[0], vmullbq_int_s16(a, b));
-    sum->val[1] = vaddq_s32(sum->val[1], vmulltq_int_s16(a, b));
-}
+/* A strip [rows][cols][CHANNELS]. Its rows are those of the taps of an output, and of the next output below too if there are two. */
+typedef struct {
+    int32_t rows, cols, outputs; /* a row's outputs */
+    bool below;
+    int8_t *elements;
+} Strip;
 
 static void prepare(Block *block, int32_t n, int32_t channel) {
     const NeutronDepthwiseConv2dS8 *p = block->p;
-    const int32_t taps = p->kernel_h * p->kernel_w, left = block->call->window.channel1 - channel;
-    const int32_t count = left < NEUTRON_LANES ? left : NEUTRON_LANES, first = channel / p->group_outputs;
-    const size_t held = (size_t)(channel - p->constant_channel0) / NEUTRON_LANES;
-    block->table = neutron_requant_blocks(block->call, p) + held;
-    block->weights = neutron_packed_weights(block->call, p) + held * (size_t)taps * NEUTRON_LANES;
+    const int32_t left = block->call->window.channel1 - channel, first = channel / p->group_outputs;
+    block->channel = channel;
+    block->count = left < CHANNELS ? left : CHANNELS;
     block->plane = neutron_element_address(block->call->bases, block->input, n, 0, 0, first);
-    block->side_by_side = p->group_outputs == 1 && count == NEUTRON_LANES && block->input->channel_pitch == 1;
-    for (int32_t k = 0; k < NEUTRON_LANES; k++) {
-        block->apart[k] = ((channel + (k < count ? k : count - 1)) / p->group_outputs - first) * block->input->channel_pitch;
+    block->side_by_side = p->group_outputs == 1 && block->input->channel_pitch == 1;
+    for (int32_t k = 0; k < CHANNELS && !block->side_by_side; k++) {
+        const int32_t last = k < block->count ? k : block->count - 1;
+        block->apart[k] = ((channel + last) / p->group_outputs - first) * block->input->channel_pitch;
     }
-    neutron_prepare_scales(&block->scales, block->table->multiplier, block->table->shift);
-    block->results = neutron_results_helium(p->output_zero_point, p->clamp_min, p->clamp_max, block->output->channel_pitch);
-    block->results.lanes = neutron_lanes_helium(0, count);
-    block->bias = block->raised = neutron_load_eight_words(block->table->bias);
-    const int16x8_t zero_point = vdupq_n_s16((int16_t)p->input_zero_point);
-    for (int32_t i = 0; i < taps; i++) {
-        add_products(&block->raised, vldrbq_s16(block->weights + i * NEUTRON_LANES), zero_point);
+    for (int32_t k = 0; k < block->count; k += NEUTRON_LANES) {
+        const size_t held = (size_t)(channel + k - p->constant_channel0) / NEUTRON_LANES;
+        Eight *const eight = &block->eights[k / NEUTRON_LANES];
+        eight->table = neutron_requant_blocks(block->call, p) + held;
+        eight->weights = neutron_packed_weights(block->call, p) + held * (size_t)p->kernel_h * (size_t)p->kernel_w * NEUTRON_LANES;
+        eight->bias = neutron_load_eight_words(eight->table->bias);
+        eight->once = p->single_rounding != 0;
+        neutron_prepare_scales(&eight->scales, eight->table->multiplier, eight->table->shift);
+        eight->results = neutron_results_helium(p->output_zero_point, p->clamp_min, p->clamp_max, block->output->channel_pitch);
+        eight->results.lanes = neutron_lanes_helium(0, left - k < NEUTRON_LANES ? left - k : NEUTRON_LANES);
     }
 }
 
-static int16x8_t load_apart(const Block *block, const uint8_t *from) {
-    int8_t inputs[NEUTRON_LANES];
-    for (int32_t k = 0; k < NEUTRON_LANES; k++) inputs[k] = (int8_t)from[block->apart[k]];
-    return vldrbq_s16(inputs);
+/* ---- strips ---------------------------------------------------------------------------------------------------------------- */
+
+static int8_t *repeat(int8_t *to, int8x16_t padding, int32_t count) {
+    for (; count > 0; count--, to += CHANNELS) vstrbq_s8(to, padding);
+    return to;
 }
 
-/* An output, where the first of its taps that are inside begins, and that tap's row in the ring. A second output is `in_apart` and
- * `out_apart` bytes away. So many times; each time the outputs are `in` and `out` bytes further. */
+static int8_t *copy(const Block *block, int8_t *to, const uint8_t *from, int32_t count) {
+    const int32_t pitch = block->input->col_pitch;
+    if (block->side_by_side && block->count == CHANNELS) {
+        for (; count > 0; count--, from += pitch, to += CHANNELS) vstrbq_s8(to, vldrbq_s8((const int8_t *)from));
+    } else if (block->side_by_side) {
+        const mve_pred16_t some = vctp8q((uint32_t)block->count);
+        for (; count > 0; count--, from += pitch, to += CHANNELS) vstrbq_s8(to, vldrbq_z_s8((const int8_t *)from, some));
+    } else {
+        for (; count > 0; count--, from += pitch, to += CHANNELS) {
+            for (int32_t k = 0; k < CHANNELS; k++) to[k] = (int8_t)from[block->apart[k]];
+        }
+    }
+    return to;
+}
+
+/* Element (0, 0) of the strip is the input's (row, col), which may be outside. */
+static __attribute__((noinline)) void fill(const Block *block, const Strip *strip, int32_t row, int32_t col) {
+    const NeutronBuffer *input = block->input;
+    const int8x16_t padding = vdupq_n_s8((int8_t)block->p->input_zero_point);
+    const int32_t before = neutron_bound(-col, 0, strip->cols), end = neutron_bound(input->cols - col, before, strip->cols);
+    int8_t *to = strip->elements;
+    for (int32_t i = strip->rows; i > 0; i--, row += block->p->dilation_h) {
+        if ((uint32_t)row >= (uint32_t)input->rows) {
+            to = repeat(to, padding, strip->cols);
+            continue;
+        }
+        const ptrdiff_t line = (ptrdiff_t)(row % input->ring) * input->row_pitch;
+        to = repeat(to, padding, before);
+        if (end > before) to = copy(block, to, block->plane + line + (ptrdiff_t)(col + before) * input->col_pitch, end - before);
+        to = repeat(to, padding, strip->cols - end);
+    }
+}
+
+/* ---- sums of products -------------------------------------------------------------------------------------------------------- */
+
+/* Outputs and the strip's element of their first tap. Outputs go by pairs: the second one's element is `in_apart` bytes further, and its
+ * bytes are `out_apart` further. From pair to pair it is `in` and `out`. */
 typedef struct {
-    const uint8_t *from;
+    const int8_t *from;
     uint8_t *to;
-    int32_t line, times;
-    ptrdiff_t in_apart, out_apart, in, out;
+    int32_t count;
+    ptrdiff_t in_apart, out_apart, in, out, row; /* the strip's */
 } Outputs;
 
-static __attribute__((noinline)) void store_once(const Block *block, uint8_t *to, NeutronEight sum) {
+static __attribute__((noinline)) void store_once(const Eight *eight, uint8_t *to, NeutronEight sum) {
     for (int32_t i = 0; i < 2; i++) {
         int32_t sums[NEUTRON_LANES / 2];
         vstrwq_s32(sums, sum.val[i]);
         for (int32_t k = 0; k < NEUTRON_LANES / 2; k++) {
-            const int32_t multiplier = neutron_sound_multiplier(block->table->multiplier[2 * k + i]);
-            sums[k] = neutron_rounded_once(sums[k], multiplier, block->table->shift[2 * k + i]);
+            const int32_t multiplier = neutron_sound_multiplier(eight->table->multiplier[2 * k + i]);
+            sums[k] = neutron_rounded_once(sums[k], multiplier, eight->table->shift[2 * k + i]);
         }
         sum.val[i] = vldrwq_s32(sums);
     }
-    neutron_store_eight_helium(to, &block->results, sum);
+    neutron_store_eight_helium(to, &eight->results, sum);
 }
 
-static NEUTRON_INLINE void store(const Block *block, uint8_t *to, ptrdiff_t apart, NeutronEight sum, NeutronEight sum_two, const int count) {
-    if (block->p->single_rounding != 0) {
-        store_once(block, to, sum);
-        if (count == 2) store_once(block, to + apart, sum_two);
+static NEUTRON_INLINE void store(const Eight *eight, uint8_t *to, NeutronEight sum) {
+    if (eight->once) {
+        store_once(eight, to, sum);
         return;
     }
-    if (block->scales.shifts_left) {
-        neutron_shift_left_eight(&sum, &block->scales);
-        if (count == 2) neutron_shift_left_eight(&sum_two, &block->scales);
-    }
-    neutron_requantize_eight(&sum, &block->scales);
-    if (count == 2) neutron_requantize_eight(&sum_two, &block->scales);
-    neutron_store_eight_helium(to, &block->results, sum);
-    if (count == 2) neutron_store_eight_helium(to + apart, &block->results, sum_two);
+    if (eight->scales.shifts_left) neutron_shift_left_eight(&sum, &eight->scales);
+    neutron_requantize_eight(&sum, &eight->scales);
+    neutron_store_eight_helium(to, &eight->results, sum);
 }
 
-/* Outputs, `count` at a time, that have these taps inside. `all`: all taps. The rows of two outputs do not come to the ring's end. */
-static NEUTRON_INLINE void compute(const Block *block, Range rows, Range cols, const Outputs *outputs, const int count, const bool all) {
+/* The products of a tap of two outputs, whose inputs are `offset` bytes further. Compilers would compute all products before they add any,
+ * and run out of registers. */
+#define ADD_PRODUCTS(offset) \
+    "vldrb.s16 %q[w], [%[weights]], #8\n\t" \
+    "vldrb.s16 %q[x], [%[at], #" offset "]\n\t" \
+    "vmullb.s16 %q[y], %q[x], %q[w]\n\t" \
+    "vmullt.s16 %q[x], %q[x], %q[w]\n\t" \
+    "vadd.i32 %q[a], %q[a], %q[y]\n\t" \
+    "vadd.i32 %q[b], %q[b], %q[x]\n\t" \
+    "vldrb.s16 %q[x], [%[other], #" offset "]\n\t" \
+    "vmullb.s16 %q[y], %q[x], %q[w]\n\t" \
+    "vmullt.s16 %q[x], %q[x], %q[w]\n\t" \
+    "vadd.i32 %q[c], %q[c], %q[y]\n\t" \
+    "vadd.i32 %q[d], %q[d], %q[x]\n\t"
+
+#define ADD_PRODUCTS_OF(taps, sum, second, at_, other_, weights_) \
+    do { \
+        int16x8_t w, x; \
+        int32x4_t y; \
+        __asm__ volatile(taps \
+                         : [a] "+w"((sum).val[0]), [b] "+w"((sum).val[1]), [c] "+w"((second).val[0]), [d] "+w"((second).val[1]), \
+                           [weights] "+l"(weights_), [w] "=&w"(w), [x] "=&w"(x), [y] "=&w"(y) \
+                         : [at] "l"(at_), [other] "l"(other_) \
+                         : "memory"); \
+    } while (0)
+
+/* Kernels of any size. The last output of an odd count is computed twice, and stored once. */
+static void compute(const Block *block, const Eight *eight, const Outputs *outputs) {
     const NeutronDepthwiseConv2dS8 *p = block->p;
-    const NeutronBuffer *input = block->input;
-    const ptrdiff_t step = (ptrdiff_t)p->dilation_w * input->col_pitch, down = (ptrdiff_t)p->dilation_h * input->row_pitch;
-    const ptrdiff_t round = (ptrdiff_t)input->ring * input->row_pitch, apart = outputs->in_apart;
-    const int32_t width = cols.end - cols.first, skipped = (p->kernel_w - width) * NEUTRON_LANES, height = rows.end - rows.first;
-    const int16_t zero_point = (int16_t)p->input_zero_point;
-    const int8_t *const first = block->weights + (ptrdiff_t)(rows.first * p->kernel_w + cols.first) * NEUTRON_LANES;
-    const uint8_t *next = outputs->from;
+    const ptrdiff_t step = (ptrdiff_t)p->dilation_w * CHANNELS;
+    const int8_t *from = outputs->from;
     uint8_t *to = outputs->to;
-    for (int32_t times = outputs->times; times > 0; times--, next += outputs->in, to += outputs->out) {
-        const uint8_t *from = next;
-        int32_t line = outputs->line;
-        const int8_t *weights = first;
-        NeutronEight sum = all ? block->bias : block->raised, sum_two = sum;
-        for (int32_t i = width > 0 ? height : 0; i > 0; i--, weights += skipped) {
-            const uint8_t *at = from, *other = from + apart;
-            for (int32_t j = width; j > 0; j--, weights += NEUTRON_LANES) {
-                const int16x8_t w = vldrbq_s16(weights);
-                int16x8_t x = count == 2 || block->side_by_side ? vldrbq_s16((const int8_t *)at) : load_apart(block, at);
-                add_products(&sum, all ? x : vsubq_n_s16(x, zero_point), w);
-                at += step;
-                if (count == 1) continue;
-                x = vldrbq_s16((const int8_t *)other);
-                add_products(&sum_two, all ? x : vsubq_n_s16(x, zero_point), w);
-                other += step;
+    for (int32_t left = outputs->count; left > 0; left -= 2, from += outputs->in, to += outputs->out) {
+        const ptrdiff_t apart = left > 1 ? outputs->in_apart : 0;
+        const int8_t *weights = eight->weights, *row = from;
+        NeutronEight sum = eight->bias, second = sum;
+        for (int32_t i = p->kernel_h; i > 0; i--, row += outputs->row) {
+            const int8_t *at = row, *other = row + apart;
+            for (int32_t j = p->kernel_w; j > 0; j--, at += step, other += step) {
+                ADD_PRODUCTS_OF(ADD_PRODUCTS("0"), sum, second, at, other, weights);
             }
-            from += down;
-            if (count == 2) continue;
-            for (line += p->dilation_h; line >= input->ring; line -= input->ring) from -= round;
         }
-        store(block, to, outputs->out_apart, sum, sum_two, count);
+        store(eight, to, sum);
+        if (left > 1) store(eight, to + outputs->out_apart, second);
     }
 }
 
-static __attribute__((noinline)) void compute_one(const Block *block, Range rows, Range cols, const Outputs *outputs) {
-    compute(block, rows, cols, outputs, 1, false);
+#if NEUTRON_FAST_DSP
+static NEUTRON_INLINE int16x8_t bounded(const NeutronResults *as, const NeutronEight *x) {
+    const int16x8_t narrow = vqmovntq_s32(vqmovnbq_s32(vdupq_n_s16(0), x->val[0]), x->val[1]);
+    return vminq_s16(vmaxq_s16(vqaddq_n_s16(narrow, as->zero_point), as->low), as->high);
 }
 
-static __attribute__((noinline)) void compute_two(const Block *block, Range rows, Range cols, const Outputs *outputs) {
-    compute(block, rows, cols, outputs, 2, false);
-}
-
-static __attribute__((noinline)) void compute_two_inside(const Block *block, Range rows, Range cols, const Outputs *outputs) {
-    compute(block, rows, cols, outputs, 2, true);
-}
-
-/* Outputs of row r, and where `below` of the next one too. Rows are those of their taps that are inside. */
-static void compute_row(const Block *block, int32_t n, int32_t r, int32_t channel, Range rows, bool below) {
-    const NeutronDepthwiseConv2dS8 *p = block->p;
-    const NeutronBuffer *input = block->input, *output = block->output;
-    const NeutronWindowExtents *w = &block->call->window;
-    const int32_t row = r * p->stride_h - p->pad_top + rows.first * p->dilation_h;
-    const int32_t last = input->cols - (p->kernel_w - 1) * p->dilation_w; /* past the last column without padding */
-    const int32_t height = rows.end - rows.first, line = height > 0 ? row % input->ring : 0;
-    const bool turns = line + (height - 1) * p->dilation_h >= input->ring;
-    const bool whole = height == p->kernel_h;
-    const ptrdiff_t in = (ptrdiff_t)p->stride_w * input->col_pitch;
-    uint8_t *out = neutron_element_address(block->call->bases, output, n, r, w->col0, channel);
-    const ptrdiff_t to_below = below ? neutron_element_address(block->call->bases, output, n, r + 1, w->col0, channel) - out : 0;
-    for (int32_t c = w->col0, columns; c < w->col1; c += columns, out += (ptrdiff_t)columns * output->col_pitch) {
-        const int32_t col = c * p->stride_w - p->pad_left;
-        const bool is_inside = col >= 0 && col < last;
-        Range cols = {0, p->kernel_w};
-        columns = 1;
-        if (is_inside) {
-            columns = (last - 1 - col) / p->stride_w + 1;
-            if (columns > w->col1 - c) columns = w->col1 - c;
-        } else {
-            cols = inside(col, p->kernel_w, p->dilation_w, input->cols);
+/* The same for kernels of 3 by 3 taps side by side, and 8 channels side by side whose scales do not shift to the left. */
+static __attribute__((noinline)) void compute_three(const Eight *eight, const Outputs *outputs) {
+    const int8_t *from = outputs->from;
+    uint8_t *to = outputs->to;
+    for (int32_t left = outputs->count; left > 0; left -= 2, from += outputs->in, to += outputs->out) {
+        const int8_t *weights = eight->weights, *at = from, *other = left > 1 ? from + outputs->in_apart : from;
+        NeutronEight sum = eight->bias, second = sum;
+        NEUTRON_UNROLL
+        for (int i = 0; i < 3; i++, at += outputs->row, other += outputs->row) {
+            ADD_PRODUCTS_OF(ADD_PRODUCTS("0") ADD_PRODUCTS("16") ADD_PRODUCTS("32"), sum, second, at, other, weights);
         }
-        Outputs outputs = {.to = out, .line = line, .times = columns, .in = in, .out = output->col_pitch};
-        outputs.from = block->plane + (ptrdiff_t)(col + cols.first * p->dilation_w) * input->col_pitch + (ptrdiff_t)line * input->row_pitch;
-        bool two = below;
-        if (below) {
-            outputs.in_apart = (ptrdiff_t)p->stride_h * input->row_pitch;
-            outputs.out_apart = to_below;
-        } else if (block->side_by_side && columns > 1 && !turns) {
-            columns &= -2;
-            outputs.times = columns / 2;
-            outputs.in_apart = in;
-            outputs.out_apart = output->col_pitch;
-            outputs.in = 2 * in;
-            outputs.out = 2 * (ptrdiff_t)output->col_pitch;
-            two = true;
+        NEUTRON_UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int32x4_t multiplier = eight->scales.multiplier.val[i], right = eight->scales.right.val[i];
+            sum.val[i] = neutron_shift_right_helium(vqrdmulhq_s32(sum.val[i], multiplier), right);
+            second.val[i] = neutron_shift_right_helium(vqrdmulhq_s32(second.val[i], multiplier), right);
         }
-        if (!two) {
-            compute_one(block, rows, cols, &outputs);
-        } else if (whole && is_inside) {
-            compute_two_inside(block, rows, cols, &outputs);
-        } else {
-            compute_two(block, rows, cols, &outputs);
-        }
+        vstrbq_s16((int8_t *)to, bounded(&eight->results, &sum));
+        if (left > 1) vstrbq_s16((int8_t *)to + outputs->out_apart, bounded(&eight->results, &second));
     }
 }
+#endif
 
-static void compute_rows(const Block *block, int32_t n, int32_t channel) {
+static void compute_eight(const Block *block, const Eight *eight, const Outputs *outputs) {
+#if NEUTRON_FAST_DSP
+    const NeutronDepthwiseConv2dS8 *p = block->p;
+    if (p->kernel_h == 3 && p->kernel_w == 3 && p->dilation_w == 1 && !eight->once && !eight->scales.shifts_left &&
+        eight->results.lanes == UINT16_MAX && eight->results.pitch == 1) {
+        compute_three(eight, outputs);
+        return;
+    }
+#endif
+    compute(block, eight, outputs);
+}
+
+/* ---- outputs ----------------------------------------------------------------------------------------------------------------- */
+
+/* The rows of taps of two outputs, one below the other, are those of one longer kernel. */
+static void shape(Strip *strip, const NeutronDepthwiseConv2dS8 *p, int32_t rows_left) {
+    const int64_t span = (int64_t)(p->kernel_w - 1) * p->dilation_w + 1;
+    strip->rows = p->kernel_h;
+    strip->below = rows_left > 1 && p->dilation_h == 1 && (p->kernel_h + (int64_t)p->stride_h) * span <= ELEMENTS;
+    if (strip->below) strip->rows += p->stride_h;
+    strip->outputs = (ELEMENTS / strip->rows - (int32_t)span) / p->stride_w + 1;
+}
+
+/* The outputs of row r from column c on, and of the next one too where the strip is of two. */
+static void compute_outputs(const Block *block, const Strip *strip, int32_t n, int32_t r, int32_t c, int32_t count) {
+    const NeutronDepthwiseConv2dS8 *p = block->p;
+    const NeutronBuffer *output = block->output;
+    fill(block, strip, r * p->stride_h - p->pad_top, c * p->stride_w - p->pad_left);
+    const ptrdiff_t in = (ptrdiff_t)p->stride_w * CHANNELS, row = (ptrdiff_t)strip->cols * CHANNELS;
+    Outputs outputs = {.from = strip->elements, .row = row, .in = in, .out = output->col_pitch, .count = 2 * count};
+    outputs.to = neutron_element_address(block->call->bases, output, n, r, c, block->channel);
+    if (strip->below) {
+        outputs.in_apart = p->stride_h * row;
+        outputs.out_apart = neutron_element_address(block->call->bases, output, n, r + 1, c, block->channel) - outputs.to;
+    } else {
+        outputs.in_apart = in;
+        outputs.out_apart = outputs.out;
+        outputs.in *= 2;
+        outputs.out *= 2;
+        outputs.count = count;
+    }
+    compute_eight(block, &block->eights[0], &outputs);
+    if (block->count <= NEUTRON_LANES) return;
+    outputs.from += NEUTRON_LANES;
+    outputs.to += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
+    compute_eight(block, &block->eights[1], &outputs);
+}
+
+static void compute_rows(const Block *block, int32_t n) {
     const NeutronDepthwiseConv2dS8 *p = block->p;
     const NeutronWindowExtents *w = &block->call->window;
-    const int32_t rows = block->input->rows, last = rows - (p->kernel_h - 1) * p->dilation_h;
-    for (int32_t r = w->row0; r < w->row1; r++) {
-        const int32_t row = r * p->stride_h - p->pad_top;
-        const bool below = block->side_by_side && row >= 0 && row < last - p->stride_h && r + 1 < w->row1 &&
-                           row % block->input->ring + p->stride_h + (p->kernel_h - 1) * p->dilation_h < block->input->ring;
-        compute_row(block, n, r, channel, inside(row, p->kernel_h, p->dilation_h, rows), below);
-        r += below;
+    int8_t elements[ELEMENTS * CHANNELS];
+    Strip strip = {.elements = elements};
+    for (int32_t r = w->row0; r < w->row1; r += strip.below ? 2 : 1) {
+        shape(&strip, p, w->row1 - r);
+        for (int32_t c = w->col0, count; c < w->col1; c += count) {
+            count = w->col1 - c < strip.outputs ? w->col1 - c : strip.outputs;
+            strip.cols = (count - 1) * p->stride_w + (p->kernel_w - 1) * p->dilation_w + 1;
+            compute_outputs(block, &strip, n, r, c, count);
+        }
     }
 }
 
 void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {
     const NeutronDepthwiseConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
+    if (p->kernel_h * ((int64_t)(p->kernel_w - 1) * p->dilation_w + 1) > ELEMENTS) {
+        depthwise_conv_2d_s8_run_portable(call);
+        return;
+    }
     Block block = {.call = call, .p = p, .input = &call->buffers[p->input], .output = &call->buffers[p->output]};
     for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t k = w->channel0; k < w->channel1; k += NEUTRON_LANES) {
+        for (int32_t k = w->channel0; k < w->channel1; k += CHANNELS) {
             prepare(&block, n, k);
-            compute_rows(&block, n, k);
+            compute_rows(&block, n);
         }
     }
 }
