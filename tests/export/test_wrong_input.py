@@ -100,9 +100,14 @@ def test_microcode_of_nxp(refused: Callable[..., str], folder: Path) -> None:
     at = data.index(magic) + 4
     (folder / "model.pte").write_bytes(data[:at] + struct.pack("<I", 0x40) + data[at + 4 :])
     assert refused("model.pte", "--to", "out") == (
-        "'model.pte' (forward, delegate 0): microcode: its version word is 0x00000040, and OpenNeutron's start with 0x4f4e: "
-        "another compiler made it, such as NXP's eIQ Neutron converter, and only NXP's firmware runs that. Compile the model "
-        "with OpenNeutron to run it here."
+        "'model.pte' has microcode of another compiler, such as NXP's eIQ Neutron converter, and only NXP's firmware runs that. Export "
+        "it with --for zephyr-nxp, mcuxpresso-nxp or linux-nxp, which link NXP's driver, or compile the model with OpenNeutron."
+    )
+    bundle = export_bundle(folder / "model.pte", folder / "out", form="linux-nxp")
+    assert bundle.memory["arena"] > 0 and bundle.deployments[0].inputs[0].shape == (1, 3, 32, 32)
+    assert (
+        refused("model.pte", "--to", "out", "--for", "linux-nxp", "--reference", "no.tflite")
+        == "'no.tflite' does not exist."
     )
 
 
@@ -140,13 +145,13 @@ def test_a_tflite_of_several_parts(refused: Callable[..., str], folder: Path) ->
 def test_an_unknown_port(refused: Callable[..., str], folder: Path) -> None:
     cifarnet().save(folder / "cifarnet.pte")
     assert refused("cifarnet.pte", "--to", "out", "--port", "zephir") == (
-        "form: 'zephir' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf. Did you mean 'zephyr'?"
+        "form: 'zephir' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf, zephyr-nxp, mcuxpresso-nxp, linux-nxp. Did you mean 'zephyr'?"
     )
     for name, message in {
         "mcxn94x": "'mcxn94x' is a target. Give its form, mcxn947.",
         "frdm_mcxn947": "'frdm_mcxn947' is a board. Give its form, mcxn947.",
-        "imx95": "'imx95' is a target without a C port; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf.",
-        "linux": "'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf.",
+        "imx95": "'imx95' is a target without a C port; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf, zephyr-nxp, mcuxpresso-nxp, linux-nxp.",
+        "linux": "'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf, zephyr-nxp, mcuxpresso-nxp, linux-nxp. Did you mean 'linux-nxp'?",
     }.items():
         assert refused("cifarnet.pte", "--to", "out", "--port", name) == f"form: {message}"
 

@@ -254,13 +254,19 @@ def _encode_names(microcode: Microcode) -> bytes:
     return text + bytes(aligned(len(text)) - len(text))
 
 
-def refuse_foreign(microcode: bytes) -> None:
-    """Raise InvalidProgramError if these bytes begin as microcode of another compiler.
+def is_foreign(microcode: bytes) -> bool:
+    """Return whether these bytes begin as microcode of another compiler.
 
     NXP has published only the magic word and the positions of some sizes. All other words may have any value.
     """
     magic, version = (int.from_bytes(microcode[at : at + 4], "little") for at in (0, 4))
-    if magic == rows.MAGIC and version >> 16 != rows.FORMAT_VERSION >> 16:
+    return magic == rows.MAGIC and version >> 16 != rows.FORMAT_VERSION >> 16
+
+
+def refuse_foreign(microcode: bytes) -> None:
+    """Raise InvalidProgramError if these bytes begin as microcode of another compiler."""
+    if is_foreign(microcode):
+        version = int.from_bytes(microcode[4:8], "little")
         raise InvalidProgramError(
             f"microcode: its version word is 0x{version:08x}, and OpenNeutron's start with 0x{rows.FORMAT_VERSION >> 16:04x}: "
             "another compiler made it, such as NXP's eIQ Neutron converter, and only NXP's firmware runs that. Compile the "

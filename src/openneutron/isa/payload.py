@@ -15,6 +15,7 @@ from enum import IntEnum
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa.microcode import Program, aligned, refuse_foreign
+from openneutron.isa.nxp import PLACES, WORDS, NxpProgram
 from openneutron.isa.rows import HEADER, MAGIC
 
 VERSION = 1
@@ -100,21 +101,45 @@ def _check_map(name: str, places: Sequence[int], bound: int) -> None:
         raise InvalidProgramError(f"payload: the {name} map {tuple(places)} does not fit {bound} arguments.")
 
 
-def parse(blob: bytes) -> Payload:
-    """Return the payload in these bytes. Raises InvalidProgramError if they are no payload or are damaged."""
+@dataclass(frozen=True, slots=True)
+class _Heading:
+    """The bytes before the microcode. ``start`` is the place of the microcode."""
+
+    input_formats: tuple[Format, ...]
+    output_formats: tuple[Format, ...]
+    input_map: tuple[int, ...]
+    output_map: tuple[int, ...]
+    arguments: int
+    version: int
+    start: int
+
+    def payload(self, program: Program) -> Payload:
+        """Return the verified payload with this program."""
+        made = Payload(
+            program, self.input_formats, self.output_formats, self.input_map, self.output_map, self.arguments
+        )
+        made.verify()
+        return made
+
+
+def _start(blob: bytes, words: int) -> tuple[int, int]:
+    """Return the size of the heading, and the place of the microcode, which has this many words at least."""
     if len(blob) < 4:
         raise InvalidProgramError(f"payload: it is {len(blob)} bytes; its header alone has at least 4.")
-    inputs, outputs, arguments = blob[:3]
-    size = 4 + 2 * (inputs + outputs)
+    size = 4 + 2 * (blob[0] + blob[1])
     start = aligned(size)
-    if len(blob) < start + 4 * len(HEADER.fields):
+    if len(blob) < start + 4 * words:
+        raise InvalidProgramError(f"payload: it is {len(blob)} bytes; its headers alone have {start + 4 * words}.")
+    return size, start
+
+
+def _heading(blob: bytes, size: int, versions: Sequence[int]) -> _Heading:
+    inputs, outputs, arguments = blob[:3]
+    start, version = aligned(size), blob[size - 1]
+    if version not in versions:
+        known = " and ".join(map(str, versions))
         raise InvalidProgramError(
-            f"payload: it is {len(blob)} bytes; its headers alone have {start + 4 * len(HEADER.fields)}."
-        )
-    refuse_foreign(blob[start:])
-    if blob[size - 1] != VERSION:
-        raise InvalidProgramError(
-            f"payload: its version is {blob[size - 1]}; this one reads version {VERSION}. Compile the model again."
+            f"payload: its version is {version}; this one reads version {known}. Compile the model again."
         )
     if int.from_bytes(blob[start : start + 4], "little") != MAGIC:
         raise InvalidProgramError("payload: it holds no Neutron microcode.")
@@ -122,10 +147,30 @@ def parse(blob: bytes) -> Payload:
     maps = blob[3 + inputs + outputs : size - 1]
     if max(formats, default=0) > Format.CHANNELS_LAST:
         raise InvalidProgramError(f"payload: it has a tensor of format {max(formats)}; 0 and 1 are known.")
+    return _Heading(
+        tuple(Format(value) for value in formats[:inputs]),
+        tuple(Format(value) for value in formats[inputs:]),
+        tuple(maps[:inputs]),
+        tuple(maps[inputs:]),
+        arguments,
+        version,
+        start,
+    )
 
+
+def microcode_of(blob: bytes) -> bytes:
+    """Return the bytes of a payload from its microcode on. Raises InvalidProgramError if they are no payload."""
+    return blob[_start(blob, 2)[1] :]
+
+
+def parse(blob: bytes) -> Payload:
+    """Return the payload in these bytes. Raises InvalidProgramError if they are no payload or are damaged."""
+    size, start = _start(blob, len(HEADER.fields))
+    refuse_foreign(blob[start:])
+    heading = _heading(blob, size, (VERSION,))
     blobs = []
     for name in ("microcode_size", "weights_size", "kernels_size"):
-        at = aligned(size) + 4 * HEADER.places[name]
+        at = heading.start + 4 * HEADER.places[name]
         stated = int.from_bytes(blob[at : at + 4], "little")
         if start + stated > len(blob):
             raise InvalidProgramError(
@@ -134,13 +179,24 @@ def parse(blob: bytes) -> Payload:
             )
         blobs.append(blob[start : start + stated])
         start += aligned(stated)
-    payload = Payload(
-        program=Program(*blobs),
-        input_formats=tuple(Format(value) for value in formats[:inputs]),
-        output_formats=tuple(Format(value) for value in formats[inputs:]),
-        input_map=tuple(maps[:inputs]),
-        output_map=tuple(maps[inputs:]),
-        arguments=arguments,
+    return heading.payload(Program(*blobs))
+
+
+def parse_nxp(blob: bytes) -> Payload:
+    """Return the payload in these bytes, whose program NXP's converter made: an ``NxpProgram``, whose kernels reach to the end.
+
+    Raises InvalidProgramError if they are no payload or are damaged.
+    """
+    size, start = _start(blob, WORDS)
+    heading = _heading(blob, size, tuple(PLACES))
+    places = PLACES[heading.version]
+    sizes = (
+        int.from_bytes(blob[start + 4 * places[name] :][:4], "little") for name in ("microcode_size", "weights_size")
     )
-    payload.verify()
-    return payload
+    microcode_size, weights_size = sizes
+    weights = start + aligned(microcode_size)
+    kernels = weights + aligned(weights_size)
+    program = NxpProgram(
+        blob[start : start + microcode_size], blob[weights : weights + weights_size], blob[kernels:], heading.version
+    )
+    return heading.payload(program)

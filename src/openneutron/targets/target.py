@@ -248,7 +248,7 @@ class Costs:
 
 
 PORT_NAMES = ("", "cortex_m33", "zephyr", "mcuxpresso", "mcxn947", "cmake", "arduino", "cmsis-pack", "esp-idf")
-"""The values of a chip's C port: the names in ``openneutron.features.export.FORMS``, or an empty text for a chip without a port."""
+"""The values of a chip's C port: the names of the forms in ``openneutron.features.export.FORMS`` with this project's driver, or an empty text for a chip without a port."""
 
 
 @dataclass(frozen=True, slots=True)

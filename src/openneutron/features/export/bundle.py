@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from openneutron import __version__, targets
+from openneutron import __version__, litert, targets
 from openneutron.device import files, pte
 from openneutron.device.files import existing
 from openneutron.device.forms import LITERT, PTE, form_of
@@ -24,7 +24,7 @@ from openneutron.features.export import c_text, readme
 from openneutron.features.export.deployment import Deployment, Golden
 from openneutron.features.export.forms import FORMS, Form
 from openneutron.features.export.packages import PUBLIC, with_relative_includes
-from openneutron.features.export.read import GoldenSample, read_pte, read_sample, read_tflite
+from openneutron.features.export.read import GoldenSample, Reference, read_pte, read_sample, read_tflite, reference_of
 from openneutron.features.export.read import golden as golden_of
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
@@ -79,6 +79,7 @@ def export_bundle(
     port: str = "",
     force: bool = False,
     golden: str | os.PathLike[str] | None = None,
+    reference: str | os.PathLike[str] | None = None,
     data: DataOptions = DataOptions(),
 ) -> Bundle:
     """Write compiled models as a folder that builds without changes. The same models give the same bytes.
@@ -90,18 +91,24 @@ def export_bundle(
         form: ``cortex_m33`` (CMake, with an example that checks itself in QEMU), ``cmake`` (a CMake package for any core), ``zephyr``
             (a module), ``cmsis-pack``, ``arduino`` (a library), ``esp-idf`` (a component), ``mcuxpresso`` (a component), or ``mcxn947``
             (CMake, Zephyr and MCUXpresso, for the MCX N947). Empty: that of the target, if the target is a CPU; else ``cortex_m33``.
+            ``zephyr-nxp``, ``mcuxpresso-nxp`` and ``linux-nxp`` are for programs of NXP's converter, and link NXP's driver from the
+            user's own SDK.
         port: The earlier name of ``form``.
         force: True writes into any folder, and over changed files.
         golden: Data whose first sample the example runs on: the path of a folder of pictures, WAV files or ``.npy`` files, of a ``.npy``
             or ``.npz`` file, or ``file.py:loader``. None: the first sample of the calibration, where a model in memory was
             calibrated on data with a preprocessing, else random values.
+        reference: For programs of NXP's converter: the ``.tflite`` from which the converter made the only program of the model. LiteRT's
+            reference kernels compute the expected outputs of the example from it. None: the partitions of a model in memory; a file
+            then has no expected outputs.
         data: The preprocessing of ``golden``. Without one, it is that of the calibration, as the ``.pte`` states it.
 
     Returns:
         The description of the written folder.
 
     Raises:
-        InvalidModelError: A part of the model runs on the CPU, or the model was compiled for a chip whose own controller runs the kernels.
+        InvalidModelError: A part of the model runs on the CPU, the model was compiled for a chip whose own controller runs the kernels,
+            or the form is not for the driver of the model's microcode.
         InvalidProgramError: The file is not compiled.
         InvalidOptionError: The folder is unusable, the form unknown, ``golden`` does not fit the model, or two models have one name.
         MissingToolError: The package was not built.
@@ -111,7 +118,7 @@ def export_bundle(
     >>> openneutron.export_bundle("net.pte", "firmware", form="linux")
     Traceback (most recent call last):
         ...
-    openneutron.errors.InvalidOptionError: form: 'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf.
+    openneutron.errors.InvalidOptionError: form: 'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso, mcxn947, cmake, arduino, cmsis-pack, esp-idf, zephyr-nxp, mcuxpresso-nxp, linux-nxp. Did you mean 'linux-nxp'?
     """
     name = form or port
     if name and name not in FORMS:
@@ -121,13 +128,19 @@ def export_bundle(
     several = model if isinstance(model, Sequence) and not isinstance(model, str) else [model]
     if golden is not None and len(several) != 1:
         raise InvalidOptionError(f"golden: there are {len(several)} models. Export one model with golden data.")
-    read = [_read(each) for each in several]
+    is_nxp = bool(name) and FORMS[name].is_nxp
+    if reference is not None and (not is_nxp or len(several) != 1):
+        raise InvalidOptionError(
+            f"reference: it is for one model in a form with NXP's driver ({', '.join(_nxp_forms())}). Leave it out."
+        )
+    read = [_read(each, is_nxp) for each in several]
     prefixes = [each.deployment.prefix for each in read]
     for prefix in prefixes:
         if prefixes.count(prefix) > 1:
             raise InvalidOptionError(f"model: two models have the name '{prefix}' in C. Rename one of the files.")
     chosen = FORMS[name or _default_form([each.target for each in read])]
-    contents = _contents(chosen, [_checked(each, golden, data) for each in read])
+    checked = [_checked(each, golden, data, _references(each, reference) if is_nxp else None) for each in read]
+    contents = _contents(chosen, checked)
     deployments = tuple(each.deployment for each in read)
     manifest = {
         "made_by": MADE_BY,
@@ -137,10 +150,32 @@ def export_bundle(
     }
     contents[MANIFEST] = f"{json.dumps(manifest, indent=1)}\n".encode()
     write_folder(place, contents, earlier)
-    kernels = _kernels(deployments)
+    kernels = () if is_nxp else _kernels(deployments)
     return Bundle(
         place, chosen.name, tuple(sorted(contents)), deployments, kernels, tuple(each.target for each in read)
     )
+
+
+def _nxp_forms() -> list[str]:
+    return [form.name for form in FORMS.values() if form.is_nxp]
+
+
+def _references(read: _Read, given: str | os.PathLike[str] | None) -> list[Reference]:
+    """Return a reference for each program of NXP's: a file's, or the partitions of a model in memory; an empty list where neither is
+    there."""
+    if given is not None:
+        return [reference_of(read.deployment, existing(os.fspath(given)))]
+    parts = {part.conversion.program.microcode: part for part in getattr(read.model, "converted", ())}
+    found = []
+    for call in read.deployment.calls:
+        part = parts.get(call.program.microcode)
+        if part is None:
+            return []
+        inputs, outputs = part.conversion.inputs, part.conversion.outputs
+        graph = part.graph
+        places = tuple(inputs.index(name) for name in graph.inputs)
+        found.append(Reference(litert.write(graph), places, tuple(graph.outputs.index(name) for name in outputs)))
+    return found
 
 
 def _default_form(chips: Sequence[Target | None]) -> str:
@@ -190,9 +225,9 @@ class _Checked:
     golden: Golden
 
 
-def _read(model: Model) -> _Read:
+def _read(model: Model, is_nxp: bool) -> _Read:
     """Return a model with its deployment. Raises InvalidModelError if its chip's own controller runs the kernels."""
-    deployment, source, preprocessing = _deployment(model)
+    deployment, source, preprocessing = _deployment(model, is_nxp)
     target = _target(deployment)
     if target is not None and target.moves_tiles:
         raise InvalidModelError(
@@ -204,32 +239,34 @@ def _read(model: Model) -> _Read:
     return _Read(model, replace(deployment, regions=regions), source, preprocessing, target)
 
 
-def _checked(read: _Read, golden: str | os.PathLike[str] | None, data: DataOptions) -> _Checked:
-    return _Checked(read, golden_of(read.deployment, _sample(read, golden, data)))
+def _checked(
+    read: _Read, golden: str | os.PathLike[str] | None, data: DataOptions, references: Sequence[Reference] | None
+) -> _Checked:
+    return _Checked(read, golden_of(read.deployment, _sample(read, golden, data), references))
 
 
 def _kernels(deployments: Sequence[Deployment]) -> tuple[str, ...]:
     return called_kernels([call.program for deployment in deployments for call in deployment.calls])
 
 
-def _deployment(model: Model) -> tuple[Deployment, str, str]:
+def _deployment(model: Model, is_nxp: bool) -> tuple[Deployment, str, str]:
     """Return the model's deployment, the file name of its source, and the preprocessing that the file states; an empty
     string if it states none."""
     if not isinstance(model, str | os.PathLike):
         if model.buffer[4:8] == TFLITE:
-            return read_tflite(model.buffer, model.name), f"{Path(model.name).stem}.tflite", ""
-        return _of_pte(model.buffer, model.name, model.name, f"{model.name}.pte")
+            return read_tflite(model.buffer, model.name, is_nxp), f"{Path(model.name).stem}.tflite", ""
+        return _of_pte(model.buffer, model.name, model.name, f"{model.name}.pte", is_nxp)
     path = existing(os.fspath(model))
     form = form_of(path)
     if form is LITERT:
-        return read_tflite(path, path.stem), path.name, ""
+        return read_tflite(path, path.stem, is_nxp), path.name, ""
     if form is PTE:
-        return _of_pte(path.read_bytes(), path.name, path.stem, path.name)
+        return _of_pte(path.read_bytes(), path.name, path.stem, path.name, is_nxp)
     raise InvalidModelError(f"'{path}' is neither a .pte nor a compiled .tflite; a bundle is made from one of these.")
 
 
-def _of_pte(buffer: bytes, file: str, name: str, source: str) -> tuple[Deployment, str, str]:
-    return read_pte(buffer, file, name), source, pte.preprocessing(pte.methods(buffer, file))
+def _of_pte(buffer: bytes, file: str, name: str, source: str, is_nxp: bool) -> tuple[Deployment, str, str]:
+    return read_pte(buffer, file, name, is_nxp), source, pte.preprocessing(pte.methods(buffer, file))
 
 
 def _sample(read: _Read, golden: str | os.PathLike[str] | None, options: DataOptions) -> GoldenSample | None:
@@ -249,10 +286,13 @@ def _sample(read: _Read, golden: str | os.PathLike[str] | None, options: DataOpt
 def _contents(form: Form, models: Sequence[_Checked]) -> dict[str, bytes]:
     """Return the contents of all files of the folder by name, except the manifest."""
     deployments = [each.read.deployment for each in models]
-    kernels = _kernels(deployments)
-    contents = {**_runtime(form, kernels), **_models(deployments, kernels), **_example(models)}
+    kernels = () if form.is_nxp else _kernels(deployments)
+    contents = {**_models(form, deployments, kernels), **_example(models)}
     contents["include/openneutron.h"] = template("api/openneutron.h")
-    contents["src/openneutron.c"] = template("api/openneutron.c")
+    contents["src/openneutron_values.c"] = template("api/openneutron_values.c")
+    if not form.is_nxp:
+        contents |= _runtime(form, kernels)
+        contents["src/openneutron.c"] = template("api/openneutron.c")
     if "host" in form.ports:
         contents["src/openneutron_threads.c"] = template("api/openneutron_threads.c")
     contents["LICENSE"] = _licence()
@@ -267,7 +307,7 @@ def _contents(form: Form, models: Sequence[_Checked]) -> dict[str, bytes]:
         f"\n## With ExecuTorch's runtime\n\n`runtime/delegate/` has the delegate. {executorch}\n" if executorch else ""
     )
     words |= {"BUILD": build, "EXECUTORCH": section}
-    contents["README.md"] = filled(template("README.md").decode(), words).encode()
+    contents["README.md"] = filled(template("nxp/README.md" if form.is_nxp else "README.md").decode(), words).encode()
     return dict(form.finish(with_relative_includes(contents), words))
 
 
@@ -322,16 +362,17 @@ def _runtime(form: Form, kernels: tuple[str, ...]) -> dict[str, bytes]:
     return contents
 
 
-def _models(deployments: Sequence[Deployment], kernels: tuple[str, ...]) -> dict[str, bytes]:
+def _models(form: Form, deployments: Sequence[Deployment], kernels: tuple[str, ...]) -> dict[str, bytes]:
     texts = {
-        "openneutron_models.h": c_text.models_header(deployments),
+        "openneutron_models.h": c_text.models_header(deployments, form.is_nxp),
         "openneutron_models.c": c_text.models_source(deployments),
     }
     equal = c_text.equal_weights(deployments)
     for each in deployments:
         texts[f"{each.prefix}_model.h"] = c_text.model_header(each, MADE_BY)
         texts[f"{each.prefix}_model.c"] = c_text.model_source(each, equal)
-    texts["kernel_selection.c"] = KernelSelection(MADE_BY, kernels).text()
+    if not form.is_nxp:
+        texts["kernel_selection.c"] = KernelSelection(MADE_BY, kernels).text()
     return {f"model/{name}": text.encode() for name, text in texts.items()}
 
 
@@ -344,7 +385,7 @@ def _example(models: Sequence[_Checked]) -> dict[str, bytes]:
 
 
 def _sources(contents: Mapping[str, bytes]) -> str:
-    folders = ("model/", "runtime/", "src/")
+    folders = ("model/", "runtime/", "src/", "nxp/")
     compiled = [name for name in sorted(contents) if name.endswith(".c") and name.startswith(folders)]
     threads = [
         name for name in compiled if name == "src/openneutron_threads.c" or name.startswith("runtime/ports/host/")
@@ -354,7 +395,9 @@ def _sources(contents: Mapping[str, bytes]) -> str:
             "SOURCES": [name for name in compiled if name not in threads],
             "THREAD_SOURCES": threads,
             "EXAMPLE_SOURCES": ["example/golden.c", "example/selfcheck.c"],
-            "INCLUDES": [folder for folder in PUBLIC if any(name.startswith(f"{folder}/") for name in contents)],
+            "INCLUDES": [
+                folder for folder in (*PUBLIC, "nxp") if any(name.startswith(f"{folder}/") for name in contents)
+            ],
         }
     )
 

@@ -10,8 +10,19 @@ from types import MappingProxyType
 
 import numpy as np
 
-from openneutron.features.export.deployment import Arena, Arenas, Deployment, Golden, IoTensor, Spot, Where, arenas_of
+from openneutron.features.export.deployment import (
+    Arena,
+    Arenas,
+    Call,
+    Deployment,
+    Golden,
+    IoTensor,
+    Spot,
+    Where,
+    arenas_of,
+)
 from openneutron.isa import aligned
+from openneutron.isa.nxp import NxpProgram
 from openneutron.isa.rows import ALIGNMENT
 
 LICENCE = "/* SPDX-License-Identifier: BSD-3-Clause */"
@@ -69,8 +80,16 @@ def equal_weights(deployments: Sequence[Deployment]) -> dict[bytes, str]:
     places: dict[bytes, list[str]] = {}
     for deployment in deployments:
         for index, call in enumerate(deployment.calls):
-            places.setdefault(call.program.weights, []).append(_array("weights", deployment, index))
+            places.setdefault(_weights(call), []).append(_array("weights", deployment, index))
     return {weights: names[0] for weights, names in places.items() if len(names) > 1}
+
+
+def _weights(call: Call) -> bytes:
+    """Return the weights; those of NXP's programs with the kernels behind them, at a multiple of 16 bytes, as in a delegate's payload."""
+    program = call.program
+    if not isinstance(program, NxpProgram):
+        return program.weights
+    return program.weights.ljust(aligned(program.header["weights_size"]), b"\0") + program.kernels
 
 
 def _array(part: str, deployment: Deployment, index: int) -> str:
@@ -216,13 +235,7 @@ def model_source(deployment: Deployment, equal: Mapping[bytes, str] = MappingPro
     return f"""{LICENCE}
 {GENERATED}
 #include "{name}_model.h"
-
-#include "neutron_isa.h"
-
-#if {name.upper()}_FORMAT_VERSION != NEUTRON_FORMAT_VERSION
-#error "The model has another version of the microcode than the driver. Export it again."
-#endif
-
+{_format_check(deployment)}
 {_calls(deployment, memory, equal)}
 {_tensors(deployment, memory)}
 const OpenNeutronModel {name}_model = {{
@@ -231,15 +244,28 @@ const OpenNeutronModel {name}_model = {{
 {_functions(deployment)}"""
 
 
+def _format_check(deployment: Deployment) -> str:
+    """Return the check of the microcode's version against the driver's, which is made at start-up for NXP's programs."""
+    if any(isinstance(call.program, NxpProgram) for call in deployment.calls):
+        return ""
+    return f"""
+#include "neutron_isa.h"
+
+#if {deployment.prefix.upper()}_FORMAT_VERSION != NEUTRON_FORMAT_VERSION
+#error "The model has another version of the microcode than the driver. Export it again."
+#endif
+"""
+
+
 def _calls(deployment: Deployment, memory: Arenas, equal: Mapping[bytes, str]) -> str:
     """Return the microcode and the weights of each call, and the table of the calls."""
     parts, rows = [], []
     for index, call in enumerate(deployment.calls):
         microcode, own = (_array(part, deployment, index) for part in ("microcode", "weights"))
-        weights = equal.get(call.program.weights, own)
+        weights = equal.get(_weights(call), own)
         parts.append(c_words(microcode, call.program.microcode))
         is_here = weights == own
-        parts.append(c_words(own, call.program.weights, weights in equal.values()) if is_here else _declared(weights))
+        parts.append(c_words(own, _weights(call), weights in equal.values()) if is_here else _declared(weights))
         for kind, places in (("inputs", call.inputs), ("outputs", call.outputs)):
             indices = (memory.between[place.index] if place.where is Where.BETWEEN else place.index for place in places)
             each = (f"{{{WHERE[place.where]}, {number}}}" for place, number in zip(places, indices, strict=True))
@@ -327,8 +353,8 @@ def arenas_of_all(deployments: Sequence[Deployment]) -> dict[str, Arena]:
     return found
 
 
-def models_header(deployments: Sequence[Deployment]) -> str:
-    """Return ``openneutron_models.h``: the models of a folder, and the arenas that they share."""
+def models_header(deployments: Sequence[Deployment], is_nxp: bool = False) -> str:
+    """Return ``openneutron_models.h``: the models of a folder, and the arenas that they share. ``is_nxp``: NXP's driver runs them."""
     includes = "\n".join(f'#include "{each.prefix}_model.h"' for each in deployments)
     arenas = arenas_of_all(deployments)
     figures = {
@@ -336,6 +362,15 @@ def models_header(deployments: Sequence[Deployment]) -> str:
         "MAX_OUTPUTS": max(len(each.outputs) for each in deployments),
         "STATEFUL": int(any(each.state_bytes for each in deployments)),
         "PROFILED": int(any(each.largest("profile_size") for each in deployments)),
+        "NXP": int(is_nxp),
+        **(
+            {
+                "CALLS": sum(len(each.calls) for each in deployments),
+                "PREFETCHED": int(any(each.largest("prefetch_size") for each in deployments)),
+            }
+            if is_nxp
+            else {}
+        ),
         **{f"{name.upper()}_BYTES": arena.size for name, arena in arenas.items()},
     }
     macros = "\n".join(f"#define OPENNEUTRON_{name} {value}" for name, value in figures.items())
@@ -395,7 +430,8 @@ def golden_source(models: Sequence[tuple[Deployment, Golden]]) -> str:
         for kind, tensors in (("inputs", expected.inputs), ("outputs", expected.outputs)):
             names = [f"openneutron_golden_{name}_{kind}{index}" for index in range(len(tensors))]
             parts += [c_words(each, data) for each, data in zip(names, tensors, strict=True)]
-            parts.append(f"static const void *const golden_{name}_{kind}[] = {{{', '.join(names) or 'NULL'}}};")
+            listed = names or ["NULL"] * max(1, len(deployment.outputs) if kind == "outputs" else 0)
+            parts.append(f"static const void *const golden_{name}_{kind}[] = {{{', '.join(listed)}}};")
         parts.append(
             f"static {name}_instance golden_{name};\n"
             f"static NeutronError golden_{name}_init(void) {{ return {init_call(deployment, f'golden_{name}')}; }}\n"

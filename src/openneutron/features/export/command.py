@@ -49,6 +49,14 @@ def export_model(
             "or file.py:loader; default: random values.",
         ),
     ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="For a form with NXP's driver: the .tflite that NXP's converter has converted. LiteRT computes the example's "
+            "expected outputs from it.",
+        ),
+    ] = None,
     preprocess: Annotated[
         str | None,
         typer.Option(metavar="STEPS", help="The preprocessing of --golden; default: that of the calibration."),
@@ -60,7 +68,15 @@ def export_model(
     The folder has the models, the kernels that they call, the driver, a C API, an example that checks itself, and the files of
     a build system or package.
     """
-    bundle = export_bundle(models, to, form=form, force=force, golden=golden, data=DataOptions(preprocess=preprocess))
+    bundle = export_bundle(
+        models,
+        to,
+        form=form,
+        force=force,
+        golden=golden,
+        reference=reference,
+        data=DataOptions(preprocess=preprocess),
+    )
     data = {
         "folder": str(bundle.folder),
         "port": bundle.form,
@@ -94,6 +110,6 @@ def _summary(bundle: Bundle) -> Group:
     return Group(
         Text.assemble((str(bundle.folder), "bold"), f": {len(bundle.files)} files{form.words}"),
         table,
-        Text(f"kernels: {', '.join(bundle.kernels)}"),
+        Text(f"kernels: {', '.join(bundle.kernels)}" if bundle.kernels else "kernels: those of NXP's firmware"),
         Text(f"next: {form.next_step.format(folder=shlex.quote(str(bundle.folder)))}"),
     )

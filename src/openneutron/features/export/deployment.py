@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from openneutron.isa import Program, aligned, base, decode
+from openneutron.isa.nxp import NxpProgram
 from openneutron.isa.rows import ALIGNMENT
 from openneutron.targets.target import Memory
 
@@ -196,10 +197,12 @@ def arenas_of(deployment: Deployment) -> Arenas:
 
 def _in_buffers(deployment: Deployment, starts: Mapping[int, Spot]) -> dict[Place, Spot]:
     """Return the places of the inputs and outputs that the model's only program has in its scratch or prefetch buffer, whose places are
-    ``starts`` by base word."""
+    ``starts`` by base word. A program of NXP's has them in neither."""
     if len(deployment.calls) != 1:
         return {}
     (call,) = deployment.calls
+    if isinstance(call.program, NxpProgram):
+        return {}
     microcode = decode(call.program)
     bound = (*zip(call.inputs, microcode.inputs, strict=True), *zip(call.outputs, microcode.outputs, strict=True))
     found = {}
@@ -213,7 +216,8 @@ def _in_buffers(deployment: Deployment, starts: Mapping[int, Spot]) -> dict[Plac
 @dataclass(frozen=True, slots=True)
 class Golden:
     """The inputs and the expected outputs of the example. Each tensor has the bytes of ``frames`` runs one after the
-    other, in the memory order of the program. ``title`` is the origin of the inputs in words."""
+    other, in the memory order of the program. ``title`` is the origin of the inputs in words. ``outputs`` is empty where
+    the outputs are not known."""
 
     title: str
     inputs: tuple[bytes, ...] = field(repr=False)

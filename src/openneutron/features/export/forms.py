@@ -40,6 +40,8 @@ class Form:
     """The README's paragraph about places other than those of its table."""
     includes: tuple[str, ...] = ()
     """Other forms whose files are part of the folder; a file of this form replaces theirs."""
+    is_nxp: bool = False
+    """True where the programs are those of NXP's converter, and the folder links NXP's driver, which the user has."""
     finish: Callable[[Contents, Mapping[str, str]], Contents] = _unchanged
     """The last step, which may move files and add packed ones. It gets the values of the placeholders."""
 
@@ -135,5 +137,42 @@ ESP_IDF = Form(
     next_step="idf.py -C {folder}/examples/selfcheck build",
 )
 
-FORMS = {form.name: form for form in (CORTEX_M33, ZEPHYR, MCUXPRESSO, MCXN947, CMAKE, ARDUINO, CMSIS_PACK, ESP_IDF)}
+NXP_TABLE = "| `nxp/` | the search for NXP's driver, and the test of its release at start-up |\n"
+
+ZEPHYR_NXP = Form(
+    name="zephyr-nxp",
+    words=" as a Zephyr module that links NXP's driver",
+    table=NXP_TABLE + ZEPHYR.table.replace(", Zephyr's clock for the driver", ""),
+    memory=ZEPHYR.memory,
+    options=ZEPHYR.options,
+    next_step="west build -b BOARD {folder}/samples/selfcheck -- -DNEUTRON_SDK=SDK",
+    includes=("nxp",),
+    is_nxp=True,
+)
+
+MCUXPRESSO_NXP = Form(
+    name="mcuxpresso-nxp",
+    words=" as a component of the MCUXpresso SDK that links NXP's driver",
+    table=NXP_TABLE + MCUXPRESSO.table,
+    memory=MCUXPRESSO.memory,
+    options=MCUXPRESSO.options,
+    next_step="west build -b BOARD {folder}/example --toolchain armgcc -Dcore_id=CORE",
+    includes=("nxp",),
+    is_nxp=True,
+)
+
+LINUX_NXP = Form(
+    name="linux-nxp",
+    words=" for Linux on aarch64 with NXP's driver library",
+    table=NXP_TABLE
+    + "| `CMakeLists.txt`, `port/` | the library, the example, and the functions that open `libNeutronDriver.so` |",
+    memory="The tool `size` of the compiler prints the sizes of the linked code.",
+    options="given to CMake as `-DNAME=VALUE`",
+    next_step="cmake -S {folder} -B {folder}/build -DNEUTRON_SDK=SDK && cmake --build {folder}/build",
+    includes=("nxp",),
+    is_nxp=True,
+)
+
+_OWN_DRIVER = (CORTEX_M33, ZEPHYR, MCUXPRESSO, MCXN947, CMAKE, ARDUINO, CMSIS_PACK, ESP_IDF)
+FORMS = {form.name: form for form in (*_OWN_DRIVER, ZEPHYR_NXP, MCUXPRESSO_NXP, LINUX_NXP)}
 """The forms by name, the default form first."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,9 +33,13 @@ from openneutron.features.export.deployment import (
     Where,
 )
 from openneutron.ir import Tensor
-from openneutron.isa import decode, payload
+from openneutron.isa import Program, decode, payload
+from openneutron.isa.microcode import is_foreign
+from openneutron.isa.nxp import NxpProgram
 from openneutron.isa.payload import Format, Payload
-from openneutron.litert.neutron_graph import find
+from openneutron.litert import LiteRTModel
+from openneutron.litert.interpret import InterpreterProcess
+from openneutron.litert.neutron_graph import OPERATOR_NAME, find, only_graph
 from openneutron.options import DataOptions
 
 QUANTIZE = "quantized_decomposed::quantize_per_tensor.out"
@@ -43,8 +47,9 @@ DEQUANTIZE = "quantized_decomposed::dequantize_per_tensor.out"
 MAIN = "forward"
 
 
-def read_pte(data: bytes, file: str, name: str) -> Deployment:
-    """Return the deployment of a ``.pte``. Messages call it ``file``; the deployment is called ``name``.
+def read_pte(data: bytes, file: str, name: str, is_nxp: bool = False) -> Deployment:
+    """Return the deployment of a ``.pte``. Messages call it ``file``; the deployment is called ``name``. ``is_nxp``: its programs are those
+    of NXP's converter.
 
     Raises InvalidProgramError where the file or a payload is damaged or made by another compiler, and InvalidModelError
     where a part of the model runs on the CPU.
@@ -64,12 +69,31 @@ def read_pte(data: bytes, file: str, name: str) -> Deployment:
     try:
         reader = _Reader(method, file, _constant_methods(found))
         reader.refuse_cpu_operators()
-        payloads = {step.delegate: _payload(method, step.delegate, file) for step in calls}
+        payloads = {step.delegate: _payload(method, step.delegate, file, is_nxp) for step in calls}
         made = tuple(reader.call(step, payloads[step.delegate]) for step in calls)
     except IndexError as error:  # a value, operator or delegate that the file does not have
         raise _damaged(file) from error
     reader.refuse_what_is_not_computed()
+    for call in made:
+        _refuse_debugging(call.program, file)
     return Deployment(name, made, *reader.io_tensors(), tuple(reader.between.values()))
+
+
+def _sizes(program: Program, found: list[int]) -> list[int]:
+    """Return the sizes of the inputs and outputs that a program states, in bytes. NXP's microcode states them in words that are not
+    published: ``found`` is returned for it."""
+    if isinstance(program, NxpProgram):
+        return found
+    microcode = decode(program)
+    return [binding["size"] for binding in (*microcode.inputs, *microcode.outputs)]
+
+
+def _refuse_debugging(program: Program, file: str) -> None:
+    if program.header["debug_size"]:
+        raise InvalidModelError(
+            f"'{file}': its microcode has a debug buffer of {program.header['debug_size']} bytes; a bundle has none. Convert the model "
+            "without debugging."
+        )
 
 
 def _damaged(file: str) -> InvalidProgramError:
@@ -83,11 +107,29 @@ def _size_bytes(tensor: TensorValue) -> int:
     return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
 
 
-def _payload(method: Method, index: int, file: str) -> Payload:
+def _payload(method: Method, index: int, file: str, is_nxp: bool) -> Payload:
+    blob = method.delegates[index].payload
     try:
-        return payload.parse(method.delegates[index].payload)
+        check_maker(payload.microcode_of(blob), file, is_nxp)
+        return payload.parse_nxp(blob) if is_nxp else payload.parse(blob)
     except InvalidProgramError as error:
         raise InvalidProgramError(f"'{file}' ({method.name}, delegate {index}): {error}") from error
+
+
+def check_maker(microcode: bytes, file: str, is_nxp: bool) -> None:
+    """Raise InvalidModelError where the microcode is this project's and NXP's driver is to run it, or the other way round."""
+    if is_nxp and not is_foreign(microcode):
+        raise InvalidModelError(
+            f"'{file}' has OpenNeutron's microcode, and NXP's NPU does not run it. Compile the model with converter='eiq' "
+            "(`--converter eiq`), which takes NXP's eiq_neutron_sdk, or export it in a form whose core computes the kernels, such as "
+            "--for cortex_m33."
+        )
+    if not is_nxp and is_foreign(microcode):
+        raise InvalidModelError(
+            f"'{file}' has microcode of another compiler, such as NXP's eIQ Neutron converter, and only NXP's firmware runs that. "
+            "Export it with --for zephyr-nxp, mcuxpresso-nxp or linux-nxp, which link NXP's driver, or compile the model with "
+            "OpenNeutron."
+        )
 
 
 def _constant_methods(found: list[Method]) -> dict[str, float]:
@@ -159,10 +201,9 @@ class _Reader:
         arguments, results = step.arguments[: contents.arguments], step.arguments[contents.arguments :]
         if len(arguments) != contents.arguments or len(results) != len(contents.output_map):
             raise _damaged(self.file)
-        microcode = decode(contents.program)
-        sizes = [binding["size"] for binding in (*microcode.inputs, *microcode.outputs)]
         values = [arguments[index] for index in contents.input_map] + [results[index] for index in contents.output_map]
-        if [_size_bytes(self.method.tensor(value)) for value in values] != sizes:
+        found = [_size_bytes(self.method.tensor(value)) for value in values]
+        if found != _sizes(contents.program, found) or 0 in found:
             raise _damaged(self.file)
         takes = [
             self._taken(arguments[index], form)
@@ -262,18 +303,26 @@ class _Reader:
         return tuple(self.inputs.values()), tuple(self.outputs.values())
 
 
-def read_tflite(data: bytes | Path, name: str) -> Deployment:
+def read_tflite(data: bytes | Path, name: str, is_nxp: bool = False) -> Deployment:
     """Return the deployment of a compiled ``.tflite``. ``data`` is the file's path or content, and ``name`` is the name
-    of the deployment.
+    of the deployment. ``is_nxp``: its program is that of NXP's converter.
 
     Raises InvalidProgramError where the file has no NeutronGraph or a damaged one, and InvalidModelError where it is no
     LiteRT file, or has other operators or more than one NeutronGraph.
     """
     file = data.name if isinstance(data, Path) else name
     model = litert.read(data)
-    nodes = find(model.model)
-    if not nodes:
+    if OPERATOR_NAME not in {node.op for node in model.graph.nodes}:
         raise InvalidProgramError(f"'{file}' has no NeutronGraph in it. Compile it first: openneutron compile {file}.")
+    if is_nxp:
+        return _read_nxp_tflite(data.read_bytes() if isinstance(data, Path) else data, model, file, name)
+    try:
+        nodes = find(model.model)
+    except InvalidProgramError:
+        with suppress(InvalidProgramError):
+            only = only_graph(data.read_bytes() if isinstance(data, Path) else data)
+            check_maker(only.program.microcode, file, is_nxp=False)
+        raise
     graph = model.graph
     if len(graph.nodes) != 1:
         others = [node.op for place, node in enumerate(graph.nodes) if place not in {found.operator for found in nodes}]
@@ -306,6 +355,42 @@ def read_tflite(data: bytes | Path, name: str) -> Deployment:
         ),
         tuple(_io_tensor(file, tensor, model_inputs.index(tensor.name)) for tensor in inputs),
         tuple(_io_tensor(file, tensor, model_outputs.index(tensor.name)) for tensor in outputs),
+    )
+
+
+def _read_nxp_tflite(data: bytes, model: LiteRTModel, file: str, name: str) -> Deployment:
+    graph = model.graph
+    try:
+        found = only_graph(data)
+    except InvalidProgramError as error:
+        raise InvalidProgramError(
+            f"'{file}': {str(error).rstrip('.')}. Convert a model that runs on the NPU alone."
+        ) from error
+    check_maker(found.program.microcode, file, is_nxp=True)
+    blobs = found.program
+    program = NxpProgram(blobs.microcode, blobs.weights, blobs.kernels, found.payload_version)
+    try:
+        program.verify()
+    except InvalidProgramError as error:
+        raise InvalidProgramError(f"'{file}': {error}") from error
+    stated = tuple(program.header[f"{kind}_count"] for kind in ("input", "output"))
+    if stated != (len(found.inputs), len(found.outputs)):
+        raise InvalidProgramError(
+            f"'{file}': its NeutronGraph has {len(found.inputs)} inputs and {len(found.outputs)} outputs; its microcode has "
+            f"{stated[0]} and {stated[1]}. The file is corrupt."
+        )
+    _refuse_debugging(program, file)
+    return Deployment(
+        name,
+        (
+            Call(
+                program,
+                tuple(Place(Where.INPUT, index) for index in range(len(found.inputs))),
+                tuple(Place(Where.OUTPUT, index) for index in range(len(found.outputs))),
+            ),
+        ),
+        tuple(_io_tensor(file, graph.tensors[each], graph.inputs.index(each)) for each in found.inputs),
+        tuple(_io_tensor(file, graph.tensors[each], graph.outputs.index(each)) for each in found.outputs),
     )
 
 
@@ -363,9 +448,70 @@ def _wanted(tensor: IoTensor) -> ModelInput:
     return ModelInput(tensor.shape, np.dtype(np.float32 if tensor.quantization is not None else tensor.dtype))
 
 
-def golden(deployment: Deployment, sample: GoldenSample | None = None) -> Golden:
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A stock ``.tflite`` that computes what a program of NXP's computes. ``inputs`` has for each input of the file the index of the
+    program's input, and ``outputs`` for each output of the program the index of the file's output."""
+
+    model: bytes = field(repr=False)
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def run(self, inputs: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+        """Return the bytes of the program's outputs by LiteRT's reference kernels. Raises InvalidOptionError where the inputs do not have the
+        sizes of the file's, and InvalidModelError where LiteRT can't run the file."""
+        graph = litert.read(self.model).graph
+        given = []
+        for name, place in zip(graph.inputs, self.inputs, strict=True):
+            tensor = graph.tensors[name]
+            shape, dtype = tuple(tensor.shape), np.dtype(str(tensor.dtype))
+            if math.prod(shape) * dtype.itemsize != inputs[place].size:
+                raise InvalidOptionError(
+                    f"reference: its input '{plain_name(name)}' is {data.describe(dtype, shape)}; the program takes "
+                    f"{inputs[place].size} bytes. Give the file from which NXP's converter made the program."
+                )
+            given.append(np.frombuffer(inputs[place].tobytes(), dtype).reshape(shape))
+        process = InterpreterProcess([(self.model, "the reference")])
+        try:
+            found = process.run(0, given)
+        finally:
+            process.close()
+        return [np.frombuffer(np.ascontiguousarray(found[place]).tobytes(), np.uint8) for place in self.outputs]
+
+
+def reference_of(deployment: Deployment, path: Path) -> Reference:
+    """Return the reference of a deployment with one program, whose inputs and outputs are those of the file in the same order.
+
+    Raises InvalidOptionError for several programs, and where the file has other numbers of inputs and outputs.
+    """
+    if len(deployment.calls) != 1:
+        raise InvalidOptionError(
+            f"reference: the model has {len(deployment.calls)} programs; a reference has the operators of one. Leave it out."
+        )
+    graph = litert.read(path).graph
+    places = []
+    for kind, tensors, names in (
+        ("inputs", deployment.inputs, graph.inputs),
+        ("outputs", deployment.outputs, graph.outputs),
+    ):
+        if len(tensors) != len(names):
+            raise InvalidOptionError(
+                f"reference: '{path.name}' has {len(names)} {kind}; the program has {len(tensors)}. Give the file from which NXP's "
+                "converter made the program."
+            )
+        places.append([tensor.model_index for tensor in tensors])
+    inputs, outputs = places
+    return Reference(path.read_bytes(), tuple(inputs.index(place) for place in range(len(inputs))), tuple(outputs))
+
+
+def golden(
+    deployment: Deployment, sample: GoldenSample | None = None, references: Sequence[Reference] | None = None
+) -> Golden:
     """Return the inputs of the example and the outputs of the simulator for them. The inputs are the sample, or random
     values with a fixed seed.
+
+    ``references``: None for programs of this project, which the simulator runs; else a reference for each call, or an empty sequence where
+    the outputs are not known.
 
     Inputs of other types than int8 and int16 may be indices of a table. If random indices are outside of the table,
     these inputs are zeros. Raises DriverError where the driver rejects a program, and InvalidOptionError where the
@@ -373,12 +519,12 @@ def golden(deployment: Deployment, sample: GoldenSample | None = None) -> Golden
     """
     if sample is not None:
         given = [_stored(sample, tensor) for tensor in deployment.inputs]
-        return _golden(sample.title, [given], _run(deployment, [given]))
+        return _golden(sample.title, [given], _run(deployment, [given], references))
     generator = np.random.default_rng(SEED)
     count = FRAMES if deployment.state_bytes else 1
     frames = [[_random(generator, tensor) for tensor in deployment.inputs] for _ in range(count)]
     try:
-        outputs = _run(deployment, frames)
+        outputs = _run(deployment, frames, references)
     except DriverError:
         if all(tensor.dtype in STORED_RANGES for tensor in deployment.inputs):
             raise
@@ -389,7 +535,7 @@ def golden(deployment: Deployment, sample: GoldenSample | None = None) -> Golden
             ]
             for inputs in frames
         ]
-        outputs = _run(deployment, frames)
+        outputs = _run(deployment, frames, references)
     return _golden("random values", frames, outputs)
 
 
@@ -429,15 +575,21 @@ def _random(generator: np.random.Generator, tensor: IoTensor) -> NDArray[np.uint
     return generator.integers(0, 256, tensor.size_bytes, np.uint8)
 
 
-def _run(deployment: Deployment, frames: Frames) -> list[list[NDArray[np.uint8]]]:
-    """Return the outputs of consecutive runs on the simulator. The first run begins with the initial state."""
-    found = []
+def _run(deployment: Deployment, frames: Frames, references: Sequence[Reference] | None) -> Frames:
+    """Return the outputs of consecutive runs on the simulator, or of the references. The first run begins with the initial state."""
+    found: list[list[NDArray[np.uint8]]] = []
+    if references is not None and len(references) == 0:
+        return found
     with ExitStack() as stack:
-        calls = [(call, stack.enter_context(Simulator(call.program))) for call in deployment.calls]
+        runs = (
+            [stack.enter_context(Simulator(call.program)).run for call in deployment.calls]
+            if references is None
+            else [each.run for each in references]
+        )
         for inputs in frames:
             values: dict[Place, NDArray[np.uint8]] = {Place(Where.INPUT, i): data for i, data in enumerate(inputs)}
-            for call, simulator in calls:
-                results = simulator.run([values[place] for place in call.inputs])
+            for call, run in zip(deployment.calls, runs, strict=True):
+                results = run([values[place] for place in call.inputs])
                 values.update(zip(call.outputs, results, strict=True))
             found.append([values[Place(Where.OUTPUT, index)] for index in range(len(deployment.outputs))])
     return found

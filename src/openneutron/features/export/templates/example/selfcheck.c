@@ -31,6 +31,50 @@ static NeutronError refused(const char *step, NeutronError error) {
 /* The bytes of each output that differ, summed over the runs of a model. */
 static uint32_t differences[OPENNEUTRON_MAX_OUTPUTS];
 
+#if OPENNEUTRON_NXP
+/* The elements of each output that are one step of its scale apart, and those further apart. NXP's NPU rounds once where LiteRT rounds
+ * twice. */
+static uint32_t near_count[OPENNEUTRON_MAX_OUTPUTS];
+static uint32_t far_count[OPENNEUTRON_MAX_OUTPUTS];
+
+static int32_t element(const OpenNeutronTensor *tensor, const uint8_t *bytes, uint32_t index) {
+    int16_t value;
+    if (tensor->type == OPENNEUTRON_INT8) return (int8_t)bytes[index];
+    if (tensor->type != OPENNEUTRON_INT16) return bytes[index];
+    memcpy(&value, bytes + index * sizeof value, sizeof value);
+    return value;
+}
+
+/* Elements of other types than int8, uint8 and int16 are compared byte by byte, and must be equal. */
+static void count_steps(const OpenNeutronTensor *tensor, const uint8_t *found, const uint8_t *wanted, uint32_t output) {
+    const bool has_steps = tensor->type == OPENNEUTRON_INT8 || tensor->type == OPENNEUTRON_UINT8 || tensor->type == OPENNEUTRON_INT16;
+    const uint32_t count = has_steps ? tensor->elements : tensor->size_bytes;
+    for (uint32_t i = 0; i < count; ++i) {
+        const int32_t step = element(tensor, found, i) - element(tensor, wanted, i);
+        if (step == 0) continue;
+        if (has_steps && step >= -1 && step <= 1) {
+            ++near_count[output];
+        } else {
+            ++far_count[output];
+        }
+    }
+}
+
+/* Adler-32, as in RFC 1950, for outputs without expected values. */
+static void print_checksum(const OpenNeutronTensor *tensor, const uint8_t *bytes) {
+    uint32_t first = 1;
+    uint32_t second = 0;
+    for (uint32_t at = 0; at < tensor->size_bytes; ++at) {
+        first = (first + bytes[at]) % 65521u;
+        second = (second + first) % 65521u;
+    }
+    board_print(tensor->name);
+    board_print(": Adler-32 ");
+    print_number(second << 16 | first);
+    board_print(", no expected values\n");
+}
+#endif
+
 /* One run on the golden inputs of a frame. */
 static NeutronError run_frame(const Golden *of, uint32_t frame) {
     const OpenNeutronModel *model = of->instance->model;
@@ -43,8 +87,17 @@ static NeutronError run_frame(const Golden *of, uint32_t frame) {
     for (uint32_t i = 0; i < model->output_count; ++i) {
         const uint32_t size = model->outputs[i].size_bytes;
         const uint8_t *found = openneutron_output(of->instance, i);
+#if OPENNEUTRON_NXP
+        if (of->outputs[i] == NULL) {
+            print_checksum(&model->outputs[i], found);
+            continue;
+        }
+#endif
         const uint8_t *wanted = (const uint8_t *)of->outputs[i] + frame * size;
         for (uint32_t at = 0; at < size; ++at) differences[i] += found[at] != wanted[at];
+#if OPENNEUTRON_NXP
+        count_steps(&model->outputs[i], found, wanted, i);
+#endif
     }
     return ENONE;
 }
@@ -61,6 +114,22 @@ static uint32_t print_comparison(const OpenNeutronTensor *tensor, uint32_t wrong
     return wrong;
 }
 
+#if OPENNEUTRON_NXP
+/* As print_comparison, with the elements that are one step apart. Returns the number of the others that differ. */
+static uint32_t print_steps(const Golden *of, uint32_t output) {
+    const OpenNeutronTensor *tensor = &of->instance->model->outputs[output];
+    if (of->outputs[output] == NULL) return 0;
+    print_comparison(tensor, differences[output], of->frames);
+    if (differences[output] > 0) {
+        print_number(near_count[output]);
+        board_print(" elements are one step apart, ");
+        print_number(far_count[output]);
+        board_print(" further\n");
+    }
+    return far_count[output];
+}
+#endif
+
 #if OPENNEUTRON_PROFILED
 static void print_row(const uint32_t *numbers, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
@@ -69,6 +138,40 @@ static void print_row(const uint32_t *numbers, uint32_t count) {
     }
 }
 
+#if OPENNEUTRON_NXP
+/* An event of NXP's firmware. Events belong to one kernel call up to the one whose stop has the operation CALL_ENDS, as ExecuTorch's NXP
+ * delegate reads them; the last call is that of the profile itself. */
+#define CALL_ENDS 6
+typedef struct {
+    uint8_t event;
+    uint8_t operation;
+    uint8_t function;
+    uint8_t timestamp;
+    uint32_t time;
+} EventPoint;
+
+typedef struct {
+    EventPoint start;
+    EventPoint stop;
+} Event;
+
+static void print_profile(const OpenNeutronInstance *instance) {
+    board_print("nxp-profile,1,ticks\nprogram,call,function,ticks\n");
+    for (uint32_t program = 0; program < instance->model->call_count; ++program) {
+        const Event *events = openneutron_profile_events(instance, program);
+        const uint32_t count = instance->model->profile_bytes / (uint32_t)sizeof *events;
+        uint32_t call = 0;
+        uint32_t first = 0;
+        for (uint32_t i = 0; i < count && (events[i].start.time | events[i].stop.time) != 0; ++i) {
+            if (events[i].stop.operation != CALL_ENDS) continue;
+            const uint32_t row[] = {program, call++, events[i].stop.function, events[i].stop.time - events[first].start.time};
+            print_row(row, 4);
+            first = i + 1;
+        }
+    }
+    board_print("nxp-profile,end\n");
+}
+#else
 /* Each kernel call with its time, for `openneutron profile --from CSV MODEL`. */
 static void print_profile(const OpenNeutronInstance *instance) {
     uint32_t rows = 0;
@@ -89,6 +192,7 @@ static void print_profile(const OpenNeutronInstance *instance) {
     print_row(&rows, 1);
 }
 #endif
+#endif
 
 /* Runs all frames of a model. Adds the bytes that differ to *wrong. */
 static NeutronError check(const Golden *of, uint32_t *wrong) {
@@ -101,6 +205,10 @@ static NeutronError check(const Golden *of, uint32_t *wrong) {
     board_print(model->name);
     board_print("\n");
     memset(differences, 0, sizeof differences);
+#if OPENNEUTRON_NXP
+    memset(near_count, 0, sizeof near_count);
+    memset(far_count, 0, sizeof far_count);
+#endif
     for (uint32_t frame = 0; error == ENONE && frame < of->frames; ++frame) error = run_frame(of, frame);
     if (error != ENONE) return refused("invoke", error);
     uint32_t frames = of->frames;
@@ -110,7 +218,11 @@ static NeutronError check(const Golden *of, uint32_t *wrong) {
         if (error != ENONE) return refused("reset", error);
         ++frames;
     }
+#if OPENNEUTRON_NXP
+    for (uint32_t i = 0; i < model->output_count; ++i) *wrong += print_steps(of, i);
+#else
     for (uint32_t i = 0; i < model->output_count; ++i) *wrong += print_comparison(&model->outputs[i], differences[i], frames);
+#endif
 #if OPENNEUTRON_PROFILED
     if (model->profile_bytes > 0) print_profile(of->instance);
 #endif
