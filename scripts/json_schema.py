@@ -288,6 +288,33 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "kernels": KERNELS,
     },
     "targets": {"targets": several(TARGET)},
+    "board make": {"folder": TEXT, "files": several(TEXT), "is_compiled": BOOLEAN},
+    "board read": {
+        "file": TEXT,
+        "kernel": TEXT,
+        "system": TEXT,
+        "library": TEXT,
+        "memory_mib": WHOLE,
+        "release": or_null(TEXT),
+        "int4_release": or_null(TEXT),
+        "products": several(
+            record({**dict.fromkeys(("kind", "m", "k", "n", "group"), WHOLE), "is_right": BOOLEAN}),
+        ),
+        "rescaled": several(
+            record(
+                {
+                    "result_bytes": WHOLE,
+                    **dict.fromkeys(("rounding", "zero_point", "saturation"), or_null(TEXT)),
+                    "nearest": TEXT,
+                    "differences": by_name(WHOLE),
+                }
+            )
+        ),
+        "times": or_null(
+            record({"overhead_us": NUMBER, **dict.fromkeys(("bytes_per_ns", "products_per_ns"), or_null(NUMBER))})
+        ),
+        "findings": several(TEXT),
+    },
     "doctor": {
         "works": BOOLEAN,
         "checks": several(record({"what": TEXT, "state": TEXT, "found": TEXT, "wanted": TEXT, "to_do": TEXT})),

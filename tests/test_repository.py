@@ -42,6 +42,7 @@ ALLOWED_OUTSIDE: dict[str, set[str]] = {
     "device.cache": set(),
     "device.converter": {"eiq_neutron_sdk"},
     "device.simulator": {"numpy"},
+    "features.board": {"numpy"},
     "features.export": {"numpy"},
     "device.mixed": {"numpy"},
 }

@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/* Sets the library up, and ends its use. NXP's execution provider and llama-neutron call neither: allocateBuffer starts the
- * firmware too. */
+/* Sets the library up, and ends its use. NXP's execution provider calls neutronInit first; llama-neutron begins with
+ * allocateBuffer, which starts the firmware too. */
 NeutronError neutronInit(void);
 NeutronError neutronDeinit(void);
 

@@ -54,8 +54,8 @@ ARGUMENTS = {
 }
 
 
-ELSEWHERE = {"accuracy", "demo"}
-"""Commands with tests of their own, which compile PyTorch models."""
+ELSEWHERE = {"accuracy", "board make", "board read", "demo"}
+"""Commands with tests of their own: those that compile PyTorch models, and those of tests/board."""
 
 
 def test_every_command_is_tried() -> None:

@@ -105,7 +105,7 @@ MISTAKES = {
     "a number without a source": (
         CLOCK,
         'clock = { value = 324, unit = "MHz" }',
-        '15: npu.clock: it has no source; a source begins with one of published, secondary, fitted, assumed, then ": " and by '
+        '15: npu.clock: it has no source; a source begins with one of published, secondary, fitted, measured, assumed, then ": " and by '
         "whom or why.",
     ),
     "a bare number": (

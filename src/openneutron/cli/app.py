@@ -75,6 +75,9 @@ COMMANDS = {
     "disasm": Command("features.listing.command:disasm", "List the programs in a compiled file."),
     "kernels": Command("features.listing.command:app", "Kernels that compiled models call."),
     "targets": Command("cli.targets:show_targets", "List the chips, or the facts about one chip with their sources."),
+    "board": Command(
+        "features.board.command:app", "Check how a board's NPU computes matrix products, which no document tells."
+    ),
     "doctor": Command("cli.doctor:doctor", "Check the installation, and print instructions for missing parts."),
     "demo": Command(
         "features.demo.command:demo",

@@ -15,6 +15,7 @@ KINDS: Mapping[str, str] = {
     "published": "stated by NXP, or in NXP's open sources, such as those in ExecuTorch",
     "secondary": "product pages and articles",
     "fitted": "computed so that the model meets published figures",
+    "measured": "measured on a board, by `openneutron board read`",
     "assumed": "not published; a plausible value, to be replaced when something is measured",
 }
 """The kinds of sources: the first word of a source, and the meaning of the word."""
