@@ -63,6 +63,9 @@ def graphs() -> Iterator[Any]:
     for op in random_graphs.SAMPLERS:
         yield from (random_graphs.single(op, seed) for seed in range(SEEDS))
     yield from (random_wide.several(seed) for seed in range(40))
+    for op in random_wide.SAMPLERS:
+        singles = (random_wide.single(op, seed) for seed in range(2 * SEEDS))
+        yield from (graph for graph in singles if graph is not None)
 
 
 def counts(target_name: str, flags: tuple[str, ...], board: Board | None) -> tuple[list[Count], float]:

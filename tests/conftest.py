@@ -15,7 +15,6 @@ import pytest
 from hypothesis import settings
 
 from openneutron import targets
-from openneutron.targets.target import INT16
 from tests.support import built_once, composite_operators, randomness, stock, tools
 from tests.support.made_networks import TRAINED_MODELS, models_folder
 
@@ -84,9 +83,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _markers_of_other_chips(target: targets.Target) -> list[str]:
     """Return the markers of the tests that do not apply to a chip."""
+    from openneutron.compiler.legalize.data_types import takes_int16
+
     applies = {
         "imxrt700": target.name == "imxrt700",
-        "int16": INT16 in target.npu.data_types.value,
+        "int16": takes_int16(target, host_calls=True),
         "without_tiles": not target.moves_tiles,
     }
     return [marker for marker, whether in applies.items() if not whether]

@@ -5,21 +5,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost, cpu_rows, host_of
+from openneutron.compiler.cost.instructions import table
 from openneutron.compiler.legalize.data_types import program_reason
 from openneutron.compiler.legalize.partition import partition
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.device.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.explorer.nodes import nodes_of, nodes_of_report
 from openneutron.features.profile.profile import modelled, profile_table
 from openneutron.features.profile.timeline import Kind, Track, timeline
 from openneutron.features.report import of_compiled_file
+from openneutron.features.report.loaded import loaded_table
+from openneutron.features.report.page.collect import report_data
+from openneutron.features.report.page.graph import graph_table
 from openneutron.features.report.text import explanation, one_line, plain
 from openneutron.isa import decode, listing
 from openneutron.isa.rows import KERNELS
@@ -67,6 +74,33 @@ def test_the_report_shows_calls_of_the_host_core_with_their_reason() -> None:
         f"On the CPU, in the program\ncalls    name                         why\n    3    to_int16, middle, to_int8    {REASON}.\n"
         in text
     )
+
+
+def test_the_page_and_the_explorer_show_the_place() -> None:
+    made = compiled()
+    data = report_data(of_compiled_file(made), made.to_bytes())
+    assert [node.reason for node in data.graph if node.layer is not None] == ["", REASON, REASON, REASON, ""]
+    (finding,) = [row for row in data.section("findings") if row.label == "Kernel calls on the host core"]
+    assert finding.text.startswith("3 layers ('middle', 'to_int8', 'to_int16') take 93% ")
+    assert finding.text.endswith(f"of the latency on the CPU, in the program: {REASON}.")
+    text = graph_table(data, "Graph")
+    assert text.count('<td class="where">CPU, in NPU 0</td>') == 3 and text.count('<td class="where">NPU 0</td>') == 2
+    assert [node.attributes.get("why on the CPU") for node in nodes_of_report(data)[1:-1]] == [
+        None, REASON, REASON, REASON, None,
+    ]  # fmt: skip
+    for layer in data.layers:
+        assert layer.compute_cycles + layer.memory_cycles + layer.dispatch_cycles == layer.cycles
+
+
+def test_a_loaded_file_has_the_same_parts_of_the_latency(tmp_path: Path) -> None:
+    made = compiled()
+    path = tmp_path / "net.tflite"
+    path.write_bytes(made.to_bytes())
+    loaded, summary = openneutron.load(path).report, of_compiled_file(made)
+    assert loaded.latency == summary.latency
+    assert "1 delegate call, 2 NPU calls and 3 CPU calls" in plain(loaded_table(loaded))
+    nodes = [node.attributes.get("runs on") for node in nodes_of(path) if "cycles" in node.attributes]
+    assert nodes == [None, *["CPU, in the program"] * 3, None]
 
 
 def test_listing_profile_and_timeline_show_the_place() -> None:
@@ -152,3 +186,10 @@ def test_wide_kernels_are_those_with_operands_of_int16() -> None:
     """Kernels whose states are of int16 run on every NPU."""
     names = {row.name for row in KERNELS if row.is_wide}
     assert {row.name for row in KERNELS if "s16" in row.name} == names
+
+
+def test_the_instructions_of_wide_kernels_were_counted() -> None:
+    """The others have those of their cost class."""
+    known = {name.partition(":")[0] for name in table("dsp")}
+    others = {row.name for row in KERNELS if row.is_wide} - known
+    assert others == {"group_norm_s16", "layer_norm_s16", "unidirectional_sequence_lstm_s16"}

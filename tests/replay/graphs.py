@@ -159,8 +159,6 @@ def chips() -> Iterator[Case]:
         for kind, (generator, _) in RANDOM.items():
             graphs |= {f"{kind}-{seed}": partial(generator, 500 + seed) for seed in range(10)}
         for at, (name, make) in enumerate(graphs.items()):
-            if "int16" in name and "int16" not in targets.get(chip).npu.data_types.value:
-                continue
             for setting in settings if name in ON_EVERY_CHIP else (settings[at % len(settings)],):
                 yield Case(f"{chip}/{name}/{setting}", partial(replace(SETTINGS[setting], chip=chip).compiled, make))
 

@@ -179,6 +179,17 @@ SAMPLERS: dict[str, Sampler] = {
 """One sampler for each operator that the table has for int16, in the order of the table's samplers."""
 
 
+def single(op: str, seed: int) -> Graph | None:
+    """A graph of one node of this operator, with those before it where it does not take every input; None where it takes no image."""
+    for attempt in range(100):
+        b = WideBuilder(seed * 1000 + attempt)
+        source = b.input((b.choice(1, 1, 1, 2), b.up_to(9), b.up_to(9), b.choice(1, 3, 8, b.up_to(20))))
+        output = SAMPLERS[op](b, source)
+        if output is not None and output.elements <= MOST_ELEMENTS and not _is_refused(b, 0):
+            return b.graph([output])
+    return None
+
+
 def several(seed: int, least: int = 3, most: int = 12) -> Graph:
     """A graph of about ``least`` to ``most`` nodes with branches, all of which compile; everything nobody reads is an output."""
     b = WideBuilder(seed)

@@ -113,6 +113,7 @@ def _attributes(layer: Layer) -> dict[str, str]:
         "multipliers used": f"{100 * layer.utilisation:.1f} %",
         "bound by": layer.bottleneck,
         "because": layer.idle,
+        "why on the CPU": layer.on_cpu,
         "stripes": str(layer.stripes),
         "constants": size_text(layer.weights_bytes),
         "reads": size_text(layer.read_bytes),
