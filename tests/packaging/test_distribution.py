@@ -84,10 +84,11 @@ def test_the_sdist_is_the_checkout(built: Built, root: Path) -> None:
     assert built.sdist - {"PKG-INFO"} == tracked(root)
 
 
-def test_the_wheel_has_the_package_the_runtime_and_two_libraries(built: Built, root: Path) -> None:
+def test_the_wheel_has_the_package_the_runtime_and_three_libraries(built: Built, root: Path) -> None:
     package = {name.removeprefix("src/") for name in tracked(root, "src/openneutron")}
     runtime = {f"openneutron/_{name}" for name in tracked(root, "runtime")}
-    wanted = package | runtime | {"openneutron/_runtime/LICENSE", "openneutron/device/simulator/libneutron.so"}
+    libraries = {"simulator/libneutron.so", "device_model/libneutron_device_model.so"}
+    wanted = package | runtime | {"openneutron/_runtime/LICENSE", *(f"openneutron/device/{name}" for name in libraries)}
     found = {name for name in built.files if ".dist-info/" not in name}
     (delegate,) = found - wanted
     assert re.fullmatch(r"openneutron/_delegate/neutron_backend-\d+(\.\d+)+-[0-9a-f]{16}\.so", delegate)

@@ -31,6 +31,9 @@ K_INT8 = (
 )  # fmt: skip
 """K of convolutions and linear layers in use, and those that llama-neutron names."""
 
+INT4_CHANNELS = 128
+"""N of int4 weights: a multiple of 128, which the second release needs, is a whole number of blocks of any K."""
+
 K_INT4 = tuple(k for k in K_INT8 if k % 32 == 0 and k >= 64)
 
 
@@ -67,9 +70,9 @@ class Rescale:
         return self.first + np.arange(RESCALE_N, dtype=np.int64) * self.step
 
 
-def block(k: int, group: int = 0) -> int:
-    """Return the channels of a block of packed weights."""
-    channels, cores, _ = jobs.tiling(k, group or None)
+def block(k: int) -> int:
+    """Return the channels of a block of packed int8 weights."""
+    channels, cores, _ = jobs.tiling(k)
     return channels * cores
 
 
@@ -93,8 +96,8 @@ def cases() -> list[Case]:
     made += [Case(PLAIN_SIGNED, 1, 64, n) for n in (16, 32, 48, 1008, 65520)]
     rows = (1, 2, 4, 15, 16, 17, 64, 255, 1024, 2047, 2048)
     made += [Case(kind, m, 128, 128) for kind in (PACKED_SIGNED, PLAIN_SIGNED) for m in rows]
-    made += [Case(PACKED, 3, k, block(k, 32), 32) for k in K_INT4]
-    made += [Case(PACKED, 3, k, block(k, group), group) for group in (64, 128) for k in (128, 1024, 4096)]
+    made += [Case(PACKED, 3, k, INT4_CHANNELS, 32) for k in K_INT4]
+    made += [Case(PACKED, 3, k, INT4_CHANNELS, group) for group in (64, 128) for k in (128, 1024, 4096)]
     return list(dict.fromkeys(made))
 
 
