@@ -5,11 +5,21 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
-from tests.support import programs
+from tests.support import fuzzer, programs
 from tests.support.objects import compiled
-from tests.support.runtime_builds import RUNTIME, WITHOUT_HEAP, c_compiler, driver_sources, kernel_sources, written
+from tests.support.runtime_builds import (
+    MEMORY_CHECKED,
+    RUNTIME,
+    WITHOUT_HEAP,
+    c_compiler,
+    driver_sources,
+    kernel_sources,
+    written,
+)
+from tests.support.tools import sanitizing_compiler
 
 SELECTION = """
 #include "selection.h"
@@ -24,15 +34,28 @@ const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_k
 """
 
 
+FORBIDDEN = {"malloc", "free", "calloc", "printf", "fprintf", "puts"}
+
+
+def needed(files: Iterable[Path]) -> set[str]:
+    """Return the symbols that objects or libraries need from elsewhere."""
+    undefined = subprocess.run(["nm", "-u", *files], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r" U (\w+)", undefined))
+
+
+def test_no_kernel_for_this_machine_has_a_heap(tmp_path: Path) -> None:
+    """The variants for this machine's vectors too, as the fuzzer has them."""
+    objects = compiled(tmp_path, sanitizing_compiler(MEMORY_CHECKED), fuzzer.flags_with(), kernel_sources())
+    assert needed(objects) & FORBIDDEN == set()
+
+
 def test_no_heap_and_kernel_selection(tmp_path: Path) -> None:
     """One lookup program; the executable holds no allocation and no kernel but that one."""
     library = tmp_path / "libneutron.a"
     compiler = c_compiler()
     objects = sorted(compiled(tmp_path, compiler, WITHOUT_HEAP, [*driver_sources(), *kernel_sources()]))
     subprocess.run(["ar", "rcs", library, *objects], check=True)
-    undefined = subprocess.run(["nm", "-u", library], capture_output=True, text=True, check=True).stdout
-    called = set(re.findall(r" U (\w+)", undefined))
-    assert called & {"malloc", "free", "calloc", "printf", "fprintf", "puts"} == set()
+    assert needed([library]) & FORBIDDEN == set()
 
     definition = (RUNTIME / "kernels" / "kernels.def").read_text()
     selection = tmp_path / "lookup_kernel_selection.c"

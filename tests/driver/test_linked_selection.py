@@ -18,19 +18,14 @@ from tests.support.programs import RELATIONS, comparison
 from tests.support.runtime_builds import WITHOUT_HEAP, c_compiler, driver_sources, kernel_sources, written
 from tests.support.tools import required
 
-FLAGS = [*WITHOUT_HEAP, "-DNEUTRON_PORTABLE_ONLY"]
-
-
-def archive(folder: Path, compiler: str, flags: list[str], tool: str) -> Path:
-    objects = compiled(folder, compiler, flags, [*driver_sources(), *kernel_sources()])
-    library = folder / "libneutron.a"
-    subprocess.run([tool, "rcs", library, *sorted(objects)], check=True)
-    return library
-
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return archive(tmp_path_factory.mktemp("library"), c_compiler(), FLAGS, "ar")
+    folder = tmp_path_factory.mktemp("library")
+    objects = compiled(folder, c_compiler(), WITHOUT_HEAP, [*driver_sources(), *kernel_sources()])
+    archive = folder / "libneutron.a"
+    subprocess.run(["ar", "rcs", archive, *sorted(objects)], check=True)
+    return archive
 
 
 def linked(folder: Path, library: Path, kernels: tuple[str, ...] | None) -> tuple[Path, set[str]]:
@@ -41,7 +36,7 @@ def linked(folder: Path, library: Path, kernels: tuple[str, ...] | None) -> tupl
         selection.write_text(KernelSelection("OpenNeutron 1", kernels).text())
         sources.append(selection)
     runner = folder / "runner"
-    subprocess.run([c_compiler(), *FLAGS, *sources, library, "-Wl,--gc-sections", "-o", runner], check=True)
+    subprocess.run([c_compiler(), *WITHOUT_HEAP, *sources, library, "-Wl,--gc-sections", "-o", runner], check=True)
     symbols = subprocess.run(["nm", runner], capture_output=True, text=True, check=True).stdout
     return runner, set(re.findall(r" [Tt] (\w+_s8_run\w*)$", symbols, re.MULTILINE))
 

@@ -58,9 +58,8 @@ def test_the_example_runs(root: Path, tmp_path: Path) -> None:
     program = programs.inverted_twice()
     blobs = as_c("microcode", program.microcode) + as_c("weights", program.weights)
     (tmp_path / "app.c").write_text(example(root) + blobs + MAIN)
-    flags = [*WITHOUT_HEAP, "-DNEUTRON_PORTABLE_ONLY"]
     sources = [tmp_path / "app.c", *driver_sources(), *kernel_sources()]
-    objects = compiled(tmp_path, c_compiler(), flags, sources)
+    objects = compiled(tmp_path, c_compiler(), WITHOUT_HEAP, sources)
     subprocess.run([c_compiler(), *objects, "-o", "app"], cwd=tmp_path, check=True)
     assert subprocess.run([tmp_path / "app"], check=False).returncode == 0
 

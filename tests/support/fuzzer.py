@@ -13,10 +13,15 @@ from tests.support.tools import sanitizing_compiler
 MAX_WORK = 1 << 24
 
 
+def flags_with(*definitions: str) -> list[str]:
+    """Return the flags that compile the fuzzer, the driver and the kernels."""
+    return [*MEMORY_CHECKED, *definitions, f"-DNEUTRON_MAX_WORK=UINT64_C({MAX_WORK})", *INCLUDES]
+
+
 def build(folder: Path, *definitions: str, selection: str = "") -> Path:
     """Return the executable ``fuzz``; beside it ``fuzz_selected`` with the kernels of a kernel selection alone, if its text is given."""
     compiler = sanitizing_compiler(MEMORY_CHECKED)
-    flags = [*MEMORY_CHECKED, *definitions, f"-DNEUTRON_MAX_WORK=UINT64_C({MAX_WORK})", *INCLUDES]
+    flags = flags_with(*definitions)
     sources = [ROOT / "tests" / "fuzz" / "fuzz.c", *driver_sources(), *kernel_sources()]
     objects = compiled(folder, compiler, flags, sources)
     more = {"fuzz": []}

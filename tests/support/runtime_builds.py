@@ -43,5 +43,14 @@ MEMORY_CHECKED = ("-std=gnu11", "-O0", "-g1", "-fsanitize=address,undefined", "-
 """The flags of every program with the address and undefined-behaviour sanitizers, so that all of them share their objects."""
 
 
-WITHOUT_HEAP = (*WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", "-ffunction-sections", "-fdata-sections")
-"""The flags of programs for this computer whose driver has no heap, so that all of them share their objects."""
+WITHOUT_HEAP = (
+    *WARNINGS,
+    *INCLUDES,
+    "-fPIC",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-DNEUTRON_NO_HEAP",
+    "-DNEUTRON_PORTABLE_ONLY",
+)
+"""The flags of programs and libraries for this computer whose driver has no heap, with the portable kernels alone, so that all of
+them share their objects."""
