@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.cortex_m33 import firmware, random_calls
-from tests.support import convolution_calls
+from tests.support import aarch64
 from tests.support.built_once import built_once
-from tests.support.objects import compiled
 from tests.support.tools import required
 
 TESTS = Path(__file__).parents[1]
@@ -35,13 +34,7 @@ def programs() -> Path:
     def build(folder: Path) -> None:
         compiler = required("aarch64-linux-gnu-gcc")
         includes = [*firmware.INCLUDES, f"-I{random_calls.HERE}", f"-I{TESTS / 'runtime'}"]
-        kernels = compiled(
-            folder,
-            compiler,
-            ["-std=gnu11", "-O2", *includes],
-            sorted({*random_calls.sources(), *convolution_calls.SOURCES}),
-        )
-        subprocess.run([compiler.replace("-gcc", "-ar"), "rcs", "kernels.a", *kernels], cwd=folder, check=True)
+        kernels = aarch64.library_folder() / "kernels.a"
         calls = (
             TESTS / "driver" / "random_calls_linux.c",
             TESTS / "driver" / "linux_board.c",
@@ -49,7 +42,7 @@ def programs() -> Path:
         )
         mains = {"calls": calls, "convolutions": (TESTS / "runtime" / "fuzz_convolution.c",)}
         for name, sources in mains.items():
-            command = [compiler, "-std=gnu11", "-O2", "-static", *includes, *sources, "kernels.a", "-o", name]
+            command = [compiler, "-std=gnu11", "-O2", "-static", *includes, *sources, kernels, "-o", name]
             subprocess.run(command, cwd=folder, check=True)
 
     return built_once("random-calls-aarch64", build)
