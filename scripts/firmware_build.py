@@ -25,7 +25,11 @@ PORT = RUNTIME / "ports" / "cortex_m33"
 
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 INCLUDES = tuple(f"-I{RUNTIME / folder}" for folder in ("include", "kernels", "driver"))
-DEFINITIONS = ("-DNDEBUG", "-DNEUTRON_NO_HEAP")
+LIBRARY = (
+    *("-DNDEBUG", "-DNO_HEAP_USAGE=1", "-std=gnu99"),
+    *("-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Wno-overlength-strings", "-Werror"),
+)
+"""What CMakeLists.txt adds for a microcontroller with OPENNEUTRON_WERROR; tests/firmware/test_page.py compares."""
 
 API = (
     "neutronInit",
@@ -52,6 +56,8 @@ BUILDS = tuple(Build(compiler, level) for compiler in ("gcc", "clang") for level
 
 COMMANDS = {"gcc": "arm-none-eabi-gcc", "clang": "clang"}
 TOOLCHAINS = {"gcc": "toolchain.cmake", "clang": "toolchain_clang.cmake"}
+TYPES = {"-Os": "MinSizeRel", "-O2": "Release"}
+"""CMake's build type of each level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +127,8 @@ def machine_flags(compiler: str) -> list[str]:
 
 
 def flags_of(build: Build) -> list[str]:
-    """Return the flags that compile the library."""
-    return [*machine_flags(build.compiler), build.level, *WARNINGS, *DEFINITIONS, *INCLUDES]
+    """Return the flags with which CMake compiles the library."""
+    return [*machine_flags(build.compiler), build.level, *LIBRARY, *INCLUDES]
 
 
 def library_sources() -> list[Path]:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +16,14 @@ from scripts.firmware_build import (
     BUILDS,
     COMMANDS,
     INCLUDES,
+    PORT,
+    TOOLCHAINS,
+    TYPES,
     WARNINGS,
     Build,
     Library,
+    flags_of,
+    library_sources,
     machine_flags,
     needed_symbols,
     run,
@@ -74,6 +81,26 @@ def test_the_example_compiles_for_the_chip(
     run(COMMANDS[compiler], *flags, "-c", "app.c", folder=tmp_path)
 
 
+@pytest.mark.parametrize("build", BUILDS, ids=str)
+def test_cmake_compiles_the_library_with_these_flags(build: Build, root: Path, tmp_path: Path) -> None:
+    """So the library of these tests is CMake's, without a warning from either compiler."""
+    required("ninja")
+    toolchain = PORT / TOOLCHAINS[build.compiler]
+    options = [
+        f"-DCMAKE_BUILD_TYPE={TYPES[build.level]}",
+        "-DOPENNEUTRON_WERROR=ON",
+        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+    ]
+    run(required("cmake"), "-S", root, "-B", tmp_path, "-G", "Ninja", "--toolchain", toolchain, *options)
+    commands = {
+        Path(entry["file"]): shlex.split(entry["command"])
+        for entry in json.loads((tmp_path / "compile_commands.json").read_text())
+    }
+    assert sorted(commands) == library_sources()
+    for source, (_, *flags) in commands.items():
+        assert sorted(flags[: flags.index("-o")]) == sorted(flags_of(build)), source
+
+
 TOOLCHAIN = """
 set(CMAKE_SYSTEM_NAME Generic)
 set(CMAKE_SYSTEM_PROCESSOR arm)
@@ -102,6 +129,7 @@ def test_a_toolchain_of_ones_own(root: Path, tmp_path: Path, libraries: Mapping[
     run("cmake", "-S", ".", "-B", "build", "-G", "Ninja", *options, folder=tmp_path)
     run("cmake", "--build", "build", folder=tmp_path)
     archive = tmp_path / "build" / "openneutron" / "libneutron.a"
+    assert re.search(r"\bconv_2d\b", run("cmake", "--build", "build", "--target", "sizes", folder=tmp_path))
     symbols = run("arm-none-eabi-nm", archive)
     assert " T neutron_cortex_m33_port\n" in symbols and " T neutronRunBlocking\n" in symbols
     assert re.search(r" [Tt] \w+_dsp$", symbols, re.MULTILINE) is None, "these are not portable"
