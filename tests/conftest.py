@@ -83,11 +83,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _markers_of_other_chips(target: targets.Target) -> list[str]:
     """Return the markers of the tests that do not apply to a chip."""
-    from openneutron.compiler.legalize.data_types import takes_int16
-
     applies = {
         "imxrt700": target.name == "imxrt700",
-        "int16": takes_int16(target, host_calls=True),
+        "int16": targets.takes_int16(target, host_calls=True),
         "without_tiles": not target.moves_tiles,
     }
     return [marker for marker, whether in applies.items() if not whether]

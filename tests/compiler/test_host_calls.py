@@ -27,7 +27,8 @@ from openneutron.features.report import of_compiled_file
 from openneutron.features.report.loaded import loaded_table
 from openneutron.features.report.page.collect import report_data
 from openneutron.features.report.page.graph import graph_table
-from openneutron.features.report.text import explanation, one_line, plain
+from openneutron.features.report.text import explanation, one_line, plain, summary_rows
+from openneutron.ir import Node
 from openneutron.isa import decode, listing
 from openneutron.isa.rows import KERNELS
 from openneutron.targets import Target
@@ -74,6 +75,15 @@ def test_the_report_shows_calls_of_the_host_core_with_their_reason() -> None:
         f"On the CPU, in the program\ncalls    name                         why\n    3    to_int16, middle, to_int8    {REASON}.\n"
         in text
     )
+
+
+def test_a_program_without_the_npu_has_a_warning() -> None:
+    x, y = oracle.wide_activation("x", (1, 4, 4, 8)), oracle.wide_activation("y", (1, 4, 4, 8))
+    graph = oracle.graph_of([x], [Node("add", ("x", "x"), ("y",), {"activation": "NONE"})], [y])
+    made = compile_file(litert.read(litert.write(graph)), "net.tflite", CompileOptions(target=CHIP))
+    rows = dict(summary_rows(of_compiled_file(made)))
+    assert rows["Warning"] == f"all of the program is on the CPU: {REASON}"
+    assert rows["In the program"] == "1 of 1 operator, in 1 partition of 0 NPU calls and 1 CPU call"
 
 
 def test_the_page_and_the_explorer_show_the_place() -> None:
@@ -172,6 +182,24 @@ def test_without_the_option_int16_leaves_the_program() -> None:
     assert str(refused.value) == (
         "host_calls: it is False; NXP's converter has no such option. Leave it out with converter='eiq'."
     )
+
+
+def test_a_compile_with_other_operators_in_the_programs_is_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(litert.write(with_wide_middle()))
+    whole = openneutron.compile(path, options=CompileOptions(target=CHIP))
+    with pytest.raises(InvalidOptionError) as caught:
+        whole.recompile(host_calls=False)
+    assert str(caught.value) == (
+        "host_calls: its operators of int16 are in the programs with True, and outside with False. Compile the model again."
+    )
+    cut = openneutron.compile(path, options=CompileOptions(target=CHIP, host_calls=False))
+    with pytest.raises(InvalidOptionError) as caught:
+        cut.recompile(target="imxrt700")
+    assert str(caught.value) == (
+        "target: its operators of int16 are in the programs with 'imxrt700', and outside with 'mcxn94x'. Compile the model again."
+    )
+    assert whole.recompile(sram_budget=whole.report.sram_bytes).buffer == whole.buffer
 
 
 def test_no_host_core_reaches_the_memory_of_a_neutron_s() -> None:

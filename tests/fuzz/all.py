@@ -27,7 +27,6 @@ import numpy as np
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
-from openneutron.compiler.legalize.data_types import takes_int16
 from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
 from openneutron.ir import Graph
@@ -102,7 +101,7 @@ def target_of(seed: int) -> Target:
 def graph_of(seed: int) -> Graph:
     """Return the graph of a seed."""
     kind, target = seed // len(TARGETS) % 4, target_of(seed)
-    if kind == 3 and takes_int16(target, host_calls=True):
+    if kind == 3 and targets.takes_int16(target, host_calls=True):
         return random_wide.several(200_000 + seed, 2, 8)
     graph = random_graphs.several(200_000 + seed, 2, 8, FREQUENT)
     return (stateful_graphs.delayed(graph, seed) if kind == 1 else None) or graph

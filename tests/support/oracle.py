@@ -13,7 +13,6 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
-from openneutron.compiler.legalize.data_types import takes_int16
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.device.simulator import Simulator
@@ -30,7 +29,7 @@ TARGET = targets.get("imxrt700")
 
 def data_types() -> tuple[DType, ...]:
     """Return the types of activations that programs for the chip take: the NPU or the host core computes on them."""
-    return (DType.INT8, DType.INT16) if takes_int16(TARGET, host_calls=True) else (DType.INT8,)
+    return (DType.INT8, DType.INT16) if targets.takes_int16(TARGET, host_calls=True) else (DType.INT8,)
 
 
 def in_memory(lines: np.ndarray) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from openneutron.api.compile import check_for_tflite
-from openneutron.api.result import CompiledResult
+from openneutron.api.result import CompiledResult, check_partitions
 from openneutron.device.converter import kernel_selections
 from openneutron.device.mixed import CompiledFile, compile_file
 from openneutron.device.timings import Timings, measured, step
@@ -99,6 +99,7 @@ class CompiledLiteRTModel(CompiledResult):
 
     def _recompiled(self, options: CompileOptions) -> CompiledFile:
         check_for_tflite(Request(model=self.name, options=options), {})
+        check_partitions(self.compiled.options, options, self.graphs, self.compiled.partitioning.on_cpu)
         return self.compiled.recompiled(options)
 
     def run(self, *inputs: Any) -> tuple[np.ndarray, ...]:

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 from openneutron.api.compile import compiled
 from openneutron.api.frame import Frame, backend_config, in_words, keep_state, lowered
-from openneutron.api.result import CompiledResult
+from openneutron.api.result import CompiledResult, check_partitions
 from openneutron.device.cache import UNREADABLE, Digest, Store, caching, code, current, packed, record, unpacked
 from openneutron.device.converter import kernel_selections
 from openneutron.device.third_party import older_objects_kept, suppressed
@@ -225,6 +225,7 @@ def key_of(model: Unquantized) -> str:
     asked = {
         **{item.name: _plain(getattr(quantization, item.name)) for item in fields(quantization)},
         "facts": model.calibrated.facts,
+        "takes_int16": model.request.options.takes_int16,
         **{item.name: _plain(getattr(delegation, item.name)) for item in fields(delegation)},
     }
     asked = {name: value for name, value in asked.items() if name not in READ_AT_THE_END}
@@ -449,6 +450,7 @@ class CompiledModel(CompiledResult):
 
         ``buffer`` of the returned model is still the file of this model.
         """
+        check_partitions(self.options, options, self.graphs, self.delegation.on_cpu)
         spec = NeutronTargetSpec(options.target)
         specs = _compile_spec(options, self.delegation_options, self.name)
         made = replace(

@@ -7,16 +7,20 @@ import dataclasses
 import io
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from openneutron import targets
+from openneutron.compiler.legalize.data_types import reason_of, type_reason
 from openneutron.device import files
+from openneutron.errors import InvalidOptionError
 from openneutron.features.report.notebook import ShownModel
 from openneutron.features.report.text import one_line
 from openneutron.ir import Graph
+from openneutron.ir.graph import OnCpu
 from openneutron.isa import Program
 from openneutron.options import CompileOptions
 
@@ -24,6 +28,27 @@ if TYPE_CHECKING:
     from openneutron.features.report import Summary
     from openneutron.features.report.advice import Advice
     from openneutron.features.report.page.data import Measured, ReportData
+
+
+def check_partitions(
+    before: CompileOptions, after: CompileOptions, graphs: Iterable[Graph], on_cpu: Iterable[OnCpu]
+) -> None:
+    """Raise InvalidOptionError where other operators would be in a model's programs with the options ``after``: those of int16.
+
+    ``graphs`` are those of the model's partitions, and ``on_cpu`` the operators outside, as they were with the options ``before``.
+    """
+    if before.takes_int16 == after.takes_int16:
+        return
+    target = targets.get(before.target if after.takes_int16 else after.target)
+    inside = any(type_reason(graph, node, target) for graph in graphs for node in graph.nodes)
+    if inside or any(item.reason == reason_of(target) for item in on_cpu):
+        name = next(
+            name for name in ("target", "converter", "host_calls") if getattr(before, name) != getattr(after, name)
+        )
+        raise InvalidOptionError(
+            f"{name}: its operators of int16 are in the programs with {getattr(before if inside else after, name)!r}, and outside with "
+            f"{getattr(after if inside else before, name)!r}. Compile the model again."
+        )
 
 
 class Copied:

@@ -226,6 +226,11 @@ class CompileOptions:
             )
 
     @property
+    def takes_int16(self) -> bool:
+        """Return whether programs that are compiled with these options take int16 activations."""
+        return targets.takes_int16(targets.get(self.target), self.host_calls and self.converter == OPEN)
+
+    @property
     def place(self) -> str:
         """Return the place of inputs and outputs in a program: ``arena`` where ``io_place`` is None."""
         return self.io_place or ARENA

@@ -24,6 +24,7 @@ from openneutron.targets.target import (
     GENERATIONS,
     HOST,
     INT8,
+    INT16,
     KINDS,
     PORT_NAMES,
     SYNCHRONOUS,
@@ -425,6 +426,11 @@ def host_beside(chip: Target) -> Target | None:
     return host_alone(chip) if chip.cpu is None and reaches and chip.host.core.lower() in CPUS else None
 
 
+def takes_int16(target: Target, host_calls: bool) -> bool:
+    """Return whether programs for ``target`` take int16 activations: its NPU computes on them, or with ``host_calls`` its host core."""
+    return INT16 in target.npu.data_types.value or (host_calls and host_beside(target) is not None)
+
+
 def checksum(name: str) -> int:
     """Return the number by which a program identifies its target: the CRC-32 of the target's name."""
     return zlib.crc32(name.encode())
@@ -510,5 +516,6 @@ __all__ = [
     "host_beside",
     "is_file",
     "names",
+    "takes_int16",
     "with_checksum",
 ]

@@ -44,9 +44,4 @@ def program_reason(graph: Graph, node: Node, target: Target | None, host_calls: 
     With ``host_calls``, a node that the NPU can't run is in the program where the chip's host core can make kernel calls of it.
     """
     reason = type_reason(graph, node, target)
-    return None if target is not None and takes_int16(target, host_calls) else reason
-
-
-def takes_int16(target: Target, host_calls: bool) -> bool:
-    """Return whether programs for ``target`` take int16 activations: its NPU computes on them, or with ``host_calls`` its host core."""
-    return INT16 in target.npu.data_types.value or (host_calls and targets.host_beside(target) is not None)
+    return None if target is not None and targets.takes_int16(target, host_calls) else reason

@@ -20,8 +20,6 @@ from pathlib import Path
 import torch
 from torch.fx import GraphModule
 
-from openneutron import targets
-from openneutron.compiler.legalize.data_types import takes_int16
 from openneutron.device import files
 from openneutron.device.timings import advance, remark, step
 from openneutron.features.accuracy import session
@@ -30,7 +28,7 @@ from openneutron.features.accuracy.lanes import Lanes, State, computed_all, cons
 from openneutron.features.accuracy.npu_tensors import Layer, Twins, tensor_of
 from openneutron.features.accuracy.report import Chosen, Cost, RepairReport, decibels
 from openneutron.features.accuracy.session import Session
-from openneutron.options import INT16, OBSERVERS, OPEN, QuantizationOptions
+from openneutron.options import INT16, OBSERVERS, QuantizationOptions
 from openneutron.pytorch.graph.program import module_path
 from openneutron.pytorch.source.exporting import ModelInputs
 
@@ -153,12 +151,7 @@ class Search:
         """Yield a measure for each of the noisiest layers: int16 activations. Yield nothing if the target's programs
         have no int16 operators."""
         known = {name for name, _ in self.options().layer_activations}
-        options = self.asked.request.options
-        host_calls = options.host_calls and options.converter == OPEN
-        if (
-            not takes_int16(targets.get(options.target), host_calls)
-            or self.asked.request.quantization.activations == INT16
-        ):
+        if not self.asked.request.options.takes_int16 or self.asked.request.quantization.activations == INT16:
             return
         names = dict.fromkeys(module_path(layer.lead) for layer in self._noisiest())
         for name in [name for name in names if name and name not in known]:

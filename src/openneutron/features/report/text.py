@@ -175,6 +175,9 @@ def _macs_text(summary: Summary) -> str:
 def _warning_text(summary: Summary) -> str:
     """Return a warning that most or all of the model is on the CPU, with the most frequent reason; an empty string if
     this is not so."""
+    calls = [call for part in summary.partitions for call in part.report.operators]
+    if calls and summary.cpu_calls == len(calls):
+        return f"all of the program is on the CPU: {calls[0].on_cpu}"
     if not summary.is_on_cpu or summary.converted:
         return ""
     reasons = Counter(item.reason for item in summary.on_cpu if item.computes and not item.converts)

@@ -26,6 +26,9 @@ STEP = "Sweeping"
 class Program(Protocol):
     """A compiled model that can be compiled again with other options of the compiler."""
 
+    @property
+    def compile_options(self) -> CompileOptions: ...
+
     def recompile(self, **changes: Any) -> Any: ...
 
 
@@ -96,7 +99,10 @@ def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, P
     except InvalidOptionError as error:
         return Row(FAILED, {"error": str(error)}), None
     try:
-        made = program.recompile(**options.to_dict()) if program is not None else work.compile(options, quantization)
+        if program is not None and program.compile_options.takes_int16 == options.takes_int16:
+            made = program.recompile(**options.to_dict())
+        else:  # other operators may be in the programs
+            made = work.compile(options, quantization)
     except BudgetError as error:
         return Row(INFEASIBLE, {"least_sram_bytes": error.least_bytes, "error": str(error)}), None
     return Row(FINISHED, work.figures(made, point.quantization)), made
