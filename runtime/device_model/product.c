@@ -59,15 +59,20 @@ static void unpack_int4(const uint8_t *memory, const Job *job, Tiling tiling, en
         const uint8_t *biases = memory + job->decode_biases.start + block * values * tiling.cores;
         const uint8_t *scales = memory + job->decode_scales.start + block * values * tiling.cores * 2;
         int16_t *out = to + row * job->k;
-        for (int64_t k = 0; k < job->k; k += MACS) {
-            const int64_t value = k / job->group * tiling.channels + channel;
+        for (int64_t group = 0; group < groups; ++group) {
+            const int64_t value = group * tiling.channels + channel;
             uint16_t scale;
             memcpy(&scale, scales + 2 * in_turn(value, values, core, tiling.cores, scale_step), 2);
             const int32_t bias = (int8_t)biases[in_turn(value, values, core, tiling.cores, bias_step)];
-            const uint8_t *bytes =
-                nibbles + in_turn((k * tiling.channels + channel * MACS) / 2, run, core, tiling.cores, step);
-            for (int64_t i = 0; i < MACS; ++i)
-                out[k + i] = decoded((uint8_t)(bytes[i / 2] >> i % 2 * 4 & 15), bias, scale);
+            int16_t weights[16];
+            for (uint8_t nibble = 0; nibble < 16; ++nibble)
+                weights[nibble] = decoded(nibble, bias, scale);
+            for (int64_t k = group * job->group; k < (group + 1) * job->group; k += MACS) {
+                const uint8_t *bytes =
+                    nibbles + in_turn((k * tiling.channels + channel * MACS) / 2, run, core, tiling.cores, step);
+                for (int64_t i = 0; i < MACS; ++i)
+                    out[k + i] = weights[bytes[i / 2] >> i % 2 * 4 & 15];
+            }
         }
     }
 }

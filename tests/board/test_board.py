@@ -163,6 +163,23 @@ def test_findings_are_sentences() -> None:
     ]
 
 
+def test_a_file_that_ends_at_a_job_has_the_rows_before(program: Path, tmp_path: Path) -> None:
+    shutil.copy(program, tmp_path)
+    shutil.copy(LIBRARY, tmp_path / "libNeutronDriver.so")
+    path = checked(["./board_check"], tmp_path, "")
+    text = path.read_text()
+    whole = read_findings(path)
+    rows = text.split("\n")
+    for kept in (20, 60, len(rows) - 20):
+        path.write_text("\n".join(rows[:kept]) + ("\n  [2,3" if kept == 60 else ""))
+        found = read_findings(path)
+        assert found.is_cut
+        assert found.results == whole.results[: len(found.results)]
+        assert sentences(found)[-1].startswith(
+            "The file ends early: a job did not return. The last product that did has M 3, K"
+        )
+
+
 def test_the_products_tell_all_hypotheses_apart() -> None:
     for size in (1, 4):
         asked = [rescale for rescale in cases.rescales() if rescale.result_bytes == size]
@@ -209,10 +226,10 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError) as broken:
         read_findings(cut)
     assert str(broken.value) == (
-        f"{cut}: it is no whole file of board_check. Run the program of `openneutron board make` on the board to its end, and "
-        "give the file that it writes."
+        f"{cut}: it is no file of board_check. Run the program of `openneutron board make` on the board, and give the file "
+        "that it writes."
     )
-    cut.write_text('{"openneutron_board":2}')
+    cut.write_text('{"openneutron_board":2,"kernel":"","system":"","library":{}}')
     with pytest.raises(InvalidOptionError) as newer:
         read_findings(cut)
     assert str(newer.value) == (

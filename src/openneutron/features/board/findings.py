@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,8 @@ class Findings:
     results: tuple[Result, ...]
     rescaled: Mapping[int, Rescaling]
     times: Times | None
+    is_cut: bool = False
+    """The program did not reach its end: a job did not return."""
 
     def of(self, kinds: Iterable[int], group: int = 0) -> list[Result]:
         """Return the results of some kinds of int8 weights, or of int4 weights in groups."""
@@ -95,20 +97,36 @@ class Findings:
 
 
 def read_findings(path: Path) -> Findings:
-    """Return what the JSON file of a board's check tells. Raises InvalidOptionError for another or a cut file."""
-    try:
-        given = json.loads(content(path))
-        version = given["openneutron_board"]
-    except (ValueError, KeyError, TypeError) as error:
+    """Return what the JSON file of a board's check tells. Raises InvalidOptionError for another file.
+
+    A file that ends early, because a job did not return, has the rows of the jobs before it.
+    """
+    text = content(path).decode(errors="replace")
+    given, is_cut = _parsed(text)
+    if given is None or not {"openneutron_board", "kernel", "system", "library"} <= given.keys():
         raise InvalidOptionError(
-            f"{path}: it is no whole file of board_check. Run the program of `openneutron board make` on the board to its end, and "
-            "give the file that it writes."
-        ) from error
-    if version != VERSION:
-        raise InvalidOptionError(
-            f"{path}: board_check of version {version} wrote it; this package reads version {VERSION}. Make the program again."
+            f"{path}: it is no file of board_check. Run the program of `openneutron board make` on the board, and give the file "
+            "that it writes."
         )
-    return findings_of(given)
+    if given["openneutron_board"] != VERSION:
+        raise InvalidOptionError(
+            f"{path}: board_check of version {given['openneutron_board']} wrote it; this package reads version {VERSION}. Make the "
+            "program again."
+        )
+    return replace(findings_of(given), is_cut=is_cut)
+
+
+def _parsed(text: str) -> tuple[dict[str, Any] | None, bool]:
+    """Return the file's object, or None, and whether its end is missing. Each row of the file has a line of its own."""
+    lines = text.splitlines()
+    for end in ("", "}", "]}"):
+        for kept in {len(lines), len(lines) - (1 if end else 0)}:
+            try:
+                found = json.loads("\n".join(lines[:kept]).rstrip().rstrip(",") + end)
+            except ValueError:
+                continue
+            return (found if isinstance(found, dict) else None), bool(end)
+    return None, True
 
 
 def findings_of(given: Mapping[str, Any]) -> Findings:
@@ -124,7 +142,7 @@ def findings_of(given: Mapping[str, Any]) -> Findings:
         kernel=given["kernel"],
         system=given["system"].strip('"'),
         library=given["library"]["path"],
-        memory_mib=given["memory"]["largest_mib"],
+        memory_mib=given.get("memory", {}).get("largest_mib", 0),
         form=form,
         int4_form=int4_form,
         results=(*forms, *results),
@@ -230,6 +248,10 @@ def sentences(found: Findings) -> list[str]:
     lines += [_rescaling(size, rescaled) for size, rescaled in sorted(found.rescaled.items())]
     if found.times is not None:
         lines.append(_timing(found.times))
+    if found.is_cut:
+        case = found.results[-1].case if found.results else None
+        place = f"M {case.m}, K {case.k:,}, N {case.n:,}" if case is not None else "none"
+        lines.append(f"The file ends early: a job did not return. The last product that did has {place}.")
     return lines
 
 
