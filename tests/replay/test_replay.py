@@ -15,11 +15,18 @@ from tests.support.made_networks import TRAINED_MODELS
 RECORDED = read(Path(__file__).with_name("programs.txt"))
 
 
+def is_trained_too(name: str) -> bool:
+    """Return whether a case is a made network in another setting than the default one, and the trained network of its shapes, which has
+    the same schedules, is there to be compared in that setting."""
+    group, network, setting = name.split("/")
+    return group == "made" and setting != "default" and (TRAINED_MODELS / f"{network}.tflite").is_file()
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_programs_are_those_on_record(group: str) -> None:
     if group == "trained" and not TRAINED_MODELS.is_dir():
         pytest.skip(f"{TRAINED_MODELS} is absent: it holds the trained models; the made networks are compared instead")
-    cases = list(GROUPS[group]())
+    cases = [case for case in GROUPS[group]() if not is_trained_too(case.name)]
     assert cases
     found = differences(cases, RECORDED)
     assert found == [], "see what differs; if it is right, run python -m tests.replay --write"
