@@ -47,33 +47,36 @@ static mve_pred16_t bytes_between(int32_t first, int32_t end) {
     return (mve_pred16_t)((UINT32_C(1) << end) - (UINT32_C(1) << first));
 }
 
-/* Writes all inputs of an output, and up to 16 zeros. */
-static void gather_dense(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, int32_t columns, int8_t *to) {
-    const NeutronConv2dS8 *p = layer->call->params;
-    const NeutronBuffer *input = &layer->call->buffers[p->input];
-    const int32_t channels = p->group_inputs, ring = input->ring;
-    const ptrdiff_t down = (ptrdiff_t)p->dilation_h * input->row_pitch, round = (ptrdiff_t)ring * input->row_pitch;
-    const int8x16_t padding = vdupq_n_s8((int8_t)p->input_zero_point), zero = vdupq_n_s8(0);
-    const int32_t above = pixel->row < 0 ? (p->dilation_h - 1 - pixel->row) / p->dilation_h : 0;
-    const int32_t first_line = (pixel->row + above * p->dilation_h) % ring;
-    for (int32_t j = 0; j < p->kernel_w; j += columns) {
-        const int32_t taps = p->kernel_w - j < columns ? p->kernel_w - j : columns, col = pixel->col + j * p->dilation_w;
-        const int32_t before = neutron_bound(-col, 0, taps), inside = neutron_bound(input->cols - col, before, taps);
-        const mve_pred16_t some = bytes_between(before * channels, inside * channels), all = bytes_between(0, taps * channels);
-        const int8x16_t outside = vpselq_s8(zero, vpselq_s8(padding, zero, all), some), nothing = vpselq_s8(padding, zero, all);
-        const uint8_t *line = layer->input + neutron_offset_helium(input, pixel->n, first_line, 0);
-        int32_t row = pixel->row, at = first_line;
+/* What fill_dense() needs of a call, in memory that it does not write to. */
+typedef struct {
+    int32_t columns, channels, kernel_h, kernel_w, dilation_h, dilation_w;
+    int32_t rows, cols, ring;
+    ptrdiff_t col_pitch, down, round;
+    int8x16_t padding;
+} Dense;
+
+/* Writes all inputs of an output, and up to 16 zeros. `line`: of the first row of taps that is inside; `at`: that row's place in the ring. */
+static NEUTRON_INLINE void gather_dense(const Dense *by, const NeutronPixelHelium *pixel, const uint8_t *first_line, int32_t first_at,
+                                        int8_t *to) {
+    const int32_t channels = by->channels;
+    const int8x16_t zero = vdupq_n_s8(0);
+    for (int32_t j = 0; j < by->kernel_w; j += by->columns) {
+        const int32_t rest = by->kernel_w - j, taps = rest < by->columns ? rest : by->columns, bytes = taps * channels;
+        const int32_t col = pixel->col + j * by->dilation_w;
+        const int32_t before = neutron_bound(-col, 0, taps), inside = neutron_bound(by->cols - col, before, taps);
+        const mve_pred16_t some = bytes_between(before * channels, inside * channels);
+        const int8x16_t nothing = vpselq_s8(by->padding, zero, bytes_between(0, bytes)), outside = vpselq_s8(zero, nothing, some);
         /* The address of the first tap's column, which may be outside. */
-        const ptrdiff_t offset = (ptrdiff_t)col * input->col_pitch;
-        for (int32_t i = p->kernel_h; i > 0; i--, row += p->dilation_h, to += taps * channels) {
-            if (!is_inside(row, input->rows)) {
+        uintptr_t from = (uintptr_t)first_line + (uintptr_t)(col * by->col_pitch);
+        int32_t row = pixel->row, at = first_at;
+        for (int32_t i = by->kernel_h; i > 0; i--, row += by->dilation_h, to += bytes) {
+            if (!is_inside(row, by->rows)) {
                 vstrbq_s8(to, nothing);
                 continue;
             }
-            const void *from = (const void *)((uintptr_t)line + (uintptr_t)offset); /* NOLINT */
-            vstrbq_s8(to, vorrq_s8(vldrbq_z_s8(from, some), outside));
-            line += down;
-            for (at += p->dilation_h; at >= ring; at -= ring) line -= round;
+            vstrbq_s8(to, vorrq_s8(vldrbq_z_s8((const int8_t *)from, some), outside));
+            from += (uintptr_t)by->down;
+            for (at += by->dilation_h; at >= by->ring; at -= by->ring) from -= (uintptr_t)by->round;
         }
     }
     vstrbq_s8(to, zero);
@@ -81,11 +84,25 @@ static void gather_dense(const NeutronLayerHelium *layer, const NeutronPixelHeli
 
 static void fill_dense(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixels, int32_t count, const NeutronPartHelium *part,
                        NeutronPiecesHelium pieces) {
-    const int32_t columns = columns_of(layer);
+    const NeutronConv2dS8 *p = layer->call->params;
+    const NeutronBuffer *input = &layer->call->buffers[p->input];
+    const Dense by = {columns_of(layer), p->group_inputs, p->kernel_h, p->kernel_w, p->dilation_h, p->dilation_w,
+                      input->rows, input->cols, input->ring, input->col_pitch, (ptrdiff_t)p->dilation_h * input->row_pitch,
+                      (ptrdiff_t)input->ring * input->row_pitch, vdupq_n_s8((int8_t)p->input_zero_point)};
     int8_t inputs[(MOST_BLOCKS + 1) * NEUTRON_LANES + NEUTRON_PIECE];
-    for (; count > 0; count--, pixels++, neutron_next_pieces_helium(&pieces)) {
-        gather_dense(layer, pixels, columns, inputs);
-        neutron_fill_pieces_helium(&pieces, (const uint8_t *)inputs, part->count * NEUTRON_LANES);
+    const uint8_t *line = NULL;
+    int32_t at = 0;
+    for (int32_t i = 0; i < count; i++, neutron_next_pieces_helium(&pieces)) {
+        const NeutronPixelHelium *const pixel = &pixels[i];
+        if (i == 0 || pixel->row != pixel[-1].row || pixel->n != pixel[-1].n) {
+            const int32_t above = pixel->row < 0 ? (by.dilation_h - 1 - pixel->row) / by.dilation_h : 0;
+            at = (pixel->row + above * by.dilation_h) % by.ring;
+            line = layer->input + neutron_offset_helium(input, pixel->n, at, 0);
+        }
+        gather_dense(&by, pixel, line, at, inputs);
+        int8_t *to = (int8_t *)pieces.to;
+        const int8_t *from = inputs;
+        for (int32_t left = part->count; left > 0; left -= 2, from += NEUTRON_PIECE, to += pieces.pitch) vstrbq_s8(to, vldrbq_s8(from));
     }
 }
 
