@@ -11,7 +11,7 @@ static bool is_inside(int32_t at, int32_t extent) { return (uint32_t)at < (uint3
 /* Blocks of packed weights have 8 inputs for a tap of any channels. Here all channels of all taps follow each other: of as many columns of
  * the kernel as fit 16 inputs, row by row; then of the next columns. */
 
-enum { MOST_BLOCKS = 22 /* of inputs and weights that fit into the buffer for three outputs */ };
+enum { MOST_BLOCKS = 19 /* of inputs and weights that fit into the buffer for three outputs */ };
 
 /* The columns at a time. */
 static int32_t columns_of(const NeutronLayerHelium *layer) {

@@ -14,7 +14,7 @@ enum {
     NEUTRON_PIXELS_HELIUM = 24, /* outputs at a time, a multiple of 3 */
     NEUTRON_THREE = 3,          /* outputs in registers */
     NEUTRON_PIECE = 16,         /* inputs of two blocks */
-    NEUTRON_PIECES_HELIUM = 126 /* all outputs together: 672 inputs of each of 3 */
+    NEUTRON_PIECES_HELIUM = 108 /* all outputs together: 576 inputs of each of 3 */
 };
 
 /* An output, and the input position of its tap (0, 0). */
