@@ -32,9 +32,19 @@ TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
 CORES = {"M4": CORTEX_M4, "M7": CORTEX_M7, "M33": CORTEX_M33, "M55": CORTEX_M55}
 COMPILERS = {"gcc": "arm-none-eabi-gcc", "clang": "clang"}
 LEVELS = ("-O2", "-Os", "-O3")
+BUILDS = {
+    "M4": ("gcc -O2", "gcc -Os", "gcc -O3", "clang -O2"),
+    "M7": ("gcc -O2",),
+    "M33": ("gcc -O2", "gcc -Os", "gcc -O3", "clang -O2", "clang -Os", "clang -O3"),
+    "M55": ("gcc -O2", "gcc -Os", "clang -O2"),
+}
+"""The builds that are counted on each core."""
 LAYERS_OF = "gcc -O2"
 """The build whose layers are printed one by one."""
-PAGE = Path(__file__).parents[1] / "docs" / "cortex-m.md"
+COMPARED = ("M33", "M55")
+"""The cores whose layers are compared. Networks of more than a megabyte are counted on these alone, in the build of LAYERS_OF."""
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, PLOT = DOCS / "cortex-m.md", DOCS / "assets" / "cortex-m.svg"
 
 
 def measure(cmsis_nn: str | None = None) -> dict[str, Any]:
@@ -69,9 +79,57 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
 
 
 def write_page(results: dict[str, Any], cmsis_nn: str | None) -> None:
-    """Write docs/cortex-m.md from results with CMSIS-NN's counts."""
+    """Write docs/cortex-m.md and its plot from results with CMSIS-NN's counts."""
     assert cmsis_nn is not None, "the page compares with CMSIS-NN: --cmsis-nn FOLDER"
-    PAGE.write_text(page(results, _versions(Path(cmsis_nn))))
+    versions = _versions(Path(cmsis_nn))
+    PAGE.write_text(page(results, versions))
+    PLOT.write_text(plot(results, versions))
+
+
+def plot(results: dict[str, Any], versions: dict[str, str]) -> str:
+    """Return docs/assets/cortex-m.svg, which vl-convert draws: bars of the instructions on each core, ours and CMSIS-NN's, for each network."""
+    import vl_convert
+
+    bars = [
+        {"network": child.short_name(model), "core": core, "library": library, "millions": count / 1e6}
+        for model, cell in results.items()
+        for core in CORES
+        for counted in [cell["builds"].get(f"{core} {LAYERS_OF}")]
+        if counted
+        for library, count in (
+            ("OpenNeutron", counted["ours"]["total"]),
+            ("CMSIS-NN", sum(counted["theirs"]["layers"].values())),
+        )
+    ]
+    made_with = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "clang")
+    spec = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "background": "#ffffff",
+        "title": {"text": f"Millions of instructions of one inference on Cortex-M, {LAYERS_OF}", "subtitle": made_with},
+        "data": {"values": bars},
+        "facet": {
+            "column": {"field": "network", "title": None, "sort": [child.short_name(model) for model in results]}
+        },
+        "resolve": {"scale": {"y": "independent"}},
+        "spec": {
+            "width": 130,
+            "height": 180,
+            "mark": "bar",
+            "encoding": {
+                "x": {"field": "core", "title": None, "sort": list(CORES), "axis": {"labelAngle": 0}},
+                "xOffset": {"field": "library", "sort": ["OpenNeutron", "CMSIS-NN"]},
+                "y": {"field": "millions", "type": "quantitative", "title": None},
+                "color": {
+                    "field": "library",
+                    "title": None,
+                    "sort": ["OpenNeutron", "CMSIS-NN"],
+                    "scale": {"range": ["#3f7fd1", "#8d93a1"]},
+                    "legend": {"orient": "bottom"},
+                },
+            },
+        },
+    }
+    return str(vl_convert.vegalite_to_svg(spec)) + "\n"
 
 
 def _versions(cmsis_nn: Path) -> dict[str, str]:
@@ -106,15 +164,7 @@ def page(results: dict[str, Any], versions: dict[str, str]) -> str:
                     f"| {ours['ram_bytes']:,} | {ours['flash_bytes']:,} |"
                 )
     names = [child.short_name(model) for model in results]
-    layers = [
-        f"| {child.short_name(model)} | {cell['kinds'].get(layer, layer)} | {count:,} | {theirs[layer]:,} | {count / theirs[layer]:.2f} |"
-        for model, cell in results.items()
-        for build, counted in cell["builds"].items()
-        if build == f"M33 {LAYERS_OF}"
-        for theirs in [counted["theirs"]["layers"]]
-        for layer, count in counted["ours"]["layers"].items()
-        if layer in theirs
-    ]
+    helium, layers = _on_compared_cores(results)
     lines = [
         _INTRODUCTION.format(tools=", ".join(f"{name} {version}" for name, version in versions.items())),
         f"| build | {' | '.join(names)} | geometric mean |",
@@ -123,17 +173,50 @@ def page(results: dict[str, Any], versions: dict[str, str]) -> str:
             f"| {build} | {' | '.join(totals[build].get(model, '-') for model in results)} | {_mean(values):.2f} |"
             for build, values in sorted(ratios.items(), key=_order)
         ),
+        "\n## Helium\n\nMillions of instructions of our runtime on Cortex-M33, which has the DSP extension, and on Cortex-M55 with the integer "
+        f"vectors of Helium, {LAYERS_OF}.\n",
+        "| network | M33 | M55 | ratio |",
+        "| --- | ---: | ---: | ---: |",
+        *helium,
         "\n## Memory\n\nBytes. Code: of ours the driver and the kernels of the network, of CMSIS-NN the kernels alone. "
         "RAM: the arena, inputs and outputs of our program. Flash: our code, weights and microcode.\n",
         "| network | build | code | CMSIS-NN's code | RAM | flash |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
         *sizes,
-        f"\n## Layers\n\nInstructions of each layer on Cortex-M33, {LAYERS_OF}.\n",
-        "| network | layer | ours | CMSIS-NN | ratio |",
-        "| --- | --- | ---: | ---: | ---: |",
+        f"\n## Layers\n\nInstructions of each layer on Cortex-M33 and Cortex-M55, {LAYERS_OF}.\n",
+        "| network | layer | M33: ours | CMSIS-NN | ratio | M55: ours | CMSIS-NN | ratio |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
         *layers,
     ]
     return "\n".join(lines) + "\n"
+
+
+def _on_compared_cores(results: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the rows of the networks and of their layers on the compared cores."""
+    compared = {
+        model: [cell["builds"][f"{core} {LAYERS_OF}"] for core in COMPARED]
+        for model, cell in results.items()
+        if all(f"{core} {LAYERS_OF}" in cell["builds"] for core in COMPARED)
+    }
+    helium = [
+        f"| {child.short_name(model)} | {plain / 1e6:.2f} | {vectors / 1e6:.2f} | {vectors / plain:.3f} |"
+        for model, counted in compared.items()
+        for plain, vectors in [[each["ours"]["total"] for each in counted]]
+    ]
+    layers = [
+        f"| {child.short_name(model)} | {results[model]['kinds'].get(layer, layer)} | {' | '.join(cells)} |"
+        for model, counted in compared.items()
+        for layer in counted[0]["ours"]["layers"]
+        if layer in counted[0]["theirs"]["layers"]
+        for cells in [
+            [
+                f"{ours:,} | {theirs:,} | {ours / theirs:.2f}"
+                for each in counted
+                for ours, theirs in [(each["ours"]["layers"].get(layer, 0), each["theirs"]["layers"][layer])]
+            ]
+        ]
+    ]
+    return helium, layers
 
 
 _INTRODUCTION = """\
@@ -149,7 +232,9 @@ is the sum of its kernel calls, with the parameters that LiteRT derives from the
 LiteRT's in every byte; those of CMSIS-NN differ by 1 at most, in networks of fully connected layers, which LiteRT rounds once.
 CMSIS-NN has no kernel for `mean`; an average pool counts in its place.
 
-Made with {tools}.
+Made with {tools}, by `python -m bench cortex_m --cmsis-nn FOLDER --page`, which draws the plot with Vega-Lite.
+
+![Millions of instructions of one inference on each core, of this project and of CMSIS-NN](assets/cortex-m.svg)
 
 Millions of instructions of our runtime, and the ratio to those of CMSIS-NN ("-": not counted):
 """
@@ -189,20 +274,21 @@ def _measured(model: Path, cmsis_nn: Path | None) -> dict[str, Any]:
         with Simulator(result.program) as simulator:
             outputs = b"".join(value.tobytes() for value in simulator.run([values.view(np.uint8) for values in inputs]))
         assert outputs == wanted, f"{model.name}: our outputs are not LiteRT's"
-        for compiler, command in COMPILERS.items():
-            if shutil.which(command) is None:
+        for build in BUILDS[core]:
+            compiler, level = build.split()
+            too_large = model.stat().st_size > 1 << 20 and (core not in COMPARED or build != LAYERS_OF)
+            if too_large or shutil.which(COMPILERS[compiler]) is None:
                 continue
-            for level in LEVELS:
-                cell: dict[str, Any] = {"ours": _ours(result, graph, given, level, compiler, board), "theirs": None}
-                if cmsis_nn is not None:
-                    counted = theirs.run(cmsis_nn, graph, given, level, compiler, board)
-                    apart = np.frombuffer(counted.outputs, np.int8).astype(int) - np.frombuffer(wanted, np.int8)
-                    cell["theirs"] = {
-                        "layers": counted.layers,
-                        "code_bytes": counted.code_bytes,
-                        "largest_difference": int(abs(apart).max()),
-                    }
-                builds[f"{core} {compiler} {level}"] = cell
+            cell: dict[str, Any] = {"ours": _ours(result, graph, given, level, compiler, board), "theirs": None}
+            if cmsis_nn is not None:
+                counted = theirs.run(cmsis_nn, graph, given, level, compiler, board)
+                apart = np.frombuffer(counted.outputs, np.int8).astype(int) - np.frombuffer(wanted, np.int8)
+                cell["theirs"] = {
+                    "layers": counted.layers,
+                    "code_bytes": counted.code_bytes,
+                    "largest_difference": int(abs(apart).max()),
+                }
+            builds[f"{core} {build}"] = cell
     return {"builds": builds, "kinds": {node.name: _kind(graph, node) for node in graph.nodes}}
 
 

@@ -70,12 +70,16 @@ def test_layers_stand_below_their_model() -> None:
         ("kws", "M33 gcc -Os", "1,000", "-", "-", "7,000", "-", "1,234", "10,000"),
         ("geometric mean", "M33 gcc -O2", "", "", "0.500", *none),
     ]
-    text = SECTIONS["cortex_m"].page(
-        {"mlperf_tiny_kws_int8": {**cell, "builds": {"M33 gcc -O2": cell["builds"]["M33 gcc -O2"]}}}, {}
-    )
+    helium = {"total": 250, "layers": {"a": 100, "b": 120}, "code_bytes": 9000, "ram_bytes": 1234, "flash_bytes": 12000}
+    builds = {"M33 gcc -O2": {"ours": ours, "theirs": theirs}, "M55 gcc -O2": {"ours": helium, "theirs": theirs}}
+    results = {"mlperf_tiny_kws_int8": {**cell, "builds": builds}}
+    text = SECTIONS["cortex_m"].page(results, {})
     assert "| M33 gcc -O2 | 0.00, 0.50 | 0.50 |\n" in text
+    assert "| kws | 0.00 | 0.00 | 0.250 |\n" in text
     assert "| kws | M33 gcc -O2 | 7,000 | 9,000 | 1,234 | 10,000 |\n" in text
-    assert text.endswith("| kws | add 8x8x4 | 300 | 500 | 0.60 |\n| kws | b | 600 | 1,500 | 0.40 |\n")
+    assert "| kws | add 8x8x4 | 300 | 500 | 0.60 | 100 | 500 | 0.20 |\n" in text
+    assert text.endswith("| kws | b | 600 | 1,500 | 0.40 | 120 | 1,500 | 0.08 |\n")
+    assert SECTIONS["cortex_m"].plot(results, {"gcc": "12"}).startswith("<svg")
     _, lines = SECTIONS["cortex_m"].rows({})
     assert lines == [("left out: it takes arm-none-eabi-gcc and qemu-system-arm", *("-",) * 8)]
 
