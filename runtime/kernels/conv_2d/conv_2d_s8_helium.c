@@ -67,7 +67,7 @@ static NEUTRON_INLINE void gather_dense(const Dense *by, const NeutronPixelHeliu
         const mve_pred16_t some = bytes_between(before * channels, inside * channels);
         const int8x16_t nothing = vpselq_s8(by->padding, zero, bytes_between(0, bytes)), outside = vpselq_s8(zero, nothing, some);
         /* The address of the first tap's column, which may be outside. */
-        uintptr_t from = (uintptr_t)first_line + (uintptr_t)(col * by->col_pitch);
+        uintptr_t from = (uintptr_t)first_line + (uintptr_t)col * (uintptr_t)by->col_pitch;
         int32_t row = pixel->row, at = first_at;
         for (int32_t i = by->kernel_h; i > 0; i--, row += by->dilation_h, to += bytes) {
             if (!is_inside(row, by->rows)) {

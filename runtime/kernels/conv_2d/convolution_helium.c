@@ -356,7 +356,8 @@ static void compute_tile(const Tile *tile) {
     const NeutronWindowExtents *w = &layer->call->window;
     const int32_t most = tile->threes > 0 ? 2 * NEUTRON_PIECES_HELIUM / (tile->threes * THREE) & -2 : 2 * NEUTRON_PIECES_HELIUM;
     const bool whole = layer->blocks <= most;
-    _Alignas(8) int8_t inputs[NEUTRON_PIECES_HELIUM * NEUTRON_PIECE];
+    uint64_t memory[NEUTRON_PIECES_HELIUM * NEUTRON_PIECE / 8]; /* packed weights are loaded by 8 bytes */
+    int8_t *const inputs = (int8_t *)memory;
     int32_t sums[NEUTRON_PIXELS_HELIUM * NEUTRON_LANES];
     NeutronPartHelium part = {.channel0 = -1};
     for (int32_t channel = w->channel0, end; channel < w->channel1; channel = end) {

@@ -176,9 +176,9 @@ static void compute(const Block *block, const Eight *eight, const Outputs *outpu
         const int8_t *weights = eight->weights, *row = from;
         NeutronEight sum = eight->bias, second = sum;
         for (int32_t i = p->kernel_h; i > 0; i--, row += outputs->row) {
-            const int8_t *at = row, *other = row + apart;
-            for (int32_t j = p->kernel_w; j > 0; j--, at += step, other += step) {
-                ADD_PRODUCTS_OF(ADD_PRODUCTS("0"), sum, second, at, other, weights);
+            for (int32_t j = 0; j < p->kernel_w; j++) {
+                const int8_t *const at = row + j * step;
+                ADD_PRODUCTS_OF(ADD_PRODUCTS("0"), sum, second, at, at + apart, weights);
             }
         }
         store(eight, to, sum);
