@@ -123,6 +123,30 @@ def test_int4_weights_are_decoded(model: DeviceModel, release: str, k: int, grou
     assert error.max() < 0.6  # half a step of an int8 weight, and what the mantissas cut off
 
 
+@pytest.mark.parametrize("release", ["first", "second", "third"])
+def test_each_int4_weight_is_decoded_as_it_was_packed(model: DeviceModel, release: str) -> None:
+    """A row of A with one value beside its zero point makes the results the weights of a column."""
+    random = np.random.default_rng(7)
+    model.set("release", release)
+    n, k, group = 128, 256, 64
+    a = np.full((k + 1, k), 128, np.uint8)
+    a[np.arange(k), np.arange(k)] = 129
+    nibbles = random.integers(0, 256, (n, k // 2), np.uint8)
+    scales = (random.standard_normal((n, k // group)) * 10.0 ** random.uniform(-4, 0, (n, k // group))).astype(
+        np.float32
+    )
+    scales[3, 1] = scales[5, :] = 0
+    found, arrays = int4_product(model, a, nibbles, scales, group, jobs.release(release))
+    assert (found[k] == 0).all()
+    assert np.array_equal(-128 * found[:k].sum(0), arrays["bias"])
+    ratios = np.divide(scales, np.abs(scales).max(1, keepdims=True) / 16, out=np.zeros_like(scales), where=scales != 0)
+    weights = np.empty((n, k))
+    weights[:, 0::2], weights[:, 1::2] = (nibbles & 15) - 8.0, (nibbles >> 4) - 8.0
+    near = weights * np.repeat(ratios, group, axis=1)
+    assert np.abs(found[:k].T - near).max() <= 0.5 + 8 * 16 / 2**6
+    assert np.abs(found[:k].T - near).mean() < 0.3
+
+
 def test_what_the_sources_refuse(model: DeviceModel, buffer: Buffer) -> None:
     good = jobs.header(JOB)
     wrong = {
