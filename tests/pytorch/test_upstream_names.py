@@ -24,9 +24,12 @@ from openneutron.pytorch.aten_passes.simulated_linear_bn_fusion_passes import (
     RemoveSimulatedLinearBatchNormFusionQATPass,
 )
 from openneutron.pytorch.backend import edge_helper
+from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_converter_manager import NeutronConverterManager
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.neutron_node_extraction import extract_artifacts_from_neutron_node
+from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
+from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from tests.support.litert_files import int16_file
 
@@ -61,8 +64,16 @@ def test_passes_keep_the_results() -> None:
     spec = NeutronTargetSpec("imxrt700")
     for passes, gone, left in (
         ([FuseBatchNormWithConvPass()], 1, "div.Tensor"),
-        ([FuseBatchNormWithLinearPass()], 1, "exp.default"),
-        ([ConvertDivToMulPass(), ConvertScalarToAttrPass(), RemoveNodesWithKnownOutputs()], 0, "mul.Tensor"),
+        (
+            [
+                FuseBatchNormWithLinearPass(),
+                ConvertDivToMulPass(),
+                ConvertScalarToAttrPass(),
+                RemoveNodesWithKnownOutputs(),
+            ],
+            1,
+            "mul.Tensor",
+        ),
     ):
         module = exported()
         result = NeutronAtenPassManager(spec, passes)(module)
@@ -121,3 +132,10 @@ def test_patterns_are_not_there() -> None:
         "operators."
     )
     assert not hasattr(patterns, "other")
+
+
+def test_a_partitioner_as_executorch_1_0_makes_it() -> None:
+    options = CustomDelegationOptions(allow_no_op_partitions=True)
+    partitioner = NeutronPartitioner(generate_neutron_compile_spec("imx95"), options)
+    assert partitioner.custom_delegation_options is options
+    assert partitioner.neutron_target_spec.get_name() == "imx95"

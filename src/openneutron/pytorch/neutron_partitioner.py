@@ -279,6 +279,7 @@ class NeutronPartitioner(Partitioner):
         compile_spec: The result of ``generate_neutron_compile_spec``; None means its defaults for the target of
             ``neutron_target_spec``.
         neutron_target_spec: The target; None means the target of ``compile_spec``, and without either the default target.
+            ExecuTorch 1.0 has the delegation options in this position, which are accepted.
         custom_delegation_options: None means ``CustomDelegationOptions()``.
         post_quantization_state_dict: The quantized module's tensors by name, which ExecuTorch hides while it partitions.
             None means those of the programs that ExecuTorch showed before.
@@ -298,7 +299,7 @@ class NeutronPartitioner(Partitioner):
     def __init__(
         self,
         compile_spec: list[CompileSpec] | None = None,
-        neutron_target_spec: NeutronTargetSpec | None = None,
+        neutron_target_spec: NeutronTargetSpec | CustomDelegationOptions | None = None,
         custom_delegation_options: CustomDelegationOptions | None = None,
         post_quantization_state_dict: Mapping[str, torch.Tensor] | None = None,
         preserve_ops: list[torch._ops.OpOverload] | None = None,
@@ -308,6 +309,8 @@ class NeutronPartitioner(Partitioner):
         check_on_cpu: Callable[[Iterable[Node]], None] | None = None,
     ) -> None:
         super().__init__()
+        if isinstance(neutron_target_spec, CustomDelegationOptions):
+            neutron_target_spec, custom_delegation_options = None, neutron_target_spec
         if compile_spec is None:
             target = targets.DEFAULT if neutron_target_spec is None else neutron_target_spec.get_name()
             compile_spec = generate_neutron_compile_spec(target)
