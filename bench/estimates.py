@@ -73,6 +73,7 @@ FACTORS = (
     _factor(Term.SOFTMAX, 0.5, 0.2, 5.0),
     _factor(Term.CONVERSIONS, 0.5, 0.2, 5.0),
     _factor(Term.START, 1.0, 5.0, 500.0, 50.0),
+    _factor(Term.CORE, 0.25, 0.3, 3.0),
 )
 """The factors of the terms. What bounds them: multipliers compute no more than one product in a cycle (0.9: NXP's programs may leave out
 products of the padding). A depthwise convolution uses 1 to 4 multipliers of a pipeline, the cost model 2. NXP's programs for a Neutron-S
@@ -133,7 +134,7 @@ def _candidates(call: KernelCall, target: Target) -> tuple[float, ...]:
 def _calls(network: str, target: str) -> tuple[KernelCall, ...]:
     """Return the kernel calls of a network, but for SOFTMAX: with whole tensors, on i.MX 95 before the search for tiles."""
     if target == IMX95:
-        _, calls = prepared(subsystem_networks()[network]).tasks.selected[0]
+        calls = tuple(prepared(subsystem_networks()[network]).tasks.selected[0][1])
     else:
         calls = compile_graph(networks()[network], targets.get(target)).schedule.calls
     return tuple(call for call in calls if call.kernel != "softmax_s8")
@@ -257,7 +258,8 @@ class Fit:
     @property
     def values(self) -> np.ndarray:
         """Return the values of the parameters: float64 [parameters]."""
-        return self.of.start * np.exp(self.logs)
+        values: np.ndarray = self.of.start * np.exp(self.logs)
+        return values
 
     def microseconds(self, figure: Figure) -> float:
         """Return the estimate of a figure."""

@@ -91,17 +91,22 @@ def schema_of(hint: Any) -> Schema:
 TIMINGS = record(
     {"wall_seconds": NUMBER, "cpu_seconds": NUMBER, "steps": several(record(fields_of(StepTime)))},
 )
+ESTIMATE = {"modelled_milliseconds": NUMBER, "expected_milliseconds": several(NUMBER), "hangs_on": TEXT}
 PARTITION = record(
     {
         "name": TEXT,
         "kernel_calls": WHOLE,
         "macs": WHOLE,
         "modelled_cycles": WHOLE,
-        "modelled_milliseconds": NUMBER,
+        **ESTIMATE,
         **fields_of(Report, without=(*NOT_SHOWN, "operators", "memory", "steps")),
     },
     {
-        "calls": several(record({**fields_of(OperatorReport), "idle": TEXT, "module": TEXT})),
+        "calls": several(
+            record(
+                {**fields_of(OperatorReport, without=("work", "estimate")), **ESTIMATE, "idle": TEXT, "module": TEXT}
+            )
+        ),
         "memory": several(record(fields_of(MemoryItem))),
         "steps": several(record(fields_of(StepReport))),
     },
@@ -137,8 +142,7 @@ SUMMARY: dict[str, Schema] = {
     "host_operators_not_modelled": WHOLE,
     "is_on_cpu": BOOLEAN,
     "overlapped_cycles": WHOLE,
-    "modelled_milliseconds": NUMBER,
-    "expected_milliseconds": several(NUMBER),
+    **ESTIMATE,
     "utilisation": NUMBER,
     "peak_sram_bytes": WHOLE,
     "total_sram_bytes": WHOLE,
@@ -167,6 +171,7 @@ POINT = record(
         "host_cycles": WHOLE,
         "host_operators_not_modelled": WHOLE,
         "modelled_ms": NUMBER,
+        "expected_ms": several(NUMBER),
     }
 )
 OUTPUT = record(
@@ -202,6 +207,7 @@ SWEEP_POINT = record(
         "host_cycles": WHOLE,
         "host_operators_not_modelled": WHOLE,
         "modelled_ms": NUMBER,
+        "expected_ms": several(NUMBER),
         "is_on_cpu": BOOLEAN,
         "weights_bytes": WHOLE,
         "file_bytes": WHOLE,

@@ -18,8 +18,9 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   On the NPU   5 of 9 operators, in 2 partitions of 4 kernel calls
                2 CONV_2D, 1 MAX_POOL_2D, 1 ADD, 1 RELU
   MACs         32.3 k
-  Latency      at least 137 us at 324 MHz, modelled
-  Time on      NPU 67 us, host 70 us, not modelled: 2 operators on the CPU
+  Latency      at least 95 us (66 to 138) at 324 MHz, estimated
+  Time on      NPU 45 us, host 51 us, not modelled: 2 operators on the CPU
+  Range        hangs most on the dispatch of a call (costs.issue_cycles)
   Assumed      12 of 34 facts about imxrt700 are assumed; `openneutron targets` lists them
   Utilisation  2.3 % of 64 MACs per cycle
   Bound by     dispatch 100.0 % of the time
@@ -30,9 +31,9 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   File         mixed_neutron.tflite, 5.0 KiB
 
 Partitions, one after the other in the same SRAM
-partition    operators    kernel calls      MACs    latency       SRAM    weights
-0                    2               2    18.4 k      34 us      768 B      672 B
-1                    3               2    13.8 k      32 us    1.5 KiB      672 B
+partition    operators    kernel calls      MACs             latency       SRAM    weights
+0                    2               2    18.4 k    24 us (14 to 40)      768 B      672 B
+1                    3               2    13.8 k    21 us (11 to 39)    1.5 KiB      672 B
 
 On the CPU
 operator      name    why

@@ -19,7 +19,7 @@ def test_it_writes_nothing_and_shows_calls_and_reasons(openneutron: Command, fol
     assert sorted(folder.iterdir()) == before
     for line in (
         "Partition 0: 2 kernel calls, modelled",
-        "c         conv_2d_s8      1x8x8x8  18.4 k   6,098  19 us  54.6 %  4.7 %  channels  dispatch",
+        "c         conv_2d_s8      1x8x8x8  18.4 k   6,098   14 us (7.6 to 25)  costs.issue_cycles  54.6 %  4.7 %  channels  dispatch",
         "Partition 1: arena of 1.5 KiB, the lower bound of these buffers",
         "0x000200    256  q         0-0  #..",
         "LOGISTIC      y       input 'f' is float32; the NPU computes on int8. Quantize the model.",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from openneutron import targets
 from openneutron.compiler import Report, compile_graph
 from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.cost.estimate import TERMS, Term, calibration
 from openneutron.compiler.driver import prepared
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.errors import InvalidModelError
@@ -149,14 +150,18 @@ def test_a_layer_with_more_never_costs_less(layer: tuple[str, int, int, int, int
 
 
 def _check_parts(report: Report, target: Target) -> None:
-    """Kernels, and copies that they wait for, are the cycles of a report, and the band is around them."""
+    """Kernels, and copies that they wait for, are the cycles of a report, and those of its terms. The range is around the estimate."""
     by_name = {row.name: row for row in KERNELS}
     kernels = sum(item.cycles for item in report.operators if not by_name[item.kernel].is_transfer)
     assert kernels + report.copy_cycles == report.cycles
-    assert report.milliseconds == target.milliseconds(report.cycles)
-    low, high = target.band(report.cycles)
-    assert low <= report.milliseconds <= high
-    assert math.isclose(low * (1 + target.costs.error.value / 100), report.milliseconds)
+    spent = dict(zip(TERMS, report.work, strict=True))
+    assert math.isclose(sum(spent.values()) - spent[Term.DRAIN], report.cycles, abs_tol=1e-6)
+    low, high = report.estimate.expected
+    assert low < report.milliseconds == report.estimate.milliseconds < high
+    assert math.isclose(low * high, report.milliseconds**2)
+    known = calibration(target)
+    least = math.exp(2 * known.width * known.scatter)
+    assert high / low >= least and (target.name in known.chips or high / low > least)
 
 
 @settings(max_examples=20, deadline=None)

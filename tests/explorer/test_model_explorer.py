@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import openneutron
-from openneutron import CompileOptions, litert, targets
+from openneutron import CompileOptions, litert
 from openneutron.cli import main
 from openneutron.errors import InvalidModelError
 from openneutron.features.explorer.nodes import nodes_of
@@ -65,7 +65,10 @@ def test_a_file_has_the_same_graph_with_facts_and_without(folder: Path, name: st
     assert [(node.kind, node.inputs, node.shape) for node in plain] == [
         (node.kind, node.inputs, node.shape) for node in known
     ]
-    assert [node.microseconds for node in plain] == [node.microseconds for node in known]
+    # A file without facts does not tell waits of multipliers from multiplications.
+    for node, other in zip(plain, known, strict=True):
+        assert (node.microseconds is None) == (other.microseconds is None)
+        assert node.microseconds is None or node.microseconds == pytest.approx(other.microseconds, rel=0.3)
     assert sum(node.kind == "npu" for node in plain) == len(openneutron.load(folder / f"{name}.tflite").profile())
 
 
@@ -112,8 +115,8 @@ def test_overlays_have_the_figures_of_the_report(manager: Any, folder: Path) -> 
     said = overlaid(manager, "latency", path)
     total = sum(item["value"] for item in said["result"]["results"].values())
     assert said["error"] == ""
-    cycles = openneutron.load(path).report.delegate_cycles
-    assert total == pytest.approx(1e3 * targets.get(targets.DEFAULT).milliseconds(cycles), abs=0.01)
+    parts = openneutron.load(path).report.latency.parts()
+    assert total == pytest.approx(1e3 * parts["NPU"], rel=0.1)
     assert overlaid(manager, "memory", path)["result"]["results"]
     assert overlaid(manager, "sqnr", path)["error"] == (
         "Signal-to-quantization-noise ratio, dB: the file has no such values. Compile the model with --facts."

@@ -240,7 +240,7 @@ def test_a_file_without_facts_and_a_damaged_one_are_refused(mixed: CompiledLiteR
     with pytest.raises(InvalidModelError) as error:
         from_dict({**data.to_dict(), "version": 0}, "x.pte")
     assert str(error.value) == (
-        "'x.pte': its report data has version 0; this version reads 2. Compile the model again."
+        "'x.pte': its report data has version 0; this version reads 3. Compile the model again."
     )
     with pytest.raises(InvalidModelError) as error:
         from_dict({**data.to_dict(), "layers": [{"name": 1}]}, "x.pte")

@@ -56,8 +56,9 @@ def test_the_page_has_both_graphs_with_marked_rows(sides: tuple[ReportData, Repo
 
 def test_a_latency_without_some_operators_is_a_lower_bound_on_its_side(sides: tuple[ReportData, ReportData]) -> None:
     striped, left = sides
-    figures = dataclasses.replace(left.figures, modelled_milliseconds=2.0, host_operators_not_modelled=1)
+    known = {"modelled_milliseconds": 2.0, "expected_milliseconds": (1.5, 2.5), "host_operators_not_modelled": 1}
+    figures = dataclasses.replace(left.figures, **known)  # type: ignore[arg-type]
     html = comparison_page(compared(striped, dataclasses.replace(left, figures=figures)))
-    assert "<dt>Latency</dt><dd>at least 2.00 ms<small>" in html
-    assert "<td>latency</td>" in html and "<td>at least 2.00 ms</td>" in html
+    assert "<dt>Latency</dt><dd>at least 2.00 ms (1.5 to 2.5)<small>" in html
+    assert "<td>latency</td>" in html and "<td>at least 2.00 ms (1.5 to 2.5)</td>" in html
     assert "<dd>at least" not in comparison_page(compared(striped, striped))

@@ -423,9 +423,3 @@ class Target:
     def milliseconds(self, cycles: float) -> float:
         """Return the milliseconds of a number of cycles at the NPU's clock."""
         return cycles / (self.clock.value * 1e6) * 1e3
-
-    def band(self, cycles: float) -> tuple[float, float]:
-        """Return the least and the most milliseconds for a number of modelled cycles, given the error of the cost model
-        in ``costs.error``."""
-        time, share = self.milliseconds(cycles), self.costs.error.value / 100
-        return time / (1 + share), time / (1 - share)

@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from openneutron.compiler.cost.cycles import Cost
+from openneutron.compiler.cost.cycles import Cost, host_of, issue_cycles
 from openneutron.compiler.cost.host import HostKind, HostOperator
 from openneutron.compiler.select.calls import KernelCall
+from openneutron.isa.kernels.row import CostClass, Row
 from openneutron.targets import Target
 
 
@@ -41,6 +42,7 @@ class Term(StrEnum):
     SOFTMAX = "SOFTMAX on the host"
     CONVERSIONS = "QUANTIZE and DEQUANTIZE on the host"
     START = "the start of an inference"
+    CORE = "the calls that the host core makes"
 
 
 TERMS = tuple(Term)
@@ -52,14 +54,24 @@ FACTS: Mapping[Term, str] = {
     Term.DRAIN: "npu.accumulators",
     Term.DEPTHWISE: "costs.depthwise_macs",
     Term.OTHERS: "costs.elementwise_bytes",
-    Term.WEIGHTS: "copy_engine.rate",
-    Term.TENSORS: "copy_engine.rate",
     Term.OPERATORS: "host.operator_cycles",
     Term.SOFTMAX: "host.softmax_cycles",
     Term.CONVERSIONS: "host.conversion_cycles",
     Term.START: "costs.issue_cycles",
+    Term.CORE: "host.clock",
 }
-"""The fact of the chip that a term depends on most."""
+
+
+def fact_of(term: Term, target: Target) -> str:
+    """Return the place of the target's fact that a term depends on most, such as ``costs.issue_cycles``."""
+    if term in (Term.WEIGHTS, Term.TENSORS):
+        return f"copies by {target.copy_engine.name}: rate"
+    if target.cpu is not None:
+        return "cpu.call_instructions" if term is Term.DISPATCH else "cpu.instruction_cycles"
+    if term is Term.FILL and target.step_cycles > 1:
+        return f"memory {target.arena_memory.name}: bandwidth"
+    return FACTS[term]
+
 
 Work = tuple[float, ...]
 """The cycles of each term, in the order of ``TERMS``, as the cost model has them. Two terms are absent from the cost model: the results that
@@ -88,6 +100,8 @@ def total(parts: Iterable[Work]) -> Work:
 def work_of_call(call: KernelCall, cost: Cost, target: Target) -> Work:
     """Return the work of a kernel call. ``cost`` is the sum over all stripes of the call."""
     dispatch, compute = float(cost.issue_cycles), float(cost.compute_cycles)
+    if host_of(call.row, target) is not None:
+        return work(core=dispatch + compute)
     if call.is_transfer:
         return work(tensors=compute)
     if not cost.macs:
@@ -97,6 +111,27 @@ def work_of_call(call: KernelCall, cost: Cost, target: Target) -> Work:
     steps = compute - cost.stall_cycles
     of_one = math.ceil(cost.macs / math.prod(call.views["output"].extents) / target.macs)
     return work(dispatch=dispatch, products=steps, fill=float(cost.stall_cycles), drain=steps / max(1, of_one))
+
+
+MULTIPLY = (
+    *(CostClass.PRODUCTS, CostClass.MATRIX_PRODUCTS, CostClass.ATTENTION, CostClass.RECURRENT, CostClass.FILTERED),
+    CostClass.PARTS,
+)
+"""The cost classes of kernels in which the multipliers of a pipeline share operands."""
+
+
+def work_of_kernel(row: Row, calls: int, cycles: int, target: Target) -> Work:
+    """Return the work of the ``calls`` of a kernel in a program, which take ``cycles`` together. Waits for operands and results that
+    leave the pipelines are not told apart from multiplications."""
+    if host_of(row, target) is not None:
+        return work(core=float(cycles))
+    if row.is_transfer:
+        return work(tensors=float(cycles))
+    dispatch = float(min(cycles, calls * issue_cycles(row, target)))
+    kind, compute = row.traits.cost.kind, cycles - dispatch
+    if kind is CostClass.CHANNEL_PRODUCTS:
+        return work(dispatch=dispatch, depthwise=compute)
+    return work(dispatch=dispatch, **{"products" if kind in MULTIPLY else "others": compute})
 
 
 def work_of_host(operators: Iterable[HostOperator], target: Target) -> Work:
@@ -112,6 +147,13 @@ def work_of_host(operators: Iterable[HostOperator], target: Target) -> Work:
         softmax=scale * host.softmax_cycles.value * values(HostKind.SOFTMAX),
         conversions=scale * host.conversion_cycles.value * values(HostKind.CONVERSION),
     )
+
+
+def work_of_copies(cycles: float, weights_bytes: float, tensors_bytes: float) -> Work:
+    """Return the work of copies that take ``cycles``, divided between weights and tensors by their bytes."""
+    whole = weights_bytes + tensors_bytes
+    share = weights_bytes / whole if whole else 1.0
+    return work(weights=cycles * share, tensors=cycles * (1 - share))
 
 
 def work_of_start(target: Target) -> Work:
@@ -148,8 +190,14 @@ class Calibration:
         return math.sqrt(float(shares @ np.array(self.covariance) @ shares) + scatter**2 + more**2)
 
 
-UNKNOWN = Calibration((1.0,) * len(TERMS), (NO_WORK,) * len(TERMS), 0.0, 0.0, NORMAL_80)
-"""The calibration of a class of chips without published latencies."""
+UNKNOWN = Calibration(
+    tuple(0.0 if term in (Term.DRAIN, Term.START) else 1.0 for term in TERMS),
+    (NO_WORK,) * len(TERMS),
+    0.0,
+    0.0,
+    NORMAL_80,
+)
+"""The calibration of a class of chips without published latencies: the cycles of the cost model."""
 
 
 def read_calibrations(text: str) -> Mapping[str, Calibration]:
@@ -186,33 +234,41 @@ def chip_deviation(target: Target, found: Calibration) -> float:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A latency on the chip with the range that is expected to hold it in 80% of cases, in milliseconds. ``term`` is the one that the
-    latency hangs on most: its share, times the uncertainty of its factor, is the largest."""
+    latency hangs on most: its share, times the uncertainty of its factor, is the largest. ``fact`` is the place of the target's fact behind it,
+    such as ``costs.issue_cycles``."""
 
     milliseconds: float
     least: float
     most: float
     term: Term
+    fact: str = ""
 
     @property
-    def range(self) -> tuple[float, float]:
+    def expected(self) -> tuple[float, float]:
         """Return the lowest and the highest latency that is expected, in milliseconds."""
         return self.least, self.most
 
-    @property
-    def fact(self) -> str:
-        """Return the place of the chip's fact that the term depends on, such as ``costs.issue_cycles``."""
-        return FACTS[self.term]
+
+NOTHING = Estimate(0.0, 0.0, 0.0, Term.DISPATCH)
+"""The estimate of no work."""
 
 
 def estimate(parts: Work, target: Target, is_layer: bool = False) -> Estimate:
     """Return the estimate of a latency. ``parts`` is the work of an inference, or of one layer with ``is_layer``."""
     found = calibration(target)
     if not any(parts):
-        return Estimate(0.0, 0.0, 0.0, Term.DISPATCH)
+        return NOTHING
     shares = found.shares(parts)
     time = target.milliseconds(float(np.dot(parts, found.factors)))
     wide = math.exp(found.width * found.deviation(shares, chip_deviation(target, found), is_layer))
-    return Estimate(time, time / wide, time * wide, _most_uncertain(shares, found))
+    term = _most_uncertain(shares, found)
+    return Estimate(time, time / wide, time * wide, term, fact_of(term, target))
+
+
+def terms_in_milliseconds(parts: Work, target: Target) -> list[float]:
+    """Return the estimated milliseconds of each term."""
+    spent = np.multiply(parts, calibration(target).factors)
+    return [target.milliseconds(cycles) for cycles in spent.tolist()]
 
 
 def _most_uncertain(shares: np.ndarray, found: Calibration) -> Term:

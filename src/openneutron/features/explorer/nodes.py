@@ -12,6 +12,7 @@ from typing import Any
 
 from openneutron.api.load import LoadedFile, load
 from openneutron.compiler.cost.cycles import cpu_rows
+from openneutron.compiler.cost.estimate import estimate, work_of_kernel
 from openneutron.features.report.page.data import (
     INPUT,
     ON_CPU,
@@ -24,7 +25,7 @@ from openneutron.features.report.page.data import (
     has_facts,
 )
 from openneutron.features.report.page.graph import CONVERSIONS, Call, flow_of
-from openneutron.features.report.units import size_text
+from openneutron.features.report.units import range_text, size_text
 from openneutron.isa import Microcode, Program, Record, decode
 from openneutron.isa.kernels.row import Field
 from openneutron.isa.listing import profile
@@ -99,7 +100,7 @@ def _reported(node: GraphNode, data: ReportData, live: Mapping[int, int], ratios
         node.inputs,
         _attributes(layer),
         layer.output,
-        round(1e3 * data.milliseconds(layer.cycles + layer.copy_cycles), 3),
+        round(1e3 * (layer.modelled_milliseconds + data.milliseconds(layer.copy_cycles)), 3),
         live.get(node.layer),
         ratios.get(layer.name),
     )
@@ -109,6 +110,8 @@ def _attributes(layer: Layer) -> dict[str, str]:
     attributes = {
         "name": layer.name,
         "cycles": f"{layer.cycles:,}",
+        "time": range_text(layer.modelled_milliseconds, *layer.expected_milliseconds),
+        "time hangs on": layer.hangs_on,
         "MACs": f"{layer.macs:,}",
         "multipliers used": f"{100 * layer.utilisation:.1f} %",
         "bound by": layer.bottleneck,
@@ -155,8 +158,13 @@ class _Nodes:
         calls, outputs = program_calls(call.program)
         is_on_cpu = cpu_rows(target)
         for item in calls:
-            time = None if target is None else round(item.cycles * 1e3 * target.milliseconds(1), 3)
             attributes = {"name": item.name, "cycles": f"{item.cycles:,}", "calls": str(item.calls)}
+            time = None
+            if target is not None:
+                spent = work_of_kernel(KERNEL_BY_NAME[item.kernel], item.calls, item.cycles, target)
+                found = estimate(spent, target, is_layer=True)
+                time = round(1e3 * found.milliseconds, 3)
+                attributes |= {"time": range_text(found.milliseconds, *found.expected), "time hangs on": found.fact}
             attributes |= {"runs on": "CPU, in the program"} if is_on_cpu(KERNEL_BY_NAME[item.kernel]) else {}
             inputs = tuple(sorted(ids(item.reads)))
             self.nodes.append(Node(ON_NPU, item.kernel, group_name(partition), inputs, attributes, item.output, time))

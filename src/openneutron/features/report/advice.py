@@ -23,8 +23,8 @@ class BudgetPoint:
     """The figures of a compile with a budget of ``sram_budget_kib``.
 
     ``cycles`` is the modelled latency of one inference: the sum of ``npu_cycles``, ``copy_cycles``, ``host_cycles``
-    and ``cpu_call_cycles``. It is a lower bound if ``host_operators_not_modelled`` is not 0. ``milliseconds`` is ``cycles`` at the clock of the
-    NPU.
+    and ``cpu_call_cycles``. It is a lower bound if ``host_operators_not_modelled`` is not 0. ``milliseconds`` is the estimate of the
+    latency, and ``expected_milliseconds`` its range.
     """
 
     sram_budget_kib: int
@@ -37,6 +37,7 @@ class BudgetPoint:
     milliseconds: float
     host_operators_not_modelled: int = 0
     cpu_call_cycles: int = 0
+    expected_milliseconds: tuple[float, ...] = (0.0, 0.0)
 
     @classmethod
     def of(cls, kib: int, made: Summary) -> BudgetPoint:
@@ -44,7 +45,7 @@ class BudgetPoint:
         parts = made.cycles, made.npu_cycles, made.copy_cycles, made.host_cycles
         memory = made.sram_bytes, made.total_sram_bytes
         others = made.host_operators_not_modelled, made.cpu_call_cycles
-        return cls(kib, *memory, *parts, made.milliseconds, *others)
+        return cls(kib, *memory, *parts, made.milliseconds, *others, made.band)
 
 
 def worthwhile(points: Sequence[BudgetPoint]) -> tuple[BudgetPoint, ...]:
@@ -75,7 +76,10 @@ def pareto_table(points: Sequence[BudgetPoint]) -> Table:
         shares = zip(points, parts[name], strict=True)
         return [duration_text(point.milliseconds * part / point.cycles) for point, part in shares]
 
-    latencies = [modelled_text(point.milliseconds, point.host_operators_not_modelled) for point in points]
+    latencies = [
+        modelled_text(point.milliseconds, point.host_operators_not_modelled, point.expected_milliseconds)
+        for point in points
+    ]
     return Table(
         (
             right("--sram-budget", of("sram_budget_kib"), key="sram_budget_kib", text=str),
@@ -90,6 +94,7 @@ def pareto_table(points: Sequence[BudgetPoint]) -> Table:
             Column("cycles", of("cycles"), key="modelled_cycles", is_shown=False),
             *(Column(name, part, key=cycles[name], is_shown=False) for name, part in parts.items()),
             Column("ms", of("milliseconds"), key="modelled_ms", is_shown=False),
+            Column("", of("expected_milliseconds"), key="expected_ms", is_shown=False),
             Column("", of("host_operators_not_modelled"), key="host_operators_not_modelled", is_shown=False),
         )
     )

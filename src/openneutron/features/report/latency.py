@@ -5,12 +5,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from openneutron.compiler.cost.estimate import (
+    NO_WORK,
+    TERMS,
+    Estimate,
+    Term,
+    Work,
+    estimate,
+    terms_in_milliseconds,
+    total,
+    work_of_host,
+    work_of_start,
+)
 from openneutron.compiler.cost.host import HostKind, HostOperator, host_cycles, kind_of
 from openneutron.device import pte
-from openneutron.features.report.units import duration_text, plural
+from openneutron.features.report.units import duration_text, plural, range_text
 from openneutron.ir import Graph, Node
 from openneutron.ops.shape import VIEWS
 from openneutron.targets import Target
@@ -56,13 +68,24 @@ def _io_type(method: pte.Method, call: pte.KernelCall, tensors: list[int], uses:
     return method.tensor(read).dtype if written in method.outputs and uses[written] == 1 else ""
 
 
+PART_OF = {
+    Term.CORE: CPU_CALLS,
+    Term.WEIGHTS: "copies",
+    Term.TENSORS: "copies",
+    Term.OPERATORS: "host",
+    Term.SOFTMAX: "host",
+    Term.CONVERSIONS: "host",
+}
+"""The part of a latency that a term belongs to; the others belong to the NPU, or to the CPU of a target without one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Latency:
     """The modelled latency of one inference, in cycles of the NPU. It is the sum of four parts, which do not overlap.
 
     In ``npu_cycles`` the NPU works or is dispatched. In ``copy_cycles`` the NPU waits for copies. In ``host_cycles``
     the operators of ``host`` run on the CPU, outside of all programs; operators whose time is not modelled count as 0.
-    In ``cpu_call_cycles`` the host core makes kernel calls of the programs.
+    In ``cpu_call_cycles`` the host core makes kernel calls of the programs. ``own`` has the cycles of the programs by term.
     """
 
     target: Target
@@ -70,6 +93,7 @@ class Latency:
     copy_cycles: int = 0
     host: tuple[HostOperator, ...] = field(default=(), repr=False)
     cpu_call_cycles: int = 0
+    own: Work = field(default=NO_WORK, repr=False)
 
     @property
     def host_cycles(self) -> int:
@@ -83,14 +107,33 @@ class Latency:
 
     @property
     def milliseconds(self) -> float:
-        """Return the modelled latency of one inference in milliseconds: ``cycles`` at the clock of the NPU."""
-        return self.target.milliseconds(self.cycles)
+        """Return the estimate of the latency of one inference in milliseconds; see ``compiler.cost.estimate``."""
+        return self.estimate.milliseconds
+
+    @property
+    def work(self) -> Work:
+        """Return the cycles of each term of the latency."""
+        parts = [self.own, work_of_host(self.host, self.target)]
+        return total((*parts, work_of_start(self.target)) if any(map(any, parts)) else parts)
+
+    @property
+    def estimate(self) -> Estimate:
+        """Return the estimate of the latency with its range."""
+        return estimate(self.work, self.target)
 
     @property
     def band(self) -> tuple[float, float]:
-        """Return the lowest and the highest latency that is expected on the chip, in milliseconds; see ``Target.band``.
-        Both are 0 for a latency of 0 cycles."""
-        return self.target.band(self.cycles) if self.cycles else (0.0, 0.0)
+        """Return the lowest and the highest latency that is expected on the chip, in milliseconds."""
+        return self.estimate.expected
+
+    def parts(self) -> dict[str, float]:
+        """Return the estimated milliseconds of the NPU or CPU, of CPU calls, copies and host. Parts that take no time are absent."""
+        times = dict(zip(TERMS, terms_in_milliseconds(self.work, self.target), strict=True))
+        groups: dict[str, float] = {}
+        for term, time in times.items():
+            name = PART_OF.get(term, self.target.place.split()[-1])
+            groups[name] = groups.get(name, 0.0) + time
+        return {name: time for name, time in groups.items() if time}
 
     @property
     def operators_not_modelled(self) -> int:
@@ -118,33 +161,22 @@ def weights_fit(target: Target, weights_bytes: int, sram_bytes: int, are_fetched
     return are_fetched or target.reads_constants_in_place or fits
 
 
-def modelled_text(milliseconds: float, operators_not_modelled: int) -> str:
-    """Return a modelled latency as text. It begins with "at least" if the time of some operators on the CPU is not
-    modelled."""
-    return f"at least {duration_text(milliseconds)}" if operators_not_modelled else duration_text(milliseconds)
+def modelled_text(milliseconds: float, operators_not_modelled: int, expected: Sequence[float]) -> str:
+    """Return an estimated latency with its range as text, such as ``21.8 ms (19 to 27)``. ``expected`` is the range in milliseconds. The
+    text begins with "at least" if the time of some operators on the CPU is not modelled."""
+    text = range_text(milliseconds, *expected)
+    return f"at least {text}" if operators_not_modelled else text
 
 
 def latency_text(latency: Latency) -> str:
-    """Return the latency in words. If all operators are modelled, the text has the range that is expected on the chip
-    too."""
-    whole = modelled_text(latency.milliseconds, latency.operators_not_modelled)
-    whole += f" at {latency.target.clock.value:g} MHz, modelled"
-    if latency.operators_not_modelled:
-        return whole
-    low, high = map(duration_text, latency.band)
-    return f"{whole}; {low} to {high} expected on the chip"
+    """Return the latency with its range, in words."""
+    whole = modelled_text(latency.estimate.milliseconds, latency.operators_not_modelled, latency.band)
+    return f"{whole} at {latency.target.clock.value:g} MHz, estimated"
 
 
 def parts_text(latency: Latency) -> str:
     """Return the times of NPU, CPU calls, copies and host in words, and the number of operators whose time is not modelled."""
-    kernels = latency.target.place.split()[-1]
-    shares = [
-        (kernels, latency.npu_cycles),
-        (CPU_CALLS, latency.cpu_call_cycles),
-        ("copies", latency.copy_cycles),
-        ("host", latency.host_cycles),
-    ]
-    words = [f"{name} {duration_text(latency.target.milliseconds(cycles))}" for name, cycles in shares if cycles]
+    words = [f"{name} {duration_text(time)}" for name, time in latency.parts().items()]
     others = latency.operators_not_modelled
     words += [f"not modelled: {plural(others, 'operator')} on the CPU"] if others else []
     return ", ".join(words)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from openneutron import targets
 from openneutron.compiler.cost.cycles import fetch_cycles, host_of
+from openneutron.compiler.cost.estimate import total, work_of_copies, work_of_kernel
 from openneutron.compiler.cost.host import HostKind, HostOperator
 from openneutron.features.report.latency import Latency, latency_text, parts_text, weights_fit
 from openneutron.features.report.table import facts
@@ -105,7 +106,14 @@ class LoadedSummary:
             return None
         kernels = sum(call.cycles for call in self.calls if not KERNEL_BY_NAME[call.kernel].is_transfer)
         beside = sum(call.cycles for call in self.cpu_calls)
-        return Latency(self.target, kernels - beside, self.delegate_cycles - kernels, self.host, beside)
+        copies = self.delegate_cycles - kernels
+        own = [
+            work_of_kernel(KERNEL_BY_NAME[call.kernel], call.calls, call.cycles, self.target)
+            for call in self.calls
+            if not KERNEL_BY_NAME[call.kernel].is_transfer
+        ]
+        spent = total((*own, work_of_copies(copies, 1.0, 0.0)))
+        return Latency(self.target, kernels - beside, copies, self.host, beside, spent)
 
     @property
     def cpu_calls(self) -> tuple[CallProfile, ...]:
@@ -139,7 +147,7 @@ class LoadedSummary:
 
     @property
     def milliseconds(self) -> float | None:
-        """Return the modelled time of one inference in milliseconds; None for an unknown target."""
+        """Return the estimated time of one inference in milliseconds; None for an unknown target."""
         return None if self.latency is None else self.latency.milliseconds
 
     @property
@@ -176,6 +184,7 @@ class LoadedSummary:
             "host_cycles": None if self.latency is None else self.latency.host_cycles,
             "host_operators_not_modelled": sum(item.kind is HostKind.OTHER for item in self.host),
             "modelled_milliseconds": self.milliseconds,
+            "expected_milliseconds": None if self.latency is None else list(self.latency.band),
             "scratch_bytes": self.scratch_bytes,
             "state_bytes": self.state_bytes,
             "weights_bytes": self.weights_bytes,

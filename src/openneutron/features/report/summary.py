@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.cost.estimate import Estimate, Work, estimate, total, work_of_copies, work_of_start
 from openneutron.compiler.cost.host import HostKind, HostOperator, kind_of
 from openneutron.compiler.legalize.legalize import rename_identities
 from openneutron.compiler.legalize.partition import extract, operator_title
@@ -202,7 +203,15 @@ class Summary:
         copies = sum(part.report.copy_cycles + self.implied_copy_cycles(part) for part in self.partitions)
         beside = sum(part.report.cpu_call_cycles for part in self.partitions)
         npu = sum(map(self.part_cycles, self.partitions)) - copies - beside
-        return Latency(self.target, npu, copies, self.host, beside)
+        return Latency(self.target, npu, copies, self.host, beside, total(map(self.part_work, self.partitions)))
+
+    def part_work(self, part: PartitionSummary) -> Work:
+        """Return the work of ``part`` with the copies of ``implied_copy_cycles``."""
+        return total((part.report.work, work_of_copies(self.implied_copy_cycles(part), 1.0, 0.0)))
+
+    def part_estimate(self, part: PartitionSummary) -> Estimate:
+        """Return the estimate of the time of ``part``, with the copies of ``implied_copy_cycles`` and the start of the program."""
+        return estimate(total((self.part_work(part), work_of_start(self.target))), self.target)
 
     @property
     def cycles(self) -> int:
@@ -249,8 +258,12 @@ class Summary:
 
     @property
     def milliseconds(self) -> float:
-        """Return the modelled latency of one inference in milliseconds: ``cycles`` at the clock of the NPU."""
+        """Return the estimate of the latency of one inference in milliseconds."""
         return self.latency.milliseconds
+
+    def in_milliseconds(self, cycles: float) -> float:
+        """Return the estimated time of a part of the latency that has ``cycles`` of its cycles, in milliseconds."""
+        return self.milliseconds * cycles / self.cycles if self.cycles else 0.0
 
     @property
     def band(self) -> tuple[float, float]:
@@ -344,6 +357,7 @@ class Summary:
             "modelled_cycles": self.cycles,
             "modelled_milliseconds": self.milliseconds,
             "expected_milliseconds": list(self.band),
+            "hangs_on": self.latency.estimate.fact,
             "peak_sram_bytes": self.sram_bytes,
             "sram_budget_bytes": self.budget_bytes,
             "outputs": [item.to_dict() for item in self.outputs],
@@ -359,7 +373,7 @@ AS_THEY_ARE = (
 """The attributes of ``Summary`` that ``to_dict`` returns under their own names."""
 
 
-NOT_SHOWN = ("target", "cycles", "macs", "milliseconds", "inputs", "outputs")
+NOT_SHOWN = ("target", "cycles", "macs", "milliseconds", "inputs", "outputs", "work", "estimate")
 """The fields of the compiler's report that ``to_dict`` omits in a partition, or has under another name."""
 
 
@@ -371,7 +385,7 @@ def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> 
         "kernel_calls": len(operators),
         "macs": figures["macs"],
         "modelled_cycles": summary.part_cycles(part),
-        "modelled_milliseconds": summary.target.milliseconds(summary.part_cycles(part)),
+        **_times(summary.part_estimate(part)),
         **{key: value for key, value in figures.items() if key not in NOT_SHOWN},
         "states": list(part.report.states),
         "faults": list(part.report.faults),
@@ -380,11 +394,24 @@ def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> 
         texts = [call.idle for call in part.report.operators]
         modules = [part.module(call["name"]) for call in operators]
         calls = [
-            {**call, "idle": idle, "module": module}
-            for call, idle, module in zip(operators, texts, modules, strict=True)
+            {**_without_work(call), **_times(item.estimate), "idle": idle, "module": module}
+            for call, item, idle, module in zip(operators, part.report.operators, texts, modules, strict=True)
         ]
         result |= {"calls": calls, "memory": memory, "steps": steps}
     return result
+
+
+def _times(found: Estimate) -> dict[str, Any]:
+    """Return an estimate as values for JSON."""
+    return {
+        "modelled_milliseconds": found.milliseconds,
+        "expected_milliseconds": list(found.expected),
+        "hangs_on": found.fact,
+    }
+
+
+def _without_work(call: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in call.items() if name not in ("work", "estimate")}
 
 
 def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes: int | None = None) -> Summary:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import issue_cycles
+from openneutron.compiler.cost.estimate import estimate, work
 from openneutron.compiler.rewrite.passes import Explained
 from openneutron.device.timings import Timings
 from openneutron.features.report.advice import Advice, advice_text
@@ -22,7 +23,7 @@ from openneutron.features.report.latency import CPU_CALLS, latency_text, parts_t
 from openneutron.features.report.outputs import output_lines
 from openneutron.features.report.summary import CpuRow, PartitionSummary, Summary, by_reason
 from openneutron.features.report.table import NAME_WIDTH, Column, Table, facts, right, short_name
-from openneutron.features.report.units import count_text, duration_text, plural, size_text
+from openneutron.features.report.units import count_text, duration_text, plural, range_text, size_text
 from openneutron.ir.graph import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.options import DEFAULT_EFFORT
@@ -77,7 +78,7 @@ def one_line(summary: Summary) -> str:
     figures = (
         ""
         if not summary.partitions
-        else f", {duration_text(summary.milliseconds)}, {size_text(summary.sram_bytes)} of SRAM in a run"
+        else f", {range_text(summary.milliseconds, *summary.band)}, {size_text(summary.sram_bytes)} of SRAM in a run"
     )
     figures = "" if summary.is_on_cpu else figures
     return f"{summary.model} for {summary.target.name}: {on_npu}{figures}"
@@ -132,6 +133,7 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
             ("MACs", _macs_text(summary)),
             ("Latency", _latency_text(summary)),
             ("Time on", parts_text(summary.latency)),
+            ("Range", _range_text(summary)),
             ("Advice", advice_text(advice)),
             ("Assumed", _assumed_text(summary.target)),
             ("Copies", copies_text(summary)),
@@ -203,6 +205,14 @@ def _latency_text(summary: Summary) -> str:
     return f"not known: {on_cpu} of {plural(summary.operators, 'operator')}{share} {are} on the CPU, whose time is not modelled"
 
 
+def _range_text(summary: Summary) -> str:
+    """Return the term that the range of the latency hangs on most, in words; an empty string if the latency is not known."""
+    found = summary.latency.estimate
+    if summary.is_on_cpu or not found.milliseconds:
+        return ""
+    return f"hangs most on {found.term} ({found.fact})"
+
+
 def _assumed_text(target: Target) -> str:
     """Return the number of facts about the chip that are assumed, in words; an empty string if there are none."""
     return f"{target.assumption}; `openneutron targets` lists them" if target.assumed else ""
@@ -230,7 +240,7 @@ def _stripes_text(summary: Summary) -> str:
         return ""
     runs = sum(item.stripes for item in striped)
     dispatches = ((item.stripes - 1) * issue_cycles(KERNEL_BY_NAME[item.kernel], summary.target) for item in striped)
-    more = summary.target.milliseconds(sum(dispatches))
+    more = estimate(work(dispatch=float(sum(dispatches))), summary.target).milliseconds
     return f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
 
 
@@ -321,7 +331,7 @@ def partitions_table(summary: Summary) -> RenderableType:
             sum(item.partition == index and item.computes for item in summary.delegated),
             len(part.report.operators),
             part.report.macs,
-            summary.target.milliseconds(summary.part_cycles(part)),
+            range_text(summary.part_estimate(part).milliseconds, *summary.part_estimate(part).expected),
             part.report.sram_bytes,
             part.report.weights_bytes,
         )
@@ -332,7 +342,7 @@ def partitions_table(summary: Summary) -> RenderableType:
         right("operators"),
         right("kernel calls", goes=1),
         right("MACs", text=count_text),
-        right("latency", text=duration_text),
+        right("latency"),
         right("SRAM", text=size_text),
         right("weights", text=size_text),
     )
@@ -407,7 +417,7 @@ def calls_of(part: PartitionSummary) -> Table:
     report = part.report
     calls = report.operators
     beside = [CPU if item.on_cpu else NPU for item in calls]
-    times = [duration_text(report.milliseconds * item.cycles / report.cycles) for item in calls]
+    times = [range_text(item.estimate.milliseconds, *item.estimate.expected) for item in calls]
     columns = [
         Column("operator", [part.title(item.name) for item in calls], names=True),
         Column("kernel", [item.kernel for item in calls], style="cyan"),
@@ -416,6 +426,7 @@ def calls_of(part: PartitionSummary) -> Table:
         right("MACs", [item.macs or None for item in calls], goes=5, text=count_text),
         right("cycles", [item.cycles for item in calls]),
         right("time", times),
+        Column("hangs on", [item.estimate.fact for item in calls], goes=7),
         right("share", [item.cycles / report.cycles for item in calls], goes=3, text=_share),
         right("used", [item.utilisation if item.macs else None for item in calls], goes=1, text=_share),
         Column("parallel", [item.parallel.removeprefix("output ") for item in calls], goes=6),
@@ -487,20 +498,21 @@ def copies_text(summary: Summary) -> str:
     """Return the time of copies of constants in words, with the latency of a port that copies in the background; an
     empty string without copies."""
     if not summary.weights_fit:
-        taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
+        taken = duration_text(summary.latency.parts()["copies"])
         there = size_text(int(summary.target.sram.value * 1024))
         return f"{taken} from flash: the chip's {there} of SRAM do not hold weights and run together"
     if summary.target.copies_in_background and summary.partitions:
         engine = sum(part.report.engine_cycles for part in summary.partitions)
         if not engine:
             return ""
-        busy, waits = (duration_text(summary.target.milliseconds(item)) for item in (engine, summary.copy_cycles))
+        busy, waits = (duration_text(summary.in_milliseconds(item)) for item in (engine, summary.copy_cycles))
         return f"{busy} in parallel to the kernels, which wait {waits} for them"
     if not summary.copy_cycles:
         return ""
-    copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
+    copies, hidden = (summary.in_milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
+    bounds = (hidden * bound / summary.milliseconds for bound in summary.band)
     said = f"{duration_text(copies)} from flash"
-    return f"{said}; a latency of {duration_text(hidden)} with a port that copies in the background"
+    return f"{said}; a latency of {range_text(hidden, *bounds)} with a port that copies in the background"
 
 
 def traffic_text(summary: Summary) -> str:

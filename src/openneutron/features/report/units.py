@@ -24,6 +24,19 @@ def plural(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count:,} {what}s"
 
 
+def range_text(milliseconds: float, least: float, most: float) -> str:
+    """Return a duration with its range in the same unit, such as ``21.80 ms (19 to 27)``. The bounds have two digits, or
+    are whole numbers."""
+    scale = 1.0 if milliseconds >= 0.9995 else 1e3
+    low, high = (_two_digits(scale * bound) for bound in (least, most))
+    return f"{duration_text(milliseconds)} ({low} to {high})" if milliseconds else duration_text(milliseconds)
+
+
+def _two_digits(value: float) -> str:
+    """Return a number with two digits, or as a whole number from 10 on."""
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.995 else f"{value:.2f}"
+
+
 def duration_text(milliseconds: float) -> str:
     """Return a duration in milliseconds, or in microseconds if it is shorter than 1 ms. Less than 10 us have one
     decimal."""

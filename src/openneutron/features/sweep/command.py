@@ -169,6 +169,7 @@ class _Work:
             "host_cycles": report.host_cycles,
             "host_operators_not_modelled": report.host_operators_not_modelled,
             "modelled_ms": report.milliseconds,
+            "expected_ms": list(report.band),
             "is_on_cpu": report.is_on_cpu,
             "weights_bytes": report.weights_bytes,
             "file_bytes": len(program.buffer),

@@ -109,7 +109,7 @@ def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, P
 
 
 APPLICATION_ID = 0x4F4E5357
-VERSION = 3
+VERSION = 4
 WAITING_SECONDS = 60
 """The time to wait for a file that another process has locked, in seconds. A process locks it for milliseconds."""
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from openneutron.features.report.latency import CPU_CALLS, modelled_text
 from openneutron.features.report.page.charts import Spec, axis, spec, tip, values
 from openneutron.features.report.table import Column, Table, right
-from openneutron.features.report.units import duration_text, size_text
+from openneutron.features.report.units import duration_text, range_text, size_text
 
 SHARES = ("top1", "top5")
 """The metrics that are shown in per cent."""
@@ -44,7 +44,8 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
             cells += [size_text(point["total_sram_bytes"])] if with_weights else []
             is_on_cpu = point.get("is_on_cpu", False)
             others = point["host_operators_not_modelled"]
-            cells.append("not known" if is_on_cpu else modelled_text(point["modelled_ms"], others))
+            text = modelled_text(point["modelled_ms"], others, point["expected_ms"])
+            cells.append("not known" if is_on_cpu else text)
             cells += [_part_text(point, name) for name in parts]
             cells.append(size_text(point["file_bytes"]))
             cells += [metric_text(point, side) for side in sides]
@@ -100,13 +101,17 @@ def sweep_spec(points: Sequence[Facts]) -> Spec:
     on the CPU, are left out."""
     series = _series([point for point in points if point["state"] == "done"], varying(points))
     rows = [
-        {"kib": round(size / 1024, 2), "ms": round(time, 4), "line": label}
+        {"kib": round(size / 1024, 2), "ms": round(time, 4), "range": range_text(time, *expected), "line": label}
         for label, items in series.items()
-        for size, time in sorted(
-            {(item["sram_bytes"], item["modelled_ms"]) for item in items if not item.get("is_on_cpu", False)}
+        for size, time, expected in sorted(
+            {
+                (item["sram_bytes"], item["modelled_ms"], tuple(item["expected_ms"]))
+                for item in items
+                if not item.get("is_on_cpu", False)
+            }
         )
     ]
-    tooltip = [tip("line", "options"), tip("kib", "SRAM, KiB", "quantitative"), tip("ms", "ms", "quantitative")]
+    tooltip = [tip("line", "options"), tip("kib", "SRAM, KiB", "quantitative"), tip("range", "time")]
     encoding: Spec = {
         "x": axis("kib", "SRAM, KiB", scale={"zero": True}),
         "y": axis("ms", "modelled time, ms", scale={"zero": True}),

@@ -21,7 +21,7 @@ from openneutron.features.report.page.data import (
     unit_name,
 )
 from openneutron.features.report.table import Cell, Table, short_name
-from openneutron.features.report.units import size_text
+from openneutron.features.report.units import range_text, size_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """The identifier of the Vega-Lite language in a specification. Nothing is loaded from this address."""
@@ -95,7 +95,7 @@ def names_axis(order: Sequence[str], name: str = "label") -> Spec:
 
 
 def microseconds(data: ReportData, cycles: float) -> float:
-    """Return the time of ``cycles`` in microseconds, rounded to nanoseconds."""
+    """Return the estimated time of ``cycles`` in microseconds, rounded to nanoseconds."""
     return round(1e3 * data.milliseconds(cycles), 3)
 
 
@@ -109,7 +109,7 @@ def latency(data: ReportData) -> Chart:
     views = [(f"{len(slowest)} slowest" if len(slowest) < len(order) else "slowest first", _latency(data, slowest))]
     views += [("in order", _latency(data, order)), ("by kernel", _by_kernel(data))]
     headings = (
-        *("layer", "kernel", "output", "MACs", "cycles", "us", "compute", "memory", "dispatch", "copies"),
+        *("layer", "kernel", "output", "MACs", "cycles", "time", "hangs on", "compute", "memory", "dispatch", "copies"),
         *("stripes", "used, %", "bound by"),
     )
     rows = tuple(
@@ -119,7 +119,8 @@ def latency(data: ReportData) -> Chart:
             "x".join(map(str, layer.output)),
             layer.macs,
             layer.cycles,
-            microseconds(data, layer.cycles),
+            range_text(layer.modelled_milliseconds, *layer.expected_milliseconds),
+            layer.hangs_on,
             layer.compute_cycles,
             layer.memory_cycles,
             layer.dispatch_cycles,
@@ -272,27 +273,35 @@ def weights(data: ReportData) -> Chart:
 
 def pareto(data: ReportData) -> Chart:
     """Return a chart of SRAM against latency, with a mark for this compile."""
-    here = data.figures.peak_sram_bytes, data.figures.modelled_milliseconds
-    rows = tuple((p.sram_bytes, f"{p.sram_budget_kib} KiB", p.cycles, p.milliseconds) for p in data.pareto)
+    figures = data.figures
+    here = figures.peak_sram_bytes, figures.modelled_milliseconds, figures.expected_milliseconds
+    rows = tuple(
+        (p.sram_bytes, f"{p.sram_budget_kib} KiB", p.cycles, range_text(p.milliseconds, *p.expected_milliseconds))
+        for p in data.pareto
+    )
     text = (
         "Compiles with other SRAM budgets: the memory of a run, and the latency of an inference. A budget between two points takes the "
         "left one. The diamond is this compile."
     )
-    headings = ("SRAM, bytes", "--sram-budget", "cycles", "ms")
+    headings = ("SRAM, bytes", "--sram-budget", "cycles", "latency")
     drawn = pareto_spec(data.pareto, here)
     return Chart("pareto", "Memory against latency", text, (("curve", drawn),), Table.of_rows(headings, rows))
 
 
-def pareto_spec(points: Sequence[BudgetPoint], here: tuple[int, float] | None = None) -> Spec:
-    """Return a chart of SRAM against latency. ``here`` is a point to mark: bytes and milliseconds."""
+def pareto_spec(points: Sequence[BudgetPoint], here: tuple[int, float, Sequence[float]] | None = None) -> Spec:
+    """Return a chart of SRAM against latency. ``here`` is a point to mark: bytes, milliseconds and their range."""
 
-    def place(sram_bytes: int, milliseconds: float, said: str) -> Spec:
-        return {"kib": round(sram_bytes / 1024, 2), "ms": round(milliseconds, 4), "said": said}
+    def place(sram_bytes: int, milliseconds: float, expected: Sequence[float], said: str) -> Spec:
+        shown = {"said": said, "range": range_text(milliseconds, *expected)}
+        return {"kib": round(sram_bytes / 1024, 2), "ms": round(milliseconds, 4), **shown}
 
-    rows = [place(point.sram_bytes, point.milliseconds, f"{point.sram_budget_kib} KiB") for point in points]
+    rows = [
+        place(point.sram_bytes, point.milliseconds, point.expected_milliseconds, f"{point.sram_budget_kib} KiB")
+        for point in points
+    ]
     now = [] if here is None else [place(*here, "this compile")]
     x, y = axis("kib", "SRAM, KiB", scale={"zero": True}), axis("ms", "milliseconds", scale={"zero": True})
-    tooltip = [tip("said", "budget"), tip("kib", "SRAM, KiB", "quantitative"), tip("ms", "ms", "quantitative")]
+    tooltip = [tip("said", "budget"), tip("kib", "SRAM, KiB", "quantitative"), tip("range", "latency")]
     line = {"type": "line", "interpolate": "step-after", "color": PART_COLOURS[0]}
     dot = {"type": "point", "filled": True, "size": 45, "color": PART_COLOURS[0]}
     diamond = {"type": "point", "shape": "diamond", "size": 160, "filled": True, "color": ACCENT}

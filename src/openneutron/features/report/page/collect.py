@@ -158,6 +158,9 @@ def _layers(number: int, part: PartitionSummary, target: Target) -> Iterable[Lay
             memory_cycles=memory,
             dispatch_cycles=dispatch,
             copy_cycles=copies[index],
+            modelled_milliseconds=call.estimate.milliseconds,
+            expected_milliseconds=call.estimate.expected,
+            hangs_on=call.estimate.fact,
             **_shared(Layer, call, without=("name",)),
         )
 

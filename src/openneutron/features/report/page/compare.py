@@ -28,7 +28,7 @@ from openneutron.features.report.page.data import ON_CPU, ON_NPU, Figures, Layer
 from openneutron.features.report.page.document import document, figure, table, tiles
 from openneutron.features.report.page.graph import graph_table
 from openneutron.features.report.table import Table, short_name
-from openneutron.features.report.units import size_text
+from openneutron.features.report.units import range_text, size_text
 
 PIECE = re.compile(r"(/(\d+|left|middle|right))+$")
 """The suffix of a name that distinguishes pieces and patches of one operator."""
@@ -169,7 +169,8 @@ def _bytes(name: str) -> Callable[[Figures], str]:
 
 
 def _latency(figures: Figures) -> str:
-    return modelled_text(figures.modelled_milliseconds, figures.host_operators_not_modelled)
+    others, expected = figures.host_operators_not_modelled, figures.expected_milliseconds
+    return modelled_text(figures.modelled_milliseconds, others, expected)
 
 
 COMPARED: dict[str, tuple[str, Callable[[Figures], str]]] = {
@@ -315,7 +316,15 @@ def _colour(names: Sequence[str]) -> Spec:
 
 
 def _points(name: str, points: Iterable[BudgetPoint]) -> list[Spec]:
-    return [{"which": name, "kib": round(p.sram_bytes / 1024, 2), "ms": round(p.milliseconds, 4)} for p in points]
+    return [
+        {
+            "which": name,
+            "kib": round(p.sram_bytes / 1024, 2),
+            "ms": round(p.milliseconds, 4),
+            "range": range_text(p.milliseconds, *p.expected_milliseconds),
+        }
+        for p in points
+    ]
 
 
 def _pareto(both: Comparison) -> Chart:
@@ -329,11 +338,11 @@ def _pareto(both: Comparison) -> Chart:
             "x": axis("kib", "SRAM, KiB", scale={"zero": True}),
             "y": axis("ms", "milliseconds", scale={"zero": True}),
             "color": _colour(both.names),
-            "tooltip": [tip("which", "of"), tip("kib", "SRAM, KiB", "quantitative"), tip("ms", "ms", "quantitative")],
+            "tooltip": [tip("which", "of"), tip("kib", "SRAM, KiB", "quantitative"), tip("range", "latency")],
         },
     )
-    cells = tuple((row["which"], row["kib"], row["ms"]) for row in rows)
+    cells = tuple((row["which"], row["kib"], row["range"]) for row in rows)
     text = "The fastest schedule of both for each SRAM budget."
     return Chart(
-        "pareto", "Memory against latency", text, (("curve", drawn),), Table.of_rows(("of", "KiB", "ms"), cells)
+        "pareto", "Memory against latency", text, (("curve", drawn),), Table.of_rows(("of", "KiB", "latency"), cells)
     )

@@ -18,7 +18,7 @@ from openneutron.device.cache import record, value_of
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.advice import Advice, BudgetPoint
 
-VERSION = 2
+VERSION = 3
 """The version of the format of the data. Data of another version is rejected."""
 
 
@@ -64,6 +64,7 @@ class Figures:
     overlapped_cycles: int
     modelled_milliseconds: float
     expected_milliseconds: tuple[float, ...]
+    hangs_on: str
     utilisation: float
     peak_sram_bytes: int
     total_sram_bytes: int
@@ -107,7 +108,8 @@ class Layer:
     """A kernel call with its modelled cost.
 
     ``cycles`` = ``compute_cycles`` + ``memory_cycles`` + ``dispatch_cycles``. ``copy_cycles``, for copies of the call's
-    constants, is not included. ``node`` is the compiler's name of the call; ``name`` is the same name with the module's
+    constants, is not included. ``expected_milliseconds`` is the range of the estimate ``modelled_milliseconds``, and ``hangs_on`` the term that the range
+    hangs on most. ``node`` is the compiler's name of the call; ``name`` is the same name with the module's
     path. The other fields are those of ``explain --json``.
     """
 
@@ -133,6 +135,9 @@ class Layer:
     weights_bytes: int
     losses: tuple[Loss, ...] = ()
     on_cpu: str = ""
+    modelled_milliseconds: float = 0.0
+    expected_milliseconds: tuple[float, ...] = (0.0, 0.0)
+    hangs_on: str = ""
 
 
 def unit_name(partition: int) -> str:
@@ -294,8 +299,9 @@ class ReportData:
         return self.sections.get(key, ())
 
     def milliseconds(self, cycles: float) -> float:
-        """Return the time of ``cycles`` at the clock of the target, in milliseconds."""
-        return cycles / (self.target.clock_mhz * 1e3)
+        """Return the estimated time of a part of the latency that has ``cycles`` of its cycles, in milliseconds."""
+        whole = self.figures.modelled_cycles
+        return self.figures.modelled_milliseconds * cycles / whole if whole else 0.0
 
 
 def from_dict(values: Any, subject: str) -> ReportData:

@@ -99,11 +99,9 @@ def data_of(html: str, subject: str) -> ReportData:
 
 def _tiles(data: ReportData) -> str:
     figures, place = data.figures, data.target.place
-    low, high = figures.expected_milliseconds
-    whole = modelled_text(figures.modelled_milliseconds, figures.host_operators_not_modelled)
-    parts = _parts_of_time(data)
-    if not figures.host_operators_not_modelled:
-        parts += f"; {duration_text(low)} to {duration_text(high)} expected on the chip"
+    others, expected = figures.host_operators_not_modelled, figures.expected_milliseconds
+    whole = modelled_text(figures.modelled_milliseconds, others, expected)
+    parts = f"{_parts_of_time(data)}; the range hangs most on {figures.hangs_on}"
     latency = ("Latency", whole, parts)
     if not data.partitions:
         latency = ("Latency", "not known", "nothing runs on the NPU")
