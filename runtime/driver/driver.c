@@ -297,8 +297,13 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
     return error;
 }
 
+/* The address in this run of an offset in a base's memory. */
+static inline uint8_t *place_of(const Run *run, uint32_t base, uint32_t offset) {
+    return neutron_base_address(&run->bases, base) + offset;
+}
+
 static void run_fetch(Run *run, const NeutronFetch *fetch) {
-    uint8_t *destination = neutron_base_address(&run->bases, fetch->base) + fetch->destination;
+    uint8_t *destination = place_of(run, fetch->base, fetch->destination);
     const uint8_t *source = run->bases.areas[NEUTRON_AREA(NEUTRON_BASE_WEIGHTS)] + fetch->source;
     if (fetch->size == 0) return;
     if (run->bases.config.copy != NULL) {
@@ -385,21 +390,13 @@ static NeutronError check_data(const NeutronHeader *header, const NeutronProgram
 
 static bool has_state(const NeutronProgramView *view) { return neutron_area_size(view, NEUTRON_BASE_STATE) > 0; }
 
-/* The place of an input or output in this run: its own buffer, whose base word is that of no area, or a part of the scratch or the
- * prefetch buffer. */
-static uint8_t *place_of(const Run *run, const NeutronBinding *binding, const void *own) {
-    const uint32_t area = NEUTRON_AREA(binding->base);
-    return area < NEUTRON_AREA_COUNT ? run->bases.areas[area] + binding->offset : (uint8_t *)(uintptr_t)own;
-}
-
 /* The port learns of memory that the NPU will read. */
 static void take_inputs(const Run *run) {
-    const NeutronProgramView *view = &run->program.view;
-    for (uint32_t i = 0; i < view->input_count; ++i) {
-        const NeutronBinding *binding = &view->bindings[i];
+    const NeutronBinding *binding = run->program.view.bindings;
+    for (uint32_t i = 0; i < run->program.view.input_count; ++i, ++binding) {
         const uint8_t *own = run->bases.inputs[i];
         if (binding->size == 0) continue;
-        uint8_t *place = place_of(run, binding, own);
+        uint8_t *place = place_of(run, binding->base, binding->offset);
         if (place != own) memcpy(place, own, binding->size);
         if (run->port.clean_cache != NULL) run->port.clean_cache(place, binding->size);
     }
@@ -407,11 +404,11 @@ static void take_inputs(const Run *run) {
 
 static void give_outputs(const Run *run) {
     const NeutronProgramView *view = &run->program.view;
-    for (uint32_t i = 0; i < view->output_count; ++i) {
-        const NeutronBinding *binding = &view->bindings[view->input_count + i];
+    const NeutronBinding *binding = view->bindings + view->input_count;
+    for (uint32_t i = 0; i < view->output_count; ++i, ++binding) {
         uint8_t *own = run->bases.outputs[i];
         if (binding->size == 0) continue;
-        uint8_t *place = place_of(run, binding, own);
+        uint8_t *place = place_of(run, binding->base, binding->offset);
         if (run->port.invalidate_cache != NULL) run->port.invalidate_cache(place, binding->size);
         if (place != own) memcpy(own, place, binding->size);
     }

@@ -24,7 +24,7 @@ static const Text texts[] = {
     {ENEUTRON_NULL, "a pointer is null that must not be"},
     {ENEUTRON_ALIGNMENT, "microcode, weights, state, scratch and prefetch buffers must be aligned to 16 bytes"},
     {ENEUTRON_HANDLE, "the handle is not that of a prepared model"},
-    {ENEUTRON_MEMORY, "there is no memory for the model's context"},
+    {ENEUTRON_MEMORY, "there is too little memory: for the model's context, its arena, or a thread"},
     {ENEUTRON_STATE, "neutronInit was not called, or the NPU is suspended"},
     {ENEUTRON_TIMEOUT, "the run took longer than timeoutSeconds"},
     {ENEUTRON_WORK, "a run of the microcode, or checking it, would take longer than this driver was built to allow "

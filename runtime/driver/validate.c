@@ -84,6 +84,12 @@ static NeutronError check_sections(Validation *v) {
     return ENONE;
 }
 
+/* Returns whether a range is inside the scratch or the prefetch buffer. */
+static bool is_in_sram(const NeutronProgramView *view, uint32_t base, uint32_t offset, uint32_t size) {
+    return (base == NEUTRON_BASE_SCRATCH || base == NEUTRON_BASE_PREFETCH) &&
+           neutron_is_inside(offset, size, neutron_area_size(view, base));
+}
+
 static NeutronError check_bindings(Validation *v) {
     const NeutronProgramView *view = &v->program.view;
     for (uint32_t i = 0; i < view->input_count + view->output_count; ++i) {
@@ -92,9 +98,9 @@ static NeutronError check_bindings(Validation *v) {
         const uint32_t index = is_input ? i : i - view->input_count;
         const uint32_t own = (is_input ? NEUTRON_BASE_INPUT : NEUTRON_BASE_OUTPUT) | index << 8;
         const bool in_own = binding->base == own && binding->offset == 0;
-        const bool in_area = (binding->base == NEUTRON_BASE_SCRATCH || binding->base == NEUTRON_BASE_PREFETCH) &&
-                             neutron_range_is_sound(view, binding->base, binding->offset, binding->size, 1);
-        if (!in_own && !in_area) return refused(v, ENEUTRON_BUFFER, word_offset(v, binding));
+        if (!in_own && !is_in_sram(view, binding->base, binding->offset, binding->size)) {
+            return refused(v, ENEUTRON_BUFFER, word_offset(v, binding));
+        }
     }
     return ENONE;
 }
@@ -172,10 +178,9 @@ static NeutronError check_fetch(Validation *v, const uint32_t *fields, uint32_t 
     const NeutronFetch *fetch = (const NeutronFetch *)(const void *)fields;
     const NeutronProgramView *view = &v->program.view;
     const uint32_t at = word_offset(v, fields) - 1;
-    const bool to_sram = fetch->base == NEUTRON_BASE_SCRATCH || fetch->base == NEUTRON_BASE_PREFETCH;
-    if (fetch->channel >= NEUTRON_CHANNELS || !to_sram ||
+    if (fetch->channel >= NEUTRON_CHANNELS ||
         !neutron_is_inside(fetch->source, fetch->size, neutron_area_size(view, NEUTRON_BASE_WEIGHTS)) ||
-        !neutron_is_inside(fetch->destination, fetch->size, neutron_base_size(view, fetch->base, true))) {
+        !is_in_sram(view, fetch->base, fetch->destination, fetch->size)) {
         return refused(v, ENEUTRON_INSTRUCTION, at);
     }
     return add_work(v, neutron_bounded_product(fetch->size, iterations)) ? ENONE : refused(v, ENEUTRON_WORK, at);

@@ -56,7 +56,7 @@ const char *getNeutronErrorCategory(NeutronError error);
 #define ENEUTRON_NULL NEUTRON_DRIVER_ERROR(INVALID, 10)       /* a pointer that must not be null is */
 #define ENEUTRON_ALIGNMENT NEUTRON_DRIVER_ERROR(INVALID, 11)  /* a pointer is not aligned as it must be */
 #define ENEUTRON_HANDLE NEUTRON_DRIVER_ERROR(BAD_HANDLE, 12)  /* no prepared model */
-#define ENEUTRON_MEMORY NEUTRON_DRIVER_ERROR(NO_MEMORY, 13)   /* no memory for the model's context */
+#define ENEUTRON_MEMORY NEUTRON_DRIVER_ERROR(NO_MEMORY, 13)   /* too little memory for a context, an arena or a thread */
 #define ENEUTRON_STATE NEUTRON_DRIVER_ERROR(GENERIC, 14)      /* neutronInit was not called, or the NPU is suspended */
 #define ENEUTRON_TIMEOUT NEUTRON_DRIVER_ERROR(TIMEOUT, 15)    /* timeoutSeconds passed (ports with a clock) */
 #define ENEUTRON_WORK NEUTRON_DRIVER_ERROR(UNSUPPORTED, 16)   /* more than NEUTRON_MAX_WORK or NEUTRON_MAX_CHECKS allows */
