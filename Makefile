@@ -161,6 +161,7 @@ soak: $(VENV)/.suites
 	$(BIN)/python -m tests.fuzz.budgets 0 2000 wide
 	$(BIN)/python -m tests.fuzz.targets 0 4000
 	$(BIN)/python -m tests.fuzz.cpus 0 4000
+	$(BIN)/python -m tests.fuzz.sanitized 0 1000
 	$(BIN)/python -m tests.fuzz.tiles 0 2000
 	$(BIN)/python -m tests.fuzz.jobs 0 5000
 	$(BIN)/python -m tests.fuzz.threads 0 300000
