@@ -52,6 +52,8 @@ def graphs() -> Iterator[Any]:
     from openneutron.pytorch.source import models
     from tests.support import random_graphs, random_wide
     from tests.support.made_networks import models_folder
+    from tests.support.recurrent_files import random_wide_lstm
+    from tests.support.widened import widened
 
     for path in sorted(models_folder().glob("*.tflite")):
         if "mobilenet" not in path.name:
@@ -66,6 +68,9 @@ def graphs() -> Iterator[Any]:
     for op in random_wide.SAMPLERS:
         singles = (random_wide.single(op, seed) for seed in range(2 * SEEDS))
         yield from (graph for graph in singles if graph is not None)
+    yield from (litert.read(random_wide_lstm(seed)).graph for seed in range(2 * SEEDS))
+    for op in ("layer_norm", "group_norm"):
+        yield from (widened(random_graphs.single(op, seed)) for seed in range(SEEDS))
 
 
 def counts(target_name: str, flags: tuple[str, ...], board: Board | None) -> tuple[list[Count], float]:

@@ -104,7 +104,7 @@ def _overlapped_cycles(compiled: Compiled) -> int:
 def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compiled:
     """Return the compiled program at the effort of ``options``; see ``compile_prepared`` for the audit and the errors."""
     for node in given.graph.nodes:
-        reason = program_reason(given.graph, node, target, options.host_calls)
+        reason = program_reason(given.graph, node, target, options.makes_host_calls)
         if reason is not None:
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
     with _without_collections():

@@ -226,9 +226,14 @@ class CompileOptions:
             )
 
     @property
+    def makes_host_calls(self) -> bool:
+        """Return whether programs may have kernel calls of the host core. Programs of other converters have none."""
+        return self.host_calls and self.converter == OPEN
+
+    @property
     def takes_int16(self) -> bool:
         """Return whether programs that are compiled with these options take int16 activations."""
-        return targets.takes_int16(targets.get(self.target), self.host_calls and self.converter == OPEN)
+        return targets.takes_int16(targets.get(self.target), self.makes_host_calls)
 
     @property
     def place(self) -> str:

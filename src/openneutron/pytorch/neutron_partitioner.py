@@ -428,8 +428,7 @@ class NeutronPartitioner(Partitioner):
             return [Refused(own.name, reason)]
         if not has_data(lowered):
             return None
-        host_calls = options.host_calls and options.converter == OPEN
-        tried = try_compile(lowered.graph, self.neutron_target_spec.neutron_target, host_calls)
+        tried = try_compile(lowered.graph, self.neutron_target_spec.neutron_target, options.makes_host_calls)
         return tried if isinstance(tried, Trial) else [tried]
 
     def _hand_over(self, part: Partition, program: ExportedProgram) -> None:

@@ -24,11 +24,12 @@ network takes without a limit: `half 1.10x` is the latency at this budget over t
 half is not feasible and 62 % is. `needs` is the least memory where the target has less, with a lower bound of all schedules that
 the compiler searches. The programs at these budgets run too, with the same bytes. On a Neutron-S, SRAM is the memory of the NPU, and
 half is that of the program's own. `5.0 MiB for flash` states that weights and microcode are larger than this memory of the chip, so
-that the network can't run from there. `no int16`: the target computes on int8 alone. Targets in one column have equal numbers. Their programs
+that the network can't run from there. `no int16`: programs for the target take int8 alone. The host core of an MCX N computes int16 parts, in the program. Targets in one
+column have equal numbers. Their programs
 differ in the checksum of the target's name alone, so that one of them runs.
 
 Made by `python -m tests.suites.targets --write`, which goes on where an earlier run has stopped and fails where a byte differs. The
-last column has the commit whose compiler a row was measured with; `--again` measures rows anew, `--jobs 2` two networks at a time.
+last column has the commits whose compilers a row was measured with; `--again` measures rows anew, `--jobs 2` two networks at a time.
 Groups: `shared`, LiteRT files; `published`, networks with published latencies; `built-in` and `int16`, the networks of
 `examples`; `small`, tests/architectures; `suite`, [timm and transformers](architectures.md).
 
@@ -80,12 +81,17 @@ def page(
     faults = []
     for name, found in results.items():
         shown = [found[each[0]] for each in columns]
-        lines.append(_row([name, str(shown[0].get("operators", "")), *map(cell, shown), shown[0].get("revision", "")]))
+        lines.append(_row([name, str(shown[0].get("operators", "")), *map(cell, shown), _revisions(shown)]))
         faults += [f"* {name} on {each['target']}: {each['fault']}" for each in shown if "fault" in each]
     tail = ["", "Failures:", "", *faults] if faults else []
     if absent:
         tail += ["", f"Not measured yet: {', '.join(absent)}."]
     return HEAD + "\n".join([*lines, *tail]) + "\n"
+
+
+def _revisions(shown: Sequence[Figures]) -> str:
+    """Return the commits whose compilers the figures are from, those of the first target first."""
+    return ", ".join(dict.fromkeys(str(figures["revision"]) for figures in shown if "revision" in figures))
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -152,7 +152,7 @@ def compile_file(
     with step("Partitioning"):
         model = folded(model)
         model, partitioning = partitioned(
-            with_tables(model, operators_not_to_delegate), operators_not_to_delegate, target, options.host_calls
+            with_tables(model, operators_not_to_delegate), operators_not_to_delegate, target, options.makes_host_calls
         )
     graphs = [part.graph for part in partitioning.partitions]
     parts = _compiled(name, [(graph, partial(prepared, graph)) for graph in graphs], options)
