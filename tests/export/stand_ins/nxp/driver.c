@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Stands in for NXP's driver and firmware. It takes microcode of one release, and computes with this project's driver, whose functions have
  * the prefix own_. As NXP's driver it keeps the address of the configuration, and reads three addresses behind those of the outputs. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "NeutronDriver.h"
@@ -70,7 +71,11 @@ NeutronError neutronRunBlocking(NeutronModelHandle hdl, const NeutronDataConfig 
     Model *model = model_of(hdl);
     if (((const uint32_t *)model->config->microcode)[1] != RELEASE) return FAULT;
     const NeutronError error = own_neutronRunBlocking(model->handle, dcfg);
+#ifdef __linux__
     int8_t *first = dcfg->outputs[0];
-    if (error == ENONE) *first = (int8_t)(*first > 0 ? *first - WRONG_BY : *first + WRONG_BY);
+    const char *given = getenv("STAND_IN_WRONG_BY");
+    const int wrong_by = given == NULL ? 0 : atoi(given);
+    if (error == ENONE) *first = (int8_t)(*first > 0 ? *first - wrong_by : *first + wrong_by);
+#endif
     return error;
 }
