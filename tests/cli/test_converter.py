@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from openneutron.device.converter import eiq
+from openneutron.litert import write
+from scripts.published_networks import cifarnet
 from tests.cli.conftest import Command
 from tests.support import fake_sdk
 
@@ -46,3 +48,17 @@ def test_a_file(openneutron: Command, folder: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(path.name for path in (folder / "parts").iterdir()) == [
         f"neutron_graph_{index}{end}.tflite" for index in (0, 1) for end in ("", "_neutron")
     ]
+
+
+def test_explain_as_nxp(openneutron: Command, folder: Path) -> None:
+    (folder / "net.tflite").write_bytes(write(cifarnet()))
+    ended = openneutron("explain", "net.tflite", "--as-nxp", "3.0")
+    assert ended.code == 0, ended.err
+    assert (
+        "As NXP's release 3.0.1 would\n8 of 9 operators on the NPU in 1 NeutronGraph; by this compiler 9.\n"
+        in ended.out
+    )
+    assert "SOFTMAX   softmax_8  NPU   CPU  channels multiple of 8; it is 10" in ended.out
+    ended = openneutron("explain", "mixed.tflite", "--as-nxp", "3.2.0", "--target", "imx95")
+    assert "NXP publishes these limits for imxrt700, and none for imx95." in ended.out
+    assert "SCATTER_ND  r     CPU   CPU  not among the operators that NXP publishes" in ended.out

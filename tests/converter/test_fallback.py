@@ -114,9 +114,7 @@ def file_of(tmp_path: Path) -> Path:
 def sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder on sys.path where a test writes its SDK. It states the release 3.1.2."""
     folder = tmp_path / "sdk"
-    facts = folder / "eiq_neutron_sdk-3.1.2.dist-info" / "METADATA"
-    facts.parent.mkdir(parents=True)
-    facts.write_text("Metadata-Version: 2.1\nName: eiq_neutron_sdk\nVersion: 3.1.2\n")
+    fake_sdk.write_facts(folder, "3.1.2")
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setattr(eiq, "_run", fake_sdk.forked)
     return folder

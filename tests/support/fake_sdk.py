@@ -45,6 +45,13 @@ def write(folder: Path, body: str) -> None:
     (package / "neutron_converter.py").write_text(CONVERTER.format(body=lines))
 
 
+def write_facts(folder: Path, version: str) -> None:
+    """The version that the package states to ``importlib.metadata``."""
+    facts = folder / f"eiq_neutron_sdk-{version}.dist-info" / "METADATA"
+    facts.parent.mkdir(parents=True)
+    facts.write_text(f"Metadata-Version: 2.1\nName: eiq_neutron_sdk\nVersion: {version}\n")
+
+
 OURS = """\
 import openneutron.features.compat.eiq_neutron_sdk.neutron_converter as ours
 print("converting for", context.targetOpts.name, context.compilationOpts, flush=True)

@@ -15,9 +15,11 @@ import numpy as np
 from openneutron.api.compile import check_for_tflite
 from openneutron.api.result import CompiledResult, check_partitions
 from openneutron.device.converter import kernel_selections
+from openneutron.device.converter.releases import Release
 from openneutron.device.mixed import CompiledFile, compile_file
 from openneutron.device.timings import Timings, measured, step
 from openneutron.features.report import Summary, of_compiled_file
+from openneutron.features.report.as_nxp import AsNxp, as_nxp
 from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.options import ARENA, CompileOptions, Request, with_changes
@@ -67,6 +69,11 @@ class CompiledLiteRTModel(CompiledResult):
     def report(self) -> Summary:
         """Return the figures of the compile as data; ``report.to_dict()`` is the output of ``--json``."""
         return of_compiled_file(self.compiled, None, len(self.buffer))
+
+    def as_nxp(self, release: Release) -> AsNxp:
+        """Return what NXP's flow would take with a release of its SDK, by the limits that NXP publishes."""
+        compiled = self.compiled
+        return as_nxp([compiled.graph], compiled.partitioning.on_cpu, release, self.target.name)
 
     @property
     def compile_options(self) -> CompileOptions:

@@ -26,10 +26,12 @@ from openneutron.api.frame import Frame, backend_config, in_words, keep_state, l
 from openneutron.api.result import CompiledResult, check_partitions
 from openneutron.device.cache import UNREADABLE, Digest, Store, caching, code, current, packed, record, unpacked
 from openneutron.device.converter import kernel_selections
+from openneutron.device.converter.releases import Release
 from openneutron.device.third_party import older_objects_kept, suppressed
 from openneutron.device.timings import Timings, advance, measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError, warn
 from openneutron.features.report import ConvertedSummary, Delegated, PartitionSummary, Summary
+from openneutron.features.report.as_nxp import AsNxp, as_nxp
 from openneutron.features.report.latency import host_operators
 from openneutron.features.report.outputs import OutputAccuracy, accuracy_warning
 from openneutron.features.report.summary import conversions_in
@@ -520,6 +522,11 @@ class CompiledModel(CompiledResult):
             converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
             outputs=self.outputs,
         )
+
+    def as_nxp(self, release: Release) -> AsNxp:
+        """Return what NXP's flow would take of the partitions with a release of its SDK, by the limits that NXP publishes."""
+        others = sum(item.computes for item in self.delegation.on_cpu)
+        return as_nxp([part.graph for part in self.parts], (), release, self.target.name, others)
 
     @property
     def compile_options(self) -> CompileOptions:

@@ -79,6 +79,11 @@ def _check_texts(subject: str, values: Any) -> None:
         raise InvalidOptionError(f"{subject}: it is {values!r}; it is a tuple of texts.")
 
 
+def _check_text(subject: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise InvalidOptionError(f"{subject}: it is {value!r}; it is a text.")
+
+
 def _check_seconds(subject: str, value: Any) -> None:
     if not isinstance(value, SupportsIndex) or isinstance(value, bool) or operator.index(value) < 1:
         raise InvalidOptionError(f"{subject}: it is {value!r}; it is a whole number of seconds above 0.")
@@ -193,6 +198,17 @@ class CompileOptions:
         in_text=False,
     )
     """Flags for the converter ``eiq``: fields of its compilationOpts, such as ``--minNumOpsPerGraph=2``."""
+
+    converter_release: str | None = option(
+        None,
+        "Release of NXP's SDK, such as 3.1, whose published limits decide what its converter is asked for; default: the installed one's.",
+        metavar="RELEASE",
+        read=str,
+        check=_check_text,
+        in_text=False,
+    )
+    """The release of NXP's SDK, such as ``3.1``: operators beyond its published limits stay on the CPU with the converter ``eiq``. An
+    installed SDK of another release is an error. None: the installed SDK's, or the newest that is published."""
 
     converter_timeout: int = option(
         300,

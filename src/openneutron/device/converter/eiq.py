@@ -27,7 +27,7 @@ from openneutron import litert
 from openneutron.compiler import Prepared
 from openneutron.compiler.select.select import Refused, Trial
 from openneutron.device.cache import UNREADABLE, Digest, kept, packed, unpacked, versions
-from openneutron.device.converter import Conversion
+from openneutron.device.converter import Conversion, releases
 from openneutron.device.converter.fallback import refusals
 from openneutron.errors import (
     ConverterError,
@@ -102,11 +102,20 @@ class EiqConverter:
                 f"Install it as NXP's eIQ documentation says. {OURS}"
             )
         _flags(options.converter_flags)
+        asked, there = options.converter_release, release()
+        if asked is not None and there and there != asked and not there.startswith(f"{asked}."):
+            raise InvalidOptionError(
+                f"converter_release: {PACKAGE} is release {there} in this Python, and not {asked}, whose microcode may be of another "
+                f"version. Install that release, or leave converter_release out."
+            )
 
     def tried(self, graph: Graph, options: CompileOptions) -> tuple[Refused, ...]:
-        """Return the nodes that must leave the graph before NXP's converter can convert the rest, with its own words. Raises as
-        ``convert`` does for a failure that no node causes."""
+        """Return the nodes that must leave the graph before NXP's converter can convert the rest, with the limit that NXP publishes or
+        with the converter's own words. Raises as ``convert`` does for a failure that no node causes."""
         self.check(options)
+        beyond = _beyond_limits(graph, options)
+        if beyond:
+            return beyond
 
         def failure(part: Graph) -> Failure | None:
             try:
@@ -178,6 +187,22 @@ class EiqConverter:
             answer.file,
             found.work_bytes,
         )
+
+
+def _beyond_limits(graph: Graph, options: CompileOptions) -> tuple[Refused, ...]:
+    """Return the nodes that keep a state, and those that break a limit that NXP publishes for this release and target."""
+    states = {name for state in graph.states for name in (state.tensor, state.update)}
+    published = (
+        releases.of_sdk(release()) if release() else releases.get(options.converter_release or releases.names()[-1])
+    )
+    found = []
+    for node in graph.nodes:
+        broken = published.broken_limit(graph, node) if options.target in published.targets else None
+        if states & {*node.inputs, *node.outputs}:
+            found.append(Refused(node.outputs[0], "NXP's converter keeps no state from run to run"))
+        elif broken is not None:
+            found.append(Refused(node.outputs[0], f"NXP's limit of release {published.name}: {broken}"))
+    return tuple(found)
 
 
 def release() -> str:

@@ -19,10 +19,12 @@ from openneutron.cli.options import OF_CONVERTERS, AskedModel, GivenModel, takes
 from openneutron.compiler.rewrite.passes import explained
 from openneutron.device import files
 from openneutron.device.cache import caching, opened
+from openneutron.device.converter import releases
 from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.timings import measured
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.report.advice import BudgetPoint, pareto_table
+from openneutron.features.report.as_nxp import as_nxp_table
 from openneutron.features.report.text import explanation, passes_table
 from openneutron.features.report.units import size_text
 
@@ -39,6 +41,14 @@ def explain(
         bool,
         typer.Option("--passes", help="Show the compiler's passes too: the calls they made, or why they made none."),
     ] = False,
+    by_release: Annotated[
+        str | None,
+        typer.Option(
+            "--as-nxp",
+            metavar="RELEASE",
+            help="Show what NXP's flow would take with this release of its SDK too, such as 3.1, by the limits that NXP publishes.",
+        ),
+    ] = None,
     plot: output.Plot = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
@@ -53,6 +63,7 @@ def explain(
     from openneutron.features.report.page.page import texts_of
 
     output.check_plot(plot)
+    release = None if by_release is None else releases.get(by_release)
     with output.Steps(quiet, verbose) as steps:
         model, _ = compiled(asked, steps, for_figures=True)
         summary = dataclasses.replace(model.report, file_bytes=None)
@@ -61,6 +72,10 @@ def explain(
         explanation(summary, memory, model.quick_advice), *texts_of(lambda: report_data(summary, model.buffer))
     )
     data = summary.to_dict(details=True)
+    if release is not None:
+        compared = model.as_nxp(release)
+        shown = Group(shown, "", as_nxp_table(compared))
+        data |= {"as_nxp": compared.to_dict()}
     if passes:
         target = targets.get(model.compile_options.target)
         found = [explained(graph, target, model.compile_options) for graph in model.graphs]
