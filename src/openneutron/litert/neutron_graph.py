@@ -216,6 +216,61 @@ def only_graph(data: bytes) -> ConvertedGraph:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class StoredGraph:
+    """A NeutronGraph of a file, of any compiler. ``operator`` is its place in the main graph, and ``graph`` what the
+    operator and the public words of its microcode's header state. ``fault`` says why no published runtime would load it; it is
+    None if one would."""
+
+    operator: int
+    graph: ConvertedGraph
+    fault: str | None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Return whether another compiler than this project's made the microcode."""
+        try:
+            self.graph.program.verify()
+        except InvalidProgramError:
+            return True
+        return False
+
+
+def stored_graphs(model: Any) -> tuple[StoredGraph, ...]:
+    """Return the NeutronGraphs of a file's main graph, in order, without decoding them.
+
+    Raises InvalidProgramError for an operator without the three constants, or with tensors that the file does not have.
+    """
+    main = model.subgraphs[0]
+    tensors, found = main.tensors, []
+    for place, operator in enumerate(main.operators or ()):
+        if operator_name(model, operator) != OPERATOR_NAME:
+            continue
+        inputs, outputs = places(operator.inputs), places(operator.outputs)
+        if len(inputs) < len(BLOBS) or not all(0 <= index < len(tensors) for index in (*inputs, *outputs)):
+            raise InvalidProgramError(
+                f"NeutronGraph (operator {place}): it lacks microcode, weights and kernels, or names tensors that the file does not "
+                "have. Convert the model again."
+            )
+        program = Program(*(_blob(model, tensors[index]) for index in inputs[-len(BLOBS) :]))
+        words = _words(program)
+        # Version 1 of the public form has profile and debug buffers behind the scratch buffer, version 0 has neither.
+        is_first = words is not None and tuple(map(int, words[[11, 12]])) == (
+            len(inputs) - len(BLOBS),
+            len(outputs) - 1,
+        )
+        extra = 1 if is_first or len(outputs) < len(WORK) else len(WORK)
+        graph = ConvertedGraph(
+            program,
+            tuple(_name(tensors[index]) for index in inputs[: -len(BLOBS)]),
+            tuple(_name(tensors[index]) for index in outputs[:-extra]),
+            0 if extra == 1 else 1,
+            tuple(math.prod(places(tensors[index].shape)) for index in outputs[-extra:]),
+        )
+        found.append(StoredGraph(place, graph, misfit(graph)))
+    return tuple(found)
+
+
 def outside(data: bytes) -> tuple[str, ...]:
     """Return the results of a converted file's operators that are no NeutronGraph; empty for a file that can't be read."""
     try:
@@ -245,8 +300,8 @@ def misfit(found: ConvertedGraph) -> str | None:
 
     The runtimes read the magic, the sizes of microcode and weights, and the numbers of inputs and outputs.
     """
-    words = np.frombuffer(found.program.microcode[: len(found.program.microcode) // 4 * 4], "<u4")
-    if len(words) <= max(COUNT_WORDS[1]) or words[0] != MAGIC:
+    words = _words(found.program)
+    if words is None or words[0] != MAGIC:
         return f"it begins with {found.program.microcode[:4]!r}, and microcode with {MAGIC.to_bytes(4, 'little')!r}"
     for name, place in SIZE_WORDS.items():
         there = len(getattr(found.program, name))
@@ -262,6 +317,12 @@ def misfit(found: ConvertedGraph) -> str | None:
     return "its header states {} inputs and {} outputs; its operator has {} and {}".format(
         *stated[found.payload_version], *wanted
     )
+
+
+def _words(program: Program) -> np.ndarray | None:
+    """Return the words of a microcode's header; None where there are fewer than the published ones."""
+    count = max(COUNT_WORDS[1]) + 1
+    return np.frombuffer(program.microcode, "<u4", count) if len(program.microcode) >= 4 * count else None
 
 
 def _name(tensor: Any) -> str:

@@ -17,6 +17,7 @@ from openneutron import ops
 from openneutron.errors import InvalidModelError, OpenNeutronWarning
 from openneutron.ir import DType, Graph, Node, QuantParams, State, Tensor
 from openneutron.ir.graph import AttrValue
+from openneutron.litert.appended import split
 from openneutron.ops import Attribute, Role
 
 DTYPE_OF_LITERT: dict[int, DType] = {
@@ -264,13 +265,14 @@ class LiteRTModel:
 
     ``graph`` has a unique name for each tensor, and ``tensor_index`` the index of the file's tensor by this name. Node
     i of the graph is operator i of the file. ``changed`` is True where the objects differ from the file because LiteRT
-    would refuse the file (``repaired``).
+    would refuse the file (``repaired``). ``appended`` is the zip archive behind the file's flatbuffer.
     """
 
     graph: Graph
     tensor_index: dict[str, int]
     model: Any = field(repr=False)
     changed: bool = False
+    appended: bytes = field(default=b"", repr=False)
 
 
 def read(data: bytes | Path) -> LiteRTModel:
@@ -298,7 +300,7 @@ def read(data: bytes | Path) -> LiteRTModel:
             stacklevel=2,
         )
     try:
-        return replace(read_model(model), changed=bool(changed))
+        return replace(read_model(model), changed=bool(changed), appended=split(data)[1])
     except InvalidModelError:
         raise
     # Reading damaged objects fails in many ways.

@@ -24,6 +24,7 @@ from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionErro
 from openneutron.ir import DType, Graph
 from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
+from openneutron.litert.appended import joined
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
 from openneutron.options import OPEN, budget_bytes
 from openneutron.targets import Target
@@ -82,7 +83,8 @@ class CompiledFile:
         return self.model.graph
 
     def to_bytes(self) -> bytes:
-        """Return the ``.tflite``. The same compile gives the same bytes."""
+        """Return the ``.tflite``, with the archive that the original has behind its flatbuffer. The same compile gives the
+        same bytes."""
         steps: list[int | NeutronNode] = []
         for item in self.partitioning.steps:
             if isinstance(item, OnNpu):
@@ -95,7 +97,7 @@ class CompiledFile:
                 steps.append(NeutronNode(name, graph.inputs, graph.outputs, self.parts[item.index].program))
             else:
                 steps.append(item.node)
-        return splice(self.model, steps)
+        return joined(splice(self.model, steps), self.model.appended)
 
     def programs(self) -> dict[str, Program]:
         """Return the programs of ``parts`` by name."""
@@ -149,6 +151,7 @@ def compile_file(
     target = targets.get(options.target)
     if options.converter != OPEN:
         return _by_converter(model, name, options, operators_not_to_delegate, must_delegate)
+    appended = model.appended
     with step("Partitioning"):
         model = folded(model)
         model, partitioning = partitioned(
@@ -156,7 +159,7 @@ def compile_file(
         )
     graphs = [part.graph for part in partitioning.partitions]
     parts = _compiled(name, [(graph, partial(prepared, graph)) for graph in graphs], options)
-    result = CompiledFile(name, model, options, partitioning, parts)
+    result = CompiledFile(name, replace(model, appended=appended), options, partitioning, parts)
     if must_delegate and not parts:
         raise InvalidModelError(_nothing_to_do(result))
     return result
@@ -174,6 +177,7 @@ def _by_converter(
     converter, target = converters.get(options.converter), targets.get(options.target)
     converter.check(options)
     refused: dict[str, str] = {}
+    appended = model.appended
     with step("Partitioning"):
         model = folded(model)
         while True:
@@ -186,6 +190,7 @@ def _by_converter(
                     refused[owner] = item.reason
             if len(refused) == before:
                 break
+    model = replace(model, appended=appended)
     result = CompiledFile(name, model, options, partitioning, (), _converted(partitioning, options))
     if must_delegate and not result.converted:
         raise InvalidModelError(_nothing_to_do(result))

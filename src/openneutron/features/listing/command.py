@@ -20,11 +20,12 @@ from openneutron.device import files, pte
 from openneutron.device.converter import kernel_selections
 from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.errors import InvalidProgramError
+from openneutron.features.report.inspection import header_listing, inspected
 from openneutron.features.report.table import facts
 from openneutron.isa import Program, decode, listing, payload
 from openneutron.isa.kernel_selection import called_kernels
 from openneutron.isa.rows import FORMAT_VERSION, MAGIC
-from openneutron.litert.neutron_graph import find
+from openneutron.litert.neutron_graph import StoredGraph, find
 
 
 def disasm(
@@ -38,15 +39,24 @@ def disasm(
 ) -> None:
     """List the programs in a compiled file.
 
-    The listing has the buffers, the operators with their parameters, and the instructions.
+    The listing has the buffers, the operators with their parameters, and the instructions. Of microcode of NXP's converter in a
+    .tflite it has the words of the header whose meaning is published.
     """
     path = given_file(file)
-    listed = [(title, _text(program)) for title, program in programs(path)]
+    foreign = inspected(path) if form_of(path) is LITERT else None
+    if foreign is not None:
+        listed = [(f"operator {item.operator}", _listing(item)) for item in foreign.stored]
+    else:
+        listed = [(title, _text(program)) for title, program in programs(path)]
     if not as_json:
         sys.stdout.writelines(f"; {title}\n{text}\n" for title, text in listed)
         return
     data = {"file": path.name, "programs": [{"name": title, "listing": text} for title, text in listed]}
     output.show("", "disasm", data, as_json)
+
+
+def _listing(item: StoredGraph) -> str:
+    return header_listing(item.graph) if item.is_foreign else _text(item.graph.program)
 
 
 def _text(program: Program) -> str:

@@ -15,6 +15,7 @@ from rich.text import Text
 from openneutron import targets
 from openneutron.cli import output
 from openneutron.cli.compile import compiled
+from openneutron.cli.model_source import ModelFile
 from openneutron.cli.options import OF_CONVERTERS, AskedModel, GivenModel, takes_a_model
 from openneutron.compiler.rewrite.passes import explained
 from openneutron.device import files
@@ -25,6 +26,7 @@ from openneutron.device.timings import measured
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.report.advice import BudgetPoint, pareto_table
 from openneutron.features.report.as_nxp import as_nxp_table
+from openneutron.features.report.inspection import Inspection, inspected, inspection_text
 from openneutron.features.report.text import explanation, passes_table
 from openneutron.features.report.units import size_text
 
@@ -57,13 +59,18 @@ def explain(
     """Show the operators on the NPU and on the CPU, with costs and reasons.
 
     The output has every kernel call with its modelled cycles, and every operator on the CPU with its reason. No file is
-    written, except with --plot.
+    written, except with --plot. Of a .tflite of NXP's converter, which may be MODEL too, it has the NeutronGraphs with their sizes and
+    the drivers that read them, and the operators on the CPU.
     """
     from openneutron.features.report.page.collect import report_data
     from openneutron.features.report.page.page import texts_of
 
     output.check_plot(plot)
     release = None if by_release is None else releases.get(by_release)
+    foreign = inspected_model(asked)
+    if foreign is not None:
+        output.show(inspection_text(foreign), "explain", foreign.to_dict(), as_json)
+        return
     with output.Steps(quiet, verbose) as steps:
         model, _ = compiled(asked, steps, for_figures=True)
         summary = dataclasses.replace(model.report, file_bytes=None)
@@ -133,6 +140,14 @@ def report_model(
         raise InvalidOptionError(
             "--accuracy: it is for the report of one model. Write a report of each model with its accuracy, and compare the reports."
         )
+    foreign = inspected_report(asked[0]) if len(asked) == 1 else None
+    if foreign is not None:
+        if result is not None:
+            raise InvalidOptionError(
+                f"--output: another compiler made '{asked[0].name}', and the costs that a page shows are not known here. Leave it out."
+            )
+        output.show(inspection_text(foreign), "report", foreign.to_dict(), as_json)
+        return
     path = result if result is not None else None if as_json else DEFAULT
     if path is not None:
         check_report(path)
@@ -152,6 +167,18 @@ def report_model(
     said = "" if path is None else f"{path}, {size_text(path.stat().st_size)}"
     if as_json or not quiet:
         output.show(Text(said), "report", shown.to_dict(), as_json)
+
+
+def inspected_model(asked: GivenModel) -> Inspection | None:
+    """Return the contents of the model's file if another compiler made it; None for any other model."""
+    source = asked.source
+    return inspected(source.path) if isinstance(source, ModelFile) and source.form is LITERT else None
+
+
+def inspected_report(asked: AskedModel) -> Inspection | None:
+    """Return the contents of the file that the argument names, if it is a ``.tflite`` of another compiler."""
+    path = Path(asked.name)
+    return inspected(path) if form_of(path) is LITERT else None
 
 
 def _data(asked: AskedModel, with_pareto: bool, steps: output.Steps) -> ReportData:

@@ -17,6 +17,7 @@ from openneutron.compiler.cost.losses import Loss
 from openneutron.device.cache import record, value_of
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.advice import Advice, BudgetPoint
+from openneutron.litert.appended import joined, split
 
 VERSION = 3
 """The version of the format of the data. Data of another version is rejected."""
@@ -328,10 +329,11 @@ LENGTH_BYTES = 8
 
 
 def with_facts(file: bytes, data: ReportData) -> bytes:
-    """Return a compiled file with the report data appended: the compressed JSON, its length and ``MARK``. Equal
-    arguments give equal bytes."""
+    """Return a compiled file with the report data appended: the compressed JSON, its length and ``MARK``. An archive at the end of the
+    file stays at its end. Equal arguments give equal bytes."""
     packed = zlib.compress(json.dumps(data.to_dict(), separators=(",", ":")).encode(), 9)
-    return b"".join((file, packed, len(packed).to_bytes(LENGTH_BYTES, "little"), MARK))
+    body, archive = split(file)
+    return joined(b"".join((body, packed, len(packed).to_bytes(LENGTH_BYTES, "little"), MARK)), archive)
 
 
 def facts_of(file: bytes, name: str) -> ReportData:
@@ -339,6 +341,7 @@ def facts_of(file: bytes, name: str) -> ReportData:
 
     Raises InvalidModelError, which calls the file ``name``, where the file has no data or the data is damaged.
     """
+    file, _ = split(file)
     end = len(file) - len(MARK) - LENGTH_BYTES
     if not has_facts(file):
         raise InvalidModelError(
@@ -355,4 +358,4 @@ def facts_of(file: bytes, name: str) -> ReportData:
 
 def has_facts(file: bytes) -> bool:
     """Return whether a compiled file has report data inside."""
-    return file.endswith(MARK)
+    return split(file)[0].endswith(MARK)
