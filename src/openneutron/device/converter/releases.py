@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-
 from openneutron.compiler.legalize.partition import operator_title
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import DType, Graph, Node, Tensor
@@ -59,7 +57,7 @@ def _stride(node: Node) -> tuple[float, float]:
 def _axes(graph: Graph, node: Node) -> list[int]:
     data = _inputs(graph, node)[1].data
     rank = len(_inputs(graph, node)[0].shape)
-    return [] if data is None else [int(axis) % rank for axis in np.asarray(data).reshape(-1)]
+    return [] if data is None else [int(axis) % rank for axis in data.reshape(-1).tolist()]
 
 
 def _area(graph: Graph, node: Node, multiple: int) -> Iterable[int]:
@@ -96,7 +94,7 @@ def _sliced(graph: Graph, node: Node) -> list[int]:
 
 def _padded_channels(graph: Graph, node: Node) -> list[int]:
     data = _inputs(graph, node)[1].data
-    return [] if data is None else [int(amount) for amount in np.asarray(data).reshape(-1, 2)[-1]]
+    return [] if data is None else [int(amount) for amount in data.reshape(-1, 2)[-1].tolist()]
 
 
 FACTS: Mapping[str, Fact] = {
