@@ -71,7 +71,7 @@ class CompiledLiteRTModel(CompiledResult):
         return of_compiled_file(self.compiled, None, len(self.buffer))
 
     def as_nxp(self, release: Release) -> AsNxp:
-        """Return what NXP's flow would take with a release of its SDK, by the limits that NXP publishes."""
+        """Return what NXP's flow would take with ``release`` of its SDK, by the limits that NXP publishes."""
         compiled = self.compiled
         return as_nxp([compiled.graph], compiled.partitioning.on_cpu, release, self.target.name)
 

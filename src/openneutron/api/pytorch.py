@@ -524,7 +524,7 @@ class CompiledModel(CompiledResult):
         )
 
     def as_nxp(self, release: Release) -> AsNxp:
-        """Return what NXP's flow would take of the partitions with a release of its SDK, by the limits that NXP publishes."""
+        """Return what NXP's flow would take of the partitions with ``release`` of its SDK, by the limits that NXP publishes."""
         others = sum(item.computes for item in self.delegation.on_cpu)
         return as_nxp([part.graph for part in self.parts], (), release, self.target.name, others)
 
