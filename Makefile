@@ -38,7 +38,7 @@ TOOLS := ca-certificates clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-linux-g
     libc6-dev-riscv64-cross libclang-rt-dev libnewlib-arm-none-eabi nodejs qemu-system-arm qemu-user
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help demo check test soak tools lint warnings cortex_m33 bench docs wheel dist lib pages generate clean distclean
+.PHONY: help demo check test prepared soak tools lint warnings cortex_m33 bench docs wheel dist lib pages generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -60,8 +60,15 @@ test: COMPILERS := $(if $(CI),clang,gcc clang)
 BUILD := $(if $(CI),CC=gcc CMAKE_ARGS=-DOPENNEUTRON_WERROR=ON)
 
 # The tests build for the Cortex-M33 with both compilers, -Os and -O2, and CMake's flags: cortex_m33 would do so once more.
-test: $(VENV)/.suites lint warnings $(TRACE_PROCESSOR)
-	$(PYTEST)
+test: $(VENV)/.suites prepared lint warnings $(TRACE_PROCESSOR)
+	OPENNEUTRON_BUILT=$(BUILT) $(PYTEST)
+
+# pip installs with one processor; the other one compiles meanwhile what the tests need. Each run has a folder of its own for
+# what its processes build once.
+BUILT := $(abspath build/built)
+prepared: $(VENV)/.cmake
+	@rm -rf $(BUILT)
+	$(ALONE) OPENNEUTRON_BUILT=$(BUILT) PYTHONPATH=src $(BIN)/python -m tests.support.prepared
 
 $(TRACE_PROCESSOR):
 	@if command -v npm >/dev/null; then \

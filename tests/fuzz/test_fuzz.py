@@ -24,13 +24,11 @@ from openneutron.isa.rows import KERNELS
 from tests.support import programs, random_graphs
 from tests.support.altered_programs import CODES
 from tests.support.fuzz_seeds import seeds, write_seeds
-from tests.support.fuzzer import build
+from tests.support.fuzzer import VARIANTS, build
 from tests.support.programs import comparison
 
 MUTATIONS = 30_000
 """For each of the two builds."""
-
-VARIANTS = {"fast": [], "portable": ["-DNEUTRON_PORTABLE_ONLY"]}
 
 
 def test_seeds_call_every_kernel() -> None:

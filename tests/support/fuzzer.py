@@ -12,18 +12,25 @@ from tests.support.tools import sanitizing_compiler
 
 MAX_WORK = 1 << 24
 
+VARIANTS = {"fast": [], "portable": ["-DNEUTRON_PORTABLE_ONLY"]}
+"""The definitions of the two builds: with the kernels' variants for this machine, and with the portable ones alone."""
+
 
 def flags_with(*definitions: str) -> list[str]:
     """Return the flags that compile the fuzzer, the driver and the kernels."""
     return [*MEMORY_CHECKED, *definitions, f"-DNEUTRON_MAX_WORK=UINT64_C({MAX_WORK})", *INCLUDES]
 
 
+def sources() -> list[str | Path]:
+    """Return the C sources of the fuzzer, the driver and the kernels."""
+    return [ROOT / "tests" / "fuzz" / "fuzz.c", *driver_sources(), *kernel_sources()]
+
+
 def build(folder: Path, *definitions: str, selection: str = "") -> Path:
     """Return the executable ``fuzz``; beside it ``fuzz_selected`` with the kernels of a kernel selection alone, if its text is given."""
     compiler = sanitizing_compiler(MEMORY_CHECKED)
     flags = flags_with(*definitions)
-    sources = [ROOT / "tests" / "fuzz" / "fuzz.c", *driver_sources(), *kernel_sources()]
-    objects = compiled(folder, compiler, flags, sources)
+    objects = compiled(folder, compiler, flags, sources())
     more = {"fuzz": []}
     if selection:
         (folder / "selection.c").write_text(selection)

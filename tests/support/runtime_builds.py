@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from openneutron.isa import Program
 from tests.support.tools import required
+
+if TYPE_CHECKING:
+    from openneutron.isa import Program
 
 ROOT = Path(__file__).parents[2]
 
