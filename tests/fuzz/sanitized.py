@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random graphs under sanitizers: ``python -m tests.fuzz.sanitized FIRST END [BUILD]`` goes through the seeds from FIRST up to END.
 
-Each graph of ``tests.fuzz.targets`` is compiled for a random processor and for a random chip, with the least and with ample memory. The programs
+Programs that call every kernel come first. Then each graph of ``tests.fuzz.targets`` is compiled for a random processor and for a random chip, with the least and with ample memory. The programs
 run under the address and undefined-behaviour sanitizers, in memory of exactly their size, by the kernels for this computer, by the portable ones
 and, in qemu-user, by those for NEON. Without an operating system there is no address sanitizer: on the boards with Cortex-M33 (DSP) and
 Cortex-M55 (Helium), undefined behaviour ends a run with a fault. The outputs are compared with LiteRT.
@@ -10,6 +10,7 @@ Cortex-M55 (Helium), undefined behaviour ends a run with a fault. The outputs ar
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import struct
 import subprocess
@@ -30,6 +31,7 @@ from tests.cortex_m33.boards import CORTEX_M33, CORTEX_M55, Board
 from tests.fuzz import cpus
 from tests.fuzz.targets import graph_of, target_of
 from tests.support import oracle
+from tests.support.fuzz_seeds import covering
 from tests.support.objects import compiled
 from tests.support.runtime_builds import INCLUDES, MEMORY_CHECKED, driver_sources, kernel_sources
 from tests.support.tools import required, sanitizing_compiler
@@ -69,6 +71,13 @@ def runs_of(seed: int) -> Iterator[Run]:
         for each in made:
             name = f"seed {seed}, {target.name}, {each.report.sram_bytes} bytes"
             yield Run(name, each.program, _joined(given), wanted)
+
+
+def every_kernel() -> Iterator[Run]:
+    """Yield runs of programs that together call every kernel. Their outputs are those of this computer's library."""
+    for number, program in enumerate(covering()):
+        inputs, outputs = cases.inputs_and_outputs(program, np.random.default_rng(number))
+        yield Run(f"program {number} of those with every kernel", program, inputs, outputs)
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> bytes:
@@ -153,8 +162,10 @@ def check(runs: Sequence[Run], build: str) -> list[str]:
 def main(first: int, end: int, *builds: str) -> int:
     """Run the programs of seeds [first, end), and print each failure and the sum. Return 1 where anything failed."""
     count, failures = 0, 0
-    for start in range(first, end, AT_ONCE):
-        runs = [run for seed in range(start, min(end, start + AT_ONCE)) for run in runs_of(seed)]
+    parts = (range(start, min(end, start + AT_ONCE)) for start in range(first, end, AT_ONCE))
+    for runs in itertools.chain(
+        [[*every_kernel()]], ([run for seed in part for run in runs_of(seed)] for part in parts)
+    ):
         count += len(runs)
         for build in builds or BUILDS:
             for line in check(runs, build):

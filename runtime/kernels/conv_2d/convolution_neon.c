@@ -69,7 +69,11 @@ static NEUTRON_INLINE int8x16_t last_inputs(int8x16_t a, int8x16_t b) {
 
 /* 8 inputs, of which the first `count` are read, in both halves of a register. */
 static NEUTRON_INLINE int8x16_t twice(const uint8_t *from, int32_t count) {
-    if (count >= 8) return vreinterpretq_s8_s64(vld1q_dup_s64((const int64_t *)(const void *)from));
+    int64_t word; /* the pointer is that of bytes at any address */
+    if (count >= 8) {
+        memcpy(&word, from, sizeof word);
+        return vreinterpretq_s8_s64(vdupq_n_s64(word));
+    }
     return vreinterpretq_s8_u64(vdupq_n_u64(neutron_load_few(from, count)));
 }
 
