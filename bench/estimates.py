@@ -365,6 +365,12 @@ def _layer_scatter(figures: Iterable[Figure], scatter: float) -> float:
     return scatter * float(np.median(ratios))
 
 
+def _term_shares(figure: Figure, fit: Fit) -> list[float]:
+    """Return the share of each term in the estimate of a figure."""
+    times = np.multiply(spent(figure).work, fit.values[: len(TERMS)])
+    return [round(float(share), 4) for share in times / times.sum()]
+
+
 def _statistics(found: Sequence[LeftOut], width: float, scatter: float) -> dict[str, Any]:
     errors = [abs(math.expm1(item.error)) for item in found]
     held = [abs(item.error) <= width * math.sqrt(item.variance + scatter**2) for item in found]
@@ -453,6 +459,7 @@ def measure() -> dict[str, Any]:
                 "scatter": round(scatter, 4),
                 "layer_scatter": round(_layer_scatter(fit.of.figures, scatter), 4),
                 "width": round(width, 4),
+                "networks": [_term_shares(figure, fit) for figure in fit.of.figures if not figure.is_old],
             }
             for fit in fits
             if fit.of.time is _linear

@@ -15,6 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from openneutron.cli.output import SCHEMA_VERSION
 from openneutron.compiler import OperatorReport, Report
+from openneutron.compiler.cost.measurements import Measurement
 from openneutron.compiler.emit.report import MemoryItem, StepReport
 from openneutron.device.timings import StepTime
 from openneutron.features.accuracy.report import LayerAccuracy, RepairReport
@@ -385,6 +386,10 @@ def schema() -> Schema:
         ("compile", SEVERAL_COMPILED),
         ("compile", SHARING_COMPILED),
         ("report", fields_of(Comparison)),
+        (
+            "targets",
+            {"targets": several(TARGET), "what_would_help": by_name(several(record(fields_of(Measurement))))},
+        ),
         ("accuracy", REPAIRED),
     ]
     shapes = [*COMMANDS.items(), *others]

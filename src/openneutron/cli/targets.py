@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +13,7 @@ from rich.text import Text
 
 from openneutron import targets
 from openneutron.cli import output
+from openneutron.compiler.cost import measurements
 from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import plural
 from openneutron.targets import Number, Target
@@ -24,6 +27,12 @@ def show_targets(
             metavar="[NAME]...", help="A chip, or the path of its .toml file; or several of these. Default: all chips."
         ),
     ] = None,
+    what_would_help: Annotated[
+        bool,
+        typer.Option(
+            "--what-would-help", help="Name the three measurements that would narrow the ranges of estimates most."
+        ),
+    ] = False,
     as_json: output.AsJson = False,
 ) -> None:
     """List the chips, or the facts about one chip with their sources.
@@ -32,7 +41,23 @@ def show_targets(
     """
     shown = [targets.described(each) for each in (names or targets.KNOWN)]
     table = _all(shown) if not names else _one(shown[0]) if len(shown) == 1 else _side_by_side(shown)
-    output.show(table, "targets", {"targets": [_as_dict(target) for target in shown]}, as_json)
+    found: dict[str, Any] = {"targets": [_as_dict(target) for target in shown]}
+    if what_would_help:
+        helpful = {target.name: measurements.what_would_help(target) for target in shown}
+        table = Group(*(_helpful(name, items) for name, items in helpful.items()))
+        found["what_would_help"] = {name: [asdict(item) for item in items] for name, items in helpful.items()}
+    output.show(table, "targets", found, as_json)
+
+
+def _helpful(name: str, items: Sequence[measurements.Measurement]) -> Group:
+    """Return a table with the measurements that would narrow the ranges of a chip's estimates."""
+    columns = (
+        Column("measure", [item.network for item in items]),
+        Column("it tells", [item.term for item in items], goes=1),
+        right("range, +-", [f"{100 * item.before:.1f} %" for item in items]),
+        right("then", [f"{100 * item.after:.1f} %" for item in items]),
+    )
+    return Group(Text(f"{name}: measurements that would narrow the ranges of estimates", "bold"), Table(columns))
 
 
 def _all(shown: list[Target]) -> Group:

@@ -447,6 +447,15 @@ def is_file(name: str) -> bool:
     return name.endswith(SUFFIX)
 
 
+UNPUBLISHED = {
+    "imx937": "It has an eIQ Neutron of about 2 TOPS beside Cortex-A55 (secondary: emb-exp.com, NXP NPUs).",
+    "imxrt2660": "Its board runs NXP's examples on its NPU (published: nxp-mcuxpresso/mcuxsdk-examples).",
+    "s32k5": "It is a target of NXP's converter, with a Neutron-C (secondary: doc.edgefirst.ai, Neutron Converter).",
+    "s32n79": "It is a target of NXP's converter (secondary: doc.edgefirst.ai, Neutron Converter).",
+}
+"""The chips with an eIQ Neutron of which too little is published, and what is known of each."""
+
+
 def described(name: str) -> Target:
     """Return the target of this name, or in this file, even if it can't be compiled for.
 
@@ -461,6 +470,11 @@ def described(name: str) -> Target:
         return _read(path, _state(path), tuple(KNOWN))
     if name.endswith(HOST_SUFFIX) and (chip := name.removesuffix(HOST_SUFFIX)) in NPUS:
         return host_alone(described(chip))
+    if name in UNPUBLISHED:
+        raise InvalidTargetError(
+            f"Target `{name}`: too little is published about its NPU for a model of it. {UNPUBLISHED[name]} Its multipliers, its clock and its "
+            f"memories are not published. Write what you know of it into a {SUFFIX} file and give its path."
+        )
     if name not in KNOWN:
         raise InvalidTargetError(
             f"Target `{name}` is not a valid target. Must be one of `{[*names(), *CPUS]}`, or the path of a .toml file.{_hint(name)}"

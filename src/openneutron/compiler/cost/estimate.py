@@ -166,7 +166,8 @@ class Calibration:
     """The factors of the terms for a class of chips, and their uncertainty.
 
     ``covariance`` is that of the factors' logarithms, ``scatter`` the standard deviation of the logarithm of what remains, ``layer_scatter``
-    that of a single layer. ``width`` is the half-width of a range in standard deviations. ``chips`` are those with published latencies. For
+    that of a single layer. ``width`` is the half-width of a range in standard deviations. ``chips`` are those with published latencies,
+    ``networks`` the shares of the terms in these latencies. For
     other chips the target's ``costs.error`` widens the range.
     """
 
@@ -176,6 +177,7 @@ class Calibration:
     layer_scatter: float
     width: float
     chips: tuple[str, ...] = ()
+    networks: tuple[tuple[float, ...], ...] = ()
 
     def shares(self, parts: Work) -> np.ndarray:
         """Return the share of each term in a latency: float64 [terms]."""
@@ -211,6 +213,7 @@ def read_calibrations(text: str) -> Mapping[str, Calibration]:
             entry["layer_scatter"],
             entry["width"],
             tuple(entry["chips"]),
+            tuple(map(tuple, entry["networks"])),
         )
         for name, entry in document["classes"].items()
     }
