@@ -17,6 +17,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidModelError, InvalidProgramError
 from openneutron.isa import Program
+from openneutron.isa.rows import FORMAT_VERSION
 from openneutron.litert.read import LiteRTModel, operator_name, places, unpack
 from openneutron.litert.write import copied, pack, prune
 
@@ -228,12 +229,10 @@ class StoredGraph:
 
     @property
     def is_foreign(self) -> bool:
-        """Return whether another compiler than this project's made the microcode."""
-        try:
-            self.graph.program.verify()
-        except InvalidProgramError:
-            return True
-        return False
+        """Return whether another compiler than this project's made the microcode. This project's is known by its version
+        word, also where the rest is damaged."""
+        version = int.from_bytes(self.graph.program.microcode[4:8], "little")
+        return version >> 16 != FORMAT_VERSION >> 16
 
 
 def stored_graphs(model: Any) -> tuple[StoredGraph, ...]:
