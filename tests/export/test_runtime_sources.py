@@ -61,10 +61,11 @@ def test_no_other_kernel_comes_along(kernel: str) -> None:
 
 
 def test_of_all_kernels_all_sources_come_along() -> None:
-    """Nothing of the runtime is forgotten but the table, the ports, and the sources for other machines."""
+    """Nothing of the runtime is forgotten but the table, the ports, what checks a board or models one, and the sources for other machines."""
     folder = runtime_folder()
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.[ch]")}
     left_out = there - sources_of(KERNELS).keys()
-    assert {name for name in left_out if not name.startswith("ports/")} == {
+    beside = ("board/", "device_model/", "ports/")
+    assert {name for name in left_out if not name.startswith(beside)} == {
         name for name in there if name == "kernels/table.c" or ("_avx" in name and name.endswith(".c"))
     } | {name for name in left_out if name.endswith("avx2.h")}
