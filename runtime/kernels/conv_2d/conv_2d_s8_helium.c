@@ -6,6 +6,8 @@
 
 static bool is_inside(int32_t at, int32_t extent) { return (uint32_t)at < (uint32_t)extent; }
 
+#if NEUTRON_FAST_DSP
+
 /* ---- taps of less than 8 channels ------------------------------------------------------------------------------------------ */
 
 /* Blocks of packed weights have 8 inputs for a tap of any channels. Here all channels of all taps follow each other: of as many columns of
@@ -106,6 +108,8 @@ static void fill_dense(const NeutronLayerHelium *layer, const NeutronPixelHelium
     }
 }
 
+#endif
+
 /* ---- taps of any channels -------------------------------------------------------------------------------------------------- */
 
 static void fill_pixel(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixel, const NeutronPartHelium *part,
@@ -161,8 +165,9 @@ static void fill(const NeutronLayerHelium *layer, const NeutronPixelHelium *pixe
 
 void conv_2d_s8_run(const NeutronKernelCall *call) {
     const NeutronConv2dS8 *p = call->params;
-    const NeutronBuffer *input = &call->buffers[p->input];
     NeutronLayerHelium layer = {.call = call, .fill = fill, .blocks = p->kernel_h * p->kernel_w * (int32_t)neutron_blocks_of(p->group_inputs)};
+#if NEUTRON_FAST_DSP
+    const NeutronBuffer *input = &call->buffers[p->input];
     if (p->group_inputs < NEUTRON_LANES && p->group_inputs == input->channels && input->channel_pitch == 1) {
         const int64_t inputs = (int64_t)p->kernel_h * p->kernel_w * p->group_inputs;
         if (inputs <= MOST_BLOCKS * NEUTRON_LANES) {
@@ -171,6 +176,7 @@ void conv_2d_s8_run(const NeutronKernelCall *call) {
             layer.pack = pack_dense;
         }
     }
+#endif
     neutron_convolution_helium(&layer);
 }
 
