@@ -15,6 +15,9 @@ from tests.support.tools import required
 ROOT = Path(__file__).parents[1]
 RUNTIME, TESTS = ROOT / "runtime", ROOT / "tests"
 PLUGIN = Path(__file__).parent / "count_instructions.c"
+NO_JOBS = Path(__file__).parent / "no_jobs.c"
+"""A driver of the NPU beside the processor that does nothing."""
+
 INCLUDES = [f"-I{RUNTIME / name}" for name in ("include", "kernels", "driver")]
 CPU = "cortex-a76"
 """QEMU 7.2 has no Cortex-A55. This core has the same instruction set, Armv8.2-A with dot products."""
@@ -45,7 +48,7 @@ def _command(defined: tuple[str, ...]) -> tuple[str, ...]:
     runner = f"runner{len(defined)}"
     compiler = required("aarch64-linux-gnu-gcc")
     sources = [*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c"))]
-    board = [TESTS / "cortex_m33" / "runner.c", TESTS / "driver" / "linux_board.c"]
+    board = [TESTS / "cortex_m33" / "runner.c", TESTS / "driver" / "linux_board.c", NO_JOBS]
     flags = ["-O2", *defined, "-std=gnu11", "-static", "-no-pie", "-fno-pie", *INCLUDES, f"-I{TESTS / 'cortex_m33'}"]
     _call(compiler, *flags, *sources, *board, "-o", runner)
     symbols = {line.split()[-1]: line.split()[0] for line in _call("aarch64-linux-gnu-nm", runner).splitlines()}

@@ -7,6 +7,7 @@ non-negative least squares of relative errors. ``python -m bench.fit_cpu --write
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections import defaultdict
@@ -19,7 +20,9 @@ import numpy.typing as npt
 
 from bench import aarch64
 from openneutron.compiler.cost.instructions import FILE, Instructions, name_of
+from openneutron.compiler.rewrite.jobs import JOB
 from tests.cortex_m33.boards import CORTEX_M33, CORTEX_M55, Board
+from tests.fuzz import driver
 
 TITLE = "Instructions of the kernels on CPUs, fitted to counts of QEMU"
 
@@ -83,46 +86,51 @@ def counts(target_name: str, flags: tuple[str, ...], board: Board | None) -> tup
     from tests.cortex_m33.models import random_inputs
 
     target = targets.get(target_name)
+    # The matrix products of an NPU beside the processor are counted without the products.
+    beside = () if board else (driver.with_release(),)
     made = []
-    for graph in graphs():
+    for graph, chip in itertools.product(graphs(), (target, *beside)):
         try:
-            compiled = compile_graph(graph, target, CompileOptions(target=target_name, check=False))
+            with driver.every_product():
+                compiled = compile_graph(graph, chip, CompileOptions(target=target_name, check=False))
         except OpenNeutronError:
             continue
         calls = list(compiled.schedule.calls)
+        if chip is not target and not any(call.kernel == JOB for call in calls):
+            continue
         header = compiled.program.header
         if (
             header["scratch_size"] <= MOST_BYTES
             and header["prefetch_size"] == 0
             and header["weights_size"] <= MOST_BYTES
         ):
-            made.append((compiled, calls))
+            made.append((compiled, calls, chip))
     cases = [
         Case(each.program, random_inputs(each.program, 1), flag)
-        for each, _ in made
+        for each, *_ in made
         for flag in (Flag.PLAIN, Flag.TRACE)
     ]
     done = run(image(library(flags, board=board), board=board), cases, count=True) if board else aarch64.run(cases)
     instructions = board.instructions if board else int
     found: list[Count] = []
-    driver = calls_in_all = 0
-    for (_, calls), plain, traced in zip(made, done[::2], done[1::2], strict=True):
+    spent = calls_in_all = 0
+    for (_, calls, chip), plain, traced in zip(made, done[::2], done[1::2], strict=True):
         (whole,), (run_,) = plain.runs, traced.runs
         if whole.error or len(run_.calls) != len(calls):
             continue
-        driver += instructions(whole.ticks - sum(call.ticks for call in run_.calls))
+        spent += instructions(whole.ticks - sum(call.ticks for call in run_.calls))
         calls_in_all += len(calls)
         for call, counted in zip(calls, run_.calls, strict=True):
-            if not call.parts:
+            if not call.parts and (chip is target or call.kernel == JOB):
                 found.append(
                     Count(
                         name_of(call),
                         call.traits.cost.kind.name,
-                        features(call, target),
+                        features(call, chip),
                         instructions(counted.ticks),
                     )
                 )
-    return found, driver / max(1, calls_in_all)
+    return found, spent / max(1, calls_in_all)
 
 
 def features(call: Any, target: Any) -> tuple[float, ...]:

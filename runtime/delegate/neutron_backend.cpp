@@ -11,6 +11,7 @@
 //   NEUTRON_CHECK_WEIGHTS    init compares the weights' checksum too
 //   NEUTRON_TIMEOUT_SECONDS  how long a run may take where the application does not say so: 60; 0 is for ever
 //   NEUTRON_THREADS          the driver was built alike: threads of the host's port compute each kernel call together
+//   NEUTRON_JOBS             the host's port is linked: NXP's driver computes the matrix products of programs that have some
 // The application says so with the runtime spec timeout_seconds (an int), which ExecuTorch hands to init: see
 // LoadBackendOptionsMap. Ports without a clock have no time-out. The runtime spec threads (an int), or else the environment variable
 // OPENNEUTRON_THREADS, is the number of threads: 1 where there is neither.
@@ -33,6 +34,9 @@
 #include "payload.h"
 #include "profile.h"
 #include "tensors.h"
+#ifdef NEUTRON_JOBS
+#include "host_jobs.h"
+#endif
 #ifdef NEUTRON_THREADS
 #include "host_threads.h"
 #endif
@@ -67,6 +71,10 @@ struct Model {
   NeutronModelHandle handle = NEUTRON_INVALID_HANDLE;
   const NeutronHeader* header = nullptr;
   const NeutronBinding* bindings = nullptr;
+#ifdef NEUTRON_JOBS
+  void* shared = nullptr; // weights and scratch of a program with matrix products on the NPU
+  uint8_t* scratch = nullptr; // in `shared`
+#endif
 #ifdef ET_EVENT_TRACER_ENABLED
   OperatorFacts facts;
 #endif
@@ -186,6 +194,39 @@ Error give_threads(BackendInitContext& context, const Model& model) {
 }
 #endif
 
+#ifdef NEUTRON_JOBS
+void release(Model& model) {
+  neutronModelUnprepare(model.handle);
+  neutron_host_jobs_release(model.shared);
+  model.shared = nullptr;
+}
+
+// A program with matrix products on the NPU has its weights and its scratch in one buffer of NXP's driver.
+Error share_memory(Model& model, NeutronModelConfig config) {
+  if (!neutronHasJobs(model.handle)) {
+    return Error::Ok;
+  }
+  const size_t weights = model.header->weights_size, page = 4096, start = (weights + page - 1) / page * page;
+  NeutronError error = neutron_host_jobs_open();
+  if (error == ENONE) {
+    model.shared = neutron_host_jobs_allocate(start + model.header->scratch_size + kAlignment);
+    error = model.shared != nullptr ? neutron_host_jobs_place(model.shared, config.weights, weights) : ENEUTRON_MEMORY;
+  }
+  if (error != ENONE) {
+    ET_LOG(Error, "NeutronBackend: matrix products: %s.", neutron_host_jobs_problem());
+    return error == ENEUTRON_NO_JOBS ? Error::NotFound : Error::MemoryAllocationFailed;
+  }
+  model.scratch = static_cast<uint8_t*>(model.shared) + start;
+  neutronModelUnprepare(model.handle);
+  config.weights = model.shared;
+  return neutronModelPrepare(&config, &model.handle) == ENONE ? Error::Ok : Error::InvalidState;
+}
+#else
+void release(Model& model) {
+  neutronModelUnprepare(model.handle);
+}
+#endif
+
 class NeutronBackend final : public BackendInterface {
  public:
   bool is_available() const override {
@@ -218,11 +259,18 @@ class NeutronBackend final : public BackendInterface {
     }
     model->header = static_cast<const NeutronHeader*>(config.microcode);
     model->bindings = reinterpret_cast<const NeutronBinding*>(payload.microcode + 4 * model->header->bindings_offset);
+#ifdef NEUTRON_JOBS
+    const Error shared = share_memory(*model, config);
+    if (shared != Error::Ok) {
+      release(*model);
+      return shared;
+    }
+#endif
     ET_CHECK_OK_OR_RETURN_ERROR(give_state(context, *model));
 #ifdef NEUTRON_THREADS
     const Error given = give_threads(context, *model);
     if (given != Error::Ok) {
-      neutronModelUnprepare(model->handle);
+      release(*model);
       return given;
     }
 #endif
@@ -266,6 +314,12 @@ class NeutronBackend final : public BackendInterface {
     };
     for (const auto& buffer : buffers) {
       *buffer.place = nullptr;
+#ifdef NEUTRON_JOBS
+      if (buffer.place == &outputs[payload.outputs] && model->scratch != nullptr) {
+        *buffer.place = model->scratch;
+        continue;
+      }
+#endif
       if (buffer.size > 0) {
         *buffer.place = allocate<uint8_t>(context, buffer.size, buffer.what);
         if (*buffer.place == nullptr) {
@@ -291,7 +345,7 @@ class NeutronBackend final : public BackendInterface {
 
   void destroy(DelegateHandle* handle) const override {
     if (handle != nullptr) {
-      neutronModelUnprepare(static_cast<Model*>(handle)->handle);
+      release(*static_cast<Model*>(handle));
     }
   }
 

@@ -157,6 +157,17 @@ NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig
     return ENONE;
 }
 
+bool neutronHasJobs(NeutronModelHandle handle) {
+    const Model *model = model_of(handle);
+    if (model == NULL) return false;
+    NeutronOpened program;
+    neutron_open(model->microcode, &program);
+    for (uint32_t i = 0; i < program.header->operator_count; i++) {
+        if (neutron_code_of(program.words[program.operators[i]]) == NEUTRON_KERNEL_conv_2d_job_s8) return true;
+    }
+    return false;
+}
+
 /* ---- threads: no code without NEUTRON_THREADS ------------------------------------------------------------------------- */
 
 #ifdef NEUTRON_THREADS

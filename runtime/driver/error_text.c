@@ -42,6 +42,12 @@ static const Text texts[] = {
     {ENEUTRON_NO_JOB, "the queue has no run of this handle and data; call neutronRunNonBlocking first, and neutronWait once"},
     {ENEUTRON_NESTED_WAIT,
      "neutronWait was called in a hook or callback of a queued run, whose thread is the only one; wait after that run"},
+    {ENEUTRON_NO_JOBS,
+     "the program has matrix products for the NPU's own driver; call neutronSetJobs with its functions first"},
+    {ENEUTRON_JOB, "the NPU's own driver refused a matrix product; its version may not be the release that the program was "
+                   "compiled for"},
+    {ENEUTRON_JOB_MEMORY,
+     "weights and scratch of matrix products are 2 GiB apart; place both in one buffer of the NPU's own driver"},
 };
 
 const char *neutronErrorText(NeutronError error) {

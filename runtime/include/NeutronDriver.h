@@ -179,6 +179,23 @@ NeutronError neutronSetThreads(NeutronModelHandle handle, const NeutronThreads *
 size_t neutronGetThreadScratchSize(NeutronModelHandle handle);
 #endif
 
+/* Ours. The functions of NXP's driver for the NPU of i.MX 95 under Linux that a program with matrix products on the NPU calls: matmul
+ * and clean_cache of libNeutronDriver.so. matmul runs the job whose header of 64 bytes is given, from the operand and to the results that
+ * are given with their sizes in bytes; slot: which 512 MiB of the buffer have the header. clean_cache writes what the CPU has changed in
+ * a range back to memory. */
+typedef struct {
+    NeutronError (*matmul)(const void *header, int header_size, const void *operand, int operand_size, const void *results,
+                           int results_size, int slot);
+    NeutronError (*clean_cache)(const void *address, int size);
+} NeutronJobs;
+
+/* Ours. Sets these functions, of which a copy is kept, before a program with matrix products on the NPU runs; NULL: there are none.
+ * Weights and scratch of such a program lie in the first 512 MiB of one buffer that NXP's allocateBuffer has given, and the weights have
+ * been cleaned. ENEUTRON_NULL: a function is missing. */
+NeutronError neutronSetJobs(const NeutronJobs *jobs);
+/* Ours. Returns whether a prepared model's program has matrix products on the NPU. */
+bool neutronHasJobs(NeutronModelHandle handle);
+
 /* Runs the program once. A run keeps its state to itself, so that runs may follow, interrupt and nest in each other in any
  * order. After an error the outputs, scratch and prefetch buffers hold anything, the inputs are as they were, and the
  * next run is not affected. */

@@ -69,6 +69,10 @@ const char *getNeutronErrorCategory(NeutronError error);
 #define ENEUTRON_NO_JOB NEUTRON_DRIVER_ERROR(INVALID, 23)     /* no job of this handle and data is left to wait for */
 #define ENEUTRON_NESTED_WAIT NEUTRON_DRIVER_ERROR(GENERIC, 24) /* a wait inside the queued run that it waits for */
 
+#define ENEUTRON_NO_JOBS NEUTRON_DRIVER_ERROR(INVALID, 25)    /* matrix products on the NPU without neutronSetJobs */
+#define ENEUTRON_JOB NEUTRON_DRIVER_ERROR(INTERNAL_FAULT, 26) /* NXP's driver refused a matrix product */
+#define ENEUTRON_JOB_MEMORY NEUTRON_DRIVER_ERROR(INVALID, 27) /* parts of a matrix product are 2 GiB apart */
+
 /* Ours. ENEUTRON_KERNEL says which kernel it is: the code's bits 8 to 21 are its id (all set where the id needs more), bit 22
  * that variants of it are registered, but none that takes the call. No error is negative. */
 #define NEUTRON_KERNEL_ID_LIMIT 0x3FFF

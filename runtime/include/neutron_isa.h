@@ -65,6 +65,7 @@ enum {
     NEUTRON_KERNEL_svdf_s8 = 38,
     NEUTRON_KERNEL_attention_s8 = 41,
     NEUTRON_KERNEL_conv_2d_1x1_parts_attention_s8 = 43,
+    NEUTRON_KERNEL_conv_2d_job_s8 = 44,
     NEUTRON_KERNEL_layer_norm_s8 = 45,
     NEUTRON_KERNEL_group_norm_s8 = 46,
     NEUTRON_KERNEL_conv_2d_1x1_lookup_s8 = 47,
@@ -774,6 +775,45 @@ typedef struct {
     uint32_t layers_zero_points_base; /* of conv_2d_1x1_parts_s8: see bases */
     uint32_t layers_zero_points_offset; /* of conv_2d_1x1_parts_s8: bytes; for each 8 channels held an int8 that takes the place of output_zero_point */
 } NeutronConv2d1x1PartsAttentionS8;
+
+/* Convolution and fully connected of one group by matrix products that NXP's driver gives to the NPU of i.MX
+ * 95. Weights in the order of the driver's release. */
+typedef struct {
+    uint32_t input; /* int8 activations */
+    uint32_t output; /* int8 activations */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; packed weights of the channels held */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8] */
+    int32_t constant_channel0; /* first output channel that weights and requant hold, a multiple of 8 */
+    int32_t constant_channels; /* output channels that they hold */
+    int32_t kernel_h; /* rows */
+    int32_t kernel_w; /* columns */
+    int32_t stride_h; /* rows */
+    int32_t stride_w; /* columns */
+    int32_t dilation_h; /* rows */
+    int32_t dilation_w; /* columns */
+    int32_t pad_top; /* rows before the first; padding below and to the right follows from the output's extents */
+    int32_t pad_left; /* columns before the first */
+    int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
+    int32_t group_outputs; /* output channels of a group */
+    int32_t input_zero_point; /* the value of padding; biases already hold -zero_point * sum(weights) */
+    int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
+    int32_t output_zero_point; /* added after requantization */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+    uint32_t job_base; /* see bases */
+    uint32_t job_offset; /* bytes; for job_channels channels int32 biases, zeros, then factors of 1.0 as the NPU takes them */
+    uint32_t memory; /* the header of a job, its operand where it is copied, and results of 4 bytes for each part of the inputs */
+    int32_t copied; /* 1: the operand's rows are put together in memory; 0: they follow each other in the input */
+    int32_t flipped; /* bits of each copied input that are inverted: 128 where a job takes uint8, else 0 */
+    int32_t job_rows; /* most rows of a job, at most 2048 */
+    int32_t job_inputs; /* inputs of a job, a multiple of 16; the last part of them may have fewer */
+    int32_t job_channels; /* output channels, with those that only fill up a block */
+    int32_t job_kind; /* word 0 of a job's header */
+    int32_t job_bits; /* word 12 of a job's header */
+    int32_t job_group; /* word 13 of a job's header */
+} NeutronConv2dJobS8;
 
 /* (x - mean) / sqrt(variance + epsilon) of each line of channels; then a factor and an offset for each
  * channel, with one rounding (docs/quantization.md, normalizations). */

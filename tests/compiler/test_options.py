@@ -36,7 +36,7 @@ from openneutron.options.flags import flags_of, option, with_flags
         ({"check": 1}, "check: it is 1; it is True or False."),
         ({"converter_timeout": 0}, "converter_timeout: it is 0; it is a whole number of seconds above 0."),
         ({"converter_timeout": "10"}, "converter_timeout: it is '10'; it is a whole number of seconds above 0."),
-        ({"converter": "eig"}, "converter: 'eig' is unknown; there are open, eiq. Did you mean 'eiq'?"),
+        ({"converter": "eig"}, "converter: 'eig' is unknown; there are open, eiq, driver. Did you mean 'eiq'?"),
         (
             {"converter_flags": "--a"},
             "converter_flags: it is '--a'; it is a tuple of texts.",

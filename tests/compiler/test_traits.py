@@ -31,7 +31,7 @@ SETS = (
 )
 
 
-PATTERNS = ("accesses", "attention", "chain", "join")
+PATTERNS = ("accesses", "attention", "chain", "jobs", "join")
 """Modules of the audit and of ``rewrite`` that know a pattern of kernels."""
 
 

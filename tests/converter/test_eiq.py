@@ -211,6 +211,6 @@ def test_a_target_that_the_sdk_does_not_know(sdk: Path) -> None:
 
 def test_an_unknown_converter() -> None:
     with pytest.raises(
-        InvalidOptionError, match=r"^converter: 'eig' is unknown; there are open, eiq\. Did you mean 'eiq'\?$"
+        InvalidOptionError, match=r"^converter: 'eig' is unknown; there are open, eiq, driver\. Did you mean 'eiq'\?$"
     ):
         converter.get("eig")

@@ -14,17 +14,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from openneutron import targets
+from openneutron import litert, targets
 from openneutron.compiler import compile_graph
+from openneutron.device.simulator.simulator import NPU_DRIVER
 from openneutron.isa import Program
 from openneutron.isa.payload import Format, Payload
 from scripts.published_networks import cifarnet
 from tests.cortex_m33.cases import Case, Done, Misuse, decoded, encoded, inputs_and_outputs
 from tests.cortex_m33.misuse import CHECK_AND_PREPARE, RUN
 from tests.cortex_m33.models import model
+from tests.fuzz import driver
 from tests.support import aarch64
 from tests.support.altered_programs import CODES
-from tests.support.fuzz_seeds import covering, seeds, write_seeds
+from tests.support.fuzz_seeds import covering, of_jobs, seeds, write_seeds
 from tests.support.made_networks import mobilenet_v2
 from tests.support.refusals import REFUSALS, code
 from tests.support.runtime_builds import WARNINGS
@@ -58,7 +60,8 @@ class Built:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("aarch64")
     compiler, emulator = required("aarch64-linux-gnu-gcc"), required("qemu-aarch64")
-    shutil.copy(aarch64.library_folder() / "libneutron.so", folder)
+    for name in ("libneutron.so", "libneutron_device_model.so"):
+        shutil.copy(aarch64.library_folder() / name, folder)
     found = called(compiler, "-print-file-name=libc.so.6", folder=folder).strip()
     return Built(folder, (emulator, "-L", Path(found).resolve().parents[1]))
 
@@ -97,6 +100,51 @@ def test_threads_give_the_same_bytes(library: Built) -> None:
     flags = (*WARNINGS, "-DNEUTRON_THREADS", "-pthread", *includes)
     called(required("aarch64-linux-gnu-gcc"), *flags, source, *LINKED, "-o", "parts", folder=folder)
     assert called(*library.emulated, "./parts", *write_seeds(folder, covering()), folder=folder) == ""
+
+
+@pytest.fixture(scope="module")
+def run_jobs(library: Built) -> Callable[[Program, bytes], bytes]:
+    """Runs a program with matrix products on the modelled NPU, whose library is found as NXP's driver is."""
+    folder = library.folder
+    includes = [f"-I{ROOT / 'runtime' / name}" for name in ("include", "ports/host")]
+    source = Path(__file__).parent / "run_jobs.c"
+    called(required("aarch64-linux-gnu-gcc"), *WARNINGS, *includes, source, *LINKED, "-o", "run_jobs", folder=folder)
+    (folder / "libNeutronDriver.so").symlink_to("libneutron_device_model.so")
+
+    def run(program: Program, inputs: bytes) -> bytes:
+        (path,) = write_seeds(folder, [program])
+        (folder / "input").write_bytes(inputs)
+        emulator, *options = library.emulated
+        called(
+            emulator,
+            "-U",
+            NPU_DRIVER,
+            "-E",
+            f"LD_LIBRARY_PATH={folder}",
+            *options,
+            "./run_jobs",
+            path,
+            "input",
+            "output",
+            folder=folder,
+        )
+        return (folder / "output").read_bytes()
+
+    return run
+
+
+def test_matrix_products_on_the_npu_give_the_same_bytes(
+    run_jobs: Callable[[Program, bytes], bytes], shared_models: Path
+) -> None:
+    random = np.random.default_rng(3)
+    graphs = [
+        litert.read((shared_models / f"mlperf_tiny_{name}_int8.tflite").read_bytes()).graph for name in ("kws", "vww96")
+    ]
+    with driver.every_product():
+        networks = [compile_graph(graph, driver.with_release()).program for graph in graphs]
+    for program in (*of_jobs(), *networks):
+        inputs, outputs = inputs_and_outputs(program, random)
+        assert run_jobs(program, inputs) == outputs
 
 
 def test_changed_programs_and_misuse_are_refused(run: Run, shared_models: Path) -> None:

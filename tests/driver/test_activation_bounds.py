@@ -20,9 +20,9 @@ KERNELS = [
     row
     for row in rows.KERNELS
     if any(field.name == "clamp_min" for field in row.fields)
-    and all(part.traits.cost.kind is not CostClass.ATTENTION for part in (row, *_parts(row)))
+    and all(part.traits.cost.kind not in (CostClass.ATTENTION, CostClass.JOB) for part in (row, *_parts(row)))
 ]
-"""The kernels that clamp. Calls of attention take more buffers than these programs have; the fuzzer mutates such calls."""
+"""The kernels that clamp. Calls of attention and of jobs take more buffers than these programs have; the fuzzer mutates such calls."""
 ONES = ("kernel", "stride", "dilation", "group")
 WORDS = {"weights_base": base("WEIGHTS"), "requant_base": base("WEIGHTS"), "requant_offset": 64, "constant_channels": 1}
 WORDS |= {"then_table_base": base("WEIGHTS")}

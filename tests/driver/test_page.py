@@ -39,6 +39,6 @@ def test_switches_are_the_delegates() -> None:
     """Those of the page's table are those that its source lists, and each of them is asked for there."""
     source = (ROOT / "runtime" / "delegate" / "neutron_backend.cpp").read_text()
     listed = set(re.findall(r"^//   ([A-Z_]{6,})(?:=\d)? ", source, re.MULTILINE))
-    assert len(listed) == 7
+    assert len(listed) == 8
     assert {name for name in listed if not re.search(rf"#(if|ifdef|ifndef|elif defined)[ (]{name}\b", source)} == set()
     assert set(re.findall(r"^\| `(?!ENEUTRON_)([A-Z_]+)(?:=\w+)?` \|", PAGE, re.MULTILINE)) == listed

@@ -12,7 +12,7 @@ from tests.support.tools import required
 
 
 def library_folder() -> Path:
-    """Return the folder with ``libneutron.so``, whose kernels are in ``kernels.a`` too."""
+    """Return the folder with ``libneutron.so``, whose kernels are in ``kernels.a`` too, and the model of the NPU of i.MX 95."""
     required("aarch64-linux-gnu-gcc")
     required("ninja")
     return built_once("aarch64-library", _build)
@@ -23,7 +23,7 @@ def _build(folder: Path) -> None:
     options = ("-G", "Ninja", "--toolchain", toolchain, "-DOPENNEUTRON_WERROR=ON")
     cmake = required("cmake")
     _run(cmake, "-S", ROOT, "-B", folder, *options)
-    _run(cmake, "--build", folder, "--target", "neutron")
+    _run(cmake, "--build", folder, "--target", "neutron", "neutron_device_model")
     _run(required("aarch64-linux-gnu-ar"), "rcs", folder / "kernels.a", *sorted(folder.rglob("kernels/**/*.o")))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs that call every kernel between them, as seeds of mutations."""
+"""Programs that call every kernel between them, as seeds of mutations. Kernels of the NPU's own driver have seeds of their own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pathlib import Path
 
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.rewrite.jobs import JOB
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode, encode
+from tests.fuzz import driver
 from tests.support import programs, random_graphs, random_wide, token_blocks
 from tests.support.attention_graphs import attention, block
 from tests.support.built_once import built_once
@@ -70,7 +72,7 @@ def in_tiles() -> list[Program]:
 
 @functools.cache
 def seeds() -> tuple[Program, ...]:
-    """Hand-made programs and compiled ones, which call every kernel between them. One process of a run compiles them."""
+    """Hand-made programs and compiled ones, which call every kernel but one between them. One process of a run compiles them."""
 
     def build(folder: Path) -> None:
         (folder / "programs").write_bytes(pickle.dumps(_compiled()))
@@ -112,6 +114,17 @@ def _compiled() -> tuple[Program, ...]:
         least = least_budget(graph, target=target)
         made.append(compile_graph(graph, target, CompileOptions(sram_budget=least)).program)
     return tuple(made)
+
+
+@functools.cache
+def of_jobs() -> tuple[Program, ...]:
+    """Compiled programs with matrix products for the NPU's own driver, which the other seeds lack: a run takes such a driver."""
+    graphs = [
+        random_graphs.single(op, seed) for op in ("conv_2d", "fully_connected", "transpose_conv") for seed in range(8)
+    ]
+    with driver.every_product():
+        compiled = [compile_graph(graph, driver.with_release()).program for graph in graphs]
+    return tuple(each for each in compiled if any(call.row.name == JOB for call in decode(each).operators))
 
 
 def covering() -> list[Program]:

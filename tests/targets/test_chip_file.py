@@ -52,9 +52,12 @@ def test_the_c_port_of_a_chip_is_one_that_bundles_have() -> None:
 
 @pytest.mark.parametrize(("one", "other"), [("imx95", "imx952"), ("mcxn94x", "mcxn54x")])
 def test_two_chips_of_one_npu_have_one_program(one: str, other: str) -> None:
-    """All figures are equal, so that each test of one chip is a test of the other. The microcode differs in the chip that it is for."""
+    """All figures are equal, so that each test of one chip is a test of the other. The microcode differs in the chip that it is for.
+
+    Matrix products by the driver are published for i.MX 95 alone.
+    """
     chips = [targets.get(one), targets.get(other)]
-    facts = [[(place, fact.value) for place, _, fact in chip.facts()] for chip in chips]
+    facts = [[(place, fact.value) for place, _, fact in replace(chip, jobs=None).facts()] for chip in chips]
     assert facts[0] == facts[1] and (chips[0].family, chips[0].hw_version) == (chips[1].family, chips[1].hw_version)
     assert chips[0].limits == chips[1].limits
     programs = [compile_graph(cifarnet(), chip).program for chip in chips]
@@ -207,7 +210,7 @@ MISTAKES = {
     "no table": (
         "[host]",
         "[guest]",
-        "47: guest: it is unknown. There are name, title, family, hw_version, npu, memory, copy_engine, host, costs, port, limits.",
+        "47: guest: it is unknown. There are name, title, family, hw_version, npu, memory, copy_engine, host, costs, jobs, port, limits.",
     ),
     "no TOML": (
         "[npu]",

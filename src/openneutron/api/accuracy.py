@@ -19,7 +19,7 @@ from openneutron.features.accuracy.report import AccuracyReport, RepairReport
 from openneutron.features.evaluation.metrics import check as check_metric
 from openneutron.features.evaluation.metrics import metric as metric_of
 from openneutron.options import (
-    OPEN,
+    EIQ,
     CompileOptions,
     DataOptions,
     DelegationOptions,
@@ -212,7 +212,7 @@ def _session(request: Request) -> tuple[Session, ModuleType]:
 
     Raises InvalidOptionError for options that a comparison of layers can't use, and InvalidModelError for a ``.tflite``.
     """
-    if request.options.converter != OPEN:
+    if request.options.converter == EIQ:
         raise InvalidOptionError(
             "converter: the tensors inside NXP's programs can't be read. Leave it out: the layers lose the same to int8."
         )

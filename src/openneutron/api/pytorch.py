@@ -41,8 +41,8 @@ from openneutron.isa import Program
 from openneutron.isa.payload import Format
 from openneutron.options import (
     CALLER,
+    EIQ,
     FLOAT32,
-    OPEN,
     CompileOptions,
     DelegationOptions,
     Request,
@@ -207,7 +207,7 @@ def has_key(model: Unquantized) -> bool:
     extents that are no numbers.
     """
     source, quantization, options = model.source, model.request.quantization, model.request.options
-    if options.converter != OPEN or options.profile or quantization.train_fn is not None:
+    if options.converter == EIQ or options.profile or quantization.train_fn is not None:
         return False
     if not model.is_quantized and model.samples is None:
         return False

@@ -457,25 +457,18 @@ runs of decode scales are not written whole."""
 
 
 def split_k(k: int, sizes: KnownSizes = FIRMWARE_3_1_1, group: int | None = None) -> tuple[int, ...]:
-    """Return the K of the jobs whose sum is a product of K columns, the largest first.
+    """Return the K of the jobs whose sum is a product of K columns: equal ones, and a last one that may be smaller.
 
-    Their sum is K padded to 16, or to the group size of int4 weights. A job's K is one that is known to be right, or a
-    remainder of at most ``sizes.assumed_up_to`` that is not known to be wrong.
+    Their sum is K padded to 16, or to the group size of int4 weights. A job's K is one that is known to be right, or one
+    of at most ``sizes.assumed_up_to`` that is not known to be wrong.
     """
-    step = group or MACS
-    most = INT4_MOST_K if group else None
-    right = sorted((size for size in sizes.right if size % step == 0 and (most is None or size <= most)), reverse=True)
-    left = padded_k(k, group)
-    parts: list[int] = []
-    while left:
-        if left in right or (left <= sizes.assumed_up_to and left not in sizes.wrong):
-            part = left
-        else:
-            candidates = (*right, *range(min(left, sizes.assumed_up_to) // step * step, 0, -step))
-            part = next(size for size in candidates if size <= left and size not in sizes.wrong)
-        parts.append(part)
-        left -= part
-    return tuple(parts)
+    step, columns = group or MACS, padded_k(k, group)
+    most = INT4_MOST_K if group else max(sizes.right)
+    known = {size for size in sizes.right if size % step == 0 and size <= most}
+    assumed = set(range(step, sizes.assumed_up_to + 1, step))
+    usable = (known | assumed) - sizes.wrong
+    first = max(size for size in usable if size <= columns and (columns % size == 0 or columns % size in usable))
+    return (first,) * (columns // first) + ((columns % first,) if columns % first else ())
 
 
 def split_rows(m: int, most: int = MOST_ROWS) -> tuple[int, ...]:

@@ -44,8 +44,10 @@ EFFORTS = (DEFAULT_EFFORT, HIGH_EFFORT)
 
 OPEN = "open"
 EIQ = "eiq"
-CONVERTERS = (OPEN, EIQ)
-"""The converters: this project's compiler, and NXP's ``eiq_neutron_sdk``."""
+DRIVER = "driver"
+CONVERTERS = (OPEN, EIQ, DRIVER)
+"""The converters: this project's compiler; NXP's ``eiq_neutron_sdk``; and this project's compiler for the host core, which gives matrix
+products to the driver of NXP's NPU."""
 
 
 def _check_target(_subject: str, name: str) -> None:
@@ -182,12 +184,12 @@ class CompileOptions:
 
     converter: str = option(
         OPEN,
-        "Compiler of the partitions: this project's, or NXP's eiq_neutron_sdk.",
+        "Compiler: this project's, NXP's eiq_neutron_sdk, or this project's with matrix products for the NPU's own driver.",
         choices=CONVERTERS,
         in_text=False,
     )
-    """The converter of the partitions: ``open`` is this project's compiler, ``eiq`` NXP's SDK
-    (docs/converters.md)."""
+    """The converter of a model's partitions: ``open`` is this project's compiler, ``eiq`` NXP's SDK. ``driver`` compiles for the chip's
+    host core, and gives matrix products to the NPU by NXP's driver; the target is then one such as ``imx95-driver`` (docs/converters.md)."""
 
     converter_flags: tuple[str, ...] = option(
         (),
@@ -225,6 +227,8 @@ class CompileOptions:
             object.__setattr__(self, "target", os.fspath(self.target))
         if self.npu == UNUSED and self.target in targets.NPUS:
             object.__setattr__(self, "target", self.target + targets.HOST_SUFFIX)
+        if self.converter == DRIVER and not self.target.endswith(targets.DRIVER_SUFFIX):
+            object.__setattr__(self, "target", self.target + targets.DRIVER_SUFFIX)
         if isinstance(self.sram_budget, Mapping):
             object.__setattr__(self, "sram_budget", tuple(self.sram_budget.items()))
         for name, flag in flags_of(type(self)).items():
@@ -235,7 +239,7 @@ class CompileOptions:
                 raise InvalidOptionError(
                     f"{name}: it is {value!r}; NXP's converter has no such option. Leave it out with converter='eiq'."
                 )
-        if self.converter == OPEN and self.converter_flags:
+        if self.converter != EIQ and self.converter_flags:
             raise InvalidOptionError(
                 f"converter_flags: '{self.converter_flags[0]}' is for NXP's converter. Leave it out, or set "
                 "converter='eiq'."

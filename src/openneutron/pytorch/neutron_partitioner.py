@@ -30,7 +30,7 @@ from openneutron.device import converter as converters
 from openneutron.device.timings import step
 from openneutron.errors import InvalidOptionError
 from openneutron.litert.expand import unstated
-from openneutron.options import OPEN
+from openneutron.options import EIQ
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
@@ -401,7 +401,7 @@ class NeutronPartitioner(Partitioner):
         this project's compiler."""
         constants = Constants(program, self._data_of(program))
         # NXP's converter has no memory between runs.
-        has_states = program.graph_signature.buffers_to_mutate and self._delegate.options.converter == OPEN
+        has_states = program.graph_signature.buffers_to_mutate and self._delegate.options.converter != EIQ
         states = states_of(program, constants) if has_states else NO_STATES
         options = PartitionOptions(
             tuple(pattern for pattern in self._delegate.patterns if pattern not in self._named_before),
@@ -422,7 +422,7 @@ class NeutronPartitioner(Partitioner):
     def _compiles(self, lowered: Lowered) -> Tried:
         """Return the first stages of a partition's compile, or the node that prevents it, with a reason."""
         options = self._delegate.options
-        own = unstated(lowered.graph) if options.converter != OPEN else None
+        own = unstated(lowered.graph) if options.converter == EIQ else None
         if own is not None:
             reason = f"LiteRT has no {own.op.upper()}, and NXP's converter reads operators of LiteRT"
             return [Refused(own.name, reason)]
@@ -482,7 +482,7 @@ class NeutronPartitioner(Partitioner):
         # An ETRecord explains a profile with operators of the Edge program, which must therefore have all operators.
         chosen = chosen or self._delegate.options.profile
         # Another converter is asked once, about the operators of the Edge program.
-        chosen = chosen or self._delegate.options.converter != OPEN
+        chosen = chosen or self._delegate.options.converter == EIQ
         return (
             exported_program
             if chosen or not has_free_order(exported_program)

@@ -34,6 +34,7 @@ from openneutron.targets.target import (
     Entry,
     Fact,
     Host,
+    Jobs,
     Memory,
     Npu,
     Number,
@@ -265,7 +266,11 @@ def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
     content = file.content
     family = file.text("family", content, FAMILIES)
     tables = ("memory", "copy_engine", "host", "port")
-    own = ("cpu", *tables) if family == CORE else ("hw_version", "npu", *tables[:3], "costs", *tables[3:], "limits")
+    own = (
+        ("cpu", *tables)
+        if family == CORE
+        else ("hw_version", "npu", *tables[:3], "costs", "jobs", *tables[3:], "limits")
+    )
     file.check_names("", content, ("name", "title", "family", *own))
     name = file.text("name", content)
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
@@ -290,6 +295,7 @@ def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
         port=_port(file, port),
         limits=_limits(file),
         cpu=cpu,
+        jobs=Jobs(**file.facts("jobs", Jobs, file.table("jobs"))) if "jobs" in content else None,
     )
     for place, words in contradictions(target):
         raise file.error(place, words)
@@ -411,6 +417,7 @@ def host_alone(chip: Target) -> Target:
         copy_engines=(engine,),
         limits=(),
         cpu=cpu,
+        jobs=None,
     )
 
 
@@ -431,6 +438,23 @@ def takes_int16(target: Target, host_calls: bool) -> bool:
     return INT16 in target.npu.data_types.value or (host_calls and host_beside(target) is not None)
 
 
+DRIVER_SUFFIX = "-driver"
+"""The end of the name of a chip's host core as a target that gives matrix products to the NPU's driver, such as ``imx95-driver``."""
+
+
+def host_with_jobs(chip: Target) -> Target:
+    """Return the host core of a chip as ``host_alone`` does, with the matrix products that the NPU's driver takes.
+
+    Raises InvalidTargetError where none are published for the chip.
+    """
+    if chip.jobs is None:
+        known = [name for name in NPUS if described(name).jobs is not None]
+        raise InvalidTargetError(
+            f"Target `{chip.name}` has no published matrix products for converter='driver'. Choose one of `{known}`."
+        )
+    return replace(host_alone(chip), name=chip.name + DRIVER_SUFFIX, jobs=chip.jobs)
+
+
 def checksum(name: str) -> int:
     """Return the number by which a program identifies its target: the CRC-32 of the target's name."""
     return zlib.crc32(name.encode())
@@ -438,7 +462,8 @@ def checksum(name: str) -> int:
 
 def with_checksum(number: int) -> Target | None:
     """Return the chip of this package with this number in programs; None where no chip has the number."""
-    names = (*KNOWN, *(name + HOST_SUFFIX for name in NPUS))
+    with_jobs = (name + DRIVER_SUFFIX for name in NPUS if described(name).jobs is not None)
+    names = (*KNOWN, *(name + HOST_SUFFIX for name in NPUS), *with_jobs)
     return next((described(name) for name in names if checksum(name) == number), None)
 
 
@@ -465,6 +490,8 @@ def described(name: str) -> Target:
         raise InvalidTargetError(
             f"target: it is {name!r}; it is the name of a chip, or the path of a {SUFFIX} file, as a text."
         )
+    if name.endswith(DRIVER_SUFFIX):
+        return host_with_jobs(described(name.removesuffix(DRIVER_SUFFIX)))
     if is_file(name):
         path = Path(name)
         return _read(path, _state(path), tuple(KNOWN))
@@ -519,6 +546,7 @@ def _read(path: Path, _state_of_file: tuple[int, int], taken: tuple[str, ...] = 
 __all__ = [
     "CPUS",
     "DEFAULT",
+    "DRIVER_SUFFIX",
     "HOST_SUFFIX",
     "KNOWN",
     "NPUS",

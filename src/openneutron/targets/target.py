@@ -175,6 +175,20 @@ class Cpu:
         )
 
 
+RELEASES = ("first", "second", "third")
+"""The releases of the NPU's driver and firmware for matrix products, in their order; ``openneutron.device.neutron_jobs`` has the form of a job in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The matrix products that the NPU's driver takes one by one, as jobs, from a program on the host core."""
+
+    release: Words = field(metadata=word("release of driver and firmware, which decides the form of a job", *RELEASES))
+    overhead: Number = field(metadata=number("time of a job beside its transfers and products", "us"))
+    bandwidth: Number = field(metadata=number("bytes that a job reads or writes in external memory", "bytes/ns", 0.01))
+    macs: Number = field(metadata=number("products of int8 that a job computes", "products/ns", 0.01))
+
+
 ACTIVATIONS, CONSTANTS, NPU, CPU, HOST = "activations", "constants", "npu", "cpu", "host"
 
 
@@ -273,7 +287,8 @@ class Target:
     """A chip with a Neutron NPU, or a CPU that runs the kernels itself.
 
     ``limits`` are the limits of NXP's own converter, with their names; this compiler has limits of its own (docs/supported-ops.md).
-    ``cpu`` is None where there is an NPU. Where there is none, ``npu`` and ``costs`` are ``Cpu.as_npu`` and ``Cpu.as_costs``.
+    ``cpu`` is None where there is an NPU. Where there is none, ``npu`` and ``costs`` are ``Cpu.as_npu`` and ``Cpu.as_costs``. ``jobs`` is
+    None where the NPU's driver takes no matrix products; a CPU with ``jobs`` gives such products to the NPU beside it.
     """
 
     name: str
@@ -288,6 +303,7 @@ class Target:
     port: Port
     limits: tuple[tuple[str, Number], ...] = ()
     cpu: Cpu | None = None
+    jobs: Jobs | None = None
 
     # The fields below are derived from those above, for quick access. ``regions`` are the memories that hold activations,
     # ``arena_memory`` is the first of them, and ``sram`` is their size together. ``copy_engine`` copies from ``external_memory`` to it. ``constants_memory`` is the memory
@@ -406,6 +422,7 @@ class Target:
         parts += [(f"copies by {engine.name}: ", engine) for engine in self.copy_engines]
         parts += [("host.", self.host)]
         parts += [("costs.", self.costs)] if self.cpu is None else []
+        parts += [("jobs.", self.jobs)] if self.jobs is not None else []
         for place, part in parts:
             for name, entry in entries(type(part)).items():
                 yield f"{place}{name}", entry, getattr(part, name)

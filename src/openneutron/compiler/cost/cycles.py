@@ -265,6 +265,24 @@ def _each_weight_once(step: Cost, weights: int, steps: int, target: Target) -> C
     return replace(step, compute_cycles=steps * compute, macs=steps * step.macs, stall_cycles=steps * waiting)
 
 
+def _job(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
+    # The driver returns when a job is done, so that the CPU waits for it. Weights come from external memory for each job.
+    assert target.jobs is not None, "only a target with jobs has the pass that makes such calls"
+    p, (batches, _, cols, channels) = call.params, call.views["output"].extents
+    pixels, inputs = batches * rows * cols, product_of(call, ("kernel_h", "kernel_w", "group_inputs"))
+    padded, outputs = groups_of(inputs, 16) * 16, p["job_channels"]
+    count, parts = groups_of(pixels, p["job_rows"]), groups_of(padded, p["job_inputs"])
+    stored = (padded + parts * 4 + 4) * outputs
+    moved = count * stored + pixels * (padded + 4 * parts * outputs)
+    products = pixels * padded * outputs
+    jobs = target.jobs
+    nanoseconds = count * parts * jobs.overhead.value * 1000 + max(
+        moved / jobs.bandwidth.value, products / jobs.macs.value
+    )
+    cycles = math.ceil(nanoseconds * target.clock.value / 1000)
+    return Cost(cycles, pixels * inputs * channels, CHANNELS, inputs, channels)
+
+
 def _parts(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     # Parts have no dispatch of their own. The multipliers are idle in the parts that do not multiply.
     # If a part's output has as many rows as the call's output, the part computes ``rows`` rows too; otherwise all of its rows.
@@ -301,6 +319,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.NORMALIZED: _normalized,
     CostClass.RECURRENT: _recurrent,
     CostClass.PARTS: _parts,
+    CostClass.JOB: _job,
     CostClass.FILTERED: _filtered,
 }
 """One rule for each cost class."""
@@ -392,7 +411,9 @@ def _without_issue(call: KernelCall, target: Target, rows: int | None = None) ->
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
     cost = RULES[work.kind](call, work, target, rows)
     if target.cpu is not None and work.kind is not CostClass.PARTS:
-        cost = _on_cpu(call, cost, target, rows)
+        on_cpu = _on_cpu(call, cost, target, rows)
+        more = cost.compute_cycles if work.kind is CostClass.JOB else 0
+        cost = replace(on_cpu, compute_cycles=on_cpu.compute_cycles + more, stall_cycles=more)
     if not call.is_transfer:
         more = max(0, port_cycles(call, target, rows) - cost.compute_cycles)
         cost = replace(cost, compute_cycles=cost.compute_cycles + more, stall_cycles=cost.stall_cycles + more)
@@ -412,6 +433,11 @@ def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
     cost = RULES[call.traits.cost.kind](call, call.traits.cost, target, rows)
     batches, _, cols, channels = call.views["output"].extents
     pixels = batches * rows * cols
+    if call.traits.cost.kind is CostClass.JOB:
+        # The steps are the results that are added, the inputs the taps whose channels are copied.
+        copied = pixels * product_of(call, ("kernel_h", "kernel_w")) * call.params["copied"]
+        parts = groups_of(cost.inputs, call.params["job_inputs"])
+        return Instructions(batches * rows, pixels, pixels * channels, pixels * channels * parts, copied)
     gathered = pixels * product_of(call, call.traits.cost.taps) * cost.inputs if cost.macs else 0
     return Instructions(batches * rows, pixels, pixels * channels, cost.compute_cycles, gathered)
 

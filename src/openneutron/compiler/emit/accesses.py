@@ -189,7 +189,7 @@ _RULES: dict[Audited, Rule] = {
 RULES = {row.name: _RULES[row.audited] for row in KERNELS}
 """The rule of each kernel, by the kernel's name."""
 
-_SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden", "gate", "projected", "query", "key", "value"))
+_SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden", "gate", "projected", "query", "key", "value", "memory"))
 
 
 COPIED_BY_KERNEL = {"embedding_lookup_s8": ("input",)}

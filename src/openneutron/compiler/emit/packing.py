@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import Array, Constant, KernelCall, Maps, Storages
+from openneutron.compiler.select.calls import Array, Constant, JobWeights, KernelCall, Maps, Storages
+from openneutron.device import neutron_jobs as jobs
 from openneutron.ir import State
 from openneutron.isa import Record, aligned, record
 from openneutron.isa.kernels.row import Packing
@@ -83,12 +84,21 @@ def _maps(maps: Maps) -> bytes:
     return _little_endian(maps.rows) + _little_endian(maps.cols)
 
 
+def _job_weights(weights: JobWeights) -> bytes:
+    outputs, inputs = weights.values.shape
+    padded = np.pad(weights.values, ((0, weights.channels - outputs), (0, weights.inputs - inputs)))
+    is_packed = jobs.release(weights.release).int8_packed
+    parts = np.split(padded, np.cumsum(weights.parts)[:-1], axis=1)
+    return b"".join((jobs.pack_int8(part) if is_packed else part).tobytes() for part in parts)
+
+
 PACKERS: Mapping[Packing, Callable[[Any], bytes]] = {
     Packing.AS_IT_IS: _little_endian,
     Packing.WEIGHT_BLOCKS: _weight_blocks,
     Packing.CHANNEL_BLOCKS: _channel_blocks,
     Packing.REQUANTIZATION: _requantization,
     Packing.WIDE_REQUANTIZATION: _requantization,
+    Packing.JOB_WEIGHTS: _job_weights,
     Packing.MAPS: _maps,
 }
 

@@ -46,6 +46,8 @@ from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.compiler.select.states import state_bytes
 from openneutron.ir import Graph
 from openneutron.isa import Program
+from openneutron.isa.kernels.row import CostClass
+from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.options import ARENA, CompileOptions
 from openneutron.targets import Target
 
@@ -283,6 +285,11 @@ class Report:
     def cpu_call_macs(self) -> int:
         """Return the part of ``macs`` that the host core computes."""
         return sum(item.macs for item in self.cpu_calls)
+
+    @property
+    def jobs(self) -> tuple[OperatorReport, ...]:
+        """Return the operators whose matrix products the NPU's own driver computes."""
+        return tuple(item for item in self.operators if KERNEL_BY_NAME[item.kernel].traits.cost.kind is CostClass.JOB)
 
     def __str__(self) -> str:
         """Return the headline numbers as text."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.rewrite.call_list import Cause, Edit
-from openneutron.compiler.select.calls import Constant, KernelCall, Maps, View
+from openneutron.compiler.select.calls import Constant, KernelCall, View
 from openneutron.compiler.select.needs import Span, columns_of, only_input
 from openneutron.isa.kernels.row import Function, Packing, Window
 from openneutron.targets import Target
@@ -181,7 +181,7 @@ def _piece(call: KernelCall, side: str, span: Span, source: View, params: dict[s
 def _merged(packing: Packing, constant: Constant) -> Constant:
     """Return weights [output, height, width, input] as [output, height, 1, width * input]; other constants are
     returned unchanged."""
-    if isinstance(constant, Maps) or packing is not Packing.WEIGHT_BLOCKS:
+    if not isinstance(constant, np.ndarray) or packing is not Packing.WEIGHT_BLOCKS:
         return constant
     outputs, height, _, _ = constant.shape
     return constant.reshape(outputs, height, 1, -1)

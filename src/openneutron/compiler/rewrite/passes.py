@@ -18,7 +18,19 @@ from types import MappingProxyType
 from typing import Any
 
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.rewrite import attention, batches, chain, columns, fold, heads, join, order, recompute, rows
+from openneutron.compiler.rewrite import (
+    attention,
+    batches,
+    chain,
+    columns,
+    fold,
+    heads,
+    jobs,
+    join,
+    order,
+    recompute,
+    rows,
+)
 from openneutron.compiler.rewrite.call_list import CallList, Cause, Edit, Skipped, edited
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.needs import in_place
@@ -49,6 +61,7 @@ class Group(Enum):
     JOINED = "lists of joined calls"
     PRODUCTS = "lists of blocks with their product"
     FEWEST = "lists of the fewest calls"
+    JOBS = "lists with jobs"
     WHOLE = "whole tensors"
     CASCADES = "cascades"
 
@@ -230,7 +243,7 @@ _IS_FIRST = _of_kernels(*(first for first, _ in join.JOINED))
 _PAIRS = "calls of a pair that a kernel"
 
 JOIN, CHAIN, MERGE, SPLIT, ORDER = Family
-ALWAYS, VIEWS, JOINED, PRODUCTS, FEWEST, WHOLE, CASCADES = Group
+ALWAYS, VIEWS, JOINED, PRODUCTS, FEWEST, JOBS, WHOLE, CASCADES = Group
 
 PASSES: tuple[Pass, ...] = (
     Pass("fold", JOIN, ALWAYS, "copies and tables", _moves, fold.fold),
@@ -243,6 +256,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("product", JOIN, PRODUCTS, "joined excitations", _of_kernels(join.KERNEL), join.join_products),
     Pass("merge", MERGE, FEWEST, "linear layers", _of_kernels(chain.LINEAR), chain.merge),
     Pass("chain", CHAIN, FEWEST, f"second {_PAIRS} chains", _CHAINED, chain.chain),
+    Pass("jobs", SPLIT, JOBS, "convolutions of one group", jobs.is_product, jobs.by_jobs),
     Pass("order", ORDER, WHOLE, "calls", _any, _in_order, restates=True),
     Pass("columns", SPLIT, WHOLE, "convolutions", columns.has_window, _columns),
     Pass("planes", SPLIT, CASCADES, "copies", _is_copy, columns.patches_of_planes),
@@ -349,6 +363,17 @@ def selections(
     return [(each.storages, list(each.calls)) for each in found]
 
 
+def with_jobs(selected: Sequence[Selection], passes: Passes) -> list[Selection]:
+    """Return the selections with products as jobs, without duplicates. The target of ``passes`` has the facts about jobs."""
+    found: list[CallList] = []
+    for storages, calls in selected:
+        given = CallList(tuple(calls), storages)
+        made = passes.run("jobs", given) or given
+        if not any(_are_equal(made, other) for other in found):
+            found.append(made)
+    return [(each.storages, list(each.calls)) for each in found]
+
+
 def _are_equal(one: CallList, other: CallList) -> bool:
     return one is other or (len(one.calls) == len(other.calls) and one.calls == other.calls)
 
@@ -450,7 +475,8 @@ def explained(graph: Graph, target: Target, options: CompileOptions) -> tuple[Ex
     compile asks for fewer lists if whole tensors fit."""
     outcomes: list[Outcome] = []
     passes = Passes(target, options.place, frozenset(options.without_passes), outcomes)
-    for storages, calls in selections(legalize(graph), passes=passes):
+    selected = selections(legalize(graph), passes=passes)
+    for storages, calls in selected if target.jobs is None else with_jobs(selected, passes):
         given = CallList(tuple(calls), storages)
         if target.moves_tiles:
             of_one_order(calls, storages, passes)

@@ -13,7 +13,7 @@ from openneutron.compiler.place.layout import bytes_outside, lay_out
 from openneutron.compiler.place.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.rewrite.call_list import CallList
 from openneutron.compiler.rewrite.order import flow_of
-from openneutron.compiler.rewrite.passes import Passes, for_cascades, of_one_order, selections, takes_routes
+from openneutron.compiler.rewrite.passes import Passes, for_cascades, of_one_order, selections, takes_routes, with_jobs
 from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
@@ -26,7 +26,7 @@ from openneutron.compiler.select.needs import in_place, parts_may_be_faster
 from openneutron.compiler.select.select import Selection
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError, Suggestions
 from openneutron.ir import Graph
-from openneutron.options import ARENA, CALLER, CompileOptions, budget_bytes
+from openneutron.options import ARENA, CALLER, OPEN, CompileOptions, budget_bytes
 from openneutron.targets import DEFAULT, Target
 
 
@@ -223,7 +223,7 @@ class Tasks:
     def of(self, target: Target, options: CompileOptions) -> Sequence[Task | TiledTask]:
         """Return a task for each selection, or one task for all selections if the target moves tiles."""
         # ``options.target`` may name a target with other numbers than ``target``, so that it must not be a part of the key.
-        options = replace(options, target=DEFAULT, sram_budget=None, check=False, profile=False)
+        options = replace(options, target=DEFAULT, converter=OPEN, sram_budget=None, check=False, profile=False)
         key = (target, options)
         tasks = self._made.get(key) or self._new(target, options)
         if self.kept:
@@ -235,6 +235,8 @@ class Tasks:
         selected = self._selections(off)
         if target.moves_tiles:
             return [TiledTask.of(selected, target, Passes(target, off=off))]
+        if target.jobs is not None:
+            selected = with_jobs(selected, Passes(target, options.place, off))
         return [Task(calls, storages, target, options) for storages, calls in selected]
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from openneutron.device import neutron_jobs as jobs
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
 from openneutron.isa import rows
 from openneutron.isa.kernels.row import Everything, Packing, Row, SameElement, Traits
@@ -35,7 +36,37 @@ class Maps:
     cols: npt.NDArray[np.int32]
 
 
-Constant = Array | Maps
+@dataclass(frozen=True, slots=True, eq=False)
+class JobWeights:
+    """int8 weights [output, input] of matrix products that the NPU's driver takes as jobs of a ``release`` (device/neutron_jobs.py).
+
+    ``parts`` are the numbers of inputs of the jobs, multiples of 16, whose results are added. ``inputs`` is their sum, ``channels`` the
+    number of output channels up to whole blocks; the weights beyond those that are given are 0.
+    """
+
+    values: npt.NDArray[np.int8]
+    release: str
+    parts: tuple[int, ...] = field(init=False)
+    channels: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        outputs, inputs = self.values.shape
+        object.__setattr__(self, "parts", jobs.split_k(inputs))
+        form = jobs.release(self.release)
+        channels = max(jobs.padded_n(outputs, part, packed=form.int8_packed) for part in self.parts)
+        object.__setattr__(self, "channels", channels)
+
+    @property
+    def inputs(self) -> int:
+        return sum(self.parts)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the size in bytes of the packed weights."""
+        return self.channels * self.inputs
+
+
+Constant = Array | Maps | JobWeights
 
 CHANNEL_AXES: Mapping[Packing, int] = {
     Packing.WEIGHT_BLOCKS: 0,
@@ -52,7 +83,7 @@ def packed_bytes(packing: Packing, constant: Constant) -> int:
     """Return the size in bytes of the packed constant."""
     if isinstance(constant, Maps):
         return 4 * (constant.rows.size + constant.cols.size)
-    if packing not in CHANNEL_AXES:
+    if packing not in CHANNEL_AXES or isinstance(constant, JobWeights):
         return constant.nbytes
     extents = list(constant.shape)
     lanes = (CHANNEL_AXES[packing], 3) if packing is Packing.WEIGHT_BLOCKS else (CHANNEL_AXES[packing],)
@@ -63,7 +94,7 @@ def packed_bytes(packing: Packing, constant: Constant) -> int:
 
 def of_channels(packing: Packing, constant: Constant, first: int, end: int) -> Constant:
     """Return the part of the constant for the output channels [first, end); all of it if it is the same for all channels."""
-    if isinstance(constant, Maps) or packing not in CHANNEL_AXES:
+    if not isinstance(constant, np.ndarray) or packing not in CHANNEL_AXES:
         return constant
     return constant[first:end] if CHANNEL_AXES[packing] == 0 else constant[:, first:end]
 
@@ -72,14 +103,16 @@ def exchanged(packing: Packing, constant: Constant) -> Constant:
     """Return the constant with rows and columns exchanged."""
     if isinstance(constant, Maps):
         return replace(constant, rows=constant.cols, cols=constant.rows)
-    return constant.swapaxes(1, 2) if packing in _WINDOWS else constant
+    return constant.swapaxes(1, 2) if packing in _WINDOWS and isinstance(constant, np.ndarray) else constant
 
 
 def are_equal(one: Constant, other: Constant) -> bool:
     """Return whether two constants have the same shape and values."""
     if isinstance(one, Maps) and isinstance(other, Maps):
         return np.array_equal(one.rows, other.rows) and np.array_equal(one.cols, other.cols)
-    return not isinstance(one, Maps) and not isinstance(other, Maps) and np.array_equal(one, other)
+    if isinstance(one, JobWeights) and isinstance(other, JobWeights):
+        return one.release == other.release and np.array_equal(one.values, other.values)
+    return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.array_equal(one, other)
 
 
 def requantization(

@@ -14,7 +14,7 @@ from openneutron.device.converter.kernel_selections import check_target, selecti
 from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.isa.payload import VERSION
-from openneutron.options import CONVERTERS, OPEN, CompileOptions, budget_bytes
+from openneutron.options import CONVERTERS, EIQ, OPEN, CompileOptions, budget_bytes
 from openneutron.options.flags import check_choice
 
 
@@ -69,10 +69,12 @@ class Converter(Protocol):
         """
 
 
+@dataclass(slots=True)
 class OpenConverter:
-    """The converter ``open``: this project's compiler, ``openneutron.compiler``."""
+    """The converters ``open`` and ``driver``: this project's compiler, ``openneutron.compiler``. The target of ``driver`` is a host core
+    with the facts about matrix products on the NPU."""
 
-    name = OPEN
+    name: str = OPEN
 
     def check(self, options: CompileOptions) -> None:
         """Raise InvalidOptionError for a budget above the target's SRAM."""
@@ -111,8 +113,8 @@ class OpenConverter:
 def get(name: str) -> Converter:
     """Return the converter of this name. Raises InvalidOptionError for an unknown name."""
     check_choice("converter", name, CONVERTERS)
-    if name == OPEN:
-        return OpenConverter()
+    if name != EIQ:
+        return OpenConverter(name)
     # Imported here, since the module of NXP's converter imports this one.
     from openneutron.device.converter.eiq import EiqConverter
 

@@ -67,15 +67,15 @@ class DeviceModel:
     """The device model of this process; its options and counts are the process's own.
 
     ``options`` are set on creation; an option that is not given has its default. As a context manager the model releases
-    its buffers at the end. Raises InvalidOptionError for an unknown option and MissingToolError where the library was not
+    its buffers at the end, and all options have their defaults again. Raises InvalidOptionError for an unknown option and MissingToolError where the library was not
     built.
     """
 
     def __init__(self, **options: str | int) -> None:
         self._library = _load()
         self._buffers: list[int] = []
-        defaults: dict[str, str | int] = {name: values[0] for name, values in OPTIONS.items()}
-        for name, value in ({"memory_mib": 1024} | defaults | options).items():
+        self._set_defaults()
+        for name, value in options.items():
             self.set(name, value)
         self.reset()
 
@@ -87,6 +87,12 @@ class DeviceModel:
     ) -> None:
         while self._buffers:
             self._library.releaseBuffer(self._buffers.pop())
+        self._set_defaults()
+
+    def _set_defaults(self) -> None:
+        self.set("memory_mib", 1024)
+        for name, values in OPTIONS.items():
+            self.set(name, values[0])
 
     def set(self, name: str, value: str | int) -> None:
         """Set an option of the model. Raises InvalidOptionError for an unknown name or value."""

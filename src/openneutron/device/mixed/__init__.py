@@ -26,7 +26,7 @@ from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.appended import joined
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
-from openneutron.options import OPEN, budget_bytes
+from openneutron.options import EIQ, budget_bytes
 from openneutron.targets import Target
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class CompiledFile:
                 f"converter: '{self.name}' is partitioned for '{self.options.converter}', and '{options.converter}' takes other "
                 "operators. Compile the file again."
             )
-        if options.converter != OPEN:
+        if options.converter == EIQ:
             return replace(self, options=options, converted=_converted(self.partitioning, options))
         if not self._prepared:
             self._prepared.extend(prepared(part.graph, kept=True) for part in self.partitioning.partitions)
@@ -149,7 +149,7 @@ def compile_file(
             )
     check_names(graph, name, operators_not_to_delegate)
     target = targets.get(options.target)
-    if options.converter != OPEN:
+    if options.converter == EIQ:
         return _by_converter(model, name, options, operators_not_to_delegate, must_delegate)
     appended = model.appended
     with step("Partitioning"):

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int32, c_size_t, c_uint32, c_void_p
+from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +33,15 @@ LIBRARY = Path(__file__).parent / "libneutron.so"
 
 THREADS = "OPENNEUTRON_THREADS"
 """The environment variable with the number of threads that compute each kernel call, in the simulator and in the ExecuTorch delegate."""
+
+NPU_DRIVER = "OPENNEUTRON_NEUTRON_DRIVER"
+"""The environment variable with the path of the library that computes matrix products on the NPU (NEUTRON_HOST_JOBS_LIBRARY)."""
+
+JOB = "conv_2d_job_s8"
+"""The kernel of matrix products on the NPU."""
+
+PAGE = 4096
+"""The alignment in bytes of scratch behind the weights in the memory of the NPU's own driver."""
 
 MOST_THREADS = 16
 """The value of NEUTRON_MAX_THREADS."""
@@ -76,6 +87,15 @@ class TraceConfig(Structure):
     ]
 
 
+def npu_driver() -> str:
+    """Return the library that computes matrix products on the NPU: NXP's where this computer has it, otherwise the model of the NPU."""
+    # Imported here, since a compile that runs nothing does not need it.
+    from openneutron.device.device_model import LIBRARY as MODEL
+
+    found = find_library("NeutronDriver") if platform.machine() == "aarch64" else None
+    return found or str(MODEL)
+
+
 @cache
 def library() -> ctypes.CDLL:
     """Return the driver, loaded and initialised. Its symbols are global, so that the ExecuTorch delegate finds them.
@@ -111,6 +131,13 @@ def library() -> ctypes.CDLL:
     driver.neutronGetThreadScratchSize.argtypes = [handle]
     driver.neutron_host_threads_set.argtypes = [handle, c_uint32, c_void_p, c_size_t]
     driver.neutronRunBlocking.argtypes = [handle, POINTER(DataConfig)]
+    driver.neutron_host_jobs_problem.restype = c_char_p
+    driver.neutron_host_jobs_allocate.restype = c_void_p
+    driver.neutron_host_jobs_allocate.argtypes = [c_size_t]
+    driver.neutron_host_jobs_release.argtypes = [c_void_p]
+    driver.neutron_host_jobs_release.restype = None
+    driver.neutron_host_jobs_place.argtypes = [c_void_p, c_void_p, c_size_t]
+    os.environ.setdefault(NPU_DRIVER, npu_driver())
     driver.neutronSetPort(driver.neutron_host_port())
     driver.neutronInit()
     return driver
@@ -235,6 +262,7 @@ class Simulator:
     def __init__(self, program: Program, *, timeout_seconds: int = 0, threads: int | None = None) -> None:
         self._driver = library()
         self._handle = c_void_p()
+        self._shared: int | None = None
         self._microcode = _aligned_copy(program.microcode)
         self._weights = _aligned_copy(program.weights)
         config = ModelConfig(self._microcode.ctypes.data, self._weights.ctypes.data, None, timeout_seconds)
@@ -245,6 +273,9 @@ class Simulator:
         require("program", error, detail.value)
         self.microcode = decode(program)
         self._scratch = _aligned(self.microcode.scratch_size)
+        if any(operator.row.name == JOB for operator in self.microcode.operators):
+            self._share_memory()
+            config.weights = self._weights.ctypes.data
         self._prefetch = _aligned(self.microcode.prefetch_size)
         self._profile = _aligned(self.microcode.profile_size)
         self._state = _aligned(self.microcode.state_size)
@@ -273,6 +304,26 @@ class Simulator:
         if getattr(self, "_handle", None):
             self._driver.neutronModelUnprepare(self._handle)
             self._handle = c_void_p()
+        if getattr(self, "_shared", None) is not None:
+            self._driver.neutron_host_jobs_release(self._shared)
+            self._shared = None
+
+    def _share_memory(self) -> None:
+        """Move weights and scratch to one buffer of the NPU's own driver, which gives it the matrix products of a program.
+
+        Raises MissingToolError where there is no such driver or not so much contiguous memory.
+        """
+        if self._driver.neutron_host_jobs_open():
+            raise MissingToolError(f"matrix products: {self._driver.neutron_host_jobs_problem().decode()}.")
+        start = -(-self._weights.size // PAGE) * PAGE
+        size = start + max(1, self._scratch.size)
+        self._shared = self._driver.neutron_host_jobs_allocate(size)
+        if self._shared is None:
+            raise MissingToolError(f"matrix products: {self._driver.neutron_host_jobs_problem().decode()}.")
+        place = self._driver.neutron_host_jobs_place(self._shared, self._weights.ctypes.data, self._weights.size)
+        require("matrix products", place)
+        memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self._shared))
+        self._weights, self._scratch = memory[: self._weights.size], memory[start : start + self._scratch.size]
 
     @property
     def keeps_state(self) -> bool:

@@ -131,6 +131,7 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
     if summary.partitions:
         rows += [
             ("MACs", _macs_text(summary)),
+            ("On the NPU", _jobs_text(summary)),
             ("Latency", _latency_text(summary)),
             ("Time on", parts_text(summary.latency)),
             ("Range", _range_text(summary)),
@@ -172,6 +173,17 @@ def _macs_text(summary: Summary) -> str:
         return count_text(summary.macs)
     in_all = summary.macs + summary.cpu_macs
     return f"{count_text(in_all)}, {_share(on_cpu / in_all)} of them on the CPU"
+
+
+def _jobs_text(summary: Summary) -> str:
+    """Return the matrix products that the NPU's driver takes from a program on the CPU, in words; empty for other targets."""
+    if summary.target.jobs is None:
+        return ""
+    products = [item for part in summary.partitions for item in part.report.jobs]
+    if not products:
+        return "no matrix product: none takes less time there"
+    share = _share(sum(item.macs for item in products) / max(1, summary.macs))
+    return f"{plural(len(products), 'matrix product')} by NXP's driver, {share} of the MACs"
 
 
 def _warning_text(summary: Summary) -> str:

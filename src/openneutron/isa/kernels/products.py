@@ -32,6 +32,7 @@ from openneutron.isa.kernels.row import (
     buffer,
     constant,
     of_one_input,
+    scratch,
     signed,
 )
 
@@ -184,6 +185,37 @@ KERNELS = (
             traits=_OF_ONE_CHANNEL,
             packings=(("weights", Packing.CHANNEL_BLOCKS), _WIDE_REQUANTIZATION),
         ),
+    ),
+    Row(
+        "conv_2d_job_s8",
+        "Convolution and fully connected of one group by matrix products that NXP's driver gives to the NPU of i.MX 95. Weights in the order "
+        "of the driver's release.",
+        (
+            *_CONV_FIELDS,
+            *constant(
+                "job", "bytes; for job_channels channels int32 biases, zeros, then factors of 1.0 as the NPU takes them"
+            ),
+            scratch(
+                "memory",
+                "the header of a job, its operand where it is copied, and results of 4 bytes for each part of the inputs",
+            ),
+            signed(
+                "copied", "1: the operand's rows are put together in memory; 0: they follow each other in the input"
+            ),
+            signed("flipped", "bits of each copied input that are inverted: 128 where a job takes uint8, else 0"),
+            signed("job_rows", "most rows of a job, at most 2048"),
+            signed("job_inputs", "inputs of a job, a multiple of 16; the last part of them may have fewer"),
+            signed("job_channels", "output channels, with those that only fill up a block"),
+            signed("job_kind", "word 0 of a job's header"),
+            signed("job_bits", "word 12 of a job's header"),
+            signed("job_group", "word 13 of a job's header"),
+        ),
+        44,
+        _CONV_TAPS,
+        traits=Traits(
+            (Operand("input", _WINDOW), Operand("memory")), Work(CostClass.JOB, _TAPS, "group_inputs", "group_outputs")
+        ),
+        packings=(("weights", Packing.JOB_WEIGHTS), _REQUANTIZATION),
     ),
     *audited(
         Audited.PRODUCT,

@@ -107,6 +107,7 @@ class CostClass(Enum):
         "products of each query with each key, their softmax, products of each key's probability with its values"
     )
     PARTS = "the work of each kernel that the call runs"
+    JOB = "products that the NPU's driver takes as jobs, and the rescaling of each result on the CPU"
     RECURRENT = "products of each gate, unit and input in every step, then `steps` functions of 16 bits for each unit"
 
 
@@ -306,6 +307,7 @@ class Packing(Enum):
         "int32 [low high multiplier shift, output] as [output/8][low high multiplier shift][8 outputs]; low and high are the words "
         "of an int64 bias"
     )
+    JOB_WEIGHTS = "int8 [output, input], with zeros up to the sizes that a job has, in the order of the NPU's release (device/neutron_jobs.py)"
     MAPS = "int32 tables of the output's rows, then as many of its columns"
 
 

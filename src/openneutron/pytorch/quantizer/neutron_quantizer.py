@@ -16,7 +16,7 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, Quan
 
 from openneutron.errors import InvalidModelError
 from openneutron.options import ACTIVATIONS as TYPES
-from openneutron.options import CONVERTERS, INT8, INT16, OPEN
+from openneutron.options import CONVERTERS, EIQ, INT8, INT16, OPEN
 from openneutron.options.flags import check_choice
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import (
@@ -193,7 +193,7 @@ class NeutronQuantizer(Quantizer):
 
         self.begin(model)
         keep = self._overrides.keeps_float if self._overrides else None
-        passes = default_passes(self.is_qat, keep, litert_only=self.converter != OPEN)
+        passes = default_passes(self.is_qat, keep, litert_only=self.converter == EIQ)
         model = NeutronAtenPassManager(self.neutron_target_spec, passes)(model).graph_module
         if model.graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
             if self.splits_results:
@@ -257,7 +257,7 @@ class NeutronQuantizer(Quantizer):
         """Return whether parts of an int8 model may become int16. The target must have int16; training and NXP's
         converter keep int8."""
         types = self.neutron_target_spec.neutron_target.npu.data_types.value
-        return not self.is_qat and self.converter == OPEN and self.activations == INT8 and INT16 in types
+        return not self.is_qat and self.converter != EIQ and self.activations == INT8 and INT16 in types
 
     def _type_moved(self, node: Node, data: Iterable[Node], config: QuantizationConfig) -> str | None:
         """Return the activation type of an operator that only moves values.
@@ -409,7 +409,7 @@ class NeutronQuantizer(Quantizer):
             if config.activations == INT16:
                 return wide_fixed_spec()
             # LiteRT's own operator needs the fixed parameters. Training keeps them too, since its values change.
-            return fixed_spec(*rule.fixed) if self.is_qat or self.converter != OPEN else reached_spec(*rule.fixed)
+            return fixed_spec(*rule.fixed) if self.is_qat or self.converter == EIQ else reached_spec(*rule.fixed)
         is_shared = rule.is_shared(node) and not self._wide.rescales(node)
         if is_shared and first is not None and inputs[first] is not None:
             return SharedQuantizationSpec((first, node))

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FLAGS = (
+    "-DNEUTRON_JOBS",
     "-std=c++17",
     "-O2",
     "-fPIC",

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Give matrix products to the driver of an NPU beside the CPU, where that takes fewer cycles.
+
+A convolution of one group is a product of a matrix with a row for each output pixel, and a fully connected layer is a
+product by itself. The call then has a job's operand and results in memory of its own (``conv_2d_job_s8``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.rewrite.call_list import Cause, Edit
+from openneutron.compiler.select.calls import JobWeights, KernelCall, View, dense_pitches
+from openneutron.device import neutron_jobs as jobs
+from openneutron.options import CALLER
+from openneutron.targets import Target
+
+JOB = "conv_2d_job_s8"
+
+_SUFFIX = "@job"
+
+MOST_RESULT_BYTES = 1 << 22
+"""The most bytes of results of a call's jobs, unless 16 rows have more. The number of jobs hardly falls with more, and the arena grows."""
+
+_LEAST_ROWS = 16
+
+UNSIGNED = 128
+"""The difference between a uint8 and an int8 of the same quantity."""
+
+LINE_BYTES = 64
+"""The bytes of a line of the CPU's cache (Arm's manual of the Cortex-A55). Parts of a call's memory begin at one."""
+
+
+def is_product(call: KernelCall) -> bool:
+    """Return whether the call is a convolution or a fully connected layer of one group."""
+    return call.kernel in ("conv_2d_s8", "conv_2d_1x1_s8") and (
+        call.params["group_inputs"] == call.views["input"].extents[3] and call.params["constant_channel0"] == 0
+    )
+
+
+def by_jobs(edit: Edit) -> None:
+    """Replace each product that takes fewer cycles as jobs. ``edit.target`` has the facts about jobs."""
+    target = edit.chip
+    for place, call in enumerate(edit.given.calls):
+        if not is_product(call):
+            continue
+        made = _job(edit, call, target)
+        if made is None:
+            edit.skip(Cause.LAYOUT, call)
+        elif call_cost(made, target).cycles >= call_cost(call, target).cycles:
+            edit.skip(Cause.NOT_FASTER, call)
+        else:
+            memory = edit.store(made.views["memory"].tensor, made.views["memory"].extents[3])
+            views = {**made.views, "memory": View(memory, *_bytes(made.views["memory"].extents[3]))}
+            edit.replace({place: KernelCall(JOB, call.name, views, made.params, made.constants)})
+
+
+def _job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | None:
+    """Return the call as jobs; None if a job has no form for it."""
+    assert target.jobs is not None
+    form = jobs.release(target.jobs.release.value[0])
+    weights = call.constants["weights"]
+    assert isinstance(weights, np.ndarray)
+    channels = call.views["output"].extents[3]
+    packed = JobWeights(weights.reshape(len(weights), -1), form.name)
+    if packed.channels > jobs.MOST_CHANNELS:
+        return None
+    copied = not form.kind_in_header or not _is_in_place(edit, call, packed)
+    pixels = math.prod(call.views["output"].extents[:3])
+    rows = max(_LEAST_ROWS, MOST_RESULT_BYTES // (4 * packed.channels * len(packed.parts)))
+    rows = min(pixels, rows, jobs.MOST_ROWS)
+    operand = -(-rows * packed.inputs // LINE_BYTES) * LINE_BYTES if copied else 0
+    size = LINE_BYTES + jobs.HEADER_BYTES + operand + len(packed.parts) * rows * packed.channels * 4
+    params = {
+        **call.params,
+        "copied": int(copied),
+        "flipped": 0 if form.kind_in_header else UNSIGNED,
+        "job_rows": rows,
+        "job_inputs": packed.parts[0],
+        "job_channels": packed.channels,
+        **_words(form),
+    }
+    requant = call.constants["requant"]
+    assert isinstance(requant, np.ndarray)
+    table = np.zeros((3, packed.channels), np.int32)
+    table[0, :channels] = requant[0]
+    if not form.kind_in_header:
+        # The stored values are taken as uint8, so that each is larger by UNSIGNED.
+        sums = packed.values.sum(axis=1, dtype=np.int64)
+        table[0, :channels] = (requant[0] - UNSIGNED * sums).astype(np.int32)
+    table[2] = jobs.ONE
+    views = {**call.views, "memory": View(call.name + _SUFFIX, *_bytes(size))}
+    return KernelCall(JOB, call.name, views, params, {"weights": packed, "requant": requant, "job": table})
+
+
+def _words(form: jobs.Release) -> Mapping[str, int]:
+    """Return the words of a job's header that depend on the release."""
+    sizes = (jobs.MACS, jobs.MACS, jobs.MACS)
+    job = jobs.Job(*sizes, 0, 0, 0, 0, 0, signed=form.kind_in_header, packed=form.int8_packed)
+    words = jobs.header(job, form).tolist()
+    return {"job_kind": words[0], "job_bits": words[12], "job_group": words[13]}
+
+
+def _bytes(size: int) -> tuple[tuple[int, int, int, int], tuple[int, int, int, int]]:
+    extents = (1, 1, 1, size)
+    return extents, dense_pitches(extents)
+
+
+def _is_in_place(edit: Edit, call: KernelCall, packed: JobWeights) -> bool:
+    """Return whether the rows of the operand follow each other in the input, in memory that the NPU reads."""
+    p, view = call.params, call.views["input"]
+    storage = edit.storages[view.tensor]
+    outside = storage.constant is not None or storage.state is not None or (storage.is_border and edit.io == CALLER)
+    point = (p["kernel_h"], p["kernel_w"], p["stride_h"], p["stride_w"], p["pad_top"], p["pad_left"]) == (
+        1,
+        1,
+        1,
+        1,
+        0,
+        0,
+    )
+    return (
+        point
+        and not outside
+        and packed.parts == (view.extents[3],)
+        and view.is_dense
+        and view.offset % jobs.MACS == 0
+        and view.extents[:3] == call.views["output"].extents[:3]
+    )

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs for a Cortex-A55 with matrix products on the NPU beside it: bytes, memory, what becomes a job, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openneutron import litert, targets
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.rewrite.jobs import JOB
+from openneutron.compiler.rewrite.passes import explained
+from openneutron.device.device_model import DeviceModel
+from openneutron.device.simulator import Simulator
+from openneutron.errors import DriverError, InvalidTargetError
+from openneutron.ir import DType, Graph, Node, Tensor, constant, per_channel, per_tensor
+from openneutron.options import DRIVER
+from tests.fuzz import driver
+from tests.support import oracle
+
+
+def convolution(inputs: int, outputs: int, kernel: int = 1, size: int = 5, stride: int = 1) -> Graph:
+    """A convolution of an image of ``size`` by ``size`` with SAME padding."""
+    rng = np.random.default_rng(inputs)
+    quant, scales = per_tensor(0.1, 3), per_channel([0.001] * outputs, 0)
+    weights = rng.integers(-127, 128, (outputs, kernel, kernel, inputs)).astype(np.int8)
+    attrs = {"padding": "SAME", "stride_h": stride, "stride_w": stride, "dilation_h": 1, "dilation_w": 1}
+    rows = -(-size // stride)
+    tensors = [
+        Tensor("x", (1, size, size, inputs), DType.INT8, quant),
+        constant("w", weights, scales),
+        constant("b", rng.integers(-1000, 1000, outputs).astype(np.int32)),
+        Tensor("y", (1, rows, rows, outputs), DType.INT8, per_tensor(0.5, -5)),
+    ]
+    node = Node("conv_2d", ("x", "w", "b"), ("y",), {**attrs, "activation": "NONE"}, "layer")
+    return Graph("main", {tensor.name: tensor for tensor in tensors}, (node,), ("x",), ("y",))
+
+
+@pytest.mark.parametrize("io", ["arena", "caller"])
+@pytest.mark.parametrize(("name", "count"), [("ad01", 10), ("kws", 6), ("resnet8", 10), ("vww96", 15)])
+def test_shared_networks_are_exact(shared_models: Path, name: str, count: int, io: str) -> None:
+    """Every product is a job."""
+    graph = litert.read((shared_models / f"mlperf_tiny_{name}_int8.tflite").read_bytes()).graph
+    compiled, counts = driver.checked(graph, driver.with_release(), CompileOptions(io_place=io))
+    assert oracle.kernels_of(compiled).count(JOB) == count
+    assert (counts.jobs >= count, counts.refused) == (True, 0)
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_random_graphs_are_exact(seed: int) -> None:
+    driver.check(seed)
+
+
+@pytest.mark.parametrize("release", targets.target.RELEASES)
+@pytest.mark.parametrize(
+    ("graph", "copied", "job_count"),
+    [
+        pytest.param(convolution(64, 48), False, 1, id="in place"),
+        pytest.param(convolution(20, 48), True, 1, id="inputs padded"),
+        pytest.param(convolution(16, 200, 3, stride=2), True, 1, id="windows"),
+        pytest.param(convolution(128, 48, 3), True, 2, id="1152 inputs in two parts"),
+        pytest.param(convolution(16, 16, 1, 46), False, 2, id="more than 2048 pixels"),
+    ],
+)
+def test_every_release_computes_every_form(graph: Graph, copied: bool, job_count: int, release: str) -> None:
+    compiled, counts = driver.checked(graph, driver.with_release(release), CompileOptions(io_place="arena"))
+    (call,) = compiled.schedule.calls
+    assert call.kernel == JOB
+    # The operand of the older releases is uint8.
+    assert call.params["copied"] == int(copied or release != "third")
+    assert counts.jobs == job_count
+
+
+def test_a_job_is_made_where_it_pays() -> None:
+    """A job of one row takes longer than the CPU, one of 400 rows does not."""
+    target = targets.get("imx95-driver")
+    large, small = convolution(512, 512, 1, 20), convolution(512, 512, 1, 1)
+    assert oracle.kernels_of(compile_graph(large, target)) == [JOB]
+    assert oracle.kernels_of(compile_graph(small, target)) == ["conv_2d_1x1_s8"]
+    (words,) = [str(each) for each in explained(small, target, CompileOptions()) if each.row.name == "jobs"]
+    assert words == "the calls would take no fewer cycles (y)"
+    off = CompileOptions(without_passes=("jobs",))
+    assert oracle.kernels_of(compile_graph(large, target, off)) == ["conv_2d_1x1_s8"]
+
+
+def test_the_option_names_the_target() -> None:
+    assert CompileOptions(target="imx95", converter=DRIVER).target == "imx95-driver"
+    assert CompileOptions(target="imx95-driver").target == "imx95-driver"
+    with pytest.raises(InvalidTargetError) as caught:
+        CompileOptions(target="imxrt700", converter=DRIVER)
+    assert str(caught.value) == (
+        "Target `imxrt700` has no published matrix products for converter='driver'. Choose one of `['imx95']`."
+    )
+
+
+def test_another_release_refuses_the_job() -> None:
+    with driver.every_product():
+        compiled = compile_graph(convolution(64, 48), driver.with_release("third"))
+    with DeviceModel(release="first"), Simulator(compiled.program) as simulator, pytest.raises(DriverError) as caught:
+        simulator.run(oracle.random_inputs(compiled.graph, 0))
+    assert str(caught.value) == (
+        "run: the driver says that the NPU's own driver refused a matrix product; its version may not be the release that the program "
+        "was compiled for; error 0x1a3b."
+    )
