@@ -304,6 +304,7 @@ COMMANDS: dict[str, dict[str, Schema]] = {
     "board make": {"folder": TEXT, "files": several(TEXT), "is_compiled": BOOLEAN},
     "board read": {
         "file": TEXT,
+        "chip": or_null(TEXT),
         "kernel": TEXT,
         "system": TEXT,
         "library": TEXT,

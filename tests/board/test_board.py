@@ -13,19 +13,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from openneutron import targets
 from openneutron.cli import main
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.select.calls import JobWeights
 from openneutron.device import neutron_jobs as jobs
 from openneutron.device.device_model import LIBRARY
 from openneutron.errors import InvalidOptionError, InvalidTargetError, MissingToolError
 from openneutron.features.board import cases
+from openneutron.features.board.chip import chip_text
 from openneutron.features.board.command import BOARDS, make
 from openneutron.features.board.findings import ROUNDINGS, Findings, findings_of, predicted, read_findings, sentences
+from openneutron.ir import Node, constant, per_tensor
+from openneutron.options import DRIVER
 from scripts.json_schema import schema
+from tests.support import oracle
 from tests.support.json_schema import violations
 from tests.support.runtime_builds import WARNINGS
 from tests.support.tools import required
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
+PACKAGE = Path(__file__).parents[2] / "src" / "openneutron"
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +186,66 @@ def test_a_file_that_ends_at_a_job_has_the_rows_before(program: Path, tmp_path: 
         assert sentences(found)[-1].startswith(
             "The file ends early: a job did not return. The last product that did has M 3, K"
         )
+
+
+def test_a_chip_file_has_what_was_measured(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = on_model(program, tmp_path, "firmware=3.1.1")
+    assert found.times is not None
+    assert main(["board", "read", str(tmp_path / "check.json"), "--json"]) == 0
+    read = json.loads(capsys.readouterr().out)
+    assert list(violations(read, schema())) == []
+    chip = targets.get(read["chip"])
+    assert chip.name == "imx95-board"
+    assert chip.jobs is not None
+    assert chip.jobs.overhead.value == pytest.approx(found.times.overhead_us, rel=1e-3)
+    assert {fact.kind for fact in (chip.jobs.release, chip.jobs.overhead, chip.jobs.wrong_k)} == {"measured"}
+    assert list(map(int, chip.jobs.wrong_k.value)) == sorted(jobs.FIRMWARE_3_1_1.wrong)
+    assert list(map(int, chip.jobs.right_k.value)) == sorted(set(cases.K_INT8) - jobs.FIRMWARE_3_1_1.wrong)
+    assert (chip.npu, chip.memories) == (targets.get("imx95").npu, targets.get("imx95").memories)
+
+
+@pytest.mark.parametrize(("wrong", "parts"), [(0, (1152,)), (9, (1024, 128))])
+def test_a_compile_for_the_chip_file_uses_its_sizes(tmp_path: Path, wrong: int, parts: tuple[int, ...]) -> None:
+    path = tmp_path / "board.toml"
+    cases_seen = [[2, 3, 1024, 128, 0, 0, 0], [2, 3, 1152, 128, 0, 0, wrong]]
+    path.write_text(chip_text(findings_of({**GIVEN, "cases": cases_seen}), "board"))
+    random = np.random.default_rng(0)
+    x, y = oracle.activation("x", (400, 1152), 0.01), oracle.activation("y", (400, 64), 0.5)
+    weights = constant("w", random.integers(-127, 128, (64, 1152), np.int8), per_tensor(0.02, 0))
+    bias = constant("b", np.zeros(64, np.int32), per_tensor(0.0002, 0))
+    attributes = {"activation": "NONE", "keep_num_dims": False, "weights_format": "DEFAULT"}
+    node = Node("fully_connected", ("x", "w", "b"), ("y",), attributes)
+    graph = oracle.graph_of([x], [node], [weights, bias, y], ["y"])
+    options = CompileOptions(target=str(path), converter=DRIVER)
+    (call,) = compile_graph(graph, targets.get(options.target), options).schedule.calls
+    packed = call.constants["weights"]
+    assert isinstance(packed, JobWeights)
+    assert packed.parts == parts
+
+
+def test_sizes_of_a_chip_file_are_whole_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    text = chip_text(findings_of(GIVEN), "mine")
+    path.write_text(text.replace("wrong_k = { value = [1152]", "wrong_k = { value = [1152, 0.5]"))
+    with pytest.raises(InvalidTargetError) as caught:
+        targets.get(str(path))
+    line = text.splitlines().index(next(line for line in text.splitlines() if line.startswith("wrong_k"))) + 1
+    assert str(caught.value) == (
+        f"{path}:{line}: jobs.wrong_k: its value is [1152, 0.5]; it is a list of whole numbers from 1 on, each once."
+    )
+
+
+def test_findings_without_times_leave_the_chips_own() -> None:
+    text = chip_text(findings_of({**GIVEN, "times": []}), "imx95")
+    assert 'name = "imx95-board"' in text
+    given = (PACKAGE / "targets" / "chips" / "imx95.toml").read_text()
+    changed = [line for line in text.splitlines() if line not in given.splitlines()]
+    assert changed == [
+        'name = "imx95-board"',
+        'release = { value = ["third"], source = "measured: openneutron board, kernel 6.18.20-lts" }',
+        'right_k = { value = [1024], source = "measured: openneutron board, kernel 6.18.20-lts" }',
+        'wrong_k = { value = [1152], source = "measured: openneutron board, kernel 6.18.20-lts" }',
+    ]
 
 
 def test_the_products_tell_all_hypotheses_apart() -> None:

@@ -223,6 +223,8 @@ class _ChipFile:
             raise self.error(
                 place, f'{said}; a source begins with one of {", ".join(KINDS)}, then ": " and by whom or why.'
             )
+        if entry.is_sizes:
+            return Words(self._sizes(place, given.get("value")), source)
         if entry.choices:
             return Words(self._words(place, entry, given.get("value")), source)
         if given.get("unit", "") != entry.unit:
@@ -241,6 +243,12 @@ class _ChipFile:
             raise self.error(place, f"its value is {value!r}; it is {kind} from {entry.least:g} {end}.")
         return float(value)
 
+    def _sizes(self, place: str, value: Any) -> tuple[str, ...]:
+        whole = isinstance(value, list) and all(isinstance(item, int) and item > 0 for item in value)
+        if not whole or len(set(value)) != len(value):
+            raise self.error(place, f"its value is {value!r}; it is a list of whole numbers from 1 on, each once.")
+        return tuple(map(str, value))
+
     def _words(self, place: str, entry: Entry, value: Any) -> tuple[str, ...]:
         found = [value] if isinstance(value, str) else value
         if entry.is_one_word and (not isinstance(found, list) or len(found) != 1):
@@ -251,7 +259,7 @@ class _ChipFile:
 
 
 def _example(entry: Entry) -> str:
-    value = f'["{entry.choices[0]}"]' if entry.choices else f"{max(entry.least, 1):g}"
+    value = f'["{entry.choices[0]}"]' if entry.choices else "[16]" if entry.is_sizes else f"{max(entry.least, 1):g}"
     unit = f'unit = "{entry.unit}", ' if entry.unit else ""
     return f'{{ value = {value}, {unit}source = "assumed: ..." }}'
 
@@ -550,6 +558,7 @@ __all__ = [
     "HOST_SUFFIX",
     "KNOWN",
     "NPUS",
+    "Jobs",
     "Number",
     "Target",
     "checksum",

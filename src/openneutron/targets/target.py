@@ -67,7 +67,8 @@ class Entry:
 
     ``choices`` are the words that a fact of words may have; empty for a number. ``is_one_word`` is True where the fact
     has exactly one word. ``is_whole`` is True where a number has no fraction. ``most`` is the largest value of a
-    number; None: there is no such bound.
+    number; None: there is no such bound. ``is_sizes`` is True where the fact is a list of whole numbers above 0, which are
+    words of digits.
     """
 
     doc: str
@@ -77,6 +78,7 @@ class Entry:
     choices: tuple[str, ...] = ()
     most: float | None = None
     is_one_word: bool = False
+    is_sizes: bool = False
 
 
 def number(
@@ -99,6 +101,11 @@ def words(doc: str, *choices: str) -> Mapping[str, Entry]:
 def word(doc: str, *choices: str) -> Mapping[str, Entry]:
     """Return the metadata of a field for exactly one of ``choices``."""
     return {_ENTRY: Entry(doc, choices=choices, is_one_word=True)}
+
+
+def sizes(doc: str) -> Mapping[str, Entry]:
+    """Return the metadata of a field for whole numbers above 0."""
+    return {_ENTRY: Entry(doc, is_sizes=True)}
 
 
 def entries(table: type) -> dict[str, Entry]:
@@ -187,6 +194,10 @@ class Jobs:
     overhead: Number = field(metadata=number("time of a job beside its transfers and products", "us"))
     bandwidth: Number = field(metadata=number("bytes that a job reads or writes in external memory", "bytes/ns", 0.01))
     macs: Number = field(metadata=number("products of int8 that a job computes", "products/ns", 0.01))
+    right_k: Words = field(
+        metadata=sizes("values of K above 1,024 that the firmware computes right, and tested ones below")
+    )
+    wrong_k: Words = field(metadata=sizes("values of K that the firmware computes wrong"))
 
 
 ACTIVATIONS, CONSTANTS, NPU, CPU, HOST = "activations", "constants", "npu", "cpu", "host"

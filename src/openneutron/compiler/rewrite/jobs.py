@@ -17,7 +17,7 @@ from openneutron.compiler.rewrite.call_list import Cause, Edit
 from openneutron.compiler.select.calls import JobWeights, KernelCall, View, dense_pitches
 from openneutron.device import neutron_jobs as jobs
 from openneutron.options import CALLER
-from openneutron.targets import Target
+from openneutron.targets import Jobs, Target
 
 JOB = "conv_2d_job_s8"
 
@@ -66,7 +66,7 @@ def _job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | None:
     weights = call.constants["weights"]
     assert isinstance(weights, np.ndarray)
     channels = call.views["output"].extents[3]
-    packed = JobWeights(weights.reshape(len(weights), -1), form.name)
+    packed = JobWeights(weights.reshape(len(weights), -1), form.name, known_sizes(target.jobs))
     if packed.channels > jobs.MOST_CHANNELS:
         return None
     copied = not form.kind_in_header or not _is_in_place(edit, call, packed)
@@ -95,6 +95,11 @@ def _job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | None:
     table[2] = jobs.ONE
     views = {**call.views, "memory": View(call.name + _SUFFIX, *_bytes(size))}
     return KernelCall(JOB, call.name, views, params, {"weights": packed, "requant": requant, "job": table})
+
+
+def known_sizes(facts: Jobs) -> jobs.KnownSizes:
+    """Return the K that a chip's file states as right and as wrong."""
+    return jobs.KnownSizes(frozenset(map(int, facts.right_k.value)), frozenset(map(int, facts.wrong_k.value)))
 
 
 def _words(form: jobs.Release) -> Mapping[str, int]:

@@ -40,18 +40,19 @@ class Maps:
 class JobWeights:
     """int8 weights [output, input] of matrix products that the NPU's driver takes as jobs of a ``release`` (device/neutron_jobs.py).
 
-    ``parts`` are the numbers of inputs of the jobs, multiples of 16, whose results are added. ``inputs`` is their sum, ``channels`` the
+    ``parts`` are the numbers of inputs of the jobs, multiples of 16 that ``sizes`` allow, whose results are added. ``inputs`` is their sum, ``channels`` the
     number of output channels up to whole blocks; the weights beyond those that are given are 0.
     """
 
     values: npt.NDArray[np.int8]
     release: str
+    sizes: jobs.KnownSizes
     parts: tuple[int, ...] = field(init=False)
     channels: int = field(init=False)
 
     def __post_init__(self) -> None:
         outputs, inputs = self.values.shape
-        object.__setattr__(self, "parts", jobs.split_k(inputs))
+        object.__setattr__(self, "parts", jobs.split_k(inputs, self.sizes))
         form = jobs.release(self.release)
         channels = max(jobs.padded_n(outputs, part, packed=form.int8_packed) for part in self.parts)
         object.__setattr__(self, "channels", channels)
@@ -111,7 +112,8 @@ def are_equal(one: Constant, other: Constant) -> bool:
     if isinstance(one, Maps) and isinstance(other, Maps):
         return np.array_equal(one.rows, other.rows) and np.array_equal(one.cols, other.cols)
     if isinstance(one, JobWeights) and isinstance(other, JobWeights):
-        return one.release == other.release and np.array_equal(one.values, other.values)
+        same = (one.release, one.sizes) == (other.release, other.sizes)
+        return same and np.array_equal(one.values, other.values)
     return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.array_equal(one, other)
 
 

@@ -16,6 +16,7 @@ from openneutron.device import files
 from openneutron.device.runtime_sources import runtime_folder
 from openneutron.errors import InvalidTargetError, MissingToolError
 from openneutron.features.board.cases import cases_header
+from openneutron.features.board.chip import chip_text
 from openneutron.features.board.findings import Findings, read_findings, sentences
 
 BOARDS = ("imx95",)
@@ -86,13 +87,27 @@ def make(
 @app.command("read")
 def read(
     check: Annotated[str, typer.Argument(metavar="FILE", help="The check.json that the program wrote on the board.")],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="CHIP.toml", help="The chip file; default: imx95-board.toml beside FILE."
+        ),
+    ] = None,
     as_json: output.AsJson = False,
 ) -> None:
-    """State what a board's check found."""
+    """State what a board's check found, and write a chip file for it.
+
+    The file has what was measured in place of what is published or assumed. ``openneutron compile --target CHIP.toml --converter driver``
+    compiles for it.
+    """
     path = files.existing(check)
     found = read_findings(path)
     text = "\n".join(sentences(found))
-    data = {"file": check, **_facts(found)}
+    chip = None if found.form is None else to or path.with_name("imx95-board.toml")
+    if chip is not None:
+        files.write({chip: chip_text(found, chip.stem).encode()})
+        text += f"\n\nCompile for the board with its chip file:\n\n  openneutron compile MODEL --target {chip} --converter driver\n"
+    data = {"file": check, "chip": None if chip is None else str(chip), **_facts(found)}
     output.show(text, "board read", data, as_json)
 
 
