@@ -76,7 +76,7 @@ def _of_place(graph: Prepared, io: str, inputs: list[np.ndarray], want: list[np.
     least, arena = _least_bytes(graph, io) - outside, whole.report.sram_bytes - outside
     found: dict[str, Any] = {
         "whole_bytes": arena,
-        "milliseconds": whole.report.milliseconds,
+        "milliseconds": whole.report.estimate(target).milliseconds,
         "io_bytes": max(inside) if io == ARENA else 0,
         "least_bytes": least,
     }

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from bench.quantization_quality import sqnr
+from openneutron import targets
 from openneutron.api.pytorch import analyse
 from openneutron.options import INT8, INT16, QuantizationOptions
 from openneutron.pytorch.source import models
@@ -55,6 +56,7 @@ def figures(name: str, activations: str, frames: int = FRAMES) -> Figures:
     calibration = models.samples(name, CALIBRATION, seed=1)
     program = analyse(model, example, calibration=calibration, quantization=options)
     reports = [partition.compiled.report for partition in program.partitions]
+    target = targets.get(targets.DEFAULT)
     real, found = [], []
     for sample in models.samples(name, frames, seed=2):
         with torch.no_grad():
@@ -64,7 +66,7 @@ def figures(name: str, activations: str, frames: int = FRAMES) -> Figures:
         len(reports),
         len(program.delegation.on_cpu),
         sum(len(report.operators) for report in reports),
-        sum(report.milliseconds for report in reports),
+        sum(report.estimate(target).milliseconds for report in reports),
         sum(report.sram_bytes for report in reports),
         sum(report.state_bytes for report in reports),
         sqnr(real, found),

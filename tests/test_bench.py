@@ -96,7 +96,8 @@ def test_cortex_a_stands_beside_litert() -> None:
 def test_layers_say_what_bounds_them() -> None:
     """The depthwise layer by hand: 8 x 8 points of 9 taps, two in a cycle, and 8 channels take 320 cycles, beside the call's issue."""
     graph = Chain("two", (1, 8, 8, 8)).depthwise(1).max_pool().graph()
-    cell = utilisation.of_report(compile_graph(graph, targets.get("imxrt700")).report)
+    target = targets.get("imxrt700")
+    cell = utilisation.of_report(compile_graph(graph, target).report, target)
     issue = 5010
     assert cell["macs"] == 8 * 8 * 9 * 8 and cell["cycles"] == 320 + issue + 64 + issue
     assert cell["layers"][0]["utilisation"] == cell["macs"] / ((320 + issue) * 64)

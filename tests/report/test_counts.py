@@ -57,7 +57,7 @@ def test_views_and_dropouts_are_no_work_and_macs_count_on_both_sides() -> None:
     (part,) = made.partitions
     modules = [call["module"] for call in data["partitions"][0]["calls"] if call["macs"]]
     assert modules == ["features.0", "head"]
-    shown = [line.split()[0] for line in plain(calls_table(part)).splitlines() if "conv_2d" in line]
+    shown = [line.split()[0] for line in plain(calls_table(part, made.target)).splitlines() if "conv_2d" in line]
     assert shown == ["features.0", "head"]
 
 

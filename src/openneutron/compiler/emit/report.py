@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles, host_of
 from openneutron.compiler.cost.estimate import (
     NO_WORK,
-    NOTHING,
     Estimate,
     Work,
     estimate,
@@ -88,13 +87,8 @@ class Traffic:
     weights_bytes: int
 
 
-def steps_of(schedule: Schedule, sizes: Mapping[int, int], target: Target) -> tuple[StepReport, ...]:
-    """Return the steps of a schedule for the report. ``sizes`` has the bytes of each call's constants, by the number
-    of the call."""
-    return tuple(_step(step, schedule, sizes, target) for step in schedule.steps)
-
-
 def _step(step: Step, schedule: Schedule, sizes: Mapping[int, int], target: Target) -> StepReport:
+    """Return a step of a schedule for the report. ``sizes`` has the bytes of each call's constants, by the number of the call."""
     kind = KINDS[type(step)]
     if isinstance(step, Fetch):
         size = sizes[step.call]
@@ -159,8 +153,7 @@ class OperatorReport:
     ``utilisation`` is the share of the multipliers that work. ``losses`` are the reasons why the share is below a
     half. ``bottleneck`` is dispatch, memory or compute, whichever takes most cycles. ``parallel`` is the dimension
     that is divided among the pipelines. The fields after ``stripes`` are those of ``Traffic``. ``work`` has the cycles by
-    term, and ``estimate`` the time on the chip with its range. ``on_cpu`` is the reason
-    why the host core makes the call, and not the NPU; it is empty for a call of the NPU.
+    term. ``on_cpu`` is the reason why the host core makes the call, and not the NPU; it is empty for a call of the NPU.
     """
 
     name: str
@@ -180,7 +173,10 @@ class OperatorReport:
     weights_bytes: int = 0
     on_cpu: str = ""
     work: Work = NO_WORK
-    estimate: Estimate = NOTHING
+
+    def estimate(self, target: Target) -> Estimate:
+        """Return the estimate of the operator's time on the chip, with its range. ``target`` is that of the program."""
+        return estimate(self.work, target, is_layer=True)
 
     @property
     def idle(self) -> str:
@@ -216,8 +212,7 @@ class Report:
     ``used_bytes`` is the part of scratch and prefetch buffer up to the highest byte that a run touches (None if the
     audit did not run). ``external_bytes`` is the size of the tensors in external memory.
 
-    Time: ``milliseconds`` is the estimate of the latency of a run; ``estimate`` has its range, and ``work`` the cycles by term.
-    ``cycles`` is the latency in the cost model. With a chip's copy engine that works in the background, ``cycles``
+    Time: ``cycles`` is the latency in the cost model. With a chip's copy engine that works in the background, ``cycles``
     equals ``overlapped_cycles``, and kernels wait for copies during ``copy_cycles`` of them. Without such an engine,
     each copy of constants blocks, as with the driver's default port: ``copy_cycles`` of ``cycles`` are copies, and
     ``overlapped_cycles`` is the latency with a port that copies in the background. ``engine_cycles`` is the time of
@@ -252,13 +247,10 @@ class Report:
     budget_bytes: int
     weights_bytes: int
     microcode_bytes: int
-    milliseconds: float
     utilisation: float
     used_bytes: int | None = None
     effort: str = DEFAULT.name
     gained_cycles: int | None = None
-    work: Work = NO_WORK
-    estimate: Estimate = NOTHING
     steps: tuple[StepReport, ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -270,6 +262,16 @@ class Report:
     traffic_bound_bytes: int = 0
     kept_bytes: int = 0
     faults: tuple[str, ...] = ()
+
+    @property
+    def work(self) -> Work:
+        """Return the cycles of a run by term."""
+        kernels = (item.work for item in self.operators if not KERNEL_BY_NAME[item.kernel].is_transfer)
+        return total((*kernels, work_of_copies(self.copy_cycles, self.fetched_bytes, self.moved_bytes)))
+
+    def estimate(self, target: Target) -> Estimate:
+        """Return the estimate of the latency of a run on the chip, with its range. ``target`` is that of the program."""
+        return estimate(total((self.work, work_of_start(target))), target)
 
     @property
     def cpu_calls(self) -> tuple[OperatorReport, ...]:
@@ -333,10 +335,11 @@ def report(
     npu_cycles = cycles - sum(operator.cycles for operator in beside)
     npu_macs = macs - sum(operator.macs for operator in beside)
     sram = sram_bytes(graph, schedule, layout, options)
-    fetched, moved = sum(sizes[step.call] for step in fetches), _moved_bytes(operators, schedule)
-    kernels = (each.work for each, call in zip(operators, schedule.calls, strict=True) if not call.is_transfer)
-    work = total((*kernels, work_of_copies(waiting, fetched, moved)))
-    time = estimate(total((work, work_of_start(target))), target)
+    moved = (
+        each.written_bytes
+        for each, call in zip(operators, schedule.calls, strict=True)
+        if call.is_transfer or (schedule.is_tiled and call.traits.copied_by_kernel)
+    )
     return Report(
         target=target.name,
         operators=operators,
@@ -349,35 +352,23 @@ def report(
         bound_bytes=layout.placement.bound,
         placement=layout.placement.method,
         prefetch_bytes=schedule.prefetch_bytes,
-        fetched_bytes=fetched,
+        fetched_bytes=sum(sizes[step.call] for step in fetches),
         io_bytes=sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)),
         sram_bytes=sram,
         budget_bytes=budget,
         weights_bytes=len(program.weights),
         microcode_bytes=len(program.microcode),
-        milliseconds=time.milliseconds,
         utilisation=npu_macs / (npu_cycles * target.macs_per_cycle) if npu_cycles else 0.0,
-        work=work,
-        estimate=time,
-        steps=steps_of(schedule, sizes, target),
+        steps=tuple(_step(step, schedule, sizes, target) for step in schedule.steps),
         inputs=tuple(border(storages, i, "input") for i in range(len(graph.inputs))),
         outputs=tuple(border(storages, i, "output") for i in range(len(graph.outputs))),
         state_bytes=state_bytes(graph),
         states=tuple(state.tensor for state in graph.states),
         engine_cycles=copying,
-        moved_bytes=moved,
+        moved_bytes=sum(moved),
         external_bytes=layout.external_bytes,
         traffic_bound_bytes=least_traffic_bytes(schedule, storages, known) if schedule.is_tiled else 0,
         kept_bytes=kept_bytes(schedule, storages),
-    )
-
-
-def _moved_bytes(operators: Iterable[OperatorReport], schedule: Schedule) -> int:
-    """Return the bytes of the tensors and table entries that a run copies between external memory and the memory of the NPU."""
-    return sum(
-        each.written_bytes
-        for each, call in zip(operators, schedule.calls, strict=True)
-        if call.is_transfer or (schedule.is_tiled and call.traits.copied_by_kernel)
     )
 
 
@@ -401,7 +392,6 @@ def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target
     reasons = bottleneck(cost), () if on_cpu else notable_losses(call, cost, target, stripes)
     moved = traffic(call, storages)
     sizes = moved.read_bytes, moved.written_bytes, moved.weights_bytes
-    spent = work_of_call(call, cost, target)
     return OperatorReport(
         call.name,
         call.kernel,
@@ -412,8 +402,7 @@ def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target
         moved.writes,
         *sizes,
         on_cpu,
-        spent,
-        estimate(spent, target, is_layer=True),
+        work_of_call(call, cost, target),
     )
 
 

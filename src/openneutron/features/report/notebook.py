@@ -83,7 +83,7 @@ def explanation_html(summary: Summary, advice: Sequence[Advice] = ()) -> str:
     calls = (
         part
         for partition in summary.partitions
-        for part in (_title(partition.heading), calls_of(partition).html(for_notebook=True))
+        for part in (_title(partition.heading), calls_of(partition, summary.target).html(for_notebook=True))
     )
     return _page(*_head(summary, advice), *calls, *_on_cpu(summary, None))
 

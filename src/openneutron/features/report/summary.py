@@ -373,7 +373,7 @@ AS_THEY_ARE = (
 """The attributes of ``Summary`` that ``to_dict`` returns under their own names."""
 
 
-NOT_SHOWN = ("target", "cycles", "macs", "milliseconds", "inputs", "outputs", "work", "estimate")
+NOT_SHOWN = ("target", "cycles", "macs", "inputs", "outputs")
 """The fields of the compiler's report that ``to_dict`` omits in a partition, or has under another name."""
 
 
@@ -394,7 +394,7 @@ def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> 
         texts = [call.idle for call in part.report.operators]
         modules = [part.module(call["name"]) for call in operators]
         calls = [
-            {**_without_work(call), **_times(item.estimate), "idle": idle, "module": module}
+            {**_without_work(call), **_times(item.estimate(summary.target)), "idle": idle, "module": module}
             for call, item, idle, module in zip(operators, part.report.operators, texts, modules, strict=True)
         ]
         result |= {"calls": calls, "memory": memory, "steps": steps}
@@ -411,7 +411,7 @@ def _times(found: Estimate) -> dict[str, Any]:
 
 
 def _without_work(call: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in call.items() if name not in ("work", "estimate")}
+    return {name: value for name, value in call.items() if name != "work"}
 
 
 def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes: int | None = None) -> Summary:

@@ -412,14 +412,14 @@ def _names_text(row: CpuRow, limit: int | None) -> str:
     return ", ".join((*shown, *more))
 
 
-def calls_table(part: PartitionSummary) -> RenderableType:
+def calls_table(part: PartitionSummary, target: Target) -> RenderableType:
     """Return a table of a partition's kernel calls with their modelled costs. For calls that use less than half of the
     multipliers, the reasons follow below the table."""
     title = f"{part.heading}: {plural(len(part.report.operators), 'kernel call')}, modelled"
-    return Group(Text(title, "bold"), calls_of(part), *_idle_lines(part))
+    return Group(Text(title, "bold"), calls_of(part, target), *_idle_lines(part))
 
 
-def calls_of(part: PartitionSummary) -> Table:
+def calls_of(part: PartitionSummary, target: Target) -> Table:
     """Return a table of a partition's kernel calls with their modelled costs.
 
     ``used`` is the share of the multipliers at work. ``parallel`` is the dimension that is divided among the pipelines.
@@ -429,7 +429,8 @@ def calls_of(part: PartitionSummary) -> Table:
     report = part.report
     calls = report.operators
     beside = [CPU if item.on_cpu else NPU for item in calls]
-    times = [range_text(item.estimate.milliseconds, *item.estimate.expected) for item in calls]
+    estimates = [item.estimate(target) for item in calls]
+    times = [range_text(found.milliseconds, *found.expected) for found in estimates]
     columns = [
         Column("operator", [part.title(item.name) for item in calls], names=True),
         Column("kernel", [item.kernel for item in calls], style="cyan"),
@@ -438,7 +439,7 @@ def calls_of(part: PartitionSummary) -> Table:
         right("MACs", [item.macs or None for item in calls], goes=5, text=count_text),
         right("cycles", [item.cycles for item in calls]),
         right("time", times),
-        Column("hangs on", [item.estimate.fact for item in calls], goes=7),
+        Column("hangs on", [found.fact for found in estimates], goes=7),
         right("share", [item.cycles / report.cycles for item in calls], goes=3, text=_share),
         right("used", [item.utilisation if item.macs else None for item in calls], goes=1, text=_share),
         Column("parallel", [item.parallel.removeprefix("output ") for item in calls], goes=6),
@@ -470,7 +471,7 @@ def explanation(summary: Summary, memory: bool, advice: Sequence[Advice] = ()) -
     the CPU. With ``memory`` it has each partition's memory map too."""
     parts: list[RenderableType] = [summary_table(summary, with_cpu=False, advice=advice)]
     for part in summary.partitions:
-        parts += ["", calls_table(part)]
+        parts += ["", calls_table(part, summary.target)]
         if memory:
             parts += ["", memory_table(part)]
     if summary.cpu_calls:

@@ -149,6 +149,7 @@ def _layers(number: int, part: PartitionSummary, target: Target) -> Iterable[Lay
             copies[step.calls[0]] += step.cycles
     for index, call in enumerate(part.report.operators):
         dispatch, compute, memory = _split(call, target)
+        expected = call.estimate(target)
         yield Layer(
             partition=number,
             name=part.title(call.name),
@@ -158,9 +159,9 @@ def _layers(number: int, part: PartitionSummary, target: Target) -> Iterable[Lay
             memory_cycles=memory,
             dispatch_cycles=dispatch,
             copy_cycles=copies[index],
-            modelled_milliseconds=call.estimate.milliseconds,
-            expected_milliseconds=call.estimate.expected,
-            hangs_on=call.estimate.fact,
+            modelled_milliseconds=expected.milliseconds,
+            expected_milliseconds=expected.expected,
+            hangs_on=expected.fact,
             **_shared(Layer, call, without=("name",)),
         )
 
