@@ -26,12 +26,12 @@ def test_int16_is_refused_for_a_chip_with_int8_alone() -> None:
     graph = Chain("net", (1, 8, 8, 8)).conv(8, 3).graph()
     (node,) = graph.nodes
     wide = replace(graph, tensors={**graph.tensors, "input": replace(graph["input"], dtype=DType.INT16)})
-    assert type_reason(wide, node, targets.get("mcxn94x")) == (
+    assert type_reason(wide, node, targets.get("mcxn94x"), host_calls=False) == (
         "its activations are int16; mcxn94x computes on int8 activations"
     )
-    assert type_reason(wide, node, targets.get("imxrt700")) is None
-    assert type_reason(wide, node, None) is None
-    assert type_reason(graph, node, targets.get("mcxn94x")) is None
+    assert type_reason(wide, node, targets.get("imxrt700"), host_calls=False) is None
+    assert type_reason(wide, node, None, host_calls=False) is None
+    assert type_reason(graph, node, targets.get("mcxn94x"), host_calls=False) is None
 
 
 @pytest.mark.parametrize("made", [random_lstm, random_svdf])

@@ -15,7 +15,7 @@ from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost, cpu_rows, host_of
 from openneutron.compiler.cost.instructions import table
-from openneutron.compiler.legalize.data_types import program_reason
+from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.legalize.partition import partition
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.device.mixed import CompiledFile, FileSimulator, compile_file
@@ -207,7 +207,7 @@ def test_a_compile_with_other_operators_in_the_programs_is_a_new_one(tmp_path: P
 def test_no_host_core_reaches_the_memory_of_a_neutron_s() -> None:
     target, graph = int8_alone("imx95"), with_wide_middle()
     assert targets.host_beside(target) is None
-    reason = partial(program_reason, graph, graph.nodes[1], target)
+    reason = partial(type_reason, graph, graph.nodes[1], target)
     words = "its activations are int16; imx95 computes on int8 activations"
     assert reason(True) == reason(False) == words
 

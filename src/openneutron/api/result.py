@@ -40,7 +40,7 @@ def check_partitions(
     if before.takes_int16 == after.takes_int16:
         return
     target = targets.get(before.target if after.takes_int16 else after.target)
-    inside = any(type_reason(graph, node, target) for graph in graphs for node in graph.nodes)
+    inside = any(type_reason(graph, node, target, host_calls=False) for graph in graphs for node in graph.nodes)
     if inside or any(item.reason == reason_of(target) for item in on_cpu):
         name = next(
             name for name in ("target", "converter", "host_calls") if getattr(before, name) != getattr(after, name)

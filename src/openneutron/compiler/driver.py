@@ -15,7 +15,7 @@ from openneutron.compiler.emit.compiled import Compiled, Details
 from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.emit.packing import Packed
 from openneutron.compiler.emit.report import report, sram_bytes
-from openneutron.compiler.legalize.data_types import program_reason
+from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
@@ -104,7 +104,7 @@ def _overlapped_cycles(compiled: Compiled) -> int:
 def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compiled:
     """Return the compiled program at the effort of ``options``; see ``compile_prepared`` for the audit and the errors."""
     for node in given.graph.nodes:
-        reason = program_reason(given.graph, node, target, options.makes_host_calls)
+        reason = type_reason(given.graph, node, target, options.makes_host_calls)
         if reason is not None:
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
     with _without_collections():

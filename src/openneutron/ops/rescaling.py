@@ -279,10 +279,6 @@ WIDE_EXPONENT = 15
 """The bound of the exponent of a factor of int16 values. A value shifted by less, plus a zero point, fits 32 bits."""
 
 
-def _is_wide(graph: Graph, node: Node) -> bool:
-    return DType.INT16 in (graph.given(node, 0).dtype, graph[node.outputs[0]].dtype)
-
-
 def rescales(*factors: Factors, exponent: int = LARGEST_SHIFT, wide: int | None = None) -> Limit:
     """Return the limit that every factor is below 2^exponent. If the first operand or the output is int16, the bound
     is 2^wide.
@@ -291,7 +287,9 @@ def rescales(*factors: Factors, exponent: int = LARGEST_SHIFT, wide: int | None 
     """
 
     def rule(graph: Graph, node: Node) -> str | None:
-        most = exponent if wide is None or not _is_wide(graph, node) else wide
+        most = exponent
+        if wide is not None and DType.INT16 in (graph.given(node, 0).dtype, graph[node.outputs[0]].dtype):
+            most = wide
         found = np.concatenate([np.atleast_1d(np.asarray(each(graph, node), np.float64)) for each in factors])
         large = found[~(np.abs(found) < 2.0**most * (1 - 2.0**-32))]
         if not large.size:

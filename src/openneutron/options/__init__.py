@@ -681,7 +681,8 @@ class Request:
     def __post_init__(self) -> None:
         for parameter in GROUPS:
             object.__setattr__(self, parameter, as_group(parameter, getattr(self, parameter)))
-        object.__setattr__(self, "name", self.name or self._default_name)
+        name = self.name or ("model" if self.file is None else self.file.name)
+        object.__setattr__(self, "name", name)
 
     @classmethod
     def of_call(cls, function: str, others: Mapping[str, Any], **arguments: Any) -> Self:
@@ -696,10 +697,6 @@ class Request:
     def file(self) -> Path | None:
         """Return the path of the model's file; None for a model in memory."""
         return Path(self.model) if isinstance(self.model, (str, os.PathLike)) else None
-
-    @property
-    def _default_name(self) -> str:
-        return "model" if self.file is None else self.file.name
 
     def for_figures(self) -> Self:
         """Return the request of a compile that is made only for its figures: it does not fail where no operator runs on the NPU, or

@@ -87,7 +87,7 @@ class Flag:
 
     def check(self, value: Any) -> None:
         """Raise InvalidOptionError for a value that the option can't have."""
-        if value is None and self.default is None:
+        if type(value) is type(self.default) and value == self.default:
             return
         if self.is_switch and not isinstance(value, bool):
             raise InvalidOptionError(f"{self.field}: it is {value!r}; it is True or False.")

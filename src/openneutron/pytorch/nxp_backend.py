@@ -97,9 +97,9 @@ def generate_neutron_compile_spec(
     >>> spec = generate_neutron_compile_spec("imxrt700", options=CompileOptions(sram_budget=64 * 1024))
     >>> partitioner = NeutronPartitioner(spec)
     """
-    if is_flavor(system_config):
-        neutron_converter_flavor, system_config = system_config, None
-    if system_config is not None:
+    if system_config is not None and is_flavor(system_config):
+        neutron_converter_flavor = system_config
+    elif system_config is not None:
         warnings.warn(
             f"system_config: '{system_config}' changes nothing, here as in ExecuTorch's NXP backend; "
             "the target says all there is to say of a chip.",

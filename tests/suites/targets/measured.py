@@ -22,7 +22,7 @@ import numpy as np
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
-from openneutron.compiler.legalize.data_types import program_reason
+from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.place.layout import bytes_outside
 from openneutron.compiler.search.fitted import Infeasible
 from openneutron.device.simulator import Simulator
@@ -75,7 +75,7 @@ def measured(case: Case, target: Target) -> dict[str, Any]:
     ``fault`` states the first mistake. ``stored_kib`` are weights and microcode. ``unsupported`` is the type of activations that the
     target lacks, ``least_bytes`` the budget where its memory does not suffice.
     """
-    reasons = (program_reason(case.graph, node, target, True) for node in case.graph.nodes)
+    reasons = (type_reason(case.graph, node, target, True) for node in case.graph.nodes)
     if any(reasons):
         return {"unsupported": "int16"}
     began = time.process_time()

@@ -7,17 +7,17 @@ from openneutron import targets
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.recurrent import state_operands
 from openneutron.targets import Target
-from openneutron.targets.target import INT16
 
 
-def type_reason(graph: Graph, node: Node, target: Target | None) -> str | None:
-    """Return the reason why the NPU of ``target`` can't run a node: its activations have a type that the NPU lacks. None if it can run.
+def type_reason(graph: Graph, node: Node, target: Target | None, host_calls: bool) -> str | None:
+    """Return the reason why a node can't be in a program for ``target``: its activations have a type that the NPU lacks. None if it can.
 
+    With ``host_calls``, a node that the NPU can't run is in the program where the chip's host core can make kernel calls of it.
     Only int16 can be missing, since all chips compute on int8. Without a target the result is None. The states of a recurrent layer
     are not activations: the cell state of an LSTM and the kept results of an SVDF are int16 in layers with int8 activations. Their
     products of 16 by 16 bits do not use the multipliers of any chip.
     """
-    if target is None or INT16 in target.npu.data_types.value:
+    if target is None or targets.takes_int16(target, host_calls):
         return None
     states = set(state_operands(node))
     if states:
@@ -36,12 +36,3 @@ def type_reason(graph: Graph, node: Node, target: Target | None) -> str | None:
 def reason_of(target: Target) -> str:
     """Return the reason why the NPU of ``target``, which lacks int16, can't compute on int16 activations."""
     return f"its activations are int16; {target.name} computes on {target.npu.data_types} activations"
-
-
-def program_reason(graph: Graph, node: Node, target: Target | None, host_calls: bool) -> str | None:
-    """Return the reason why a node can't be in a program for ``target``; None if it can.
-
-    With ``host_calls``, a node that the NPU can't run is in the program where the chip's host core can make kernel calls of it.
-    """
-    reason = type_reason(graph, node, target)
-    return None if target is not None and targets.takes_int16(target, host_calls) else reason

@@ -366,12 +366,10 @@ def merge_equal(graph: Graph) -> Graph:
 
 def _key(graph: Graph, node: Node) -> Key:
     """Return a key that equal nodes have in common. It does not include the values of constant operands."""
-    operands = tuple(None if name is None else _constant_type(graph[name]) or name for name in node.inputs)
+    operands = tuple(
+        _type(graph[name]) if name is not None and graph[name].is_constant else name for name in node.inputs
+    )
     return node.op, repr(sorted(node.attrs.items())), operands, _type(graph[node.name])
-
-
-def _constant_type(tensor: Tensor) -> Key | None:
-    return _type(tensor) if tensor.is_constant else None
 
 
 def _type(tensor: Tensor) -> Key:

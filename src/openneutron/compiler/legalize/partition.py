@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from openneutron import ops
-from openneutron.compiler.legalize.data_types import program_reason
+from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.legalize.legalize import rename_identities, take_apart
 from openneutron.ir import DType, Graph, Node, QuantParams, State, Tensor
 from openneutron.ir.graph import OnCpu
@@ -196,7 +196,7 @@ def partition(
     """Return the partitioning of a graph with the fewest partitions that can run one after the other.
 
     Nodes that the operator table accepts run on the NPU. Nodes on the CPU are those that the table rejects, those that can't be in a
-    program for ``target`` (``program_reason``), those that ``excluded`` names (by operator name, LiteRT name or output name), those
+    program for ``target`` (``type_reason``), those that ``excluded`` names (by operator name, LiteRT name or output name), those
     whose first result has a reason in ``refused``, and those that would only change shapes on the NPU. The graph of a partition computes
     on int8, also if the file has uint8.
 
@@ -292,9 +292,7 @@ def _rejection(
     border = _border(graph, node)
     if border is not None:
         return border
-    reason = (
-        unsigned_reason(graph, node) or ops.reject(computed, node) or program_reason(graph, node, target, host_calls)
-    )
+    reason = unsigned_reason(graph, node) or ops.reject(computed, node) or type_reason(graph, node, target, host_calls)
     if reason is None:
         return None
     return OnCpu(title, _name(node), reason, "" if node.op in ops.BY_NAME else NO_KERNEL)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from openneutron import ops
-from openneutron.compiler.legalize.data_types import program_reason
+from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, copied, whole
@@ -113,7 +113,7 @@ def try_compile(graph: Graph, target: Target | None = None, host_calls: bool = T
     ``host_calls`` is the option of this name.
     """
     for node in graph.nodes:
-        reason = ops.reject(graph, node) or program_reason(graph, node, target, host_calls)
+        reason = ops.reject(graph, node) or type_reason(graph, node, target, host_calls)
         if reason is not None:
             return Refused(node.outputs[0], reason)
     legal = legalize(graph)

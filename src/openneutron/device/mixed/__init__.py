@@ -97,7 +97,8 @@ class CompiledFile:
                 steps.append(NeutronNode(name, graph.inputs, graph.outputs, self.parts[item.index].program))
             else:
                 steps.append(item.node)
-        return joined(splice(self.model, steps), self.model.appended)
+        data, archive = splice(self.model, steps), self.model.appended
+        return joined(data, archive) if archive else data
 
     def programs(self) -> dict[str, Program]:
         """Return the programs of ``parts`` by name."""

@@ -83,7 +83,7 @@ def with_upstream(
         )
     flags = read_as("extra_flags", split_flags, extra_flags)
     fetch, profile = fetch_constants_to_sram, use_profiling
-    if options.converter != EIQ:
+    if flags and options.converter != EIQ:
         flags, theirs = nxp_flags(flags)
         fetch, profile = fetch or theirs.get(FETCH, False), profile or theirs.get(PROFILE, False)
         without_effect = [f"--{name}" for name in theirs if name not in (FETCH, PROFILE)]
