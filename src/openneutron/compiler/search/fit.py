@@ -18,7 +18,15 @@ from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
 from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
 from openneutron.compiler.search.fitted import Fitted, Infeasible
-from openneutron.compiler.search.regions import Space, in_regions, least_bytes, size_above, sizes_down, space_of
+from openneutron.compiler.search.regions import (
+    Space,
+    in_regions,
+    least_bytes,
+    least_reaching,
+    size_above,
+    sizes_down,
+    space_of,
+)
 from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, indivisible, layers_at_peak, over_budget
 from openneutron.compiler.search.tiles import TiledTask
 from openneutron.compiler.select.calls import KernelCall, Storages
@@ -345,13 +353,13 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
 def _for_regions(
     tasks: Sequence[Task | TiledTask], target: Target, options: CompileOptions, most: int, unlimited: Fitted | None
 ) -> Iterator[tuple[int, Fitted]]:
-    """Yield sizes of memory up to ``most`` bytes, the largest first, and the fastest schedule for each.
+    """Yield sizes of memory for a budget of ``most`` bytes, the largest first, and the fastest schedule for each.
 
-    The sizes are those of ``SIZES`` up to the memory of ``unlimited``, the fastest schedule of all, then the least memory. A greater ``most``
-    therefore only adds schedules.
+    The sizes are those of ``SIZES`` up to the memory of ``unlimited``, the fastest schedule of all, then the least memory. The first size may be
+    above ``most``: its schedule may take less. A greater ``most`` therefore only adds schedules.
     """
     enough = ENDLESS if unlimited is None else size_above(unlimited.sram_bytes)
-    for size in sizes_down(min(most, enough)):
+    for size in sizes_down(min(size_above(most), enough)):
         _, fastest = _fastest(tasks, target, options, size)
         if fastest is None:
             least = _least(tasks, target, options)
@@ -387,7 +395,7 @@ def _not_in_regions(
             (size, least_bytes(fitted, whole, target))
             for size, fitted in _for_regions(tasks, target, options, whole.together, unlimited)
         )
-        needed = min((max(size, taken) for size, taken in divided if taken is not None), default=None)
+        needed = min((max(least_reaching(size), taken) for size, taken in divided if taken is not None), default=None)
         if needed is not None:
             return over_budget(graph.name, [Shortfall(needed + outside, {})], 1, budget, target)
     return indivisible(graph.name, least, outside, space.regions, target)

@@ -39,6 +39,12 @@ def size_above(size: int) -> int:
     return SIZES[bisect_left(SIZES, size)]
 
 
+def least_reaching(size: int) -> int:
+    """Return the fewest bytes of memory for which ``size_above`` is at least ``size``; a size that is not in ``SIZES`` is its own."""
+    place = bisect_left(SIZES, size)
+    return SIZES[place - 1] + 1 if place and SIZES[place] == size else size
+
+
 @dataclass(frozen=True, slots=True)
 class Space:
     """The bytes that the buffers of a schedule may take in each memory region, and in all regions together."""
