@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -193,6 +194,10 @@ _CACHES = (
 """Functions of other packages, by module, whose results stay in a cache together with the graphs that they were called with."""
 
 
+_stayed_shapes = [0]
+"""The number of entries of torch's cache of shapes that have no delegated program."""
+
+
 def _release_earlier_programs() -> None:
     """Remove the programs of earlier lowerings from caches of torch, torchao and ExecuTorch, which keep them until the process ends.
 
@@ -201,9 +206,12 @@ def _release_earlier_programs() -> None:
     for module, function in _CACHES:
         getattr(getattr(sys.modules.get(module), function, None), "cache_clear", _nothing)()
     shapes = FakeTensorMode.cache
-    for key in list(shapes):
+    # A dict keeps its order, so that the entries behind those that stayed are new; torch may have cleared the dict in between.
+    stayed = _stayed_shapes[0] if _stayed_shapes[0] <= len(shapes) else 0
+    for key in list(itertools.islice(shapes, stayed, None)):
         if any(isinstance(argument, exir.LoweredBackendModule) for argument in key.key):
             shapes.pop(key, None)
+    _stayed_shapes[0] = len(shapes)
 
 
 def _nothing() -> None:
