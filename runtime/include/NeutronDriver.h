@@ -191,7 +191,7 @@ typedef struct {
 
 /* Ours. Sets these functions, of which a copy is kept, before a program with matrix products on the NPU runs; NULL: there are none.
  * Weights and scratch of such a program lie in the first 512 MiB of one buffer that NXP's allocateBuffer has given, and the weights have
- * been cleaned. ENEUTRON_NULL: a function is missing. */
+ * been cleaned. ENEUTRON_NULL: a function is missing. ENEUTRON_NO_JOBS: the system is not Linux. */
 NeutronError neutronSetJobs(const NeutronJobs *jobs);
 /* Ours. Returns whether a prepared model's program has matrix products on the NPU. */
 bool neutronHasJobs(NeutronModelHandle handle);

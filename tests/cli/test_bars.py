@@ -14,7 +14,7 @@ from openneutron.cli import output
 from openneutron.cli.bars import bars, left
 from openneutron.device.timings import measured, remark, step
 from openneutron.features.sweep import Compiling, grid, opened, run
-from openneutron.options import QuantizationOptions
+from openneutron.options import CompileOptions, QuantizationOptions
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,7 @@ def test_a_sweep_remarks_its_best_points(tmp_path: Path) -> None:
     class Program:
         def __init__(self, budget: int) -> None:
             self.budget = budget
+            self.compile_options = CompileOptions()
 
         def recompile(self, **changes: Any) -> Program:
             return Program(changes["sram_budget"])

@@ -20,7 +20,19 @@ from tests.support.refusals import REFUSALS, Refusal
 
 OF_STATES = {"NO_STATE", "STATE_SIZE", "RUNNING"}
 OF_THE_QUEUE = {"QUEUE_FULL", "NO_JOB", "NESTED_WAIT"}
-BEYOND_PREPARE = {"NULL", "ALIGNMENT", "HANDLE", "MEMORY", "STATE", "TIMEOUT", "INDEX", *OF_STATES, *OF_THE_QUEUE}
+OF_JOBS = {"NO_JOBS", "JOB", "JOB_MEMORY"}
+BEYOND_PREPARE = {
+    "NULL",
+    "ALIGNMENT",
+    "HANDLE",
+    "MEMORY",
+    "STATE",
+    "TIMEOUT",
+    "INDEX",
+    *OF_STATES,
+    *OF_THE_QUEUE,
+    *OF_JOBS,
+}
 """Errors that no change to a program leads to."""
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.fx import Graph, Node
 
 from openneutron.api.pytorch import CompiledModel, analyse
-from openneutron.compiler.select.select import Refused
+from openneutron.compiler.select.select import Refused, Trial, try_compile
 from openneutron.errors import InvalidOptionError
 from openneutron.ir.graph import Fallback
 from openneutron.options import DelegationOptions
@@ -137,9 +137,11 @@ def test_an_operator_is_kept_whole_call_by_call(name: str) -> None:
 def test_what_the_compiler_refuses_stays_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its other operators don't, and one that was kept whole for it is taken apart after all."""
 
-    def refuse(graph: Any, _target: Any) -> Refused | None:
+    def refuse(graph: Any, target: Any, host_calls: bool) -> Refused | Trial:
         found = [node for node in graph.nodes if node.op in ("lookup", "hard_swish")]
-        return Refused(found[-1].outputs[0], "its table is 3 bytes; it must be 256") if len(found) > 1 else None
+        if len(found) > 1:
+            return Refused(found[-1].outputs[0], "its table is 3 bytes; it must be 256")
+        return try_compile(graph, target, host_calls)
 
     monkeypatch.setattr(neutron_partitioner, "try_compile", refuse)
     program = net()

@@ -10,6 +10,8 @@
  * CPU never writes results: a line of its cache that it has changed could be written back over those of the next job. */
 #include "conv_2d/neon.h"
 
+#ifdef __linux__
+
 enum { HEADER_BYTES = 64, LINE_BYTES = 64, ALIGNED_INPUTS = 16, MOST_ROWS = 2048, TABLES = 3, RESULT_BYTES = 4 };
 
 static NeutronJobs jobs;
@@ -127,7 +129,7 @@ static void put(const Layer *layer, int32_t row, int32_t first, const uint8_t *f
         if (from == NULL) {
             memset(to, value, (size_t)now);
         } else if (pitch == 1) {
-            memcpy(to, from, (size_t)now);
+            memmove(to, from, (size_t)now); /* a program may place its memory over its input */
         } else {
             for (int32_t i = 0; i < now; i++) to[i] = from[(ptrdiff_t)i * pitch];
         }
@@ -375,3 +377,20 @@ void conv_2d_job_s8_run(const NeutronKernelCall *call) {
     const NeutronError error = run(&layer);
     if (error != ENONE && call->error != NULL) *call->error = error;
 }
+
+#else
+
+/* NXP's driver for matrix products is one for Linux. */
+NeutronError neutronSetJobs(const NeutronJobs *given) {
+    (void)given;
+    return ENEUTRON_NO_JOBS;
+}
+
+bool conv_2d_job_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
+    (void)program, (void)params, (void)window;
+    return false;
+}
+
+void conv_2d_job_s8_run(const NeutronKernelCall *call) { (void)call; }
+
+#endif

@@ -9,6 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* glibc 2.34 moved these functions, as those of posix_threads.h. */
+#if defined(__GLIBC__) && defined(__x86_64__)
+__asm__(".symver dlopen, dlopen@GLIBC_2.2.5");
+__asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
+__asm__(".symver dlerror, dlerror@GLIBC_2.2.5");
+__asm__(".symver dlclose, dlclose@GLIBC_2.2.5");
+#elif defined(__GLIBC__) && defined(__aarch64__)
+__asm__(".symver dlopen, dlopen@GLIBC_2.17");
+__asm__(".symver dlsym, dlsym@GLIBC_2.17");
+__asm__(".symver dlerror, dlerror@GLIBC_2.17");
+__asm__(".symver dlclose, dlclose@GLIBC_2.17");
+#endif
+
+/* A library with few kernels lacks it. */
+extern NeutronError neutronSetJobs(const NeutronJobs *) __attribute__((weak));
+
 /* The library has functions of the names of this driver's. It is to call its own ones. */
 #if defined(RTLD_DEEPBIND) && !defined(__SANITIZE_ADDRESS__)
 #define MODE (RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND)
@@ -59,7 +75,7 @@ static NeutronError open_library(void) {
         return ENEUTRON_NO_JOBS;
     }
     driver.is_open = true;
-    return neutronSetJobs(&driver.jobs);
+    return neutronSetJobs != NULL ? neutronSetJobs(&driver.jobs) : ENONE;
 }
 
 NeutronError neutron_host_jobs_open(void) {

@@ -28,7 +28,7 @@ def test_a_pytorch_model(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     found: list[Followed] = list(followed("unet", "imxrt700", ("--sram-budget", "28"), tmp_path / "cache"))
     assert [item for item in found if not item.is_true] == []
-    assert found[0].options == "--io-dtype int8" and found[0].said[0] < 0.6 * found[0].before[0]
+    assert found[0].options == "--io-dtype int8" and found[0].said[0] < 0.65 * found[0].before[0]
 
 
 def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,11 @@ Results = dict[str, dict[str, Any]]
 
 
 def machine(target: Target) -> tuple[Any, ...]:
-    """Return all numbers of a target: programs for targets with equal numbers differ in the name's checksum alone."""
-    return tuple((place, str(fact.value)) for place, _, fact in target.facts())
+    """Return all numbers of a target: programs for targets with equal numbers differ in the name's checksum alone.
+
+    Those of jobs are for programs of the host core.
+    """
+    return tuple((place, str(fact.value)) for place, _, fact in replace(target, jobs=None).facts())
 
 
 def twins(names: Sequence[str]) -> dict[str, str]:
