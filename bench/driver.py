@@ -41,6 +41,9 @@ def networks() -> Iterator[tuple[str, Any]]:
 
 
 def _modules() -> Iterator[tuple[str, Any, Any]]:
+    from tests.suites.architectures import absent_torchvision
+
+    absent_torchvision.install()
     import timm
     import torch
     from torch import nn
