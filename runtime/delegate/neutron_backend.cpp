@@ -165,7 +165,6 @@ Error give_state(BackendInitContext& context, const Model& model) {
   const NeutronError error = neutronSetState(model.handle, memory, size);
   if (error != ENONE) {
     log_driver("setting the states", error, 0);
-    neutronModelUnprepare(model.handle);
     return Error::InvalidProgram;
   }
   return Error::Ok;
@@ -266,7 +265,11 @@ class NeutronBackend final : public BackendInterface {
       return shared;
     }
 #endif
-    ET_CHECK_OK_OR_RETURN_ERROR(give_state(context, *model));
+    const Error state = give_state(context, *model);
+    if (state != Error::Ok) {
+      release(*model);
+      return state;
+    }
 #ifdef NEUTRON_THREADS
     const Error given = give_threads(context, *model);
     if (given != Error::Ok) {

@@ -13,6 +13,7 @@
 #ifdef __linux__
 
 enum { HEADER_BYTES = 64, LINE_BYTES = 64, ALIGNED_INPUTS = 16, MOST_ROWS = 2048, TABLES = 3, RESULT_BYTES = 4 };
+enum { MOST_INPUTS = UINT16_MAX * ALIGNED_INPUTS };
 
 static NeutronJobs jobs;
 
@@ -63,8 +64,8 @@ bool conv_2d_job_s8_check(const NeutronProgramView *program, const void *params,
         window->channel1 != output->channels || p->constant_channel0 != 0) {
         return false;
     }
-    if ((p->flipped != 0 && p->copied == 0) || inputs_of(p) > UINT16_MAX * (int64_t)ALIGNED_INPUTS || p->job_inputs < ALIGNED_INPUTS ||
-        p->job_inputs % ALIGNED_INPUTS != 0 || p->job_rows < 1 || p->job_rows > MOST_ROWS ||
+    if ((p->flipped != 0 && p->copied == 0) || inputs_of(p) > MOST_INPUTS || p->job_inputs < ALIGNED_INPUTS ||
+        p->job_inputs > MOST_INPUTS || p->job_inputs % ALIGNED_INPUTS != 0 || p->job_rows < 1 || p->job_rows > MOST_ROWS ||
         p->job_channels < output->channels || p->job_channels % ALIGNED_INPUTS != 0 || p->job_channels > UINT16_MAX) {
         return false;
     }
