@@ -36,7 +36,7 @@ class Function:
     calls_pointers: bool = False
 
 
-CALLS_THE_APPLICATION = {"conv_2d_job_s8.o", "embedding_lookup_s8.o", "move_s8.o"}
+CALLS_THE_APPLICATION = {"embedding_lookup_s8.o", "jobs.o", "move_s8.o"}
 """The objects of kernels that start copies by the application's NeutronConfig, or matrix products by its NeutronJobs."""
 
 _Place = tuple[str, str, frozenset[str]]

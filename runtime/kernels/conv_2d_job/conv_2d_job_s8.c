@@ -1,35 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Convolutions and fully connected layers by the matrix products that the driver of NXP's NPU takes as jobs (NeutronJobs).
+/* Convolutions and fully connected layers by the matrix products that the driver of NXP's NPU takes as jobs (jobs.h).
  *
  * A job's operand has a row for each output pixel, with the inputs of all its taps, and zeros up to a multiple of 16. The rows are read
  * where they lie, or are put together in the call's memory. A result of a job is an accumulator of 32 bits with its bias: the factor of
- * every channel is 1, so that no rounding occurs on the NPU. The rescaling follows here, as in the other kernels of convolutions.
- *
- * The call's memory has the job's header, the operand, and the results of each part of the inputs, each at the start of a line of the CPU's
- * cache. The firmware multiplies some numbers of inputs wrongly, so that they are divided into parts, whose results are added here. The
- * CPU never writes results: a line of its cache that it has changed could be written back over those of the next job. */
+ * every channel is 1, so that no rounding occurs on the NPU. The rescaling follows here, as in the other kernels of convolutions. */
 #include "conv_2d/neon.h"
+#include "jobs.h"
 
 #ifdef __linux__
 
-enum { HEADER_BYTES = 64, LINE_BYTES = 64, ALIGNED_INPUTS = 16, MOST_ROWS = 2048, TABLES = 3, RESULT_BYTES = 4 };
-enum { MOST_INPUTS = UINT16_MAX * ALIGNED_INPUTS };
-
-static NeutronJobs jobs;
-
-NeutronError neutronSetJobs(const NeutronJobs *given) {
-    const NeutronJobs none = {0};
-    if (given != NULL && (given->matmul == NULL || given->clean_cache == NULL)) return ENEUTRON_NULL;
-    jobs = given != NULL ? *given : none;
-    return ENONE;
-}
+enum { TABLES = 3 };
 
 static int64_t inputs_of(const NeutronConv2dJobS8 *p) { return (int64_t)p->kernel_h * p->kernel_w * p->group_inputs; }
 
-static uint64_t whole_lines(uint64_t size) { return (size + LINE_BYTES - 1) & ~(uint64_t)(LINE_BYTES - 1); }
-
-static int64_t padded_inputs(const NeutronConv2dJobS8 *p) {
-    return (inputs_of(p) + ALIGNED_INPUTS - 1) & ~(int64_t)(ALIGNED_INPUTS - 1);
+static NeutronJobMemory memory_of(const NeutronConv2dJobS8 *p, uint8_t *header) {
+    return (NeutronJobMemory){.header = header,
+                              .rows = p->job_rows,
+                              .channels = p->job_channels,
+                              .inputs = (int32_t)neutron_job_padded(inputs_of(p)),
+                              .most_inputs = p->job_inputs,
+                              .copied = p->copied != 0};
 }
 
 /* ---- check ---------------------------------------------------------------------------------------------------------- */
@@ -37,21 +27,10 @@ static int64_t padded_inputs(const NeutronConv2dJobS8 *p) {
 /* Rows of the operand follow each other in the input: each has all channels of one pixel. */
 static bool rows_join(const NeutronConv2dJobS8 *p, const NeutronBuffer *input, const NeutronWindowExtents *w) {
     return p->kernel_h == 1 && p->kernel_w == 1 && p->stride_h == 1 && p->stride_w == 1 && p->pad_top == 0 &&
-           p->pad_left == 0 && p->group_inputs % ALIGNED_INPUTS == 0 && p->job_inputs >= p->group_inputs &&
+           p->pad_left == 0 && p->group_inputs % NEUTRON_JOB_ALIGNED == 0 && p->job_inputs >= p->group_inputs &&
            input->channel_pitch == 1 && input->col_pitch == input->channels && w->col0 == 0 && w->col1 == input->cols &&
            w->row1 <= input->rows && (input->ring == 1 || input->row_pitch == (int64_t)input->cols * input->col_pitch) &&
-           input->offset % ALIGNED_INPUTS == 0;
-}
-
-static bool memory_is_sound(const NeutronProgramView *program, const NeutronConv2dJobS8 *p) {
-    const NeutronBuffer *memory = neutron_checked_buffer(program, p->memory, true);
-    if (memory == NULL || memory->channel_pitch != 1 || memory->offset % NEUTRON_ALIGNMENT != 0) return false;
-    const uint64_t padded = (uint64_t)padded_inputs(p), rows = (uint64_t)p->job_rows;
-    const uint64_t parts = (padded + (uint64_t)p->job_inputs - 1) / (uint64_t)p->job_inputs;
-    const uint64_t results = rows * (uint64_t)p->job_channels * RESULT_BYTES;
-    /* The first bound keeps the products inside 64 bits. The first line is spare, since the memory may begin inside one. */
-    return parts <= UINT16_MAX && LINE_BYTES + HEADER_BYTES + (p->copied != 0 ? whole_lines(rows * padded) : 0) +
-                                          parts * results <= (uint64_t)memory->channels_held;
+           input->offset % NEUTRON_JOB_ALIGNED == 0;
 }
 
 bool conv_2d_job_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
@@ -64,14 +43,17 @@ bool conv_2d_job_s8_check(const NeutronProgramView *program, const void *params,
         window->channel1 != output->channels || p->constant_channel0 != 0) {
         return false;
     }
-    if ((p->flipped != 0 && p->copied == 0) || inputs_of(p) > MOST_INPUTS || p->job_inputs < ALIGNED_INPUTS ||
-        p->job_inputs > MOST_INPUTS || p->job_inputs % ALIGNED_INPUTS != 0 || p->job_rows < 1 || p->job_rows > MOST_ROWS ||
-        p->job_channels < output->channels || p->job_channels % ALIGNED_INPUTS != 0 || p->job_channels > UINT16_MAX) {
+    if ((p->flipped != 0 && p->copied == 0) || inputs_of(p) > NEUTRON_JOB_MOST_INPUTS ||
+        p->job_inputs < NEUTRON_JOB_ALIGNED || p->job_inputs > NEUTRON_JOB_MOST_INPUTS ||
+        p->job_inputs % NEUTRON_JOB_ALIGNED != 0 || p->job_rows < 1 || p->job_rows > NEUTRON_JOB_MOST_ROWS ||
+        p->job_channels < output->channels || p->job_channels % NEUTRON_JOB_ALIGNED != 0 || p->job_channels > UINT16_MAX) {
         return false;
     }
     const uint64_t channels = (uint64_t)p->job_channels;
-    return (p->copied != 0 || rows_join(p, input, window)) && memory_is_sound(program, p) &&
-           neutron_range_is_sound(program, p->weights_base, p->weights_offset, channels * (uint64_t)padded_inputs(p),
+    const NeutronJobMemory memory = memory_of(p, NULL);
+    return (p->copied != 0 || rows_join(p, input, window)) &&
+           neutron_job_memory_is_sound(program, p->memory, &memory) &&
+           neutron_range_is_sound(program, p->weights_base, p->weights_offset, channels * (uint64_t)memory.inputs,
                                   NEUTRON_ALIGNMENT) &&
            neutron_range_is_sound(program, p->job_base, p->job_offset, channels * TABLES * sizeof(int32_t),
                                   NEUTRON_ALIGNMENT);
@@ -96,37 +78,19 @@ typedef struct {
     const NeutronKernelCall *call;
     const NeutronConv2dJobS8 *p;
     const NeutronBuffer *input, *output;
-    uint8_t *memory;
-    int32_t inputs; /* padded */
+    NeutronJobMemory memory;
     int32_t parts;
 } Layer;
-
-static int32_t part_inputs(const Layer *layer, int32_t part) {
-    const int32_t left = layer->inputs - part * layer->p->job_inputs;
-    return left < layer->p->job_inputs ? left : layer->p->job_inputs;
-}
-
-/* Row `row` of the operand's part, in the call's memory. */
-static uint8_t *operand_row(const Layer *layer, int32_t part, int32_t row) {
-    const size_t rows = (size_t)layer->p->job_rows;
-    return layer->memory + HEADER_BYTES + rows * (size_t)(part * layer->p->job_inputs) +
-           (size_t)row * (size_t)part_inputs(layer, part);
-}
-
-static uint8_t *results_of(const Layer *layer, int32_t part) {
-    const size_t rows = (size_t)layer->p->job_rows;
-    const size_t operand = layer->p->copied != 0 ? (size_t)whole_lines(rows * (size_t)layer->inputs) : 0;
-    return layer->memory + HEADER_BYTES + operand + (size_t)part * rows * (size_t)layer->p->job_channels * RESULT_BYTES;
-}
 
 /* Writes `count` inputs of a row from number `first` on: those at `from`, or `value` where from is NULL. */
 static void put(const Layer *layer, int32_t row, int32_t first, const uint8_t *from, int32_t pitch, uint8_t value,
                 int32_t count) {
     while (count > 0) {
         const int32_t part = layer->parts == 1 ? 0 : first / layer->p->job_inputs;
-        const int32_t inside = first - part * layer->p->job_inputs, left = part_inputs(layer, part) - inside;
+        const int32_t inside = first - part * layer->p->job_inputs;
+        const int32_t left = neutron_job_inputs(&layer->memory, part) - inside;
         const int32_t now = count < left ? count : left;
-        uint8_t *to = operand_row(layer, part, row) + inside;
+        uint8_t *to = neutron_job_row(&layer->memory, part, row) + inside;
         if (from == NULL) {
             memset(to, value, (size_t)now);
         } else if (pitch == 1) {
@@ -170,67 +134,58 @@ static void put_pixel(const Layer *layer, int32_t row, const Place *place) {
             j += taps;
         }
     }
-    put(layer, row, first, NULL, 1, 0, layer->inputs - first);
+    put(layer, row, first, NULL, 1, 0, layer->memory.inputs - first);
 }
 
 /* Inverts the sign of each input, for releases whose operands are uint8; the biases hold the difference. */
 static void flip(const Layer *layer, int32_t rows) {
     for (int32_t part = 0; part < layer->parts; part++) {
-        uint8_t *operand = operand_row(layer, part, 0);
-        const size_t size = (size_t)rows * (size_t)part_inputs(layer, part);
+        uint8_t *operand = neutron_job_row(&layer->memory, part, 0);
+        const size_t size = (size_t)rows * (size_t)neutron_job_inputs(&layer->memory, part);
         for (size_t i = 0; i < size; i++) operand[i] ^= (uint8_t)layer->p->flipped;
     }
 }
 
 /* ---- jobs ----------------------------------------------------------------------------------------------------------- */
 
-static bool offset_of(const void *address, const void *header, uint32_t *word) {
-    const int64_t offset = (int64_t)((intptr_t)address - (intptr_t)header);
-    *word = (uint32_t)(int32_t)offset;
-    return offset >= INT32_MIN && offset <= INT32_MAX;
-}
-
 /* Multiplies `rows` rows of a part of the inputs. */
 static NeutronError multiply(const Layer *layer, int32_t part, const uint8_t *operand, int32_t rows) {
     const NeutronConv2dJobS8 *p = layer->p;
     const NeutronBases *bases = layer->call->bases;
-    const int32_t inputs = part_inputs(layer, part);
+    const int32_t inputs = neutron_job_inputs(&layer->memory, part);
     const size_t channels = (size_t)p->job_channels, table = channels * sizeof(int32_t);
     const uint8_t *weights = neutron_base_address(bases, p->weights_base) + p->weights_offset;
     const uint8_t *tables = neutron_base_address(bases, p->job_base) + p->job_offset;
-    const uint8_t *results = results_of(layer, part);
-    const int32_t operand_bytes = rows * inputs, result_bytes = rows * p->job_channels * RESULT_BYTES;
-    uint32_t words[HEADER_BYTES / sizeof(uint32_t)] = {(uint32_t)p->job_kind, 0, (uint32_t)rows, (uint32_t)inputs,
-                                                       (uint32_t)p->job_channels};
+    const uint8_t *results = neutron_job_results(&layer->memory, part);
     /* The tables are the biases, which the first part adds, zeros, and the factors. */
-    const bool is_near = offset_of(operand, layer->memory, &words[5]) &&
-                         offset_of(weights + channels * (size_t)(part * p->job_inputs), layer->memory, &words[6]) &&
-                         offset_of(tables + (part == 0 ? 0 : table), layer->memory, &words[7]) &&
-                         offset_of(tables + 2 * table, layer->memory, &words[8]) &&
-                         offset_of(results, layer->memory, &words[9]);
-    if (!is_near) return ENEUTRON_JOB_MEMORY;
-    words[11] = RESULT_BYTES;
-    words[12] = (uint32_t)p->job_bits;
-    words[13] = (uint32_t)p->job_group;
-    memcpy(layer->memory, words, sizeof words);
-    /* The driver itself cleans the header. Results may lie where the CPU has written another tensor. */
-    NeutronError error = jobs.clean_cache(operand, operand_bytes);
-    if (error == ENONE) error = jobs.clean_cache(results, result_bytes);
-    if (error == ENONE) {
-        error = jobs.matmul(layer->memory, HEADER_BYTES, operand, operand_bytes, results, result_bytes, 0);
+    const void *const addresses[] = {operand, weights + channels * (size_t)(part * p->job_inputs),
+                                     tables + (part == 0 ? 0 : table), tables + 2 * table, results};
+    uint32_t words[NEUTRON_JOB_WORDS] = {
+        [NEUTRON_JOB_KIND] = (uint32_t)p->job_kind,
+        [NEUTRON_JOB_ROWS] = (uint32_t)rows,
+        [NEUTRON_JOB_INPUTS] = (uint32_t)inputs,
+        [NEUTRON_JOB_CHANNELS] = (uint32_t)p->job_channels,
+        [NEUTRON_JOB_BYTES_OF_RESULT] = NEUTRON_JOB_RESULT_BYTES,
+        [NEUTRON_JOB_BITS] = (uint32_t)p->job_bits,
+        [NEUTRON_JOB_GROUP] = (uint32_t)p->job_group,
+    };
+    for (int word = NEUTRON_JOB_OPERAND; word <= NEUTRON_JOB_RESULTS; word++) {
+        const void *address = addresses[word - NEUTRON_JOB_OPERAND];
+        if (!neutron_job_set_offset(words, word, address, layer->memory.header)) return ENEUTRON_JOB_MEMORY;
     }
-    return error == ENONE ? ENONE : ENEUTRON_JOB;
+    return neutron_job_run(words, layer->memory.header, operand, rows * inputs, results,
+                           rows * p->job_channels * NEUTRON_JOB_RESULT_BYTES);
 }
 
 /* ---- results -------------------------------------------------------------------------------------------------------- */
 
 /* The accumulators of 8 channels of a row. */
 static void add_parts(const Layer *layer, int32_t row, int32_t channel, uint32_t *accumulators) {
-    const size_t at = ((size_t)row * (size_t)layer->p->job_channels + (size_t)channel) * RESULT_BYTES;
-    memcpy(accumulators, results_of(layer, 0) + at, NEUTRON_LANES * sizeof *accumulators);
+    const size_t at = ((size_t)row * (size_t)layer->p->job_channels + (size_t)channel) * NEUTRON_JOB_RESULT_BYTES;
+    memcpy(accumulators, neutron_job_results(&layer->memory, 0) + at, NEUTRON_LANES * sizeof *accumulators);
     for (int32_t part = 1; part < layer->parts; part++) {
         uint32_t more[NEUTRON_LANES];
-        memcpy(more, results_of(layer, part) + at, sizeof more);
+        memcpy(more, neutron_job_results(&layer->memory, part) + at, sizeof more);
         for (int32_t k = 0; k < NEUTRON_LANES; k++) accumulators[k] += more[k];
     }
 }
@@ -245,12 +200,14 @@ static NEUTRON_INLINE int8x16_t stored(const Layer *layer, const NeutronRequantB
     int32x4_t y[2][2];
     NEUTRON_UNROLL
     for (int i = 0; i < 2; i++) {
-        const size_t at = ((size_t)rows[i] * (size_t)layer->p->job_channels + (size_t)channel) * RESULT_BYTES;
+        const size_t pixel = (size_t)rows[i] * (size_t)layer->p->job_channels;
+        const size_t at = (pixel + (size_t)channel) * NEUTRON_JOB_RESULT_BYTES;
         NEUTRON_UNROLL
         for (int half = 0; half < 2; half++) {
-            int32x4_t sum = vreinterpretq_s32_u8(vld1q_u8(results_of(layer, 0) + at + 16 * half));
+            int32x4_t sum = vreinterpretq_s32_u8(vld1q_u8(neutron_job_results(&layer->memory, 0) + at + 16 * half));
             for (int32_t part = 1; part < layer->parts; part++) {
-                sum = vaddq_s32(sum, vreinterpretq_s32_u8(vld1q_u8(results_of(layer, part) + at + 16 * half)));
+                const uint8_t *more = neutron_job_results(&layer->memory, part) + at + 16 * half;
+                sum = vaddq_s32(sum, vreinterpretq_s32_u8(vld1q_u8(more)));
             }
             y[i][half] = kind == NEUTRON_RESCALE_ONCE ? neutron_rounded_once_neon(sum, table, half)
                                                       : neutron_rescaled_neon(sum, rescale, half, kind);
@@ -331,7 +288,7 @@ static int32_t rows_there(const Layer *layer, const Place *place, int32_t most) 
 
 static NeutronError run(const Layer *layer) {
     const NeutronWindowExtents *w = &layer->call->window;
-    if (jobs.matmul == NULL) return ENEUTRON_NO_JOBS;
+    if (!neutron_jobs_are_there()) return ENEUTRON_NO_JOBS;
     Place place = {w->batch0, w->row0, w->col0};
     const int64_t rows_of_batch = (int64_t)(w->row1 - w->row0) * (w->col1 - w->col0);
     int64_t left = rows_of_batch * (w->batch1 - w->batch0);
@@ -351,7 +308,7 @@ static NeutronError run(const Layer *layer) {
             for (int32_t row = 0; row < rows; row++) advance(&place, w);
         }
         for (int32_t part = 0; part < layer->parts; part++) {
-            const uint8_t *from = operand != NULL ? operand : operand_row(layer, part, 0);
+            const uint8_t *from = operand != NULL ? operand : neutron_job_row(&layer->memory, part, 0);
             const NeutronError error = multiply(layer, part, from, rows);
             if (error != ENONE) return error;
         }
@@ -363,17 +320,14 @@ static NeutronError run(const Layer *layer) {
 
 void conv_2d_job_s8_run(const NeutronKernelCall *call) {
     const NeutronConv2dJobS8 *p = call->params;
-    const NeutronBuffer *memory = &call->buffers[p->memory];
-    const int32_t inputs = (int32_t)padded_inputs(p);
-    uint8_t *const begin = neutron_base_address(call->bases, memory->base) + memory->offset;
+    const NeutronJobMemory memory = memory_of(p, neutron_job_header(call, p->memory));
     const Layer layer = {
         .call = call,
         .p = p,
         .input = &call->buffers[p->input],
         .output = &call->buffers[p->output],
-        .memory = begin + (LINE_BYTES - (uintptr_t)begin % LINE_BYTES) % LINE_BYTES,
-        .inputs = inputs,
-        .parts = (inputs + p->job_inputs - 1) / p->job_inputs,
+        .memory = memory,
+        .parts = neutron_job_parts(&memory),
     };
     const NeutronError error = run(&layer);
     if (error != ENONE && call->error != NULL) *call->error = error;
@@ -382,11 +336,6 @@ void conv_2d_job_s8_run(const NeutronKernelCall *call) {
 #else
 
 /* NXP's driver for matrix products is one for Linux. */
-NeutronError neutronSetJobs(const NeutronJobs *given) {
-    (void)given;
-    return ENEUTRON_NO_JOBS;
-}
-
 bool conv_2d_job_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
     (void)program, (void)params, (void)window;
     return false;
