@@ -87,6 +87,12 @@ def check_graph(
         if budget == budgets[seed % len(budgets)]:
             alone = compile_graph(graph, oracle.TARGET, replace(options, check=True))
             assert alone.program == compiled.program, f"{graph.name}: another program with a search of its own"
+            if not fetch and oracle.is_never_slower_with_more(compiled):
+                taken = compiled.report.sram_bytes
+                tight = compile_prepared(kept, oracle.TARGET, replace(usual, sram_budget=taken))
+                assert modelled(tight) <= modelled(compiled), (
+                    f"{graph.name}: {taken} of {budget} bytes, slower with so many"
+                )
         assert compiled.report.sram_bytes <= budget, f"{graph.name}: {compiled.report.sram_bytes} of {budget} bytes"
         if oracle.is_never_slower_with_more(compiled):
             assert before is None or modelled(compiled) <= before, f"{graph.name}: slower with {budget} bytes"

@@ -291,6 +291,14 @@ class Segment:
         """Return the positions of the calls among all calls."""
         return range(self.first, self.end)
 
+    @property
+    def ends_bytes(self) -> int:
+        """Return the memory before the first call or after the last one in bytes, whichever is larger."""
+        pieces = self.network.pieces.values()
+        before = sum(piece.size for piece in pieces if piece.first < self.first <= piece.last)
+        after = sum(piece.size for piece in pieces if piece.first < self.end <= piece.last)
+        return self.constants_bytes + max(before, after)
+
     def least_bytes(self, window_rows: Mapping[str, int], held_rows: Mapping[str, int] = MappingProxyType({})) -> int:
         """Return a lower bound of the segment's memory in bytes.
 

@@ -29,7 +29,7 @@ from openneutron.compiler.cost.cycles import least_compute_cycles
 from openneutron.compiler.search.cascade.network import Network, Segment, rows_computed, segment, window_rows
 from openneutron.compiler.search.cascade.patches import PatchedNetwork, patched_networks
 from openneutron.compiler.search.cascade.progress import Paced, Pacing, rounds
-from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, evaluated
+from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, evaluated, one_after_the_other
 from openneutron.compiler.search.effort import DEFAULT, Effort
 
 Bounded = tuple[int, Callable[[], "list[Bounded]"] | None]
@@ -283,7 +283,8 @@ class _Candidate:
             assert cycles >= self.least_cycles, "a bound is above what it bounds"
             self.least_cycles = cycles
             if cycles <= most_cycles:
-                self.made = evaluated(segment, self.pacing, rounds(segment, *self.pacing), cycles)
+                done = rounds(segment, *self.pacing)
+                self.made = one_after_the_other(evaluated(segment, self.pacing, done, cycles), done)
                 assert self.made.peak_bytes >= self.least_bytes, "a bound is above what it bounds"
                 self._is_bounded, self.least_bytes = True, self.made.peak_bytes
         return self.made if self.least_cycles <= most_cycles else None
@@ -291,10 +292,14 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Cascade:
-    """A segment, a lower bound of its memory, and its candidates once they were needed."""
+    """A segment, a lower bound of its memory, and its candidates once they were needed.
+
+    ``skips_rows``: it can leave out an unread region. Only then is one iteration useful, in which its tensors need not be live at once.
+    """
 
     segment: Segment
     least_bytes: int
+    skips_rows: bool
     candidates: list[_Candidate] = field(default_factory=list)
 
 
@@ -350,8 +355,10 @@ class PlanSearch:
         if key not in self._segments:
             plain = [segment(self.network, first, end)] if self.network.calls[first].by_rows else []
             patched = [each.segment(first, end, self.effort.patched) for each in self._patched]
+            skips = self._unread[end] > self._unread[first]
+            windows = self._window_rows
             self._segments[key] = [
-                _Cascade(each, each.least_bytes(self._window_rows[id(each.network)]))
+                _Cascade(each, each.ends_bytes if skips else each.least_bytes(windows[id(each.network)]), skips)
                 for each in (*plain, *patched)
                 if each is not None
             ]
@@ -363,7 +370,8 @@ class PlanSearch:
             least = sum(self._least[id(inside.network.calls[position])] for position in inside.positions)
             for each in dict.fromkeys(self._pacings(inside)):
                 cycles = least + self._cycles_of_rounds(inside, each)
-                found.candidates.append(_Candidate(each, found.least_bytes, cycles))
+                is_bounded = found.skips_rows and each.height >= inside.network.calls[each.pace].rows
+                found.candidates.append(_Candidate(each, found.least_bytes, cycles, None, is_bounded))
         return found.candidates
 
     def _pacings(self, found: Segment) -> Iterator[Pacing]:

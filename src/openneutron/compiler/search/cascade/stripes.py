@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import sub
 
+from openneutron.compiler.place.place import Item, live_bound
 from openneutron.compiler.search.cascade.network import Network, Piece, Segment, segment
 from openneutron.compiler.search.cascade.patches import held_rows, offsets
 from openneutron.compiler.search.cascade.progress import Pacing, Progress, cycles_of, rounds
@@ -156,8 +157,28 @@ def evaluated(segment: Segment, pacing: Pacing, done: Mapping[int, Progress], cy
     overlaps, saved = _overlaps(segment, done, rings)
     memory = constants + segment.through_bytes + ends + between - saved
     for piece in segment.inner:
-        memory += aligned(rings[piece.name] * piece.row_pitch) if piece.name in rings else piece.size
+        memory += _held_bytes(piece, rings)
     return Stripes(segment, *pacing, rings, overlaps, between, memory, constants, cycles)
+
+
+def _held_bytes(piece: Piece, rings: Mapping[str, int]) -> int:
+    return aligned(rings[piece.name] * piece.row_pitch) if piece.name in rings else piece.size
+
+
+def one_after_the_other(part: Stripes, done: Mapping[int, Progress]) -> Stripes:
+    """Return the candidate with the memory of calls that run once each, one after the other.
+
+    ``done`` is the progress of its calls. In one iteration, two tensors of the cascade need not be live at the same time. Such a cascade is
+    useful if it leaves out an unread region; other candidates are returned as they are.
+    """
+    segment, calls = part.segment, part.segment.network.calls
+    if len(done[part.pace]) > 1 or all(calls[position].rows == rows for position, (rows,) in done.items()):
+        return part
+    live = (each for each in segment.network.pieces.values() if each.first < segment.end and each.last >= segment.first)
+    items = [Item(each.name, _held_bytes(each, part.rings), each.first, each.last) for each in live]
+    patched = [position for position in segment.positions if calls[position].patch is not None]
+    items += [Item(part.between, part.between_bytes, patched[0], patched[-1])] if patched else []
+    return replace(part, peak_bytes=min(part.peak_bytes, part.constants_bytes + live_bound(items, part.overlaps)))
 
 
 def _rings(segment: Segment, done: Mapping[int, Progress]) -> dict[str, int]:
