@@ -5,6 +5,11 @@
 
 #include "device_model.h"
 
+/* ports/host/host_products.c includes the files that read and compute jobs, and has their functions for itself. */
+#ifndef JOB_LINKAGE
+#define JOB_LINKAGE
+#endif
+
 enum release { FIRST, SECOND, THIRD };
 enum rounding { HALF_UP, HALF_EVEN, HALF_AWAY, TRUNCATE, TOWARD_ZERO };
 
@@ -55,12 +60,12 @@ typedef struct {
     int64_t channels, cores;
 } Tiling;
 
-Tiling tiling_of(int64_t k, int64_t group, enum release release);
+JOB_LINKAGE Tiling tiling_of(int64_t k, int64_t group, enum release release);
 
 /* Reads a header at an offset of the NPU's view. Returns NULL, or why the job is refused. */
-const char *read_job(const Buffer *buffer, uint64_t header, const Options *options, Job *job);
+JOB_LINKAGE const char *read_job(const Buffer *buffer, uint64_t header, const Options *options, Job *job);
 
 /* Computes the job into the NPU's view. Returns false where there is no memory for it. */
-bool compute(const Buffer *buffer, const Job *job, const Options *options);
+JOB_LINKAGE bool compute(const Buffer *buffer, const Job *job, const Options *options);
 
 #endif

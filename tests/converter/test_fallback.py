@@ -65,7 +65,9 @@ def converted(graph: Graph, calls: Calls) -> set[str]:
             return set(refused)
 
 
-@pytest.mark.parametrize("output", ["", "no kernel takes {0}", "no kernel for RELU", "r5 and r6 are beside it"])
+@pytest.mark.parametrize(
+    "output", ["", "no kernel takes {0}", "no kernel takes {0}/wide", "no kernel for RELU", "r5 and r6 are beside it"]
+)
 def test_one_of_a_hundred_takes_at_most_12_calls(output: str) -> None:
     most = 0
     for place in (0, 1, 37, 50, 98, 99):

@@ -12,6 +12,10 @@ extern "C" {
 /* The environment variable with the path of the library, in place of libNeutronDriver.so where the system's loader finds it. */
 #define NEUTRON_HOST_JOBS_LIBRARY "OPENNEUTRON_NEUTRON_DRIVER"
 
+/* The environment variable that lets the CPU compute matrix products in place of an NPU that can't be had: "cpu" does so where there is no
+ * library or not so much contiguous memory, and prints a line to stderr that says so; without it these are errors. */
+#define NEUTRON_HOST_JOBS_WITHOUT_NPU "OPENNEUTRON_WITHOUT_NPU"
+
 /* Loads the library once in a process, initialises it, and gives its functions to neutronSetJobs. ENEUTRON_NO_JOBS: there is no such library,
  * it lacks a function, or it can't be initialised; neutron_host_jobs_problem says which. */
 NeutronError neutron_host_jobs_open(void);

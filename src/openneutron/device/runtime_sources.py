@@ -16,6 +16,8 @@ OTHER_MACHINES = re.compile(r"_avx[0-9a-z]*\.c$")
 
 PATTERNS = ("include/*.h", "driver/*.[ch]", "delegate/*", "ports/cortex_m33/*.[ch]", "ports/host/host_threads.c")
 ALWAYS = ("kernels/check.c", "kernels/selection.h")
+JOB_FILES = ("ports/host/host_jobs.c", "ports/host/host_products.c")
+"""The files that give matrix products to NXP's driver on Linux, or compute them."""
 TABLE = "table.c"
 """The file that registers all kernels; a kernel selection replaces it."""
 
@@ -49,6 +51,7 @@ def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
     wanted |= {part for name in wanted for part in rows.run_by(name)}
     files = [path for pattern in PATTERNS for path in folder.glob(pattern)]
     files += [folder / name for name in ALWAYS]
+    files += [folder / name for name in JOB_FILES if any(map(rows.is_job, wanted))]
     files += [path for path in folder.glob("kernels/*/*.c") if _kernel_of(path.stem) in wanted and _is_ours(path)]
     found: dict[str, bytes] = {}
     waiting = sorted(files)
@@ -92,7 +95,7 @@ def _implementations(header: Path) -> list[Path]:
     In a kernel's folder these are all such sources, in the folder of all kernels only those that are named after the
     header.
     """
-    if header.parent.name in ("include", "driver"):
+    if "kernels" not in (header.parent.name, header.parent.parent.name):
         return []
     beside = [path for path in sorted(header.parent.glob("*.c")) if _kernel_of(path.stem) is None and _is_ours(path)]
     if header.parent.name != "kernels":

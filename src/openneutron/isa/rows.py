@@ -180,3 +180,8 @@ def run_by(kernel: str) -> frozenset[str]:
     """Return the kernels that a call of this kernel runs in addition to its own code, directly or through other kernels."""
     own = KERNEL_BY_NAME[kernel].traits.kernels
     return own.union(*map(run_by, own))
+
+
+def is_job(kernel: str) -> bool:
+    """Return whether a kernel gives matrix products to the driver of an NPU beside the core. Its name is ``<op>_job_<types>``."""
+    return "_job_" in kernel

@@ -391,7 +391,7 @@ HOST_SUFFIX = "-cpu"
 def host_alone(chip: Target) -> Target:
     """Return the host core of a chip with an NPU as a target of its own: the core's facts, with the clock and the memories of the chip.
 
-    Activations are in the first memory that the host reads and writes.
+    Activations are in the first memory that the host reads and writes. The C port is that of the chip, or else that of the core.
     """
     core = described(chip.host.core.lower())
     assert core.cpu is not None
@@ -426,6 +426,7 @@ def host_alone(chip: Target) -> Target:
         limits=(),
         cpu=cpu,
         jobs=None,
+        port=chip.port if chip.port.name else core.port,
     )
 
 

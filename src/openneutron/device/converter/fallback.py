@@ -32,7 +32,9 @@ def refusals(graph: Graph, converts: Converts, converter: str) -> tuple[Refused,
     failure = converts(graph)
     if failure is None:
         return ()
-    left = [node for node in graph.nodes if set(failure.outside) & set(node.outputs)]
+    results = {name for node in graph.nodes for name in node.outputs}
+    outside = {_known(name, results) for name in failure.outside}
+    left = [node for node in graph.nodes if outside & set(node.outputs)]
     if left:
         words = f"{converter} refuses it: it leaves the operator outside of the NeutronGraph"
         return tuple(Refused(node.outputs[0], words) for node in left)
@@ -48,6 +50,14 @@ def refusals(graph: Graph, converts: Converts, converter: str) -> tuple[Refused,
     return (found,)
 
 
+def _known(name: str, known: Collection[str]) -> str:
+    """Return a known name for the name that a converter gives; an empty text if there is none. The converter may see a node as several
+    operators, whose results have the names of the node's and a part of their own, such as ``y/wide``."""
+    while name and name not in known:
+        name = name.rpartition("/")[0]
+    return name
+
+
 def _named(graph: Graph, output: str) -> int | None:
     """Return the place of the only node that the last line of the output with a name of the graph names: by one of its
     results, or by LiteRT's name of an operator that no other node has. None where there is no such line, or it names
@@ -58,7 +68,7 @@ def _named(graph: Graph, output: str) -> int | None:
             by_name.setdefault(name, set()).add(place)
     for line in reversed(output.splitlines()):
         words = {word.strip(".,:;()[]{}'\"`") for word in re.split(r"[\s'\"`,()\[\]]+", line)}
-        found = [by_name[word] for word in words if word in by_name]
+        found = [by_name[name] for name in (_known(word, by_name) for word in words) if name]
         if found:
             exact = [places for places in found if len(places) == 1]
             places = set.union(*exact) if exact else set.intersection(*found)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int32, c_size_t, c_uint32, c_void_p
-from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -88,12 +87,12 @@ class TraceConfig(Structure):
 
 
 def npu_driver() -> str:
-    """Return the library that computes matrix products on the NPU: NXP's where this computer has it, otherwise the model of the NPU."""
+    """Return the library that computes matrix products on the NPU: NXP's on aarch64, where a program never runs without it unless the
+    user chooses so, and the model of the NPU on other computers."""
     # Imported here, since a compile that runs nothing does not need it.
     from openneutron.device.device_model import LIBRARY as MODEL
 
-    found = find_library("NeutronDriver") if platform.machine() == "aarch64" else None
-    return found or str(MODEL)
+    return "libNeutronDriver.so" if platform.machine() == "aarch64" else str(MODEL)
 
 
 @cache

@@ -22,7 +22,7 @@ from openneutron.device.runtime_sources import runtime_folder, sources_of
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.export import c_text, readme
 from openneutron.features.export.deployment import Deployment, Golden
-from openneutron.features.export.forms import FORMS, Form
+from openneutron.features.export.forms import CMAKE, FORMS, Form
 from openneutron.features.export.packages import PUBLIC, with_relative_includes
 from openneutron.features.export.read import GoldenSample, Reference, read_pte, read_sample, read_tflite, reference_of
 from openneutron.features.export.read import golden as golden_of
@@ -139,6 +139,7 @@ def export_bundle(
         if prefixes.count(prefix) > 1:
             raise InvalidOptionError(f"model: two models have the name '{prefix}' in C. Rename one of the files.")
     chosen = FORMS[name or _default_form([each.target for each in read])]
+    _check_jobs(chosen, read)
     checked = [_checked(each, golden, data, _references(each, reference) if is_nxp else None) for each in read]
     contents = _contents(chosen, checked)
     deployments = tuple(each.deployment for each in read)
@@ -154,6 +155,16 @@ def export_bundle(
     return Bundle(
         place, chosen.name, tuple(sorted(contents)), deployments, kernels, tuple(each.target for each in read)
     )
+
+
+def _check_jobs(form: Form, models: Sequence[_Read]) -> None:
+    """Raise InvalidModelError for a model with matrix products on the NPU in a form that is not for Linux."""
+    for each in models:
+        if each.deployment.has_jobs and "host" not in form.ports:
+            raise InvalidModelError(
+                f"'{each.source}' has matrix products for the NPU of i.MX 95, whose driver is a library for Linux. Export it with --for "
+                f"{CMAKE.name}."
+            )
 
 
 def _nxp_forms() -> list[str]:
@@ -293,6 +304,8 @@ def _contents(form: Form, models: Sequence[_Checked]) -> dict[str, bytes]:
     if not form.is_nxp:
         contents |= _runtime(form, kernels)
         contents["src/openneutron.c"] = template("api/openneutron.c")
+    if any(each.has_jobs for each in deployments):
+        contents |= {f"src/{name}": template(f"api/{name}") for name in ("openneutron_jobs.h", "openneutron_jobs.c")}
     if "host" in form.ports:
         contents["src/openneutron_threads.c"] = template("api/openneutron_threads.c")
     contents["LICENSE"] = _licence()
@@ -302,6 +315,8 @@ def _contents(form: Form, models: Sequence[_Checked]) -> dict[str, bytes]:
         contents |= _filled_files(own, words)
     contents["sources.cmake"] = _sources(contents).encode()
     build = filled(template(f"{form.name}/BUILD.md").decode().rstrip(), words)
+    if any(each.has_jobs for each in deployments):
+        build += f"\n\n{template('api/JOBS.md').decode().rstrip()}"
     executorch = template(form.executorch).decode().rstrip() if form.executorch else ""
     section = (
         f"\n## With ExecuTorch's runtime\n\n`runtime/delegate/` has the delegate. {executorch}\n" if executorch else ""
@@ -354,7 +369,7 @@ HEAP = "#define NO_HEAP_USAGE 0"
 def _runtime(form: Form, kernels: tuple[str, ...]) -> dict[str, bytes]:
     """Return the runtime's files for these kernels, as a driver without a heap."""
     parts = (*(["delegate"] if form.executorch else []), *(f"ports/{port}" for port in form.ports))
-    wanted = ("include/", "driver/", "kernels/", *(f"{part}/" for part in parts))
+    wanted = ("include/", "driver/", "kernels/", "device_model/", *(f"{part}/" for part in parts))
     contents = {f"runtime/{name}": data for name, data in sources_of(kernels).items() if name.startswith(wanted)}
     header = contents["runtime/include/NeutronDriver.h"].decode()
     assert HEAP in header
@@ -386,10 +401,13 @@ def _example(models: Sequence[_Checked]) -> dict[str, bytes]:
 
 def _sources(contents: Mapping[str, bytes]) -> str:
     folders = ("model/", "runtime/", "src/", "nxp/")
-    compiled = [name for name in sorted(contents) if name.endswith(".c") and name.startswith(folders)]
-    threads = [
-        name for name in compiled if name == "src/openneutron_threads.c" or name.startswith("runtime/ports/host/")
+    parts = "runtime/device_model/"  # included by other sources
+    compiled = [
+        name
+        for name in sorted(contents)
+        if name.endswith(".c") and name.startswith(folders) and not name.startswith(parts)
     ]
+    threads = [name for name in compiled if name in ("src/openneutron_threads.c", "runtime/ports/host/host_threads.c")]
     return c_text.sources_cmake(
         {
             "SOURCES": [name for name in compiled if name not in threads],

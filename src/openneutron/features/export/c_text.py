@@ -345,9 +345,11 @@ def _tensor(tensor: IoTensor, name: str, spot: Spot) -> str:
 
 
 def arenas_of_all(deployments: Sequence[Deployment]) -> dict[str, Arena]:
-    """Return the arenas that models share, by name: each is as large as the largest one of this name."""
+    """Return the arenas that models share, by name: each is as large as the largest one of this name. A model with matrix products on the
+    NPU has its arena in memory of NXP's driver."""
     found: dict[str, Arena] = {}
-    for arena in (arena for deployment in deployments for arena in arenas_of(deployment).arenas):
+    shared = [deployment for deployment in deployments if not deployment.has_jobs]
+    for arena in (arena for deployment in shared for arena in arenas_of(deployment).arenas):
         if arena.name not in found or found[arena.name].size < arena.size:
             found[arena.name] = arena
     return found
@@ -363,6 +365,7 @@ def models_header(deployments: Sequence[Deployment], is_nxp: bool = False) -> st
         "STATEFUL": int(any(each.state_bytes for each in deployments)),
         "PROFILED": int(any(each.largest("profile_size") for each in deployments)),
         "NXP": int(is_nxp),
+        "JOBS": int(any(each.has_jobs for each in deployments)),
         **(
             {
                 "CALLS": sum(len(each.calls) for each in deployments),
@@ -418,7 +421,10 @@ OPENNEUTRON_ALIGNED {macro} uint8_t openneutron_{name}[{macro}_BYTES];""")
 
 def init_call(deployment: Deployment, instance: str) -> str:
     """Return the call that initializes an instance of a model in the memory that models share."""
-    memory = (f"openneutron_{each.name}, sizeof openneutron_{each.name}" for each in arenas_of(deployment).arenas)
+    memory = (
+        "NULL, 0" if deployment.has_jobs else f"openneutron_{each.name}, sizeof openneutron_{each.name}"
+        for each in arenas_of(deployment).arenas
+    )
     return f"{deployment.prefix}_init(&{instance}, {', '.join(memory)})"
 
 

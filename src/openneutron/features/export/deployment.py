@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from openneutron.isa import Program, aligned, base, decode
+from openneutron.isa.kernel_selection import called_kernels
 from openneutron.isa.nxp import NxpProgram
-from openneutron.isa.rows import ALIGNMENT
+from openneutron.isa.rows import ALIGNMENT, is_job
 from openneutron.targets.target import Memory
 
 ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
@@ -124,6 +125,13 @@ class Deployment:
     def state_bytes(self) -> int:
         """Return the bytes of state that the programs keep between runs. Each program has an area of its own."""
         return sum(aligned(call.program.state_size) for call in self.calls)
+
+    @property
+    def has_jobs(self) -> bool:
+        """Return whether a program gives matrix products to NXP's driver for the NPU of i.MX 95. Weights and arena are in the driver's memory
+        then."""
+        programs = [call.program for call in self.calls if not isinstance(call.program, NxpProgram)]
+        return any(is_job(kernel) for kernel in called_kernels(programs))
 
     def largest(self, size: str) -> int:
         """Return the largest value of a field of the programs' headers, such as ``scratch_size``."""

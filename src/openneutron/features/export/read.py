@@ -122,7 +122,7 @@ def check_maker(microcode: bytes, file: str, is_nxp: bool) -> None:
         raise InvalidModelError(
             f"'{file}' has OpenNeutron's microcode, and NXP's NPU does not run it. Compile the model with converter='eiq' "
             "(`--converter eiq`), which takes NXP's eiq_neutron_sdk, or export it in a form whose core computes the kernels, such as "
-            "--for cortex_m33."
+            "--for cortex_m33, or --for cmake for Linux, which may have matrix products on the NPU too."
         )
     if not is_nxp and is_foreign(microcode):
         raise InvalidModelError(

@@ -65,6 +65,7 @@ def memory_of_all(deployments: Sequence[Deployment]) -> dict[str, int]:
     largest = max(each, key=lambda sizes: sizes["arena"])
     sums = {name: sum(sizes[name] for sizes in each) for name in each[0]}
     arena = sum(arena.size for arena in arenas_of_all(deployments).values())
+    arena += sum(sizes["arena"] for sizes, deployment in zip(each, deployments, strict=True) if deployment.has_jobs)
     weights = {call.program.weights for deployment in deployments for call in deployment.calls}
     return {**sums, "weights": sum(map(len, weights)), "arena": arena, "tensors": largest["tensors"]}
 

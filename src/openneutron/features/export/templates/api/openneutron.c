@@ -4,6 +4,9 @@
 #include "NeutronDriver.h"
 #include "neutron_isa.h"
 #include "openneutron_models.h"
+#if OPENNEUTRON_JOBS
+#include "openneutron_jobs.h"
+#endif
 
 /* How long a run may take; 0: for ever. Counted by the port's clock, and not at all where it has none. */
 #ifndef OPENNEUTRON_TIMEOUT_SECONDS
@@ -18,8 +21,9 @@ static const NeutronHeader *header_of(const OpenNeutronCall *call) { return call
 
 static NeutronModelHandle handle_of(const OpenNeutronInstance *instance, uint32_t call) { return &instance->contexts[call]; }
 
-static NeutronError prepare(OpenNeutronInstance *instance, const OpenNeutronCall *call, uint32_t index, uint8_t *state) {
-    const NeutronModelConfig config = {call->microcode, call->weights, NULL, OPENNEUTRON_TIMEOUT_SECONDS};
+static NeutronError prepare(OpenNeutronInstance *instance, const OpenNeutronCall *call, uint32_t index, uint8_t *state,
+                            const void *weights) {
+    const NeutronModelConfig config = {call->microcode, weights, NULL, OPENNEUTRON_TIMEOUT_SECONDS};
     NeutronModelHandle handle = handle_of(instance, index);
     NeutronError error = neutronModelPrepare(&config, &handle);
     if (error == ENEUTRON_STATE) { /* the driver is off */
@@ -43,7 +47,8 @@ static void place(const OpenNeutronMemory *memory, const OpenNeutronTensor *tens
     }
 }
 
-NeutronError openneutron_init(OpenNeutronInstance *instance, const OpenNeutronModel *model, const OpenNeutronMemory *memory) {
+static NeutronError begin(OpenNeutronInstance *instance, const OpenNeutronModel *model, const OpenNeutronMemory *memory,
+                          bool is_shared) {
     uint8_t *state = instance->state;
     instance->model = NULL;
     for (uint32_t i = 0; i < model->arena_count; ++i) {
@@ -56,12 +61,35 @@ NeutronError openneutron_init(OpenNeutronInstance *instance, const OpenNeutronMo
     place(memory, model->inputs, model->input_count, instance->inputs);
     place(memory, model->outputs, model->output_count, instance->outputs);
     for (uint32_t i = 0; i < model->call_count; ++i) {
-        const NeutronError error = prepare(instance, &model->calls[i], i, state);
+        const void *weights = model->calls[i].weights;
+#if OPENNEUTRON_JOBS
+        if (is_shared) weights = openneutron_jobs_weights(model, memory[0].address, i);
+#else
+        (void)is_shared;
+#endif
+        const NeutronError error = prepare(instance, &model->calls[i], i, state, weights);
         if (error != ENONE) return error;
+#if OPENNEUTRON_JOBS
+        if (!is_shared && neutronHasJobs(handle_of(instance, i))) return ENEUTRON_JOB_MEMORY;
+#endif
         state += aligned(header_of(&model->calls[i])->state_size);
     }
     instance->model = model;
     return ENONE;
+}
+
+NeutronError openneutron_init(OpenNeutronInstance *instance, const OpenNeutronModel *model, const OpenNeutronMemory *memory) {
+#if OPENNEUTRON_JOBS
+    if (memory[0].address == NULL) { /* the memory is that of the NPU's driver */
+        OpenNeutronMemory arena;
+        NeutronError error = openneutron_jobs_begin(model, &arena);
+        if (error != ENONE) return error;
+        error = begin(instance, model, &arena, true);
+        if (error != ENONE) openneutron_jobs_end(model, arena.address);
+        return error;
+    }
+#endif
+    return begin(instance, model, memory, false);
 }
 
 NeutronError openneutron_reset(OpenNeutronInstance *instance) {

@@ -8,6 +8,9 @@
 #include "NeutronDriver.h"
 #include "board.h"
 #include "golden.h"
+#if OPENNEUTRON_JOBS
+#include "openneutron_jobs.h"
+#endif
 
 static void print_number(uint32_t number) {
     char digits[11];
@@ -25,6 +28,10 @@ static NeutronError refused(const char *step, NeutronError error) {
     board_print(": ");
     board_print(openneutron_error_text(error));
     board_print("\n");
+#if OPENNEUTRON_JOBS
+    board_print(openneutron_jobs_problem());
+    board_print("\n");
+#endif
     return error;
 }
 
