@@ -35,6 +35,12 @@ MOST_BYTES = 1 << 19
 WEIGHT = 0.8
 """The error of a call counts by its instructions to this power: with 1, all relative errors count alike; with less, long calls count more."""
 
+WIDE = (
+    *((14, 64, 384), (7, 192, 768), (12, 128, 128), (20, 32, 192), (24, 96, 48), (10, 256, 256), (16, 128, 256)),
+    *((4, 1152, 128), (3, 2304, 64), (6, 1152, 256), (1, 256, 1024), (1, 1152, 256), (5, 320, 1280)),
+)
+"""Rows and columns, inputs and outputs of pointwise convolutions with more channels than random graphs have."""
+
 Array = npt.NDArray[np.float64]
 
 
@@ -74,6 +80,27 @@ def graphs() -> Iterator[Any]:
     yield from (litert.read(random_wide_lstm(seed)).graph for seed in range(2 * SEEDS))
     for op in ("layer_norm", "group_norm"):
         yield from (widened(random_graphs.single(op, seed)) for seed in range(SEEDS))
+    yield from (wide(*sizes) for sizes in WIDE)
+
+
+def wide(size: int, inputs: int, outputs: int) -> Any:
+    """Return the graph of two pointwise convolutions of an image of ``size`` by ``size``, so that one reads another's output."""
+    from openneutron.ir import DType, Graph, Node, Tensor, constant, per_channel, per_tensor
+
+    rng, quant = np.random.default_rng(size), per_tensor(0.1, 3)
+    attrs = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1}
+    tensors, nodes = [Tensor("x", (1, size, size, 16), DType.INT8, quant)], []
+    for given, wanted, activation in ((16, inputs, "RELU"), (inputs, outputs, "NONE")):
+        weights = rng.integers(-127, 128, (wanted, 1, 1, given)).astype(np.int8)
+        number, before = len(nodes), "y0" if nodes else "x"
+        tensors += [
+            constant(f"w{number}", weights, per_channel([0.001] * wanted, 0)),
+            constant(f"b{number}", np.zeros(wanted, np.int32)),
+            Tensor(f"y{number}", (1, size, size, wanted), DType.INT8, quant),
+        ]
+        names = ((before, f"w{number}", f"b{number}"), (f"y{number}",))
+        nodes.append(Node("conv_2d", *names, {**attrs, "activation": activation}, f"layer{number}"))
+    return Graph("main", {tensor.name: tensor for tensor in tensors}, tuple(nodes), ("x",), ("y1",))
 
 
 def counts(target_name: str, flags: tuple[str, ...], board: Board | None) -> tuple[list[Count], float]:

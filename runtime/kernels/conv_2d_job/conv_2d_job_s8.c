@@ -66,12 +66,26 @@ typedef struct {
     int32_t n, row, col;
 } Place;
 
-static void advance(Place *place, const NeutronWindowExtents *w) {
-    if (++place->col < w->col1) return;
-    place->col = w->col0;
-    if (++place->row < w->row1) return;
+/* Goes on by so many pixels, which don't lead past the last one of the batch. */
+static NEUTRON_INLINE void advance(Place *place, const NeutronWindowExtents *w, int32_t pixels) {
+    place->col += pixels;
+    if (place->col < w->col1) return;
+    const int32_t cols = w->col1 - w->col0, done = place->col - w->col0;
+    place->col = w->col0 + done % cols;
+    place->row += done / cols;
+    if (place->row < w->row1) return;
     place->row = w->row0;
     ++place->n;
+}
+
+/* The pixels of a window from a place on that follow each other in a buffer. */
+static int32_t pixels_there(const NeutronBuffer *buffer, const NeutronWindowExtents *w, const Place *place) {
+    const int32_t left = w->col1 - place->col;
+    const bool joined = w->col0 == 0 && w->col1 == buffer->cols && buffer->row_pitch == (int64_t)buffer->cols * buffer->col_pitch;
+    if (!joined) return left;
+    const int32_t to_wrap = buffer->ring - place->row % buffer->ring, to_end = w->row1 - place->row;
+    const int64_t there = (int64_t)((to_wrap < to_end ? to_wrap : to_end) - 1) * buffer->cols + left;
+    return there < NEUTRON_JOB_MOST_ROWS ? (int32_t)there : NEUTRON_JOB_MOST_ROWS;
 }
 
 typedef struct {
@@ -82,21 +96,48 @@ typedef struct {
     int32_t parts;
 } Layer;
 
+/* Where input number `first` of a row goes. */
+typedef struct {
+    uint8_t *to;
+    int32_t left; /* inputs of the part from there on */
+    int32_t pitch; /* to the next row */
+} Spot;
+
+static NEUTRON_INLINE Spot spot_of(const Layer *layer, int32_t row, int32_t first) {
+    const int32_t part = layer->parts == 1 ? 0 : first / layer->p->job_inputs, inside = first - part * layer->p->job_inputs;
+    const int32_t inputs = neutron_job_inputs(&layer->memory, part);
+    return (Spot){neutron_job_row(&layer->memory, part, row) + inside, inputs - inside, inputs};
+}
+
+/* A program may place its memory over its input. So each word is read before it is written. */
+static NEUTRON_INLINE void copy_bytes(uint8_t *to, const uint8_t *from, int32_t count) {
+    uint64_t words[2];
+    for (; count >= 16; count -= 16, from += 16, to += 16) {
+        memcpy(words, from, 16);
+        memcpy(to, words, 16);
+    }
+    if (count >= 8) {
+        memcpy(words, from, 8);
+        memcpy(to, words, 8);
+        from += 8;
+        to += 8;
+        count -= 8;
+    }
+    for (; count > 0; count--) *to++ = *from++;
+}
+
 /* Writes `count` inputs of a row from number `first` on: those at `from`, or `value` where from is NULL. */
 static void put(const Layer *layer, int32_t row, int32_t first, const uint8_t *from, int32_t pitch, uint8_t value,
                 int32_t count) {
     while (count > 0) {
-        const int32_t part = layer->parts == 1 ? 0 : first / layer->p->job_inputs;
-        const int32_t inside = first - part * layer->p->job_inputs;
-        const int32_t left = neutron_job_inputs(&layer->memory, part) - inside;
-        const int32_t now = count < left ? count : left;
-        uint8_t *to = neutron_job_row(&layer->memory, part, row) + inside;
+        const Spot spot = spot_of(layer, row, first);
+        const int32_t now = count < spot.left ? count : spot.left;
         if (from == NULL) {
-            memset(to, value, (size_t)now);
+            memset(spot.to, value, (size_t)now);
         } else if (pitch == 1) {
-            memmove(to, from, (size_t)now); /* a program may place its memory over its input */
+            copy_bytes(spot.to, from, now);
         } else {
-            for (int32_t i = 0; i < now; i++) to[i] = from[(ptrdiff_t)i * pitch];
+            for (int32_t i = 0; i < now; i++) spot.to[i] = from[(ptrdiff_t)i * pitch];
         }
         if (from != NULL) from += (ptrdiff_t)now * pitch;
         first += now;
@@ -104,37 +145,47 @@ static void put(const Layer *layer, int32_t row, int32_t first, const uint8_t *f
     }
 }
 
-/* The inputs of all taps of a pixel as one row of the operand. */
-static void put_pixel(const Layer *layer, int32_t row, const Place *place) {
+/* The inputs of `taps` taps from (i, j) on of the pixels of an output row. Their columns follow each other. */
+static void put_taps(const Layer *layer, int32_t row, const Place *place, int32_t pixels, int32_t i, int32_t j, int32_t taps) {
     const NeutronConv2dJobS8 *p = layer->p;
     const NeutronBuffer *input = layer->input;
-    const int32_t channels = p->group_inputs, pitch = input->channel_pitch;
+    const int32_t channels = p->group_inputs, first = (i * p->kernel_w + j) * channels, size = taps * channels;
+    const int32_t from_row = place->row * p->stride_h - p->pad_top + i * p->dilation_h;
     const uint8_t zero = (uint8_t)p->input_zero_point;
-    const bool joined = pitch == 1 && p->dilation_w == 1 && input->col_pitch == channels;
-    const int32_t col0 = place->col * p->stride_w - p->pad_left;
-    int32_t first = 0;
-    for (int32_t i = 0; i < p->kernel_h; i++) {
-        const int32_t from_row = place->row * p->stride_h - p->pad_top + i * p->dilation_h;
-        if (from_row < 0 || from_row >= input->rows) {
-            put(layer, row, first, NULL, 1, zero, p->kernel_w * channels);
-            first += p->kernel_w * channels;
+    if (from_row < 0 || from_row >= input->rows) {
+        for (int32_t k = 0; k < pixels; k++) put(layer, row + k, first, NULL, 1, zero, size);
+        return;
+    }
+    const uint8_t *line = neutron_row_address(layer->call->bases, input, place->n, from_row);
+    Spot spot = spot_of(layer, row, first);
+    const bool whole = input->channel_pitch == 1 && size <= spot.left;
+    int32_t col = place->col * p->stride_w - p->pad_left + j * p->dilation_w;
+    for (int32_t k = 0; k < pixels; k++, col += p->stride_w, spot.to += spot.pitch) {
+        if (whole && col >= 0 && col <= input->cols - taps) {
+            copy_bytes(spot.to, line + (ptrdiff_t)col * input->col_pitch, size);
             continue;
         }
-        const uint8_t *line = neutron_row_address(layer->call->bases, input, place->n, from_row);
-        for (int32_t j = 0; j < p->kernel_w;) {
-            const int32_t col = col0 + j * p->dilation_w;
-            const bool inside = col >= 0 && col < input->cols;
-            int32_t taps = 1;
-            if (joined && inside) {
-                const int32_t there = input->cols - col;
-                taps = p->kernel_w - j < there ? p->kernel_w - j : there;
-            }
-            put(layer, row, first, inside ? line + (ptrdiff_t)col * input->col_pitch : NULL, pitch, zero, taps * channels);
-            first += taps * channels;
-            j += taps;
-        }
+        const int32_t before = neutron_bound(-col, 0, taps), end = neutron_bound(input->cols - col, before, taps);
+        put(layer, row + k, first, NULL, 1, zero, before * channels);
+        const uint8_t *from = end > before ? line + (ptrdiff_t)(col + before) * input->col_pitch : NULL;
+        put(layer, row + k, first + before * channels, from, input->channel_pitch, zero, (end - before) * channels);
+        put(layer, row + k, first + end * channels, NULL, 1, zero, (taps - end) * channels);
     }
-    put(layer, row, first, NULL, 1, 0, layer->memory.inputs - first);
+}
+
+/* Writes the rows of the operand of some pixels of an output row, from row `row` on. */
+static void put_pixels(const Layer *layer, int32_t row, const Place *place, int32_t pixels) {
+    const NeutronConv2dJobS8 *p = layer->p;
+    const bool joined = p->dilation_w == 1 && layer->input->channel_pitch == 1 && layer->input->col_pitch == p->group_inputs;
+    const int32_t taps = joined ? p->kernel_w : 1;
+    for (int32_t i = 0; i < p->kernel_h; i++) {
+        for (int32_t j = 0; j < p->kernel_w; j += taps) put_taps(layer, row, place, pixels, i, j, taps);
+    }
+    /* A part has a multiple of 16 inputs, so the zeros up to such a number are in one. */
+    const int32_t inputs = (int32_t)inputs_of(p), zeros = layer->memory.inputs - inputs;
+    if (zeros == 0) return;
+    Spot spot = spot_of(layer, row, inputs);
+    for (int32_t k = 0; k < pixels; k++, spot.to += spot.pitch) memset(spot.to, 0, (size_t)zeros);
 }
 
 /* Inverts the sign of each input, for releases whose operands are uint8; the biases hold the difference. */
@@ -192,61 +243,95 @@ static void add_parts(const Layer *layer, int32_t row, int32_t channel, uint32_t
 
 #if NEUTRON_NEON_VARIANTS
 
-/* The rescaled accumulators of 8 channels of two rows, as bytes. */
-static NEUTRON_INLINE int8x16_t stored(const Layer *layer, const NeutronRequantBlock *table, const NeutronRescaleNeon *rescale,
-                                       const NeutronRangeNeon *range, int32_t a, int32_t b, int32_t channel,
-                                       const NeutronRescaleKind kind) {
-    const int32_t rows[2] = {a, b};
-    int32x4_t y[2][2];
-    NEUTRON_UNROLL
-    for (int i = 0; i < 2; i++) {
-        const size_t pixel = (size_t)rows[i] * (size_t)layer->p->job_channels;
-        const size_t at = (pixel + (size_t)channel) * NEUTRON_JOB_RESULT_BYTES;
-        NEUTRON_UNROLL
-        for (int half = 0; half < 2; half++) {
-            int32x4_t sum = vreinterpretq_s32_u8(vld1q_u8(neutron_job_results(&layer->memory, 0) + at + 16 * half));
-            for (int32_t part = 1; part < layer->parts; part++) {
-                const uint8_t *more = neutron_job_results(&layer->memory, part) + at + 16 * half;
-                sum = vaddq_s32(sum, vreinterpretq_s32_u8(vld1q_u8(more)));
-            }
-            y[i][half] = kind == NEUTRON_RESCALE_ONCE ? neutron_rounded_once_neon(sum, table, half)
-                                                      : neutron_rescaled_neon(sum, rescale, half, kind);
-        }
+/* Pixels that follow each other in the results and in the output, few enough that the first cache keeps their results. */
+typedef struct {
+    const uint8_t *results; /* of the first pixel in the first part */
+    size_t pixel_bytes, part_bytes; /* from the results of a pixel, or of a part, to the next */
+    int32_t parts;
+    uint8_t *out;
+    ptrdiff_t out_pitch;
+    int32_t pixels;
+} Tile;
+
+enum { TILE_PIXELS = 16 };
+
+/* 4 accumulators. */
+static NEUTRON_INLINE int32x4_t accumulators_of(const uint8_t *from, const Tile *tile, const bool whole) {
+    int32x4_t sum = vreinterpretq_s32_u8(vld1q_u8(from));
+    for (int32_t part = 1; !whole && part < tile->parts; part++) {
+        from += tile->part_bytes;
+        sum = vaddq_s32(sum, vreinterpretq_s32_u8(vld1q_u8(from)));
     }
-    return neutron_stored_neon(y[0], y[1], range);
+    return sum;
 }
 
-static NEUTRON_INLINE void store_block(const Layer *layer, const NeutronRequantBlock *table, Place place, int32_t rows,
-                                       int32_t channel, const NeutronRescaleKind kind) {
+/* 8 channels of all pixels, of which `count` are stored. whole: there is one part. */
+static NEUTRON_INLINE void store_block(const Tile *tile, int32_t channel, const NeutronRequantBlock *table,
+                                       const NeutronRescaleNeon *rescale, const NeutronRangeNeon *range, int32_t count,
+                                       const NeutronRescaleKind kind, const bool whole) {
+    const uint8_t *from = tile->results + (size_t)channel * NEUTRON_JOB_RESULT_BYTES;
+    uint8_t *to = tile->out + channel;
+    for (int32_t left = tile->pixels; left > 0; left -= 2) {
+        const uint8_t *const pixels[2] = {from, left > 1 ? from + tile->pixel_bytes : from};
+        int32x4_t y[2][2];
+        NEUTRON_UNROLL
+        for (int i = 0; i < 2; i++) {
+            NEUTRON_UNROLL
+            for (int half = 0; half < 2; half++) {
+                const int32x4_t x = accumulators_of(pixels[i] + 16 * half, tile, whole);
+                y[i][half] = kind == NEUTRON_RESCALE_ONCE ? neutron_rounded_once_neon(x, table, half)
+                                                          : neutron_rescaled_neon(x, rescale, half, kind);
+            }
+        }
+        const uint64x2_t bytes = vreinterpretq_u64_s8(neutron_stored_neon(y[0], y[1], range));
+        neutron_store_eight(to, vgetq_lane_u64(bytes, 0), count);
+        if (left > 1) neutron_store_eight(to + tile->out_pitch, vgetq_lane_u64(bytes, 1), count);
+        from += 2 * tile->pixel_bytes;
+        to += 2 * tile->out_pitch;
+    }
+}
+
+static NEUTRON_INLINE void store_tile(const Layer *layer, const Tile *tile, const bool whole) {
     const void *words = layer->p;
     const NeutronRangeNeon range = neutron_range_neon(words);
-    const NeutronRescaleNeon rescale = neutron_rescale_neon(table);
-    const NeutronBases *bases = layer->call->bases;
-    const int32_t count = layer->output->channels - channel;
-    for (int32_t row = 0; row < rows; row += 2) {
-        const bool two = row + 1 < rows;
-        const uint64x2_t bytes = vreinterpretq_u64_s8(
-            stored(layer, table, &rescale, &range, row, two ? row + 1 : row, channel, kind));
-        uint8_t *to = neutron_element_address(bases, layer->output, place.n, place.row, place.col, channel);
-        neutron_store_eight(to, vgetq_lane_u64(bytes, 0), count);
-        advance(&place, &layer->call->window);
-        if (!two) return;
-        to = neutron_element_address(bases, layer->output, place.n, place.row, place.col, channel);
-        neutron_store_eight(to, vgetq_lane_u64(bytes, 1), count);
-        advance(&place, &layer->call->window);
+    const NeutronRequantBlock *table = neutron_requant_blocks(layer->call, words);
+    for (int32_t channel = 0; channel < layer->output->channels; channel += NEUTRON_LANES, table++) {
+        const NeutronRescaleNeon rescale = neutron_rescale_neon(table);
+        const int32_t left = layer->output->channels - channel;
+        if (layer->p->single_rounding != 0) {
+            store_block(tile, channel, table, &rescale, &range, left, NEUTRON_RESCALE_ONCE, whole);
+        } else if (left < NEUTRON_LANES) {
+            store_block(tile, channel, table, &rescale, &range, left, NEUTRON_RESCALE_ANY, whole);
+        } else if (neutron_rescale_kind(words, &rescale) == NEUTRON_RESCALE_FROM_ZERO) {
+            store_block(tile, channel, table, &rescale, &range, NEUTRON_LANES, NEUTRON_RESCALE_FROM_ZERO, whole);
+        } else {
+            store_block(tile, channel, table, &rescale, &range, NEUTRON_LANES, NEUTRON_RESCALE_ANY, whole);
+        }
     }
 }
 
 static bool store_neon(const Layer *layer, Place place, int32_t rows) {
-    if (layer->output->channel_pitch != 1) return false;
-    const void *words = layer->p;
-    const NeutronRequantBlock *table = neutron_requant_blocks(layer->call, words);
-    for (int32_t channel = 0; channel < layer->output->channels; channel += NEUTRON_LANES, table++) {
-        if (layer->p->single_rounding != 0) {
-            store_block(layer, table, place, rows, channel, NEUTRON_RESCALE_ONCE);
+    const NeutronBuffer *output = layer->output;
+    const NeutronWindowExtents *w = &layer->call->window;
+    if (output->channel_pitch != 1) return false;
+    Tile tile = {.results = neutron_job_results(&layer->memory, 0),
+                 .pixel_bytes = (size_t)layer->p->job_channels * NEUTRON_JOB_RESULT_BYTES,
+                 .parts = layer->parts,
+                 .out_pitch = output->col_pitch};
+    tile.part_bytes = (size_t)layer->p->job_rows * tile.pixel_bytes;
+    while (rows > 0) {
+        const int32_t there = pixels_there(output, w, &place);
+        const int32_t here = there < rows ? there : rows;
+        tile.pixels = here < TILE_PIXELS ? here : TILE_PIXELS;
+        tile.out = neutron_element_address(layer->call->bases, output, place.n, place.row, place.col, 0);
+        if (tile.parts == 1) {
+            store_tile(layer, &tile, true);
         } else {
-            store_block(layer, table, place, rows, channel, NEUTRON_RESCALE_ANY);
+            store_tile(layer, &tile, false);
         }
+        tile.results += (size_t)tile.pixels * tile.pixel_bytes;
+        rows -= tile.pixels;
+        advance(&place, w, tile.pixels);
     }
     return true;
 }
@@ -271,20 +356,11 @@ static void store(const Layer *layer, Place place, int32_t rows) {
                                        left < NEUTRON_LANES ? left : NEUTRON_LANES);
             to += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
         }
-        advance(&place, &layer->call->window);
+        advance(&place, &layer->call->window, 1);
     }
 }
 
 /* ---- run ------------------------------------------------------------------------------------------------------------ */
-
-/* The rows from a pixel on that follow each other in the input, at most `most`. */
-static int32_t rows_there(const Layer *layer, const Place *place, int32_t most) {
-    const NeutronBuffer *input = layer->input;
-    const NeutronWindowExtents *w = &layer->call->window;
-    const int32_t to_wrap = input->ring - place->row % input->ring, to_end = w->row1 - place->row;
-    const int64_t there = (int64_t)(to_wrap < to_end ? to_wrap : to_end) * input->cols - place->col;
-    return there < most ? (int32_t)there : most;
-}
 
 static NeutronError run(const Layer *layer) {
     const NeutronWindowExtents *w = &layer->call->window;
@@ -297,15 +373,18 @@ static NeutronError run(const Layer *layer) {
         int32_t rows = left < layer->p->job_rows ? (int32_t)left : layer->p->job_rows;
         const uint8_t *operand = NULL;
         if (layer->p->copied != 0) {
-            for (int32_t row = 0; row < rows; row++) {
-                put_pixel(layer, row, &place);
-                advance(&place, w);
+            for (int32_t row = 0; row < rows;) {
+                const int32_t there = w->col1 - place.col, pixels = there < rows - row ? there : rows - row;
+                put_pixels(layer, row, &place, pixels);
+                row += pixels;
+                advance(&place, w, pixels);
             }
             if (layer->p->flipped != 0) flip(layer, rows);
         } else {
-            rows = rows_there(layer, &place, rows);
+            const int32_t there = pixels_there(layer->input, w, &place);
+            if (there < rows) rows = there;
             operand = neutron_element_address(layer->call->bases, layer->input, place.n, place.row, place.col, 0);
-            for (int32_t row = 0; row < rows; row++) advance(&place, w);
+            advance(&place, w, rows);
         }
         for (int32_t part = 0; part < layer->parts; part++) {
             const uint8_t *from = operand != NULL ? operand : neutron_job_row(&layer->memory, part, 0);

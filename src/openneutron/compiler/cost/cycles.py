@@ -434,10 +434,13 @@ def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
     batches, _, cols, channels = call.views["output"].extents
     pixels = batches * rows * cols
     if call.traits.cost.kind is CostClass.JOB:
-        # The steps are the results that are added, the inputs the taps whose channels are copied.
-        copied = pixels * product_of(call, ("kernel_h", "kernel_w")) * call.params["copied"]
-        parts = groups_of(cost.inputs, call.params["job_inputs"])
-        return Instructions(batches * rows, pixels, pixels * channels, pixels * channels * parts, copied)
+        # The steps are the results that are added. The inputs are the words of 16 bytes that are copied; a row of the kernel takes as
+        # long as some more of them, and lines matter where pixels are copied.
+        p = call.params
+        more = groups_of(cost.inputs, p["job_inputs"]) - 1
+        words = p["kernel_h"] * (groups_of(p["kernel_w"] * p["group_inputs"], 16) + 4)
+        lines, copied = batches * rows * p["copied"], pixels * words * p["copied"]
+        return Instructions(lines, pixels, pixels * channels, pixels * channels * more, copied)
     gathered = pixels * product_of(call, call.traits.cost.taps) * cost.inputs if cost.macs else 0
     return Instructions(batches * rows, pixels, pixels * channels, cost.compute_cycles, gathered)
 
