@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compile networks for the Cortex-A55 of i.MX 95, alone and with matrix products on the NPU, and compare their results.
 
-The results with the NPU come from the model of the NPU, which also reports wrong cache maintenance. The modelled times hang on the facts of
+The results with the NPU come from the model of the NPU, which also reports wrong cache maintenance. They are compared with those of our
+kernels on the CPU and with those of LiteRT's reference kernels, which a GRU does not have. The modelled times hang on the facts of
 ``[jobs]`` in the chip's file, most of which are assumed.
+
+``python -m bench driver --qemu`` also runs each program by the library for aarch64 in qemu-user, with the model of the NPU in place of
+NXP's library. A large network takes minutes there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from openneutron import targets
 
+OPTIONS = ("qemu",)
 TITLE = "Matrix products on the NPU of i.MX 95 by NXP's driver, modelled, beside the Cortex-A55 alone"
 
 BUILT_IN = ("mobilenet_v1", "transformer_encoder", "lstm_kws", "gru_kws")
@@ -62,23 +69,34 @@ def _modules() -> Iterator[tuple[str, Any, Any]]:
     yield "bert_mini", bert, (torch.randn(1, BERT_MINI["tokens"], BERT_MINI["width"]),)
 
 
-def measure() -> dict[str, Any]:
+WITHOUT_LITERT = {"gru", "rnn"}
+"""Operators that LiteRT has no int8 kernel for."""
+
+
+def measure(qemu: bool = False) -> dict[str, Any]:
     """Return for each network the products, the jobs, the modelled times, and whether the results agree.
 
-    Each network runs twice on the model of the NPU: with the jobs that pay, and with all products that a job can compute.
+    Each network runs twice on the model of the NPU: with the jobs that pay, and with all products that a job can compute. With ``qemu``
+    each of the two programs runs in qemu-user too.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        return _measured(Path(folder) if qemu else None)
+
+
+def _measured(folder: Path | None) -> dict[str, Any]:
     from openneutron.compiler import CompileOptions, compile_graph
     from openneutron.compiler.rewrite.jobs import is_product
     from openneutron.device.device_model import DeviceModel
     from tests.fuzz.driver import every_product
-    from tests.support import oracle
+    from tests.support import aarch64, oracle
 
+    run = aarch64.runner_of_jobs(aarch64.library_in(folder)) if folder else None
     alone, beside = targets.get("imx95-cpu"), targets.get("imx95-driver")
     results = {}
     for name, graph in networks():
         inputs = oracle.random_inputs(graph, 1)
         cpu = compile_graph(graph, alone, CompileOptions(check=False))
-        wanted = [each.tobytes() for each in oracle.simulated_outputs(cpu, inputs)]
+        wanted = _bytes(oracle.simulated_outputs(cpu, inputs))
         found = {
             "products": sum(map(is_product, cpu.schedule.calls)),
             "cpu_milliseconds": alone.milliseconds(cpu.report.overlapped_cycles),
@@ -87,23 +105,37 @@ def measure() -> dict[str, Any]:
             with chosen:
                 compiled = compile_graph(graph, beside, CompileOptions(check=False))
             with DeviceModel() as model:
-                got = [each.tobytes() for each in oracle.simulated_outputs(compiled, inputs)]
+                got = _bytes(oracle.simulated_outputs(compiled, inputs))
                 counts = model.counts()
             found[key] = len(compiled.report.jobs)
             found[f"{key}_equal"] = got == wanted
             found[f"{key}_violations"] = counts.violations
+            if run is not None:
+                found[f"{key}_qemu"] = run(compiled.program, _bytes(inputs)) == wanted
             if key == "jobs":
                 found["milliseconds"] = beside.milliseconds(compiled.report.overlapped_cycles)
                 found["macs_on_npu"] = sum(item.macs for item in compiled.report.jobs) / max(1, compiled.report.macs)
+        if WITHOUT_LITERT.isdisjoint(node.op for node in graph.nodes):
+            found["litert_equal"] = _bytes(oracle.reference_outputs(graph, inputs)) == wanted
         results[name] = found
     return results
+
+
+def _bytes(tensors: Sequence[Any]) -> bytes:
+    return b"".join(tensor.tobytes() for tensor in tensors)
+
+
+def _in_words(found: dict[str, Any], *keys: str) -> str:
+    """Return whether all of these comparisons found equal bytes; "-" where none was made."""
+    made = [found[key] for key in keys if key in found]
+    return "-" if not made else "yes" if all(made) else "NO"
 
 
 def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the heads and lines of the printed table."""
     heads = (
         "network", "products", "jobs", "MACs on the NPU", "Cortex-A55 alone, ms", "with the NPU, ms", "all as jobs", "equal bytes",
-        "violations",
+        "in qemu", "as LiteRT", "violations",
     )  # fmt: skip
     lines = [
         (
@@ -114,7 +146,9 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
             f"{found['cpu_milliseconds']:.2f}",
             f"{found['milliseconds']:.2f}",
             str(found["all_jobs"]),
-            "yes" if found["jobs_equal"] and found["all_jobs_equal"] else "NO",
+            _in_words(found, "jobs_equal", "all_jobs_equal"),
+            _in_words(found, "jobs_qemu", "all_jobs_qemu"),
+            _in_words(found, "litert_equal"),
             str(found["jobs_violations"] + found["all_jobs_violations"]),
         )
         for name, found in results.items()

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +14,6 @@ import pytest
 
 from openneutron import litert, targets
 from openneutron.compiler import compile_graph
-from openneutron.device.simulator.simulator import NPU_DRIVER
 from openneutron.isa import Program
 from openneutron.isa.payload import Format, Payload
 from scripts.published_networks import cifarnet
@@ -25,6 +22,7 @@ from tests.cortex_m33.misuse import CHECK_AND_PREPARE, RUN
 from tests.cortex_m33.models import model
 from tests.fuzz import driver
 from tests.support import aarch64
+from tests.support.aarch64 import LINKED, Built, called
 from tests.support.altered_programs import CODES
 from tests.support.fuzz_seeds import covering, of_jobs, seeds, write_seeds
 from tests.support.made_networks import mobilenet_v2
@@ -42,31 +40,9 @@ ABOUT_CONTEXTS = {Misuse.NULL_CONTEXT, Misuse.ODD_CONTEXT, Misuse.UNPREPARED}
 Run = Callable[[Sequence[Case]], list[Done]]
 
 
-def called(*command: str | Path, folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """The folder with the host library for aarch64, and the command in front of a program for aarch64."""
-
-    folder: Path
-    emulated: tuple[str | Path, ...]
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    folder = tmp_path_factory.mktemp("aarch64")
-    compiler, emulator = required("aarch64-linux-gnu-gcc"), required("qemu-aarch64")
-    for name in ("libneutron.so", "libneutron_device_model.so"):
-        shutil.copy(aarch64.library_folder() / name, folder)
-    found = called(compiler, "-print-file-name=libc.so.6", folder=folder).strip()
-    return Built(folder, (emulator, "-L", Path(found).resolve().parents[1]))
-
-
-LINKED = ("-L.", "-lneutron", "-Wl,-rpath,$ORIGIN")
+    return aarch64.library_in(tmp_path_factory.mktemp("aarch64"))
 
 
 @pytest.fixture(scope="module")
@@ -104,33 +80,7 @@ def test_threads_give_the_same_bytes(library: Built) -> None:
 
 @pytest.fixture(scope="module")
 def run_jobs(library: Built) -> Callable[[Program, bytes], bytes]:
-    """Runs a program with matrix products on the modelled NPU, whose library is found as NXP's driver is."""
-    folder = library.folder
-    includes = [f"-I{ROOT / 'runtime' / name}" for name in ("include", "ports/host")]
-    source = Path(__file__).parent / "run_jobs.c"
-    called(required("aarch64-linux-gnu-gcc"), *WARNINGS, *includes, source, *LINKED, "-o", "run_jobs", folder=folder)
-    (folder / "libNeutronDriver.so").symlink_to("libneutron_device_model.so")
-
-    def run(program: Program, inputs: bytes) -> bytes:
-        (path,) = write_seeds(folder, [program])
-        (folder / "input").write_bytes(inputs)
-        emulator, *options = library.emulated
-        called(
-            emulator,
-            "-U",
-            NPU_DRIVER,
-            "-E",
-            f"LD_LIBRARY_PATH={folder}",
-            *options,
-            "./run_jobs",
-            path,
-            "input",
-            "output",
-            folder=folder,
-        )
-        return (folder / "output").read_bytes()
-
-    return run
+    return aarch64.runner_of_jobs(library)
 
 
 def test_matrix_products_on_the_npu_give_the_same_bytes(

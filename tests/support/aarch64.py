@@ -3,12 +3,20 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from openneutron.device.simulator.simulator import NPU_DRIVER
+from openneutron.isa import Program
 from tests.support.built_once import built_once
-from tests.support.runtime_builds import ROOT
+from tests.support.fuzz_seeds import write_seeds
+from tests.support.runtime_builds import ROOT, WARNINGS
 from tests.support.tools import required
+
+LINKED = ("-L.", "-lneutron", "-Wl,-rpath,$ORIGIN")
 
 
 def library_folder() -> Path:
@@ -22,11 +30,50 @@ def _build(folder: Path) -> None:
     toolchain = ROOT / "runtime" / "ports" / "host" / "aarch64.cmake"
     options = ("-G", "Ninja", "--toolchain", toolchain, "-DOPENNEUTRON_WERROR=ON")
     cmake = required("cmake")
-    _run(cmake, "-S", ROOT, "-B", folder, *options)
-    _run(cmake, "--build", folder, "--target", "neutron", "neutron_device_model")
-    _run(required("aarch64-linux-gnu-ar"), "rcs", folder / "kernels.a", *sorted(folder.rglob("kernels/**/*.o")))
+    called(cmake, "-S", ROOT, "-B", folder, *options)
+    called(cmake, "--build", folder, "--target", "neutron", "neutron_device_model")
+    called(required("aarch64-linux-gnu-ar"), "rcs", folder / "kernels.a", *sorted(folder.rglob("kernels/**/*.o")))
 
 
-def _run(*command: str | Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+def called(*command: str | Path, folder: Path | None = None, timeout: float = 300) -> str:
+    """Run a command that must not fail, and return what it prints. ``timeout`` is in seconds."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The folder with the host library for aarch64, and the command in front of a program for aarch64."""
+
+    folder: Path
+    emulated: tuple[str | Path, ...]
+
+
+def library_in(folder: Path) -> Built:
+    """Copy the library and the model of the NPU into a folder."""
+    compiler, emulator = required("aarch64-linux-gnu-gcc"), required("qemu-aarch64")
+    for name in ("libneutron.so", "libneutron_device_model.so"):
+        shutil.copy(library_folder() / name, folder)
+    found = called(compiler, "-print-file-name=libc.so.6", folder=folder).strip()
+    return Built(folder, (emulator, "-L", Path(found).resolve().parents[1]))
+
+
+def runner_of_jobs(library: Built) -> Callable[[Program, bytes], bytes]:
+    """Return a function that runs a program with matrix products on the modelled NPU in qemu-user, from the bytes of all inputs to those of
+    all outputs. The model's library is found as NXP's driver is."""
+    folder = library.folder
+    includes = [f"-I{ROOT / 'runtime' / name}" for name in ("include", "ports/host")]
+    source = ROOT / "tests" / "driver" / "run_jobs.c"
+    called(required("aarch64-linux-gnu-gcc"), *WARNINGS, *includes, source, *LINKED, "-o", "run_jobs", folder=folder)
+    (folder / "libNeutronDriver.so").symlink_to("libneutron_device_model.so")
+    emulator, *options = library.emulated
+    command = (emulator, "-U", NPU_DRIVER, "-E", f"LD_LIBRARY_PATH={folder}", *options, "./run_jobs")
+
+    def run(program: Program, inputs: bytes) -> bytes:
+        (path,) = write_seeds(folder, [program])
+        (folder / "input").write_bytes(inputs)
+        called(*command, path, "input", "output", folder=folder, timeout=7200)
+        return (folder / "output").read_bytes()
+
+    return run
