@@ -171,6 +171,7 @@ soak: $(VENV)/.suites
 	$(BIN)/python -m tests.fuzz.sanitized 0 1000
 	$(BIN)/python -m tests.fuzz.tiles 0 2000
 	$(BIN)/python -m tests.fuzz.jobs 0 5000
+	$(BIN)/python -m tests.fuzz.jobs 0 5000 4
 	$(BIN)/python -m tests.fuzz.threads 0 300000
 	for chip in imxrt700 mcxn94x imx95 imx943; do $(BIN)/python -m tests.fuzz.monotone 0 2000 $$chip || exit 1; done
 	for chip in $(CHIPS); do $(BIN)/python -m pytest -q --chip $$chip $(OF_CHIPS) || exit 1; done

@@ -16,6 +16,8 @@ enum { NEUTRON_JOB_MOST_INPUTS = UINT16_MAX * NEUTRON_JOB_ALIGNED };
 /* The words of a header. Offsets are in bytes from the header. */
 enum {
     NEUTRON_JOB_KIND = 0,
+    NEUTRON_JOB_LENGTHS = 0, /* of blocks of int4 weights, an offset */
+    NEUTRON_JOB_DECODE_BIASES = 1, /* of int4 weights, an offset */
     NEUTRON_JOB_ROWS = 2,
     NEUTRON_JOB_INPUTS = 3,
     NEUTRON_JOB_CHANNELS = 4,
@@ -24,9 +26,12 @@ enum {
     NEUTRON_JOB_BIASES = 7,
     NEUTRON_JOB_FACTORS = 8,
     NEUTRON_JOB_RESULTS = 9, /* the last one */
+    NEUTRON_JOB_INT4_KIND = 10,
     NEUTRON_JOB_BYTES_OF_RESULT = 11,
     NEUTRON_JOB_BITS = 12,
-    NEUTRON_JOB_GROUP = 13
+    NEUTRON_JOB_GROUP = 13,
+    NEUTRON_JOB_DECODE_SCALES = 14, /* of int4 weights, an offset */
+    NEUTRON_JOB_ONES = 15 /* of int4 weights, an offset of 16 bytes of 1 */
 };
 
 /* ---- memory --------------------------------------------------------------------------------------------------------- */

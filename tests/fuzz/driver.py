@@ -14,7 +14,7 @@ from unittest import mock
 
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions
-from openneutron.compiler.cost.cycles import Cost
+from openneutron.compiler.cost.cycles import Cost, call_cost
 from openneutron.compiler.rewrite import jobs
 from openneutron.device.device_model import Counts, DeviceModel
 from openneutron.errors import InvalidModelError
@@ -33,8 +33,11 @@ def with_release(release: str = "third") -> Target:
 
 
 def every_product() -> AbstractContextManager[object]:
-    """Make every product a job in the block, whatever it costs."""
-    return mock.patch.object(jobs, "call_cost", lambda call, _target: Cost(int(call.kernel != jobs.JOB)))
+    """Make every product a job in the block, whatever it costs. Among forms of a job the cheapest is chosen."""
+    most = Cost(sys.maxsize)
+    return mock.patch.object(
+        jobs, "call_cost", lambda call, target: call_cost(call, target) if call.kernel == jobs.JOB else most
+    )
 
 
 def checked(graph: Graph, target: Target, options: CompileOptions, seed: int = 0) -> tuple[Compiled, Counts]:

@@ -11,10 +11,12 @@ from tests.fuzz import jobs
 
 
 @settings(max_examples=30)
-@given(st.integers(1, 60), st.integers(1, 1500), st.integers(1, 200), st.integers(0, 2**32 - 1))
-def test_random_products_equal_litert(m: int, k: int, n: int, seed: int) -> None:
+@given(
+    st.integers(1, 60), st.integers(1, 1500), st.integers(1, 200), st.integers(0, 2**32 - 1), st.sampled_from([8, 4])
+)
+def test_random_products_equal_litert(m: int, k: int, n: int, seed: int, bits: int) -> None:
     with DeviceModel() as model:
-        jobs.check(model, m, k, n, seed)
+        jobs.check(model, m, k, n, seed, bits)
 
 
 def test_the_drawn_sizes_reach_the_bounds() -> None:

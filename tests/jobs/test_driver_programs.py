@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from openneutron import litert, targets
@@ -15,27 +14,11 @@ from openneutron.compiler.rewrite.passes import explained
 from openneutron.device.device_model import DeviceModel
 from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError, InvalidTargetError
-from openneutron.ir import DType, Graph, Node, Tensor, constant, per_channel, per_tensor
+from openneutron.ir import Graph
 from openneutron.options import DRIVER
 from tests.fuzz import driver
+from tests.jobs.graphs import convolution
 from tests.support import oracle
-
-
-def convolution(inputs: int, outputs: int, kernel: int = 1, size: int = 5, stride: int = 1) -> Graph:
-    """A convolution of an image of ``size`` by ``size`` with SAME padding."""
-    rng = np.random.default_rng(inputs)
-    quant, scales = per_tensor(0.1, 3), per_channel([0.001] * outputs, 0)
-    weights = rng.integers(-127, 128, (outputs, kernel, kernel, inputs)).astype(np.int8)
-    attrs = {"padding": "SAME", "stride_h": stride, "stride_w": stride, "dilation_h": 1, "dilation_w": 1}
-    rows = -(-size // stride)
-    tensors = [
-        Tensor("x", (1, size, size, inputs), DType.INT8, quant),
-        constant("w", weights, scales),
-        constant("b", rng.integers(-1000, 1000, outputs).astype(np.int32)),
-        Tensor("y", (1, rows, rows, outputs), DType.INT8, per_tensor(0.5, -5)),
-    ]
-    node = Node("conv_2d", ("x", "w", "b"), ("y",), {**attrs, "activation": "NONE"}, "layer")
-    return Graph("main", {tensor.name: tensor for tensor in tensors}, (node,), ("x",), ("y",))
 
 
 @pytest.mark.parametrize("io", ["arena", "caller"])

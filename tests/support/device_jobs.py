@@ -49,27 +49,28 @@ EXACT = Form()
 def product(
     model: DeviceModel,
     a: NDArray[np.generic],
-    weights: NDArray[np.int8],
+    weights: NDArray[np.int8] | jobs.Int4Weights,
     bias: NDArray[np.int32],
     form: Form = EXACT,
     factors: NDArray[np.uint32] | None = None,
 ) -> NDArray[np.generic]:
-    """Return the results [M, N] of the device model for A [M, K] and weights [N, K]; int32, or bytes of A's type.
+    """Return the results [M, N] of the device model for A [M, K] and weights [N, K]; int32, or bytes of A's type. K of int4 weights is whole
+    groups.
 
     K and M are split as ``neutron_jobs`` splits them; only the first part of K has the bias.
     """
-    parts = jobs.split_k(a.shape[1]) if form.result_bytes == 4 else (jobs.padded_k(a.shape[1]),)
+    group = weights.group if isinstance(weights, jobs.Int4Weights) else None
+    parts = jobs.split_k(a.shape[1], group=group) if form.result_bytes == 4 else (jobs.padded_k(a.shape[1]),)
     total: NDArray[np.generic] | None = None
     start = 0
     for part in parts:
         end = min(start + part, a.shape[1])
         added = bias if total is None else np.zeros_like(bias)
+        here = weights.columns(start, start + part) if isinstance(weights, jobs.Int4Weights) else weights[:, start:end]
         blocks = []
         first = 0
         for rows in jobs.split_rows(len(a)):
-            blocks.append(
-                _job(model, a[first : first + rows, start:end], weights[:, start:end], added, part, form, factors)
-            )
+            blocks.append(_job(model, a[first : first + rows, start:end], here, added, part, form, factors))
             first += rows
         result = np.concatenate(blocks)
         total = result if total is None else total + result
@@ -81,27 +82,38 @@ def product(
 def _job(
     model: DeviceModel,
     a: NDArray[np.generic],
-    weights: NDArray[np.int8],
+    weights: NDArray[np.int8] | jobs.Int4Weights,
     bias: NDArray[np.int32],
     k: int,
     form: Form,
     factors: NDArray[np.uint32] | None,
 ) -> NDArray[np.generic]:
-    (m, given_k), n = a.shape, len(weights)
-    all_n = jobs.padded_n(n, k, packed=form.packed)
+    (m, given_k), n = a.shape, len(bias)
     columns = (0, k - given_k)
-    wide = np.pad(weights, ((0, all_n - n), columns))
+    arrays: dict[str, NDArray[np.generic]] = {}
+    group = None
+    if isinstance(weights, jobs.Int4Weights):
+        group = weights.group
+        block = form.release.block(k, group)
+        all_n = -(-n // block) * block
+        arrays = weights.of_channels(all_n).packed(form.release.int4_interleaved)
+        arrays["lengths"] = np.full(all_n // block, block * k // 2, np.int32)
+        arrays["ones"] = np.ones(16, np.uint8)
+    else:
+        all_n = jobs.padded_n(n, k, packed=form.packed)
+        wide = np.pad(weights, ((0, all_n - n), columns))
+        arrays["weights"] = jobs.pack_int8(wide) if form.packed else wide
     all_factors = np.full(all_n, jobs.ONE, np.uint32)
     if factors is not None:
         all_factors[:n] = factors
-    size = m * k + all_n * (k + 8 + m * form.result_bytes) + 16 * LINE
+    size = m * k + all_n * (2 * k + 8 + m * form.result_bytes) + 16 * LINE
     buffer = model.allocate(size)
     carver = Carver(buffer)
     result = carver.take(m * all_n * form.result_bytes)
     job = jobs.Job(
         m=m, k=k, n=all_n,
         a=carver.put(np.pad(a, ((0, 0), columns))),
-        weights=carver.put(jobs.pack_int8(wide) if form.packed else wide),
+        **{name: carver.put(array) for name, array in arrays.items()},
         bias=carver.put(np.pad(bias, (0, all_n - n))),
         factors=carver.put(all_factors),
         result=result,
@@ -109,6 +121,7 @@ def _job(
         packed=form.packed,
         zero_point=form.zero_point,
         result_bytes=form.result_bytes,
+        group=group,
     )  # fmt: skip
     model.clean(buffer)
     model.matmul(buffer, 0, jobs.header(job, form.release))

@@ -3,21 +3,46 @@
  *
  * A job's operand has a row for each output pixel, with the inputs of all its taps, and zeros up to a multiple of 16. The rows are read
  * where they lie, or are put together in the call's memory. A result of a job is an accumulator of 32 bits with its bias: the factor of
- * every channel is 1, so that no rounding occurs on the NPU. The rescaling follows here, as in the other kernels of convolutions. */
+ * every channel is 1, so that no rounding occurs on the NPU. The rescaling follows here, as in the other kernels of convolutions.
+ *
+ * Weights have 8 bits, or 4 bits that the NPU decodes to 8 by a scale and a bias of each group of inputs. The int4 weights of a part are
+ * followed by its decode scales, its decode biases, and the lengths of its blocks. */
 #include "conv_2d/neon.h"
 #include "jobs.h"
 
 #ifdef __linux__
 
-enum { TABLES = 3 };
+enum { TABLES = 3, ONES_BYTES = 16, INT4_BITS = 4, INT4_FORM = 1 << 18 };
 
 static int64_t inputs_of(const NeutronConv2dJobS8 *p) { return (int64_t)p->kernel_h * p->kernel_w * p->group_inputs; }
+
+static bool has_int4(const NeutronConv2dJobS8 *p) { return p->job_bits == INT4_BITS; }
+
+/* The inputs of a job are a multiple of this number, a power of two. */
+static int32_t step_of(const NeutronConv2dJobS8 *p) { return has_int4(p) ? p->job_group : NEUTRON_JOB_ALIGNED; }
+
+static bool step_is_sound(const NeutronConv2dJobS8 *p) {
+    return !has_int4(p) || p->job_group == 32 || p->job_group == 64 || p->job_group == 128;
+}
+
+/* The bytes of the weights of a part. The list of lengths has a word for 16 channels: a block has 16 or more. */
+static uint64_t part_bytes(const NeutronConv2dJobS8 *p, uint64_t inputs) {
+    const uint64_t channels = (uint64_t)p->job_channels, list = channels / NEUTRON_JOB_ALIGNED * sizeof(int32_t);
+    if (!has_int4(p)) return channels * inputs;
+    return channels * inputs / 2 + 3 * (channels * inputs / (uint64_t)p->job_group) +
+           ((list + NEUTRON_ALIGNMENT - 1) & ~(uint64_t)(NEUTRON_ALIGNMENT - 1));
+}
+
+static uint64_t weights_bytes(const NeutronConv2dJobS8 *p, int32_t inputs) {
+    const int32_t whole = inputs / p->job_inputs, rest = inputs % p->job_inputs;
+    return (uint64_t)whole * part_bytes(p, (uint64_t)p->job_inputs) + (rest != 0 ? part_bytes(p, (uint64_t)rest) : 0);
+}
 
 static NeutronJobMemory memory_of(const NeutronConv2dJobS8 *p, uint8_t *header) {
     return (NeutronJobMemory){.header = header,
                               .rows = p->job_rows,
                               .channels = p->job_channels,
-                              .inputs = (int32_t)neutron_job_padded(inputs_of(p)),
+                              .inputs = (int32_t)((inputs_of(p) + step_of(p) - 1) & ~(int64_t)(step_of(p) - 1)),
                               .most_inputs = p->job_inputs,
                               .copied = p->copied != 0};
 }
@@ -27,7 +52,7 @@ static NeutronJobMemory memory_of(const NeutronConv2dJobS8 *p, uint8_t *header) 
 /* Rows of the operand follow each other in the input: each has all channels of one pixel. */
 static bool rows_join(const NeutronConv2dJobS8 *p, const NeutronBuffer *input, const NeutronWindowExtents *w) {
     return p->kernel_h == 1 && p->kernel_w == 1 && p->stride_h == 1 && p->stride_w == 1 && p->pad_top == 0 &&
-           p->pad_left == 0 && p->group_inputs % NEUTRON_JOB_ALIGNED == 0 && p->job_inputs >= p->group_inputs &&
+           p->pad_left == 0 && p->group_inputs % step_of(p) == 0 && p->job_inputs >= p->group_inputs &&
            input->channel_pitch == 1 && input->col_pitch == input->channels && w->col0 == 0 && w->col1 == input->cols &&
            w->row1 <= input->rows && (input->ring == 1 || input->row_pitch == (int64_t)input->cols * input->col_pitch) &&
            input->offset % NEUTRON_JOB_ALIGNED == 0;
@@ -43,20 +68,19 @@ bool conv_2d_job_s8_check(const NeutronProgramView *program, const void *params,
         window->channel1 != output->channels || p->constant_channel0 != 0) {
         return false;
     }
-    if ((p->flipped != 0 && p->copied == 0) || inputs_of(p) > NEUTRON_JOB_MOST_INPUTS ||
-        p->job_inputs < NEUTRON_JOB_ALIGNED || p->job_inputs > NEUTRON_JOB_MOST_INPUTS ||
-        p->job_inputs % NEUTRON_JOB_ALIGNED != 0 || p->job_rows < 1 || p->job_rows > NEUTRON_JOB_MOST_ROWS ||
+    if (!step_is_sound(p) || (p->flipped != 0 && p->copied == 0) || inputs_of(p) > NEUTRON_JOB_MOST_INPUTS ||
+        p->job_inputs < step_of(p) || p->job_inputs > NEUTRON_JOB_MOST_INPUTS || p->job_inputs % step_of(p) != 0 ||
+        p->job_rows < 1 || p->job_rows > NEUTRON_JOB_MOST_ROWS ||
         p->job_channels < output->channels || p->job_channels % NEUTRON_JOB_ALIGNED != 0 || p->job_channels > UINT16_MAX) {
         return false;
     }
-    const uint64_t channels = (uint64_t)p->job_channels;
+    const uint64_t tables = (uint64_t)p->job_channels * TABLES * sizeof(int32_t) + (has_int4(p) ? ONES_BYTES : 0);
     const NeutronJobMemory memory = memory_of(p, NULL);
     return (p->copied != 0 || rows_join(p, input, window)) &&
            neutron_job_memory_is_sound(program, p->memory, &memory) &&
-           neutron_range_is_sound(program, p->weights_base, p->weights_offset, channels * (uint64_t)memory.inputs,
+           neutron_range_is_sound(program, p->weights_base, p->weights_offset, weights_bytes(p, memory.inputs),
                                   NEUTRON_ALIGNMENT) &&
-           neutron_range_is_sound(program, p->job_base, p->job_offset, channels * TABLES * sizeof(int32_t),
-                                  NEUTRON_ALIGNMENT);
+           neutron_range_is_sound(program, p->job_base, p->job_offset, tables, NEUTRON_ALIGNMENT);
 }
 
 /* ---- the operand ---------------------------------------------------------------------------------------------------- */
@@ -199,18 +223,36 @@ static void flip(const Layer *layer, int32_t rows) {
 
 /* ---- jobs ----------------------------------------------------------------------------------------------------------- */
 
+/* Sets the words of int4 weights that int8 weights do not have. Returns false where a word can't hold its offset. */
+static bool set_int4(const Layer *layer, const uint8_t *weights, int32_t inputs, const uint8_t *ones, uint32_t *words) {
+    const NeutronConv2dJobS8 *p = layer->p;
+    const uint8_t *header = layer->memory.header;
+    const size_t values = (size_t)p->job_channels * (size_t)inputs, groups = values / (size_t)p->job_group;
+    const uint8_t *scales = weights + values / 2, *biases = scales + 2 * groups;
+    words[NEUTRON_JOB_KIND] = 0;
+    if (p->job_kind != 0) {
+        /* The release that has kinds has lengths of blocks too. */
+        if (!neutron_job_set_offset(words, NEUTRON_JOB_LENGTHS, biases + groups, header)) return false;
+        words[NEUTRON_JOB_CHANNELS] |= INT4_FORM;
+        words[NEUTRON_JOB_INT4_KIND] = (uint32_t)p->job_kind;
+    }
+    return neutron_job_set_offset(words, NEUTRON_JOB_DECODE_BIASES, biases, header) &&
+           neutron_job_set_offset(words, NEUTRON_JOB_DECODE_SCALES, scales, header) &&
+           neutron_job_set_offset(words, NEUTRON_JOB_ONES, ones, header);
+}
+
 /* Multiplies `rows` rows of a part of the inputs. */
 static NeutronError multiply(const Layer *layer, int32_t part, const uint8_t *operand, int32_t rows) {
     const NeutronConv2dJobS8 *p = layer->p;
     const NeutronBases *bases = layer->call->bases;
     const int32_t inputs = neutron_job_inputs(&layer->memory, part);
     const size_t channels = (size_t)p->job_channels, table = channels * sizeof(int32_t);
-    const uint8_t *weights = neutron_base_address(bases, p->weights_base) + p->weights_offset;
+    const uint8_t *weights = neutron_base_address(bases, p->weights_base) + p->weights_offset +
+                             (size_t)part * (size_t)part_bytes(p, (uint64_t)p->job_inputs);
     const uint8_t *tables = neutron_base_address(bases, p->job_base) + p->job_offset;
     const uint8_t *results = neutron_job_results(&layer->memory, part);
     /* The tables are the biases, which the first part adds, zeros, and the factors. */
-    const void *const addresses[] = {operand, weights + channels * (size_t)(part * p->job_inputs),
-                                     tables + (part == 0 ? 0 : table), tables + 2 * table, results};
+    const void *const addresses[] = {operand, weights, tables + (part == 0 ? 0 : table), tables + 2 * table, results};
     uint32_t words[NEUTRON_JOB_WORDS] = {
         [NEUTRON_JOB_KIND] = (uint32_t)p->job_kind,
         [NEUTRON_JOB_ROWS] = (uint32_t)rows,
@@ -224,6 +266,7 @@ static NeutronError multiply(const Layer *layer, int32_t part, const uint8_t *op
         const void *address = addresses[word - NEUTRON_JOB_OPERAND];
         if (!neutron_job_set_offset(words, word, address, layer->memory.header)) return ENEUTRON_JOB_MEMORY;
     }
+    if (has_int4(p) && !set_int4(layer, weights, inputs, tables + TABLES * table, words)) return ENEUTRON_JOB_MEMORY;
     return neutron_job_run(words, layer->memory.header, operand, rows * inputs, results,
                            rows * p->job_channels * NEUTRON_JOB_RESULT_BYTES);
 }

@@ -131,6 +131,11 @@ def padded_n(n: int, k: int, group: int | None = None, packed: bool = True) -> i
     return ceil(n / (channels * cores)) * channels * cores
 
 
+def int4_bytes(n: int, k: int, group: int) -> int:
+    """Return the bytes of a job's int4 weights in a program: nibbles, decode scales, decode biases and the lengths of blocks."""
+    return n * k // 2 + 3 * (n * k // group) + ceil(n // MACS * 4 / MACS) * MACS
+
+
 def padded(weights: ArrayLike) -> NDArray[np.int8]:
     """Return int8 weights [N, K] with zeros up to the N and K of whole blocks."""
     array = _matrix(weights, np.int8, "weights")
@@ -179,6 +184,80 @@ def pack_int4(
     The dtype of ``weights`` is int8 as in NXP's tool. Raises InvalidOptionError for shapes that do not match, an unpublished
     group size, and scales that are not finite or of 2**20 or more.
     """
+    k = _matrix(nibbles, np.uint8, "nibbles").shape[1] * 2
+    _check_group(k, group)
+    channels, cores, _ = _int4_tiling(k, group, interleaved)
+    weights, channel_scales = int4_weights(nibbles, scales, group, interleaved, channels * cores)
+    return {
+        **weights.packed(interleaved),
+        "bias": (-128 * weights.values.sum(axis=1, dtype=np.int64)).astype(np.int32),
+        "factors": np.where(channel_scales == 0, np.uint32(ONE), _factors(channel_scales)).astype(np.uint32),
+    }
+
+
+ONE_DECODE_SCALE = 1 << 10 | 2
+"""The decode scale 1.0 as ``_decode_scales`` gives it: the mantissa 2 and a right shift of 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Int4Weights:
+    """4-bit weights in groups along K, as the NPU decodes them.
+
+    ``codes`` is int8 [N, K] with values from -8 to 7; ``decode_scales`` int16 [N, K / group], a mantissa of 10 bits and a right shift in the
+    upper 6 bits; ``decode_biases`` int8 [N, K / group], which are added to the codes: 1 where the scale was negative.
+    """
+
+    codes: NDArray[np.int8]
+    decode_scales: NDArray[np.int16]
+    decode_biases: NDArray[np.int8]
+    group: int
+
+    @classmethod
+    def exact(cls, values: NDArray[np.int8], group: int) -> Int4Weights:
+        """Return int8 weights [N, K] from -8 to 7 with decode scales of 1.0, so that no decoded weight is rounded. K is padded with zeros
+        to whole groups."""
+        n, k = values.shape
+        codes = np.pad(values, ((0, 0), (0, padded_k(k, group) - k)))
+        sizes = n, codes.shape[1] // group
+        return cls(codes, np.full(sizes, ONE_DECODE_SCALE, np.int16), np.zeros(sizes, np.int8), group)
+
+    @property
+    def values(self) -> NDArray[np.int8]:
+        """Return the int8 weights [N, K] to which the NPU decodes these: the product with the scale, rounded half up and saturated."""
+        stored = self.decode_scales.view(np.uint16).astype(np.int64)
+        weights = self.codes + np.repeat(self.decode_biases, self.group, axis=1)
+        return decoded_weights(weights, np.ldexp((stored & 1023).astype(np.float64), -(stored >> 10)), self.group)
+
+    def of_channels(self, n: int) -> Int4Weights:
+        """Return these weights with rows of zeros up to ``n`` rows."""
+        rows = (0, n - len(self.codes)), (0, 0)
+        scales = np.pad(self.decode_scales, rows, constant_values=ONE_DECODE_SCALE)
+        return Int4Weights(np.pad(self.codes, rows), scales, np.pad(self.decode_biases, rows), self.group)
+
+    def columns(self, first: int, end: int) -> Int4Weights:
+        """Return the columns [first, end), which are whole groups."""
+        groups = slice(first // self.group, end // self.group)
+        scales, biases = self.decode_scales[:, groups], self.decode_biases[:, groups]
+        return Int4Weights(self.codes[:, first:end], scales, biases, self.group)
+
+    def packed(self, interleaved: bool = True) -> dict[str, NDArray[np.generic]]:
+        """Return ``weights``, ``decode_scales`` and ``decode_biases`` in a job's order, as ``pack_int4`` does. N is whole blocks."""
+        turns = _Turns(*_int4_tiling(self.codes.shape[1], self.group, interleaved))
+        return {
+            "weights": turns.weights(self.codes),
+            "decode_biases": turns.decode_data(self.decode_biases),
+            "decode_scales": turns.decode_data(self.decode_scales),
+        }
+
+
+def int4_weights(
+    nibbles: ArrayLike, scales: ArrayLike, group: int, interleaved: bool = True, rows: int = 1
+) -> tuple[Int4Weights, NDArray[np.float32]]:
+    """Return 4-bit weights with float scales of groups as the NPU decodes them, and the float32 scale of each channel's decoded weights.
+
+    ``nibbles`` and ``scales`` are those of ``pack_int4``. N is padded to a multiple of ``rows`` with zeros and scales of 0. Raises
+    InvalidOptionError as ``pack_int4`` does.
+    """
     packed_nibbles = _matrix(nibbles, np.uint8, "nibbles")
     group_scales = _matrix(scales, np.float32, "scales")
     n, k = packed_nibbles.shape[0], packed_nibbles.shape[1] * 2
@@ -188,29 +267,23 @@ def pack_int4(
             f"scales: shape {list(group_scales.shape)}; {n} rows of {k} int4 weights in groups of {group} have "
             f"[{n}, {k // group}]."
         )
-    channels, cores, divisions = tiling(k, group) if interleaved else (tool_channels(k), 1, 1)
-    rows = ceil(n / (channels * cores)) * channels * cores
-    weights = np.zeros((rows, k), np.int8)
+    missing = -n % rows
+    weights = np.zeros((n + missing, k), np.int8)
     weights[:n, 0::2] = (packed_nibbles & 15).astype(np.int8) - 8
     weights[:n, 1::2] = (packed_nibbles >> 4).astype(np.int8) - 8
-    group_scales = np.pad(group_scales, ((0, rows - n), (0, 0)))
+    group_scales = np.pad(group_scales, ((0, missing), (0, 0)))
     channel_scales = _channel_scales(group_scales, interleaved)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(channel_scales[:, None] == 0, np.float32(0), group_scales / channel_scales[:, None])
     mantissas, shifts = _decode_scales(np.abs(ratios), zero_shift=1 if interleaved else LARGEST_SHIFT)
     negative = ratios < 0
     codes = np.where(np.repeat(negative, group, axis=1), -weights - 1, weights)
-    decoded = decoded_weights(weights, np.where(negative, -1.0, 1.0) * np.ldexp(mantissas, -shifts), group)
-    factors = np.where(channel_scales == 0, np.uint32(ONE), _factors(channel_scales))
     decode_scales = (shifts << 10 | mantissas).astype(np.uint16).view(np.int16)
-    turns = _Turns(channels, cores, divisions)
-    return {
-        "weights": turns.weights(codes),
-        "decode_biases": turns.decode_data(negative.astype(np.int8)),
-        "decode_scales": turns.decode_data(decode_scales),
-        "bias": (-128 * decoded.sum(axis=1, dtype=np.int64)).astype(np.int32),
-        "factors": factors.astype(np.uint32),
-    }
+    return Int4Weights(codes, decode_scales, negative.astype(np.int8), group), channel_scales
+
+
+def _int4_tiling(k: int, group: int, interleaved: bool) -> tuple[int, int, int]:
+    return tiling(k, group) if interleaved else (tool_channels(k), 1, 1)
 
 
 def decoded_weights(weights: NDArray[np.int8], scales: NDArray[np.float64], group: int) -> NDArray[np.int8]:
@@ -315,6 +388,15 @@ class Release:
     int4_interleaved: bool
     int4_lengths: bool
     """Word 0 of an int4 job is the offset of a list with the bytes of each block, and word 4 has bit 18 set."""
+    int4_channels: int = MACS
+    """N of an int4 job is a multiple of this number."""
+
+    def block(self, k: int, group: int | None = None) -> int:
+        """Return the channels of which N is a multiple in a job of K columns of int8 weights, or of int4 weights in groups."""
+        if group is None:
+            return padded_n(1, k, packed=self.int8_packed)
+        channels, cores, _ = _int4_tiling(k, group, self.int4_interleaved)
+        return max(channels * cores, self.int4_channels)
 
 
 RELEASES = (
@@ -324,7 +406,7 @@ RELEASES = (
     ),
     Release(
         "second", (), "matmul_nbits.cc at 63ba87b8",
-        kind_in_header=False, int8_packed=False, int4_interleaved=True, int4_lengths=False,
+        kind_in_header=False, int8_packed=False, int4_interleaved=True, int4_lengths=False, int4_channels=128,
     ),
     Release(
         "third", ("3.1.1",), "qgemm.cc at 2ef0bb77 and later; llama-neutron",

@@ -24,6 +24,10 @@ DTYPE_OF_LITERT: dict[int, DType] = {
     getattr(schema.TensorType, dtype.name): dtype for dtype in DType if dtype is not DType.OPAQUE
 }
 
+INT4 = schema.TensorType.INT4
+"""The type of two weights in a byte, the first in the lower half. Constants of it are read as int8: LiteRT's reference kernels unpack them
+to int8 and compute with int8 weights."""
+
 MOST_AXES = 64
 """The largest rank of NumPy's arrays. LiteRT's operators accept 8 axes or fewer."""
 
@@ -172,6 +176,8 @@ def _check_tensor(model: Any, tensor: Any, subject: str) -> int:
     if min(shape, default=0) < UNKNOWN:
         raise DamagedError(f"{subject} has shape {shape}; an extent is 0 or more, or {UNKNOWN} where it is not known")
     taken = math.prod(shape) * DTYPE_OF_LITERT[tensor.type].size_bytes if tensor.type in DTYPE_OF_LITERT else 0
+    if tensor.type == INT4:
+        taken = -(-math.prod(shape) // 2)
     content = model.buffers[tensor.buffer].data
     stored = 0 if content is None else len(content)
     if stored < taken and stored and not tensor.externalBuffer and tensor.sparsity is None:
@@ -455,6 +461,8 @@ def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
     # shapeSignature may leave extents open. LiteRT uses ``shape`` unless the caller resizes, and so does the NPU.
     shape = tuple(int(extent) for extent in (item.shape if item.shape is not None else ()))
     dtype = DTYPE_OF_LITERT.get(item.type, DType.OPAQUE)
+    if item.type == INT4 and not at_run_time:
+        dtype = DType.INT8
     data = None
     content = model.buffers[item.buffer].data
     quant = _read_quant(item.quantization, shape)
@@ -464,6 +472,8 @@ def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
             dtype, data = DType.OPAQUE, np.broadcast_to(np.zeros((), DType.OPAQUE.numpy), shape)
         elif content is not None or 0 in shape:
             content = np.zeros(0, np.uint8) if content is None else np.asarray(content, np.uint8)
+            if item.type == INT4:
+                content = np.stack([content << 4, content], axis=-1).view(np.int8).reshape(-1) >> 4
             # LiteRT accepts a buffer that is longer than its tensor.
             data = np.frombuffer(content.tobytes(), dtype.numpy, math.prod(shape)).reshape(shape)
     return Tensor(name, shape, dtype, quant, data)

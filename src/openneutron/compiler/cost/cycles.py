@@ -270,9 +270,12 @@ def _job(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     assert target.jobs is not None, "only a target with jobs has the pass that makes such calls"
     p, (batches, _, cols, channels) = call.params, call.views["output"].extents
     pixels, inputs = batches * rows * cols, product_of(call, ("kernel_h", "kernel_w", "group_inputs"))
-    padded, outputs = groups_of(inputs, 16) * 16, p["job_channels"]
+    group, outputs = p["job_group"], p["job_channels"]
+    padded = groups_of(inputs, max(group, 16)) * max(group, 16)
     count, parts = groups_of(pixels, p["job_rows"]), groups_of(padded, p["job_inputs"])
-    stored = (padded + parts * 4 + 4) * outputs
+    # A group of int4 weights has a decode scale of 2 bytes and a decode bias.
+    weights = padded if group < 0 else padded // 2 + 3 * padded // group
+    stored = (weights + parts * 4 + 4) * outputs
     moved = count * stored + pixels * (padded + 4 * parts * outputs)
     products = pixels * padded * outputs
     jobs = target.jobs

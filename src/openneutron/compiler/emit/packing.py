@@ -86,10 +86,24 @@ def _maps(maps: Maps) -> bytes:
 
 def _job_weights(weights: JobWeights) -> bytes:
     outputs, inputs = weights.values.shape
+    form = jobs.release(weights.release)
+    ends = np.cumsum(weights.parts).tolist()
+    if weights.int4 is not None:
+        wide = weights.int4.of_channels(weights.channels)
+        return b"".join(_int4(wide.columns(end - k, end), form) for k, end in zip(weights.parts, ends, strict=True))
     padded = np.pad(weights.values, ((0, weights.channels - outputs), (0, weights.inputs - inputs)))
-    is_packed = jobs.release(weights.release).int8_packed
-    parts = np.split(padded, np.cumsum(weights.parts)[:-1], axis=1)
-    return b"".join((jobs.pack_int8(part) if is_packed else part).tobytes() for part in parts)
+    parts = np.split(padded, ends[:-1], axis=1)
+    return b"".join((jobs.pack_int8(part) if form.int8_packed else part).tobytes() for part in parts)
+
+
+def _int4(weights: jobs.Int4Weights, form: jobs.Release) -> bytes:
+    """Return the int4 weights of a job, with the length of each of its raw blocks behind them."""
+    channels, k = weights.codes.shape
+    block = form.block(k, weights.group)
+    arrays = weights.packed(form.int4_interleaved)
+    lengths = np.full(channels // block, block * k // 2, np.int32)
+    made = b"".join(_little_endian(arrays[name]) for name in ("weights", "decode_scales", "decode_biases"))
+    return (made + _little_endian(lengths)).ljust(jobs.int4_bytes(channels, k, weights.group), b"\0")
 
 
 PACKERS: Mapping[Packing, Callable[[Any], bytes]] = {

@@ -8,7 +8,6 @@ product by itself. The call then has a job's operand and results in memory of it
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from openneutron.compiler.rewrite.call_list import Cause, Edit
 from openneutron.compiler.select.calls import JobWeights, KernelCall, View, dense_pitches
 from openneutron.device import neutron_jobs as jobs
 from openneutron.options import CALLER
-from openneutron.targets import Jobs, Target
+from openneutron.targets import Jobs
 
 JOB = "conv_2d_job_s8"
 
@@ -48,7 +47,8 @@ def by_jobs(edit: Edit) -> None:
     for place, call in enumerate(edit.given.calls):
         if not is_product(call):
             continue
-        made = _job(edit, call, target)
+        forms = [(weights.nbytes, _job(edit, call, weights)) for weights in _weights(call, target.jobs)]
+        _, made = min(forms, key=lambda form: (call_cost(form[1], target).cycles, form[0]), default=(0, None))
         if made is None:
             edit.skip(Cause.LAYOUT, call)
         elif call_cost(made, target).cycles >= call_cost(call, target).cycles:
@@ -59,16 +59,25 @@ def by_jobs(edit: Edit) -> None:
             edit.replace({place: KernelCall(JOB, call.name, views, made.params, made.constants)})
 
 
-def _job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | None:
-    """Return the call as jobs; None if a job has no form for it."""
-    assert target.jobs is not None
-    form = jobs.release(target.jobs.release.value[0])
+def _weights(call: KernelCall, facts: Jobs | None) -> list[JobWeights]:
+    """Return the call's weights in each form that a job may have for them, int8 first.
+
+    Weights from -8 to 7 are int4 weights with decode scales of 1.0, which decode without a rounding.
+    """
+    assert facts is not None
     weights = call.constants["weights"]
     assert isinstance(weights, np.ndarray)
+    values, form, sizes = weights.reshape(len(weights), -1), facts.release.value[0], known_sizes(facts)
+    found = [JobWeights(values, form, sizes)]
+    if values.min() >= -8 and values.max() <= 7:
+        found += [JobWeights(values, form, sizes, jobs.Int4Weights.exact(values, group)) for group in jobs.GROUPS]
+    return [each for each in found if each.channels <= jobs.MOST_CHANNELS]
+
+
+def _job(edit: Edit, call: KernelCall, packed: JobWeights) -> KernelCall:
+    """Return the call as jobs with these weights."""
+    form = jobs.release(packed.release)
     channels = call.views["output"].extents[3]
-    packed = JobWeights(weights.reshape(len(weights), -1), form.name, known_sizes(target.jobs))
-    if packed.channels > jobs.MOST_CHANNELS:
-        return None
     copied = not form.kind_in_header or not _is_in_place(edit, call, packed)
     pixels = math.prod(call.views["output"].extents[:3])
     rows = max(_LEAST_ROWS, MOST_RESULT_BYTES // (4 * packed.channels * len(packed.parts)))
@@ -82,7 +91,9 @@ def _job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | None:
         "job_rows": rows,
         "job_inputs": packed.parts[0],
         "job_channels": packed.channels,
-        **_words(form),
+        "job_kind": jobs.kind(True, packed.group is not None or form.int8_packed) if form.kind_in_header else 0,
+        "job_bits": 8 if packed.group is None else 4,
+        "job_group": packed.group or -1,
     }
     requant = call.constants["requant"]
     assert isinstance(requant, np.ndarray)
@@ -93,21 +104,16 @@ def _job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | None:
         sums = packed.values.sum(axis=1, dtype=np.int64)
         table[0, :channels] = (requant[0] - UNSIGNED * sums).astype(np.int32)
     table[2] = jobs.ONE
+    ones = np.ones(0 if packed.group is None else jobs.MACS, np.int8).view(np.int32)
     views = {**call.views, "memory": View(call.name + _SUFFIX, *_bytes(size))}
-    return KernelCall(JOB, call.name, views, params, {"weights": packed, "requant": requant, "job": table})
+    return KernelCall(
+        JOB, call.name, views, params, {"weights": packed, "requant": requant, "job": np.append(table, ones)}
+    )
 
 
 def known_sizes(facts: Jobs) -> jobs.KnownSizes:
     """Return the K that a chip's file states as right and as wrong."""
     return jobs.KnownSizes(frozenset(map(int, facts.right_k.value)), frozenset(map(int, facts.wrong_k.value)))
-
-
-def _words(form: jobs.Release) -> Mapping[str, int]:
-    """Return the words of a job's header that depend on the release."""
-    sizes = (jobs.MACS, jobs.MACS, jobs.MACS)
-    job = jobs.Job(*sizes, 0, 0, 0, 0, 0, signed=form.kind_in_header, packed=form.int8_packed)
-    words = jobs.header(job, form).tolist()
-    return {"job_kind": words[0], "job_bits": words[12], "job_group": words[13]}
 
 
 def _bytes(size: int) -> tuple[tuple[int, int, int, int], tuple[int, int, int, int]]:

@@ -40,22 +40,29 @@ class Maps:
 class JobWeights:
     """int8 weights [output, input] of matrix products that the NPU's driver takes as jobs of a ``release`` (device/neutron_jobs.py).
 
-    ``parts`` are the numbers of inputs of the jobs, multiples of 16 that ``sizes`` allow, whose results are added. ``inputs`` is their sum, ``channels`` the
+    ``int4`` has the 4-bit weights that the NPU decodes to ``values``; None: jobs have int8 weights. ``parts`` are the numbers of inputs of the jobs, multiples of 16 that ``sizes`` allow, whose results are added. ``inputs`` is their sum, ``channels`` the
     number of output channels up to whole blocks; the weights beyond those that are given are 0.
     """
 
     values: npt.NDArray[np.int8]
     release: str
     sizes: jobs.KnownSizes
+    int4: jobs.Int4Weights | None = None
     parts: tuple[int, ...] = field(init=False)
     channels: int = field(init=False)
 
     def __post_init__(self) -> None:
         outputs, inputs = self.values.shape
-        object.__setattr__(self, "parts", jobs.split_k(inputs, self.sizes))
+        object.__setattr__(self, "parts", jobs.split_k(inputs, self.sizes, self.group))
         form = jobs.release(self.release)
-        channels = max(jobs.padded_n(outputs, part, packed=form.int8_packed) for part in self.parts)
-        object.__setattr__(self, "channels", channels)
+        # Blocks are powers of two.
+        block = max(form.block(part, self.group) for part in self.parts)
+        object.__setattr__(self, "channels", -(-outputs // block) * block)
+
+    @property
+    def group(self) -> int | None:
+        """Return the inputs that share a decode scale; None for int8 weights."""
+        return None if self.int4 is None else self.int4.group
 
     @property
     def inputs(self) -> int:
@@ -64,7 +71,9 @@ class JobWeights:
     @property
     def nbytes(self) -> int:
         """Return the size in bytes of the packed weights."""
-        return self.channels * self.inputs
+        if self.int4 is None:
+            return self.channels * self.inputs
+        return sum(jobs.int4_bytes(self.channels, part, self.int4.group) for part in self.parts)
 
 
 Constant = Array | Maps | JobWeights
@@ -112,7 +121,7 @@ def are_equal(one: Constant, other: Constant) -> bool:
     if isinstance(one, Maps) and isinstance(other, Maps):
         return np.array_equal(one.rows, other.rows) and np.array_equal(one.cols, other.cols)
     if isinstance(one, JobWeights) and isinstance(other, JobWeights):
-        same = (one.release, one.sizes) == (other.release, other.sizes)
+        same = (one.release, one.sizes, one.group) == (other.release, other.sizes, other.group)
         return same and np.array_equal(one.values, other.values)
     return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.array_equal(one, other)
 

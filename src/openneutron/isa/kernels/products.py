@@ -193,7 +193,8 @@ KERNELS = (
         (
             *_CONV_FIELDS,
             *constant(
-                "job", "bytes; for job_channels channels int32 biases, zeros, then factors of 1.0 as the NPU takes them"
+                "job",
+                "bytes; for job_channels channels int32 biases, zeros, then factors of 1.0 as the NPU takes them; for int4 weights 16 bytes of 1",
             ),
             scratch(
                 "memory",
@@ -204,11 +205,15 @@ KERNELS = (
             ),
             signed("flipped", "bits of each copied input that are inverted: 128 where a job takes uint8, else 0"),
             signed("job_rows", "most rows of a job, at most 2048"),
-            signed("job_inputs", "inputs of a job, a multiple of 16; the last part of them may have fewer"),
+            signed(
+                "job_inputs", "inputs of a job, a multiple of 16 or of job_group; the last part of them may have fewer"
+            ),
             signed("job_channels", "output channels, with those that only fill up a block"),
-            signed("job_kind", "word 0 of a job's header"),
+            signed("job_kind", "word 0 of a job's header, or word 10 for int4 weights"),
             signed("job_bits", "word 12 of a job's header"),
-            signed("job_group", "word 13 of a job's header"),
+            signed(
+                "job_group", "word 13 of a job's header: inputs that share a decode scale of int4 weights; -1 for int8"
+            ),
         ),
         44,
         _CONV_TAPS,

@@ -307,7 +307,7 @@ class Packing(Enum):
         "int32 [low high multiplier shift, output] as [output/8][low high multiplier shift][8 outputs]; low and high are the words "
         "of an int64 bias"
     )
-    JOB_WEIGHTS = "int8 [output, input], with zeros up to the sizes that a job has, in the order of the NPU's release (device/neutron_jobs.py)"
+    JOB_WEIGHTS = "int8 or int4 [output, input], with zeros up to the sizes that a job has, in the order of the NPU's release (device/neutron_jobs.py)"
     MAPS = "int32 tables of the output's rows, then as many of its columns"
 
 
