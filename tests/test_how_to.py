@@ -189,19 +189,27 @@ def test_a_chip_takes_one_file(tmp_path: Path) -> None:
     assert loaded == "my_chip\n"
 
 
-def _test_of(page: str, folder: Path) -> set[str]:
-    """Make the edits of a page in a copy of the sources, run the test that the page adds, and return the paths of the edited files."""
-    edited = set(edited_by(PAGES / page, copied_sources(folder)))
-    (test,) = (path for path in edited if path.startswith("tests/"))
-    _python(folder, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", ".", "-p", "no:cacheprovider", test)
-    return edited
-
-
-def test_a_section_of_the_report_takes_three_files(tmp_path: Path) -> None:
-    assert len(_test_of("add-a-report-section.md", tmp_path / "copy")) == 3
-
-
-def test_a_feature_takes_its_folder_and_a_row(tmp_path: Path) -> None:
-    edited = _test_of("add-a-feature.md", tmp_path / "copy")
-    sources = {path for path in edited if path.startswith("src/")}
-    assert {path for path in sources if "features/sizes/" not in path} == {"src/openneutron/cli/app.py"}
+def test_a_section_of_the_report_takes_three_files_and_a_feature_its_folder_and_a_row(tmp_path: Path) -> None:
+    """The tests that the two pages add run in one process, which imports PyTorch once."""
+    folder = copied_sources(tmp_path / "copy")
+    section, feature = (set(edited_by(PAGES / f"add-a-{name}.md", folder)) for name in ("report-section", "feature"))
+    tests = [path for path in sorted(section | feature) if path.startswith("tests/")]
+    assert len(section) == 3 and len(tests) == 2
+    assert {path for path in feature if path.startswith("src/") and "features/sizes/" not in path} == {
+        "src/openneutron/cli/app.py"
+    }
+    _python(
+        folder,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        ".",
+        "--confcutdir",
+        ".",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    )
