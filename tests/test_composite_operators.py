@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import operator
+import pickle
 from typing import Any
 
 import pytest
@@ -82,3 +85,30 @@ def test_equal_sources_have_one_code() -> None:
         compiled_once(f"a = {number + 3}", "many", "exec")
     assert compiled_once("a = 1", "again", "exec").co_filename == "again"
     assert torch.fx.graph_module.compile is compiled_once, OTHER
+
+
+class _Two(torch.nn.Module):
+    # Without annotations: torch can't pickle those that are text.
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        return (x + 1).relu()
+
+
+def test_a_source_is_compiled_when_it_is_read() -> None:
+    assert inspect.unwrap(torch.fx.GraphModule.recompile) is not torch.fx.GraphModule.recompile, OTHER
+    x = torch.randn(3)
+    module = torch.fx.symbolic_trace(_Two())
+    assert "_code" not in vars(module)
+    assert torch.equal(module(x), (x + 1).relu())
+    before = vars(module)["_code"]
+    (add,) = (node for node in module.graph.nodes if node.target is operator.add)
+    add.args = (add.args[0], 2)
+    assert torch.equal(module(x), (x + 1).relu()), "no recompile"
+    module.recompile()
+    assert "_code" not in vars(module)
+    assert torch.equal(copy.deepcopy(module)(x), (x + 2).relu())
+    assert torch.equal(pickle.loads(pickle.dumps(module))(x), (x + 2).relu())
+    assert module.recompile().src == module.code != before
+    assert list(inspect.signature(module.forward).parameters) == ["x"]
+    assert torch.equal(module(x), (x + 2).relu())
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'x'"):
+        module()

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shorten four steps of torch that each export and each lowering repeat, with the same results."""
+"""Shorten five steps of torch that each export and each lowering repeat, with the same results."""
 
 from __future__ import annotations
 
 import functools
 import sys
 import typing
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 LISTS = ("torch._export.utils", "torch.export.decomp_utils", "torch.export.exported_program")
 """The modules with a name for torch's function that lists the composite operators."""
+
+SOURCE = ("_code", "_lineno_map", "_prologue_start")
+"""The attributes of a graph module with its Python source."""
 
 MOST_CODES = 256
 """The number of codes that are kept, those that were used last."""
@@ -61,6 +65,7 @@ def shorten() -> None:
         setattr(each, listed.__name__, list_once)
     # A lowering compiles the Python source of a graph after each of 90 passes, of which few change it.
     sys.modules["torch.fx.graph_module"].compile = compiled_once
+    compile_when_read(sys.modules["torch.fx.graph_module"])
     # `collections.abc.Callable[...]` makes an object on each evaluation; `typing.Callable[...]` keeps those it has made.
     sys.modules["torch._ops"].Callable = typing.Callable
     overriding = getattr(programs, "_override_composite_implicit_decomp", None)
@@ -77,6 +82,81 @@ def compiled_once(source: str, name: str, mode: str, **more: Any) -> Any:
     if len(_CODES) > MOST_CODES:
         del _CODES[next(iter(_CODES))]
     return code
+
+
+class _WhenRead:
+    """An attribute of graph modules that torch sets when it compiles the source of a graph. Reading it compiles."""
+
+    def __init__(self, name: str, compile_source: Callable[[Any], Any], module: Callable[[], Any]) -> None:
+        self.name, self.compile_source, self.module = name, compile_source, module
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        module = self.module() if instance is None else instance
+        if module is None:
+            return self
+        self.compile_source(module)
+        return getattr(owner if instance is None else instance, self.name)
+
+
+class _Source:
+    """Torch's ``PythonCode`` of a graph module. Reading from it compiles."""
+
+    def __init__(self, compile_source: Callable[[], Any]) -> None:
+        self._compile_source = compile_source
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compile_source(), name)
+
+
+def compile_when_read(graph_modules: Any) -> None:
+    """Let torch compile the Python source of a graph when its ``forward`` or its source is read, not after each pass.
+
+    Most passes interpret the graph: nobody reads nine in ten of the sources of a lowering.
+    """
+    kind = graph_modules.GraphModule
+    compile_now = kind.recompile
+
+    def compile_source(module: Any) -> Any:
+        own = type(module)
+        if isinstance(vars(own).get("forward"), _WhenRead):
+            del own.forward
+        return compile_now(module)
+
+    @functools.wraps(compile_now)
+    def recompile(module: Any) -> Any:
+        own = type(module)
+        if own.recompile is not recompile:
+            return compile_now(module)
+        for name in SOURCE:
+            vars(module).pop(name, None)
+        if isinstance(module._graph._codegen, graph_modules._PyTreeCodeGen):
+            shown = module._graph._codegen.pytree_info
+            module._in_spec, module._out_spec = shown.in_spec, shown.out_spec
+        if "_wrapped_call" not in vars(own):
+            own._wrapped_call = graph_modules._WrappedCall(own, vars(own).get("__call__"))
+        own.__call__ = _call_wrapped
+        own.forward = _WhenRead("forward", compile_source, weakref.ref(module))
+        module._recompile_submodules()
+        return _Source(functools.partial(compile_source, module))
+
+    reduce = kind.__reduce__
+
+    @functools.wraps(reduce)
+    def compiled_and_reduced(module: Any) -> Any:
+        assert module.code is not None
+        return reduce(module)
+
+    for name in SOURCE:
+        setattr(kind, name, _WhenRead(name, compile_source, _nothing))
+    kind.recompile, kind.__reduce__ = recompile, compiled_and_reduced
+
+
+def _call_wrapped(module: Any, *args: Any, **kwargs: Any) -> Any:
+    return module._wrapped_call(module, *args, **kwargs)
+
+
+def _nothing() -> None:
+    """Stand in for the graph module of a class that has many."""
 
 
 def _walk_nothing() -> None:
