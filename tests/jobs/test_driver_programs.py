@@ -13,7 +13,7 @@ from openneutron.compiler.rewrite.jobs import JOB
 from openneutron.compiler.rewrite.passes import explained
 from openneutron.device.device_model import DeviceModel
 from openneutron.device.simulator import Simulator
-from openneutron.errors import DriverError, InvalidTargetError
+from openneutron.errors import DriverError, InvalidOptionError, InvalidTargetError
 from openneutron.ir import Graph
 from openneutron.options import DRIVER
 from tests.fuzz import driver
@@ -76,6 +76,30 @@ def test_the_option_names_the_target() -> None:
     assert str(caught.value) == (
         "Target `imxrt700` has no published matrix products for converter='driver'. Choose one of `['imx95']`."
     )
+
+
+def test_the_option_names_the_release() -> None:
+    options = CompileOptions(target="imx95", converter=DRIVER, converter_release="second")
+    assert options.target == "imx95-driver-second"
+    assert CompileOptions.from_dict(options.to_dict()) == options
+    target = targets.get(options.target)
+    assert target.jobs is not None
+    assert target.jobs.release.value == ("second",)
+    assert targets.with_checksum(targets.checksum(target.name)) == target
+    firmware = CompileOptions(target="imx95-driver", converter_release="3.1.1")
+    assert firmware.target == "imx95-driver-third"
+    with pytest.raises(InvalidOptionError) as caught:
+        CompileOptions(target="imx95", converter=DRIVER, converter_release="3.2")
+    assert str(caught.value) == (
+        "release: no published source has the form of jobs of version '3.2'; known are first, second, third, 3.1.1. Run `openneutron board "
+        "make imx95` and try its program on the board: it tells which release's form works."
+    )
+    with driver.every_product():
+        compiled = compile_graph(convolution(64, 48), target)
+    inputs = oracle.random_inputs(compiled.graph, 0)
+    with DeviceModel(release="second") as model:
+        oracle.simulated_outputs(compiled, inputs)
+        assert model.counts().jobs == 1
 
 
 def test_another_release_refuses_the_job() -> None:

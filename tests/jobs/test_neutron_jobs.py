@@ -139,7 +139,7 @@ def test_what_cannot_be_expressed_is_refused() -> None:
     with pytest.raises(InvalidOptionError) as caught:
         jobs.release("9.9")
     assert str(caught.value) == (
-        "firmware: no published source has the form of jobs of version '9.9'; known are first, second, third, 3.1.1. Run "
+        "release: no published source has the form of jobs of version '9.9'; known are first, second, third, 3.1.1. Run "
         "`openneutron board make imx95` and try its program on the board: it tells which release's form works."
     )
     with pytest.raises(InvalidOptionError) as caught:

@@ -54,7 +54,7 @@ ONLY: dict[str, set[str]] = {
     "ops": {"errors", "ir", "targets"},
     "options": {"errors", "targets"},
     "litert": {"errors", "ir", "ops", "isa"},
-    "device.neutron_jobs": {"errors"},
+    "device.neutron_jobs": {"errors", "targets"},
     "compiler": {"errors", "options", "ir", "targets", "ops", "isa", "device.neutron_jobs"},
     "device.files": {"errors"},
     "device.third_party": {"errors"},

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openneutron.errors import InvalidOptionError
+from openneutron.targets.target import release_named
 
 T = TypeVar("T", bound=np.generic)
 
@@ -377,10 +378,9 @@ def _matrix(array: ArrayLike, dtype: type[T], name: str) -> NDArray[T]:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The form of jobs in one release of NXP's driver and firmware. ``firmwares`` are the versions known to have it."""
+    """The form of jobs in one release of NXP's driver and firmware."""
 
     name: str
-    firmwares: tuple[str, ...]
     source: str
     kind_in_header: bool
     """Word 0 of an int8 job, or word 10 of an int4 job, has the kind. Without it, weights are not packed and A is uint8."""
@@ -401,15 +401,15 @@ class Release:
 
 RELEASES = (
     Release(
-        "first", (), "qlinear_matmul.cc and matmul_integer_to_float.cc of 2025, convert_ort_models_to_neutron.py",
+        "first", "qlinear_matmul.cc and matmul_integer_to_float.cc of 2025, convert_ort_models_to_neutron.py",
         kind_in_header=False, int8_packed=False, int4_interleaved=False, int4_lengths=False,
     ),
     Release(
-        "second", (), "matmul_nbits.cc at 63ba87b8",
+        "second", "matmul_nbits.cc at 63ba87b8",
         kind_in_header=False, int8_packed=False, int4_interleaved=True, int4_lengths=False, int4_channels=128,
     ),
     Release(
-        "third", ("3.1.1",), "qgemm.cc at 2ef0bb77 and later; llama-neutron",
+        "third", "qgemm.cc at 2ef0bb77 and later; llama-neutron",
         kind_in_header=True, int8_packed=True, int4_interleaved=True, int4_lengths=True,
     ),
 )  # fmt: skip
@@ -417,18 +417,9 @@ NEWEST = RELEASES[-1]
 
 
 def release(version: str) -> Release:
-    """Return the release of a name ("first", "second", "third") or of a firmware's version, for instance "3.1.1".
-
-    Raises InvalidOptionError for a version that no published source states.
-    """
-    for row in RELEASES:
-        if version == row.name or version in row.firmwares:
-            return row
-    known = ", ".join((*(row.name for row in RELEASES), *(f for row in RELEASES for f in row.firmwares)))
-    raise InvalidOptionError(
-        f"firmware: no published source has the form of jobs of version {version!r}; known are {known}. Run `openneutron board "
-        "make imx95` and try its program on the board: it tells which release's form works."
-    )
+    """Return the release of a name or of a firmware's version, as ``release_named`` of the targets does."""
+    name = release_named(version)
+    return next(row for row in RELEASES if row.name == name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,14 +203,17 @@ class CompileOptions:
 
     converter_release: str | None = option(
         None,
-        "Release of NXP's SDK, such as 3.1, whose published limits decide what its converter is asked for; default: the installed one's.",
+        "Release of NXP's SDK, such as 3.1, whose published limits decide what its converter is asked for (default: the installed one's); with "
+        "driver: the release of the NPU's driver, or the version of its firmware (default: the newest).",
         metavar="RELEASE",
         read=str,
         check=_check_text,
         in_text=False,
     )
     """The release of NXP's SDK, such as ``3.1``: operators beyond its published limits stay on the CPU with the converter ``eiq``. An
-    installed SDK of another release is an error. None: the installed SDK's, or the newest that is published."""
+    installed SDK of another release is an error. None: the installed SDK's, or the newest that is published. With the converter ``driver`` it
+    is the release of driver and firmware that decides the form of jobs, such as ``second`` or ``3.1.1``; None: the one in the chip's file,
+    which is the newest."""
 
     converter_timeout: int = option(
         300,
@@ -227,8 +230,11 @@ class CompileOptions:
             object.__setattr__(self, "target", os.fspath(self.target))
         if self.npu == UNUSED and self.target in targets.NPUS:
             object.__setattr__(self, "target", self.target + targets.HOST_SUFFIX)
-        if self.converter == DRIVER and not self.target.endswith(targets.DRIVER_SUFFIX):
+        if self.converter == DRIVER and targets.divided(self.target) is None:
             object.__setattr__(self, "target", self.target + targets.DRIVER_SUFFIX)
+        if self.converter_release and self.converter != EIQ and targets.divided(self.target) is not None:
+            release = targets.release_named(self.converter_release)
+            object.__setattr__(self, "target", targets.with_release(self.target, release))
         if isinstance(self.sram_budget, Mapping):
             object.__setattr__(self, "sram_budget", tuple(self.sram_budget.items()))
         for name, flag in flags_of(type(self)).items():

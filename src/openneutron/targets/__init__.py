@@ -27,6 +27,7 @@ from openneutron.targets.target import (
     INT16,
     KINDS,
     PORT_NAMES,
+    RELEASES,
     SYNCHRONOUS,
     CopyEngine,
     Costs,
@@ -42,6 +43,7 @@ from openneutron.targets.target import (
     Target,
     Words,
     entries,
+    release_named,
 )
 
 ARENA_ALIGNMENT = 16
@@ -448,11 +450,28 @@ def takes_int16(target: Target, host_calls: bool) -> bool:
 
 
 DRIVER_SUFFIX = "-driver"
-"""The end of the name of a chip's host core as a target that gives matrix products to the NPU's driver, such as ``imx95-driver``."""
+"""The end of the name of a chip's host core as a target that gives matrix products to the NPU's driver, such as ``imx95-driver``. A release
+of jobs may follow: ``imx95-driver-second``."""
 
 
-def host_with_jobs(chip: Target) -> Target:
-    """Return the host core of a chip as ``host_alone`` does, with the matrix products that the NPU's driver takes.
+def divided(name: str) -> tuple[str, str] | None:
+    """Return the chip and the release in the name of a target with matrix products; the release is empty where the name has none. Return None
+    for another target."""
+    chip, suffix, release = name.rpartition(DRIVER_SUFFIX)
+    found = suffix and release in ("", *(f"-{name}" for name in RELEASES))
+    return (chip, release.removeprefix("-")) if found else None
+
+
+def with_release(name: str, release: str) -> str:
+    """Return the name of a target with matrix products in the form of a release."""
+    found = divided(name)
+    assert found is not None, f"{name} has no matrix products"
+    return f"{found[0]}{DRIVER_SUFFIX}-{release}"
+
+
+def host_with_jobs(chip: Target, release: str = "") -> Target:
+    """Return the host core of a chip as ``host_alone`` does, with the matrix products that the NPU's driver takes, in the form of a
+    ``release``, or of the one in the chip's file.
 
     Raises InvalidTargetError where none are published for the chip.
     """
@@ -461,7 +480,11 @@ def host_with_jobs(chip: Target) -> Target:
         raise InvalidTargetError(
             f"Target `{chip.name}` has no published matrix products for converter='driver'. Choose one of `{known}`."
         )
-    return replace(host_alone(chip), name=chip.name + DRIVER_SUFFIX, jobs=chip.jobs)
+    host = replace(host_alone(chip), name=chip.name + DRIVER_SUFFIX, jobs=chip.jobs)
+    if not release:
+        return host
+    chosen = Words((release,), "assumed: chosen by the option converter_release")
+    return replace(host, name=with_release(host.name, release), jobs=replace(chip.jobs, release=chosen))
 
 
 def checksum(name: str) -> int:
@@ -471,7 +494,8 @@ def checksum(name: str) -> int:
 
 def with_checksum(number: int) -> Target | None:
     """Return the chip of this package with this number in programs; None where no chip has the number."""
-    with_jobs = (name + DRIVER_SUFFIX for name in NPUS if described(name).jobs is not None)
+    suffixes = (DRIVER_SUFFIX, *(f"{DRIVER_SUFFIX}-{release}" for release in RELEASES))
+    with_jobs = (name + suffix for name in NPUS if described(name).jobs is not None for suffix in suffixes)
     names = (*KNOWN, *(name + HOST_SUFFIX for name in NPUS), *with_jobs)
     return next((described(name) for name in names if checksum(name) == number), None)
 
@@ -499,8 +523,8 @@ def described(name: str) -> Target:
         raise InvalidTargetError(
             f"target: it is {name!r}; it is the name of a chip, or the path of a {SUFFIX} file, as a text."
         )
-    if name.endswith(DRIVER_SUFFIX):
-        return host_with_jobs(described(name.removesuffix(DRIVER_SUFFIX)))
+    if (found := divided(name)) is not None:
+        return host_with_jobs(described(found[0]), found[1])
     if is_file(name):
         path = Path(name)
         return _read(path, _state(path), tuple(KNOWN))
@@ -568,6 +592,7 @@ __all__ = [
     "host_beside",
     "is_file",
     "names",
+    "release_named",
     "takes_int16",
     "with_checksum",
 ]

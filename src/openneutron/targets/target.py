@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from openneutron.errors import InvalidOptionError
+
 KINDS: Mapping[str, str] = {
     "published": "stated by NXP, or in NXP's open sources, such as those in ExecuTorch",
     "secondary": "product pages and articles",
@@ -182,8 +184,24 @@ class Cpu:
         )
 
 
-RELEASES = ("first", "second", "third")
-"""The releases of the NPU's driver and firmware for matrix products, in their order; ``openneutron.device.neutron_jobs`` has the form of a job in each."""
+RELEASES: Mapping[str, tuple[str, ...]] = {"first": (), "second": (), "third": ("3.1.1",)}
+"""The releases of the NPU's driver and firmware for matrix products, in their order, with the versions of firmware that are known to be of them;
+``openneutron.device.neutron_jobs`` has the form of a job in each."""
+
+
+def release_named(version: str) -> str:
+    """Return the release of a name (``first``, ``second``, ``third``) or of a firmware's version, for instance ``3.1.1``.
+
+    Raises InvalidOptionError for a version that no published source states.
+    """
+    for name, firmwares in RELEASES.items():
+        if version == name or version in firmwares:
+            return name
+    known = ", ".join((*RELEASES, *(firmware for firmwares in RELEASES.values() for firmware in firmwares)))
+    raise InvalidOptionError(
+        f"release: no published source has the form of jobs of version {version!r}; known are {known}. Run `openneutron board "
+        "make imx95` and try its program on the board: it tells which release's form works."
+    )
 
 
 @dataclass(frozen=True, slots=True)
