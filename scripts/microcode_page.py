@@ -48,6 +48,7 @@ _BASE_DOCS = {
     "WEIGHTS": "the weights blob; never written",
     "SCRATCH": "the scratch buffer (the arena), in SRAM",
     "PREFETCH": "the prefetch buffer: SRAM for constants that FETCH brings, beside the arena",
+    "FAR": "the far buffer: the third memory region of a core that runs kernels itself; drivers for two regions refuse it",
     "STATE": "the persistent area: memory of a model's instance, which keeps its bytes from one run to the next",
 }
 

@@ -396,6 +396,9 @@ static NeutronError check_data(const NeutronHeader *header, const NeutronProgram
     NeutronError error = check_area(behind[0], neutron_area_size(view, NEUTRON_BASE_SCRATCH));
     if (error == ENONE && header->profile_size > 0 && behind[1] == NULL) error = ENEUTRON_NULL;
     if (error == ENONE) error = check_area(data->scratchWeights, neutron_area_size(view, NEUTRON_BASE_PREFETCH));
+#if NEUTRON_REGIONS > 2
+    if (error == ENONE && header->debug_size > 0) error = check_area(behind[2], header->debug_size);
+#endif
     return error;
 }
 
@@ -443,6 +446,9 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
     run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_SCRATCH)] = data->outputs[view->output_count];
     run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_PREFETCH)] = data->scratchWeights;
     run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_STATE)] = model->state;
+#if NEUTRON_REGIONS > 2
+    if (header->debug_size > 0) run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_FAR)] = data->outputs[view->output_count + 2];
+#endif
     if (header->profile_size > 0) {
         run.events = data->outputs[view->output_count + 1];
         run.events_left = header->profile_size / (uint32_t)sizeof(NeutronEvent);

@@ -196,7 +196,7 @@ static Axis choose_axis(const Divisible *kernel, const uint32_t *params, Neutron
 /* ---- scratch of a part ---------------------------------------------------------------------------------------------- */
 
 /* A base that no microcode can name: memory of one part. */
-#define BASE_OWN (NEUTRON_BASE_STATE + 1)
+#define BASE_OWN (NEUTRON_LAST_BASE + 1)
 
 /* The parameters, buffers and bases of a part whose scratch is its own. */
 typedef struct {

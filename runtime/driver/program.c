@@ -27,6 +27,9 @@ void neutron_open(const void *microcode, NeutronOpened *opened) {
     opened->view.area_sizes[NEUTRON_AREA(NEUTRON_BASE_SCRATCH)] = header->scratch_size;
     opened->view.area_sizes[NEUTRON_AREA(NEUTRON_BASE_PREFETCH)] = header->prefetch_size;
     opened->view.area_sizes[NEUTRON_AREA(NEUTRON_BASE_STATE)] = header->state_size;
+#if NEUTRON_REGIONS > 2
+    opened->view.area_sizes[NEUTRON_AREA(NEUTRON_BASE_FAR)] = header->debug_size;
+#endif
 }
 
 /* One copy of it for eight uses: 64-bit comparisons are long on 32-bit cores. */

@@ -84,9 +84,13 @@ static NeutronError check_sections(Validation *v) {
     return ENONE;
 }
 
-/* Returns whether a range is inside the scratch or the prefetch buffer. */
+/* Returns whether a range is inside the scratch, the prefetch or the far buffer. */
 static bool is_in_sram(const NeutronProgramView *view, uint32_t base, uint32_t offset, uint32_t size) {
-    return (base == NEUTRON_BASE_SCRATCH || base == NEUTRON_BASE_PREFETCH) &&
+    bool is_sram = base == NEUTRON_BASE_SCRATCH || base == NEUTRON_BASE_PREFETCH;
+#if NEUTRON_REGIONS > 2
+    is_sram = is_sram || base == NEUTRON_BASE_FAR;
+#endif
+    return is_sram &&
            neutron_is_inside(offset, size, neutron_area_size(view, base));
 }
 

@@ -20,6 +20,12 @@ extern "C" {
 #define NO_HEAP_USAGE 0
 #endif
 
+/* Ours. The memory regions that the buffers of a program may be in: 2 (scratch and prefetch buffer) or 3 (and the far buffer). The driver
+ * refuses a program with more. */
+#ifndef NEUTRON_REGIONS
+#define NEUTRON_REGIONS 2
+#endif
+
 typedef void *NeutronModelHandle;
 #define NEUTRON_INVALID_HANDLE NULL
 
@@ -34,8 +40,9 @@ typedef struct {
     uint32_t timeoutSeconds;
 } NeutronModelConfig;
 
-/* inputs: one pointer for each graph input. outputs: one for each graph output, then scratch, profile and debug
- * (scratch aligned to 16, of the header's scratch_size; profile and debug may be NULL where their size is 0).
+/* inputs: one pointer for each graph input. outputs: one for each graph output, then scratch, profile and the far buffer
+ * (scratch and far buffer aligned to 16, of the header's scratch_size and debug_size; profile and far buffer may be NULL where their
+ * size is 0).
  * scratch: not read, since ExecuTorch's NXP delegate does not set it. scratchWeights: the prefetch buffer, aligned
  * to 16; read only where the header's prefetch_size is not 0. Outputs, scratch and prefetch memory
  * overlap nothing else, but for an input or output that lies at its own place in scratch. */

@@ -18,7 +18,8 @@ enum {
     NEUTRON_BASE_WEIGHTS = 2,
     NEUTRON_BASE_SCRATCH = 3,
     NEUTRON_BASE_PREFETCH = 4,
-    NEUTRON_BASE_STATE = 5
+    NEUTRON_BASE_STATE = 5,
+    NEUTRON_BASE_FAR = 6
 };
 
 enum {
@@ -123,7 +124,7 @@ typedef struct {
     uint32_t target; /* CRC-32 of the target's name */
     uint32_t scratch_size; /* bytes of the scratch buffer */
     uint32_t profile_size; /* bytes of the profile buffer; 0 when profiling is off */
-    uint32_t debug_size; /* bytes of the debug buffer, 0 */
+    uint32_t debug_size; /* bytes of the far buffer (base FAR), in the place of the debug buffer of NXP's public layout */
     uint32_t prefetch_size; /* bytes of the memory that FETCH and move_s8 copy to, apart from the scratch buffer */
     uint32_t input_count; /* graph inputs */
     uint32_t output_count; /* graph outputs */

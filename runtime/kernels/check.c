@@ -10,7 +10,7 @@ uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, boo
     if (kind == NEUTRON_BASE_OUTPUT) {
         return index < program->output_count ? program->bindings[program->input_count + index].size : 0;
     }
-    if (index != 0 || kind > NEUTRON_BASE_STATE || (writable && kind == NEUTRON_BASE_WEIGHTS)) return 0;
+    if (index != 0 || kind > NEUTRON_LAST_BASE || (writable && kind == NEUTRON_BASE_WEIGHTS)) return 0;
     return neutron_area_size(program, kind);
 }
 

@@ -46,10 +46,15 @@ typedef struct {
 
 /* The place of a base other than an input or output among the areas of memory. */
 #define NEUTRON_AREA(kind) ((kind)-NEUTRON_BASE_WEIGHTS)
-#ifdef NEUTRON_THREADS
-#define NEUTRON_AREA_COUNT (NEUTRON_AREA(NEUTRON_BASE_STATE) + 2) /* the last one: scratch of a thread (driver/parts.c) */
+#if NEUTRON_REGIONS > 2
+#define NEUTRON_LAST_BASE NEUTRON_BASE_FAR
 #else
-#define NEUTRON_AREA_COUNT (NEUTRON_AREA(NEUTRON_BASE_STATE) + 1)
+#define NEUTRON_LAST_BASE NEUTRON_BASE_STATE
+#endif
+#ifdef NEUTRON_THREADS
+#define NEUTRON_AREA_COUNT (NEUTRON_AREA(NEUTRON_LAST_BASE) + 2) /* the last one: scratch of a thread (driver/parts.c) */
+#else
+#define NEUTRON_AREA_COUNT (NEUTRON_AREA(NEUTRON_LAST_BASE) + 1)
 #endif
 
 #define NEUTRON_CHANNELS 16u

@@ -139,6 +139,21 @@ def test_no_inputs() -> None:
     model.close()
 
 
+def test_far_pointer() -> None:
+    """The far buffer comes behind scratch and profile. Programs without one need no such entry."""
+    model = Prepared(programs.through_far())
+    x, _x = memory_at(0, 128)
+    y, _y = memory_at(0, 128)
+    far, _far = memory_at(0, 144)
+    x[:] = np.arange(128)
+    sources, outputs = [x.ctypes.data], [y.ctypes.data, None, None]
+    assert model.run(sources, [*outputs, None]) == CODES["NULL"]
+    assert model.run(sources, [*outputs, far.ctypes.data + 4]) == CODES["ALIGNMENT"]
+    assert model.run(sources, [*outputs, far.ctypes.data]) == 0
+    assert np.array_equal(far[16:], y) and len(set(y)) == 128
+    model.close()
+
+
 def test_prefetch_pointer() -> None:
     model = Prepared(programs.fetched())
     x, _x = memory_at(0, 128)

@@ -18,12 +18,14 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from openneutron import __version__, targets
+import openneutron
+from openneutron import __version__, litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.features.export import export_bundle
 from scripts.published_networks import Chain
 from tests.export.bundles import TEMPLATES, execute
 from tests.support import oracle
+from tests.support.chip_files import three_regions
 from tests.support.litert_files import graph_file
 from tests.support.objects import compiled
 from tests.support.tools import required
@@ -182,6 +184,40 @@ def test_a_model_in_two_memory_regions(tmp_path: Path) -> None:
     cmake(tmp_path / "firmware", tmp_path / "m33", "-DOPENNEUTRON_WERROR=ON")
     done = execute(tmp_path / "m33" / "example.elf")
     assert done.returncode == 0 and (done.stdout + done.stderr).startswith(expected)
+
+
+def test_a_model_in_three_memory_regions(tmp_path: Path) -> None:
+    """The far buffer is in a memory of its own. The firmware puts each arena into another memory of the board."""
+    required("arm-none-eabi-gcc")
+    model = tmp_path / "small.tflite"
+    model.write_bytes(litert.write(Chain("small", (1, 6, 6, 4)).conv(8, 3).conv(8, 3).graph()))
+    budget = {"dtcm": 144, "sram": 304, "psram": 4096}
+    options = CompileOptions(target=str(three_regions(tmp_path)), sram_budget=budget)
+    bundle = export_bundle(openneutron.compile(model, options=options), tmp_path / "firmware", form="cortex_m33")
+    header = (bundle.folder / "model" / "small_tflite_model.h").read_text()
+    sizes = {name: int(size) for name, size in re.findall(r"#define SMALL_TFLITE_(\w+)_BYTES (\d+)u", header)}
+    assert all(0 < sizes[name.upper()] <= most for name, most in budget.items())
+    assert "void *dtcm, size_t dtcm_bytes, void *sram, size_t sram_bytes, void *psram, size_t psram_bytes" in header
+    script = next(bundle.folder.rglob("mps2_an505.ld"))
+    text = script.read_text().replace(" .dtcm .psram)", ")")
+    text = text.replace(
+        "MEMORY\n{",
+        "MEMORY\n{\n    PSRAM (rw) : ORIGIN = 0x80000000, LENGTH = 16M\n    DTCM (rw) : ORIGIN = 0x30000000, LENGTH = 32K",
+    )
+    script.write_text(
+        text.replace(
+            "SECTIONS\n{",
+            "SECTIONS\n{\n    .psram (NOLOAD) : { *(.psram) } > PSRAM\n    .dtcm (NOLOAD) : { *(.dtcm) } > DTCM",
+        )
+    )
+    cmake(bundle.folder, tmp_path / "m33", "-DOPENNEUTRON_WERROR=ON")
+    symbols = run(["arm-none-eabi-nm", tmp_path / "m33" / "example.elf"])
+    places = dict(re.findall(r"(\w{2})\w{6} \w openneutron_(dtcm|sram|psram)\n", symbols))
+    assert places == {"30": "dtcm", "38": "sram", "80": "psram"}
+    done = execute(tmp_path / "m33" / "example.elf")
+    assert done.returncode == 0 and (done.stdout + done.stderr).startswith(
+        PASSED.replace("conv_2d_0", "conv_2d_1").replace("small", "small.tflite")
+    )
 
 
 # -- Arduino ----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random graphs on random processors: ``python -m tests.fuzz.cpus FIRST END`` goes through the seeds from FIRST up to END.
 
-The target of a seed is one of the known processors with one or two memory regions of random sizes. The graphs and the checks are those
+The target of a seed is one of the known processors with one or two memory regions of random sizes; from seed ``THREE`` on, those with two
+have PSRAM too. The graphs and the checks are those
 of ``tests.fuzz.targets``: each program is compared with LiteRT byte by byte, takes no more than its budget, and no more cycles than one
-of a smaller budget. With two regions, the budget of each grows too.
+of a smaller budget. With several regions, the budget of each grows too.
 """
 
 from __future__ import annotations
@@ -24,18 +25,23 @@ from openneutron.targets import Target
 from tests.fuzz import budgets
 from tests.fuzz.targets import graph_of
 from tests.support import oracle
+from tests.support.chip_files import with_psram
 
 KIB = (1, 2, 4, 8, 16, 24, 48, 96)
 """The sizes of a region that are drawn."""
 
 GROWING = 5
-"""The budgets of two regions that are drawn for a graph; both regions grow."""
+"""The budgets of several regions that are drawn for a graph; all regions grow."""
+
+THREE = 10000
+"""The first seed of which processors with two memory regions get a third one."""
 
 
 def target_of(seed: int) -> Target:
     """Return the target of a seed."""
     generator = random.Random(seed)
     known = targets.get(generator.choice(list(targets.CPUS)))
+    known = with_psram(known) if seed >= THREE and len(known.regions) > 1 else known
     sized = {
         region: replace(region, size=replace(region.size, value=float(generator.choice(KIB))))
         for region in known.regions

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from openneutron import targets
+from openneutron.targets import Target
 
 
 def text_of_chip(name: str = "imxrt700") -> str:
@@ -23,4 +25,24 @@ def changed_chip(folder: Path, values: Mapping[str, float]) -> Path:
         assert count == 1, name
     path = folder / "changed.toml"
     path.write_text(text)
+    return path
+
+
+def with_psram(target: Target) -> Target:
+    """Return a CPU target with 8 MiB of PSRAM as a further memory of activations, which is slower than the others."""
+    last = target.regions[-1]
+    size, rate = replace(last.size, value=8192.0), replace(last.bandwidth, value=0.4)
+    psram = replace(last, name="psram", section=".psram", size=size, bandwidth=rate)
+    place = target.memories.index(last) + 1
+    return replace(target, memories=(*target.memories[:place], psram, *target.memories[place:]))
+
+
+def three_regions(folder: Path) -> Path:
+    """Write the file of a Cortex-M7 with PSRAM beside its tightly coupled memory and its SRAM."""
+    text = text_of_chip("cortex-m7")
+    start, end = text.index('[[memory]]\nname = "sram"'), text.index('[[memory]]\nname = "flash"')
+    psram = text[start:end].replace('name = "sram"', 'name = "psram"\nsection = ".psram"')
+    psram = psram.replace("size = { value = 512", "size = { value = 8192").replace("{ value = 4,", "{ value = 0.4,")
+    path = folder / "three.toml"
+    path.write_text(text[:end] + psram + text[end:])
     return path

@@ -74,12 +74,22 @@ def program(
     weights: bytes = TABLE.tobytes(),
     states: tuple[Record, ...] = (),
     state_size: int = 0,
+    far_size: int = 0,
 ) -> Program:
     names = tuple(f"{operator.row.name} {i}" for i, operator in enumerate(operators))
     weights += bytes(aligned(len(weights)) - len(weights))
     sizes = scratch_size, prefetch_size, profile_size
     made = Microcode(
-        inputs, outputs, buffers, operators, code, *sizes, names=names, states=states, state_size=state_size
+        inputs,
+        outputs,
+        buffers,
+        operators,
+        code,
+        *sizes,
+        names=names,
+        states=states,
+        state_size=state_size,
+        far_size=far_size,
     )
     return encode(made, weights)
 
@@ -131,6 +141,19 @@ def through_scratch(shape: tuple[int, int, int, int] = (1, 2, 8, 8)) -> Program:
         operators=(lookup(0, 1),),
         code=(call(0), END),
         scratch_size=2 * aligned(size),
+    )
+
+
+def through_far(shape: tuple[int, int, int, int] = (1, 2, 8, 8)) -> Program:
+    """The output lives inside the far buffer, from where the driver copies it."""
+    size = int(np.prod(shape))
+    return program(
+        inputs=(binding("INPUT", 0, size),),
+        outputs=(binding("FAR", 0, size, 16),),
+        buffers=(dense("INPUT", 0, shape), dense("FAR", 0, shape, 16)),
+        operators=(lookup(0, 1),),
+        code=(call(0), END),
+        far_size=16 + aligned(size),
     )
 
 

@@ -16,11 +16,13 @@ from openneutron.compiler.cost.instructions import FILE, table
 from openneutron.errors import BudgetError, InvalidOptionError, InvalidTargetError
 from openneutron.ir import Graph
 from openneutron.isa import decode
+from openneutron.isa import rows as isa_rows
 from openneutron.isa.kernels.row import CostClass
 from openneutron.isa.rows import BASES, KERNELS
 from openneutron.options import CALLER, region_bytes
 from openneutron.targets.target import DSP, HELIUM, NEON, PORTABLE
 from tests.fuzz import cpus
+from tests.support.chip_files import three_regions
 from tests.support.oracle import random_inputs, reference_outputs, simulated_outputs
 
 KIB = 1024
@@ -83,6 +85,27 @@ def test_each_buffer_has_a_region(vww: Graph, place: str) -> None:
     bases = {BASES[buffer["base"] & 0xFF] for buffer in header.buffers}
     assert {"SCRATCH", "PREFETCH"} <= bases
     assert_equal_to_litert(vww, result)
+
+
+def test_a_third_region_has_what_the_others_cannot_hold(vww: Graph, tmp_path: Path) -> None:
+    target = targets.get(str(three_regions(tmp_path)))
+    assert len(target.regions) == len(isa_rows.REGIONS) == targets.MOST_REGIONS
+    sizes = {"dtcm": 20 * KIB, "sram": 16 * KIB, "psram": 60 * KIB}
+    result = compile_graph(vww, target, CompileOptions(sram_budget=sizes, check=True))
+    report, header = result.report, decode(result.program)
+    found = report.arena_bytes, report.prefetch_bytes, report.far_bytes
+    assert found == (header.scratch_size, header.prefetch_size, header.far_size) and sum(found) == report.sram_bytes
+    assert all(0 < size <= most for size, most in zip(found, sizes.values(), strict=True))
+    assert {item.region for item in report.memory} == set(sizes)
+    assert_equal_to_litert(vww, result)
+    more = {**sizes, "sram": 40 * KIB}
+    assert compile_graph(vww, target, CompileOptions(sram_budget=more)).report.cycles < report.cycles
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(vww, target, CompileOptions(sram_budget=dict.fromkeys(sizes, 12 * KIB)))
+    assert str(caught.value).startswith(
+        f"'{vww.name}': its buffers do not fit 12.0 KiB (12288 bytes) of dtcm, 12.0 KiB (12288 bytes) of sram and 12.0 KiB (12288 bytes) "
+        "of psram; in one region they take 27.4 KiB (28032 bytes). Give psram at least 28 KiB"
+    )
 
 
 def test_one_number_is_shared_among_regions_the_fastest_first(vww: Graph) -> None:

@@ -187,5 +187,5 @@ def checked(compiled: Compiled, known: Packed | None = None) -> Compiled:
             f"'{compiled.graph.name}': the compiled program is wrong in {len(found.findings)} places; {found.findings[0]}. "
             "This is a mistake in the compiler: please report it, with the model."
         )
-    used = found.scratch_bytes + found.prefetch_bytes
+    used = found.scratch_bytes + found.prefetch_bytes + found.far_bytes
     return replace(compiled, report=replace(compiled.report, used_bytes=used))

@@ -17,7 +17,10 @@ def listing(microcode: Microcode, on_cpu: Callable[[Row], bool] = lambda row: Fa
 
     ``on_cpu`` returns whether the host core makes the calls of a kernel; such operators are marked.
     """
-    lines = [f"; scratch {microcode.scratch_size} B, prefetch {microcode.prefetch_size} B, {microcode.cycles} cycles"]
+    far = f"far {microcode.far_size} B, " if microcode.far_size else ""
+    lines = [
+        f"; scratch {microcode.scratch_size} B, prefetch {microcode.prefetch_size} B, {far}{microcode.cycles} cycles"
+    ]
     if microcode.states:
         lines.append(f"; state {microcode.state_size} B, kept between runs")
     for kind, bindings in (("input", microcode.inputs), ("output", microcode.outputs)):

@@ -64,7 +64,7 @@ def record(row: Row, **values: int) -> Record:
 
 
 def base(kind: str, index: int = 0) -> int:
-    """Return the base word of input or output number ``index``, or of WEIGHTS, SCRATCH, PREFETCH or STATE."""
+    """Return the base word of input or output number ``index``, or of another kind of ``rows.BASES``."""
     return rows.BASES.index(kind) | index << 8
 
 
@@ -93,6 +93,12 @@ class Microcode:
     """The name of each operator. Names are in the kernels blob, which the driver does not read."""
     states: tuple[Record, ...] = ()
     state_size: int = 0
+    far_size: int = 0
+
+    def region_size(self, kind: str) -> int:
+        """Return the size of a buffer of ``rows.REGIONS`` in bytes."""
+        sizes = self.scratch_size, self.prefetch_size, self.far_size
+        return sizes[rows.REGIONS.index(kind)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +148,14 @@ class Program:
         return header
 
     def _verify_filled(self, header: Record) -> None:
-        """Raise InvalidProgramError if the profile buffer exceeds the events of a run, the persistent area exceeds the states, or there is a
-        debug buffer."""
+        """Raise InvalidProgramError if the profile buffer exceeds the events of a run, the persistent area exceeds the states, or nothing is
+        in the far buffer."""
         words = _Words(self.microcode)
+        buffers = words.read_many(rows.BUFFER, header["buffers_offset"], header["buffer_count"])
+        bindings = words.read_many(
+            rows.BINDING, header["bindings_offset"], header["input_count"] + header["output_count"]
+        )
+        uses_far = any(each["base"] == base("FAR") for each in (*buffers, *bindings))
         states = words.read_many(rows.STATE, header["states_offset"], header["state_count"])
         calls, inside, count = 0, 0, 1
         for at, instruction in words.instructions(header):
@@ -156,7 +167,7 @@ class Program:
         kept = max((aligned(state["offset"] + state["size"]) for state in states), default=0) + MOST_UNCOVERED_BYTES
         for name, most in (
             ("profile", calls * PROFILE_EVENT_BYTES + MOST_UNCOVERED_BYTES),
-            ("debug", 0),
+            ("debug", header["debug_size"] if uses_far else 0),
             ("state", kept),
         ):
             stated = header[f"{name}_size"]
@@ -220,6 +231,7 @@ def encode(microcode: Microcode, weights: bytes) -> Program:
         scratch_size=microcode.scratch_size,
         profile_size=microcode.profile_size,
         prefetch_size=microcode.prefetch_size,
+        debug_size=microcode.far_size,
         input_count=len(microcode.inputs),
         output_count=len(microcode.outputs),
         bindings_offset=offsets["bindings"],
@@ -370,6 +382,7 @@ def decode(program: Program, *, checksums: bool = True) -> Microcode:
         code=tuple(instruction for _, instruction in words.instructions(header)),
         scratch_size=header["scratch_size"],
         prefetch_size=header["prefetch_size"],
+        far_size=header["debug_size"],
         profile_size=header["profile_size"],
         target=header["target"],
         cycles=header["cycles_low"] | header["cycles_high"] << 32,

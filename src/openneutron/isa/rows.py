@@ -40,7 +40,9 @@ HEADER = Row(
         unsigned("target", "CRC-32 of the target's name"),
         unsigned("scratch_size", "bytes of the scratch buffer"),
         unsigned("profile_size", "bytes of the profile buffer; 0 when profiling is off"),
-        unsigned("debug_size", "bytes of the debug buffer, 0"),
+        unsigned(
+            "debug_size", "bytes of the far buffer (base FAR), in the place of the debug buffer of NXP's public layout"
+        ),
         unsigned("prefetch_size", "bytes of the memory that FETCH and move_s8 copy to, apart from the scratch buffer"),
         unsigned("input_count", "graph inputs"),
         unsigned("output_count", "graph outputs"),
@@ -90,8 +92,11 @@ STATE = Row(
 NO_SOURCE = 0xFFFFFFFF
 """The ``source`` of a state whose first value repeats the byte ``fill``."""
 
-BASES = ("INPUT", "OUTPUT", "WEIGHTS", "SCRATCH", "PREFETCH", "STATE")
+BASES = ("INPUT", "OUTPUT", "WEIGHTS", "SCRATCH", "PREFETCH", "STATE", "FAR")
 """The kinds of bases, in bits 0 to 7 of a base word. Bits 8 to 15 have the index of an input or output."""
+
+REGIONS = ("SCRATCH", "PREFETCH", "FAR")
+"""The buffers of a program on a CPU with several memory regions: that of the first region, of the second and of the third."""
 
 BUFFER = Row(
     "buffer",

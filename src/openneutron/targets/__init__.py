@@ -51,8 +51,8 @@ ARENA_ALIGNMENT = 16
 be compiled for."""
 
 
-MOST_REGIONS = 2
-"""The memories of a CPU that may hold activations: a program has two buffers for them."""
+MOST_REGIONS = 3
+"""The memories of a CPU that may hold activations: a program has a buffer for each (``openneutron.isa.rows.REGIONS``)."""
 
 
 def contradictions(target: Target) -> Iterator[tuple[str, str]]:
@@ -324,7 +324,7 @@ def _memories(file: _ChipFile, most: int) -> tuple[Memory, ...]:
     )
     holders = [memory.name for memory in found if ACTIVATIONS in memory.holds.value]
     if not 1 <= len(holders) <= most:
-        number = "exactly one does" if most == 1 else f"one or {most} do"
+        number = "exactly one does" if most == 1 else f"one to {most} do"
         raise file.error("memory", f"{len(holders)} memories hold {ACTIVATIONS}; {number}.")
     return found
 

@@ -38,7 +38,7 @@ from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.compiler.select.needs import Reads, Span
 from openneutron.isa import Microcode, Program, Record, base_text, decode
-from openneutron.isa.rows import BASES, BUFFER, INSTRUCTION_BY_NAME
+from openneutron.isa.rows import BASES, BUFFER, INSTRUCTION_BY_NAME, REGIONS
 
 Addresses = npt.NDArray[np.int64]
 
@@ -55,13 +55,14 @@ _WEIGHTS = ""
 class Audit:
     """The result of an audit.
 
-    ``findings`` are sentences, at most ``MOST_FINDINGS``. ``scratch_bytes`` and ``prefetch_bytes`` are the used sizes
-    of these two memories: from the first byte to the highest one that a kernel or a copy touches.
+    ``findings`` are sentences, at most ``MOST_FINDINGS``. ``scratch_bytes``, ``prefetch_bytes`` and ``far_bytes`` are the used
+    sizes of these memories: from the first byte to the highest one that a kernel or a copy touches.
     """
 
     findings: tuple[str, ...]
     scratch_bytes: int
     prefetch_bytes: int
+    far_bytes: int
 
 
 def audit(program: Program, schedule: Schedule, storages: Storages, known: Packed | None = None) -> Audit:
@@ -187,7 +188,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         code = self.microcode
-        sizes = {BASES.index("SCRATCH"): code.scratch_size, BASES.index("PREFETCH"): code.prefetch_size}
+        sizes = {BASES.index(kind): code.region_size(kind) for kind in REGIONS}
         sizes[BASES.index("STATE")] = code.state_size
         sizes[BASES.index("WEIGHTS")] = len(self.weights)
         for item in (*code.inputs, *code.outputs):
@@ -225,7 +226,7 @@ class _Run:
                 word = BASES.index("STATE")
                 self._find_missing(f"state '{name}'", word, storage.state, storage.size_bytes, _new(storage))
         touched = {memory.name: memory.touched for memory in self.memories.values()}
-        return Audit(tuple(self.findings), touched["SCRATCH"], touched["PREFETCH"])
+        return Audit(tuple(self.findings), *(touched[kind] for kind in REGIONS))
 
     def _find_missing(self, who: str, word: int, at: int, size: int, name: str) -> None:
         memory, meaning = self.memories[word], self._number(name, -at)

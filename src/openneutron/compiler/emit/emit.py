@@ -103,6 +103,7 @@ def emit(
         code=tuple(code),
         scratch_size=layout.external_bytes if schedule.is_tiled else layout.scratch_bytes,
         prefetch_size=layout.scratch_bytes if schedule.is_tiled else schedule.prefetch_bytes,
+        far_size=layout.third_bytes,
         profile_size=sum(runs for runs, _ in spent_on_calls(schedule, target)) * PROFILE_EVENT_BYTES if profile else 0,
         target=checksum(target.name),
         cycles=cycles,

@@ -210,7 +210,8 @@ class Report:
     it. ``bound_bytes`` is a lower bound of the arena for these buffers. ``state_bytes`` is the persistent memory of
     ``states``. ``sram_bytes`` is all SRAM of a run: scratch, prefetch buffer, inputs, outputs and states.
     ``used_bytes`` is the part of scratch and prefetch buffer up to the highest byte that a run touches (None if the
-    audit did not run). ``external_bytes`` is the size of the tensors in external memory.
+    audit did not run). On a CPU with several memory regions, scratch, prefetch buffer and ``far_bytes`` are the sizes of the first three.
+    ``external_bytes`` is the size of the tensors in external memory.
 
     Time: ``cycles`` is the latency in the cost model. With a chip's copy engine that works in the background, ``cycles``
     equals ``overlapped_cycles``, and kernels wait for copies during ``copy_cycles`` of them. Without such an engine,
@@ -261,6 +262,7 @@ class Report:
     external_bytes: int = 0
     traffic_bound_bytes: int = 0
     kept_bytes: int = 0
+    far_bytes: int = 0
     faults: tuple[str, ...] = ()
 
     @property
@@ -296,6 +298,7 @@ class Report:
     def __str__(self) -> str:
         """Return the headline numbers as text."""
         memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
+        memory |= {"far": self.far_bytes} if self.far_bytes else {}
         memory |= {"state": self.state_bytes} if self.state_bytes else {}
         memory |= {"fetched": self.fetched_bytes, "weights": self.weights_bytes, "microcode": self.microcode_bytes}
         sizes = ", ".join(f"{name} {size} B" for name, size in memory.items())
@@ -369,6 +372,7 @@ def report(
         external_bytes=layout.external_bytes,
         traffic_bound_bytes=least_traffic_bytes(schedule, storages, known) if schedule.is_tiled else 0,
         kept_bytes=kept_bytes(schedule, storages),
+        far_bytes=layout.third_bytes,
     )
 
 
@@ -378,6 +382,7 @@ def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: Compil
     return (
         layout.scratch_bytes
         + schedule.prefetch_bytes
+        + layout.third_bytes
         + bytes_outside(graph, ARENA if schedule.is_tiled else options.place)
     )
 
@@ -408,11 +413,11 @@ def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target
 
 def _memory(layout: Layout, rows: Mapping[str, tuple[int, int]], target: Target) -> tuple[MemoryItem, ...]:
     found = []
-    names = [region.name for region in target.regions] if len(target.regions) > 1 else ["", ""]
+    names = [region.name for region in target.regions] if len(target.regions) > 1 else [""]
     for region, items, placement in zip(
-        names, (layout.items, layout.far_items), (layout.placement, layout.far), strict=True
+        names, (layout.items, *layout.far_items), (layout.placement, *layout.far), strict=False
     ):
-        offsets = {} if placement is None else placement.offsets
+        offsets = placement.offsets
         for item in sorted(items, key=lambda item: (item.first, offsets[item.name])):
             held = rows.get(item.name, (0, 0))
             found.append(MemoryItem(item.name, item.size, offsets[item.name], item.first, item.last, *held, region))

@@ -12,6 +12,7 @@ from openneutron.compiler.select.calls import Storage, Storages
 from openneutron.compiler.select.states import state_bytes
 from openneutron.ir import Graph
 from openneutron.isa import aligned, base, base_text
+from openneutron.isa.rows import REGIONS
 from openneutron.options import CALLER
 
 
@@ -21,16 +22,16 @@ class Layout:
 
     ``homes`` has the base word and the byte offset of each storage. ``items`` are the buffers of the arena, which ``placement`` gives
     addresses. Where kernels work on a memory of the NPU, the arena is in that memory, and ``external_bytes`` is the size of the tensors
-    in external memory. ``far`` gives the buffers in ``far_items`` addresses in a second memory region (compiler/search/regions.py); None
-    where one region has all of them.
+    in external memory. Where a CPU's buffers are in several memory regions (compiler/search/regions.py), ``far`` gives those in
+    ``far_items`` their addresses, with an entry for each region but the first; both are empty where one region has all buffers.
     """
 
     homes: Mapping[str, tuple[int, int]]
     items: tuple[Item, ...]
     placement: Placement
     external_bytes: int = 0
-    far: Placement | None = None
-    far_items: tuple[Item, ...] = ()
+    far: tuple[Placement, ...] = ()
+    far_items: tuple[tuple[Item, ...], ...] = ()
 
     @property
     def scratch_bytes(self) -> int:
@@ -38,9 +39,14 @@ class Layout:
         return self.placement.size
 
     @property
-    def far_bytes(self) -> int:
-        """Return the size of the buffers in the second memory region in bytes."""
-        return 0 if self.far is None else self.far.size
+    def regions_bytes(self) -> tuple[int, ...]:
+        """Return the size of the buffers in each memory region in bytes."""
+        return self.placement.size, *(placement.size for placement in self.far)
+
+    @property
+    def third_bytes(self) -> int:
+        """Return the size of the buffers in the third memory region in bytes."""
+        return sum(placement.size for placement in self.far[1:])
 
     def __str__(self) -> str:
         """Return the buffers with address, size and live range in steps (-1: before the first one)."""
@@ -92,15 +98,19 @@ def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io
     return _layout(items, homes, replace(placement, bound=bound), schedule, external)
 
 
-def in_two_buffers(layout: Layout, schedule: Schedule, near: Mapping[str, int], work: float = EXACT_WORK) -> Layout:
-    """Return the layout with the buffers ``near`` in the scratch buffer and all others in the prefetch buffer.
+def in_several_buffers(
+    layout: Layout, schedule: Schedule, near: Sequence[Mapping[str, int]], work: float = EXACT_WORK
+) -> Layout:
+    """Return the layout with its buffers in several memory regions: ``near`` has those of each region, and all others are in one more.
 
-    ``near`` has an address for each of its buffers, which the result has where no smaller placement is found. No buffer is larger than the
-    layout's one buffer, in which all of them have their addresses. ``place`` describes ``work``.
+    ``near`` has an address for each of its buffers, which the result has where no smaller placement is found. No region takes more than
+    the layout's one buffer, in which all of them have their addresses. ``place`` describes ``work``.
     """
-    own, far = ([item for item in layout.items if (item.name in near) == is_near] for is_near in (True, False))
+    taken = {name for names in near for name in names}
+    divided = [tuple(item for item in layout.items if item.name in names) for names in near]
+    divided.append(tuple(item for item in layout.items if item.name not in taken))
     placed = []
-    for items, given in ((own, near), (far, layout.placement.offsets)):
+    for items, given in zip(divided, (*near, layout.placement.offsets), strict=True):
         overlaps = _overlaps(schedule, items)
         found = place(items, overlaps, work)
         for known in (given, layout.placement.offsets):
@@ -111,15 +121,17 @@ def in_two_buffers(layout: Layout, schedule: Schedule, near: Mapping[str, int], 
         found.verify(items, overlaps)
         placed.append(found)
     homes = dict(layout.homes)
-    for buffer, placement in zip(("SCRATCH", "PREFETCH"), placed, strict=True):
+    for buffer, placement in zip(REGIONS, placed, strict=False):
         homes.update((name, (base(buffer), offset)) for name, offset in placement.offsets.items())
         homes.update(
             (name, (base(buffer), placement.offsets[allocation] + offset))
             for name, (allocation, offset) in schedule.allocations.items()
             if allocation in placement.offsets
         )
-    scratch, prefetch = placed
-    return replace(layout, homes=homes, items=tuple(own), placement=scratch, far=prefetch, far_items=tuple(far))
+    scratch, *far = placed
+    return replace(
+        layout, homes=homes, items=divided[0], placement=scratch, far=tuple(far), far_items=tuple(divided[1:])
+    )
 
 
 def _layout(

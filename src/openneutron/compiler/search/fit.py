@@ -334,7 +334,7 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
         )
     space, tasks = space_of(graph, target, options), all_tasks.of(target, options)
     _, unlimited = _fastest(tasks, target, options, ENDLESS)
-    if unlimited is not None and space.has(unlimited.sram_bytes, 0):
+    if unlimited is not None and space.has(unlimited.sram_bytes):
         return unlimited
     near = min(space.together, space.regions[0])
     _, best = _fastest(tasks, target, options, near) if near > 0 else ([], None)

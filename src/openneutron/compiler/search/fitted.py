@@ -24,8 +24,8 @@ class Fitted:
 
     @property
     def sram_bytes(self) -> int:
-        """Return the bytes of SRAM that the arena and the prefetch buffer take together."""
-        return self.layout.scratch_bytes + self.schedule.prefetch_bytes
+        """Return the bytes of SRAM that the arena, the prefetch buffer and the buffers of a third region take together."""
+        return self.layout.scratch_bytes + self.schedule.prefetch_bytes + self.layout.third_bytes
 
     def cycles(self, target: Target) -> int:
         """Return the modelled cycles of a run, with a port that copies in the background."""

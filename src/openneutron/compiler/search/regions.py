@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Divide the buffers of a schedule between two memory regions of a CPU, such as tightly coupled memory and SRAM.
+"""Divide the buffers of a schedule between the memory regions of a CPU, such as tightly coupled memory, SRAM and PSRAM.
 
-The first region is the scratch buffer of the program, the second one the prefetch buffer. A buffer stays in its region for the whole
-run: the CPU reads and writes both.
+The regions are those of ``openneutron.isa.rows.REGIONS``, the fastest one first. A buffer stays in its region for the whole run: the CPU
+reads and writes all of them.
 
 The divisions of a schedule that are tried do not depend on the sizes of the regions. Each of them is feasible in all larger regions too,
 so that more memory never gives a slower division.
@@ -11,13 +11,16 @@ so that more memory never gives a slower division.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate, count
+from operator import mul
 
-from openneutron.compiler.place.layout import bytes_outside, in_two_buffers
+from openneutron.compiler.place.layout import bytes_outside, in_several_buffers
 from openneutron.compiler.place.place import place_in_order
 from openneutron.compiler.schedule.schedule import runs_of_calls
 from openneutron.compiler.search.fitted import Fitted
@@ -77,19 +80,19 @@ def in_regions(fitted: Fitted, space: Space, target: Target) -> Fitted | None:
 
     A schedule that fits the first region is returned as it is.
     """
-    if len(space.regions) == 1 or space.has(fitted.layout.scratch_bytes, 0):
+    if len(space.regions) == 1 or space.has(fitted.layout.scratch_bytes):
         return fitted
     traffic = _Traffic.of(fitted, target)
-    for near in sorted(_divisions(fitted, traffic, space.regions[0]), key=traffic.waits):
-        layout = in_two_buffers(fitted.layout, fitted.schedule, near, 0)
-        if space.has(layout.scratch_bytes, layout.far_bytes):
-            layout = in_two_buffers(fitted.layout, fitted.schedule, near)
+    for near in _fastest_first(fitted, traffic, space):
+        layout = in_several_buffers(fitted.layout, fitted.schedule, near, 0)
+        if space.has(*layout.regions_bytes):
+            layout = in_several_buffers(fitted.layout, fitted.schedule, near)
             waits = traffic.row_waits(near)
             calls = (
                 dataclasses.replace(call, row_wait_cycles=each)
                 for call, each in zip(fitted.schedule.calls, waits, strict=True)
             )
-            schedule = dataclasses.replace(fitted.schedule, calls=tuple(calls), prefetch_bytes=layout.far_bytes)
+            schedule = dataclasses.replace(fitted.schedule, calls=tuple(calls), prefetch_bytes=layout.regions_bytes[1])
             return dataclasses.replace(fitted, schedule=schedule, layout=layout)
     return None
 
@@ -97,33 +100,50 @@ def in_regions(fitted: Fitted, space: Space, target: Target) -> Fitted | None:
 def least_bytes(fitted: Fitted, space: Space, target: Target) -> int | None:
     """Return the fewest bytes that a division of the schedule takes in the regions of ``space``; None if no division fits them."""
     least = None
-    for near in _divisions(fitted, _Traffic.of(fitted, target), space.regions[0]):
-        layout = in_two_buffers(fitted.layout, fitted.schedule, near, 0)
-        size = layout.scratch_bytes + layout.far_bytes
-        if space.has(layout.scratch_bytes, layout.far_bytes) and (least is None or size < least):
-            least = size
+    for near in _fastest_first(fitted, _Traffic.of(fitted, target), space):
+        sizes = in_several_buffers(fitted.layout, fitted.schedule, near, 0).regions_bytes
+        if space.has(*sizes) and (least is None or sum(sizes) < least):
+            least = sum(sizes)
     return least
 
 
-Near = Mapping[str, int]
-"""The buffers in the first region, each with its address."""
+Near = tuple[Mapping[str, int], ...]
+"""The buffers in each region but the last one, each with its address. Until a division is complete, the next region has all others."""
 
 
-def _divisions(fitted: Fitted, traffic: _Traffic, most: int) -> Iterator[Near]:
-    """Yield the divisions of a schedule whose first region takes at most ``most`` bytes.
+def _fastest_first(fitted: Fitted, traffic: _Traffic, space: Space) -> Iterator[Near]:
+    """Yield the divisions of a schedule, those with the fewest waits first.
 
-    For each of ``SIZES``, the buffers take the first region up to this size, one after the other. Buffers of which a run moves the most bytes
-    for each byte of their size have the first choice. The second region has all buffers for which no address is left.
+    A buffer waits longer in a later region. A division of which only the first regions are decided therefore waits at least as long as with
+    all other buffers in the next region.
     """
-    moved = traffic.moved
-    items = sorted(fitted.layout.items, key=lambda item: (-moved[item.name] / item.size, item.size, item.name))
-    overlaps = fitted.schedule.overlaps_of(item.name for item in items)
-    found: list[Near] = []
-    for size in SIZES[: bisect_right(SIZES, min(most, fitted.layout.scratch_bytes))]:
-        near = place_in_order(items, size, overlaps)
-        if not found or near != found[-1]:
-            found.append(near)
+    serial = count()
+    heap: list[tuple[int, int, Near]] = [(0, next(serial), ())]
+    while heap:
+        _, _, near = heapq.heappop(heap)
+        if len(near) == len(space.regions) - 1:
             yield near
+            continue
+        for further in _divisions(fitted, traffic, near, space.regions[len(near)]):
+            heapq.heappush(heap, (traffic.waits(further), next(serial), further))
+
+
+def _divisions(fitted: Fitted, traffic: _Traffic, near: Near, most: int) -> Iterator[Near]:
+    """Yield ``near`` with the buffers of one more region, which takes at most ``most`` bytes.
+
+    For each of ``SIZES``, buffers of which ``near`` has none take the region up to this size, one after the other. Buffers of which a run
+    moves the most bytes for each byte of their size have the first choice. A later region has all buffers for which no address is left.
+    """
+    moved, taken = traffic.moved, {name for names in near for name in names}
+    items = [item for item in fitted.layout.items if item.name not in taken]
+    items.sort(key=lambda item: (-moved[item.name] / item.size, item.size, item.name))
+    overlaps = fitted.schedule.overlaps_of(item.name for item in items)
+    found: Mapping[str, int] | None = None
+    for size in SIZES[: bisect_right(SIZES, min(most, fitted.layout.scratch_bytes))]:
+        own = place_in_order(items, size, overlaps)
+        if own != found:
+            found = own
+            yield *near, own
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +152,13 @@ class _Traffic:
 
     ``moved`` are the bytes that a run reads and writes in each buffer. Stripes read again the rows that they share with the stripe before; one
     row for each stripe is assumed. ``calls`` has for each call the bytes of each buffer that it reads and writes once, the rows of its output,
-    and the rows that all its runs compute. ``byte_wait`` is the wait for a byte of the second region in cycles.
+    and the rows that all its runs compute. ``byte_waits`` has the wait for a byte of each region in cycles, beyond that for a byte of the
+    first one.
     """
 
     moved: Counter[str]
     calls: tuple[tuple[Counter[str], int, int], ...]
-    byte_wait: float
+    byte_waits: tuple[float, ...]
 
     @staticmethod
     def of(fitted: Fitted, target: Target) -> _Traffic:
@@ -154,16 +175,21 @@ class _Traffic:
                 own[name] += view.distinct_bytes
                 moved[name] += view.distinct_bytes * (rows + max(runs, 1) - 1) // rows
             calls.append((own, call.views["output"].extents[1], computed))
-        near, slow = (region.bandwidth.value for region in target.regions)
-        return _Traffic(moved, tuple(calls), max(0.0, 1 / slow - 1 / near))
+        near, *_ = rates = [region.bandwidth.value for region in target.regions]
+        waits = accumulate((max(0.0, 1 / rate - 1 / near) for rate in rates), max)
+        return _Traffic(moved, tuple(calls), tuple(waits))
 
     def row_waits(self, near: Near) -> list[int]:
-        """Return the cycles in which each call waits for the second region at each row of its output."""
-        return [
-            math.ceil(sum(size for name, size in own.items() if name not in near) * self.byte_wait / rows)
-            for own, rows, _ in self.calls
-        ]
+        """Return the cycles in which each call waits for the slower regions at each row of its output."""
+        regions = {name: region for region, names in enumerate(near) for name in names}
+        found = []
+        for own, rows, _ in self.calls:
+            moved = [0] * len(self.byte_waits)
+            for name, size in own.items():
+                moved[regions.get(name, len(near))] += size
+            found.append(math.ceil(sum(map(mul, moved, self.byte_waits)) / rows))
+        return found
 
     def waits(self, near: Near) -> int:
-        """Return the cycles in which a run waits for the second region."""
+        """Return the cycles in which a run waits for the slower regions."""
         return sum(wait * computed for wait, (_, _, computed) in zip(self.row_waits(near), self.calls, strict=True))

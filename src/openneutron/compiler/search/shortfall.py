@@ -109,7 +109,8 @@ def indivisible(name: str, least: int, outside: int, sizes: Sequence[int], targe
     ``least`` are the bytes that suffice in one region. ``outside`` are the bytes that other data, such as the caller's buffers, takes beside
     the buffers; ``sizes`` do not include them.
     """
-    regions = " and ".join(f"{_kib(size)} of {region.name}" for region, size in zip(target.regions, sizes, strict=True))
+    listed = [f"{_kib(size)} of {region.name}" for region, size in zip(target.regions, sizes, strict=True)]
+    regions = f"{', '.join(listed[:-1])} and {listed[-1]}"
     largest = max(target.regions, key=lambda region: region.size.value)
     kib = -(-(least + outside) // 1024)
     advice = (

@@ -226,7 +226,7 @@ class Moment:
     cycles: int
     microcode: Microcode
     memory: dict[str, Bytes]
-    """The bytes of ``INPUT0`` …, ``OUTPUT0`` …, ``WEIGHTS``, ``SCRATCH``, ``PREFETCH`` and ``STATE``. They are valid
+    """The bytes of ``INPUT0`` …, ``OUTPUT0`` …, ``WEIGHTS``, ``SCRATCH``, ``PREFETCH``, ``FAR`` and ``STATE``. They are valid
     inside the callback only."""
 
     def read(self, buffer: Record) -> NDArray[np.int8]:
@@ -276,6 +276,7 @@ class Simulator:
             self._share_memory()
             config.weights = self._weights.ctypes.data
         self._prefetch = _aligned(self.microcode.prefetch_size)
+        self._far = _aligned(self.microcode.far_size)
         self._profile = _aligned(self.microcode.profile_size)
         self._state = _aligned(self.microcode.state_size)
         require("program", self._driver.neutronModelPrepare(byref(config), byref(self._handle)))
@@ -352,6 +353,7 @@ class Simulator:
             "WEIGHTS": self._weights,
             "SCRATCH": self._scratch,
             "PREFETCH": self._prefetch,
+            "FAR": self._far,
             "STATE": self._state,
             **{base_text(base("INPUT", i)): data for i, data in enumerate(sources)},
             **{base_text(base("OUTPUT", i)): data for i, data in enumerate(outputs)},
@@ -441,10 +443,10 @@ class Simulator:
 
     def _run(self, sources: list[Bytes], outputs: list[Bytes]) -> None:
         places = [data.ctypes.data for data in sources]
-        results = [data.ctypes.data for data in (*outputs, self._scratch, self._profile)]
+        results = [data.ctypes.data for data in (*outputs, self._scratch, self._profile, self._far)]
         data = DataConfig(
             (c_void_p * max(1, len(places)))(*places),
-            (c_void_p * (len(results) + 1))(*results, None),
+            (c_void_p * len(results))(*results),
             None,
             self._prefetch.ctypes.data,
         )

@@ -239,7 +239,8 @@ class _Checked:
 def _read(model: Model, is_nxp: bool) -> _Read:
     """Return a model with its deployment. Raises InvalidModelError if its chip's own controller runs the kernels."""
     deployment, source, preprocessing = _deployment(model, is_nxp)
-    target = _target(deployment)
+    # A file does not name a chip that is not of this package; a model in memory has it.
+    target = _target(deployment) or getattr(model, "target", None)
     if target is not None and target.moves_tiles:
         raise InvalidModelError(
             f"'{source}' was compiled for {target.name}, where the NPU's own controller runs the kernels. A bundle is firmware whose core "
@@ -299,10 +300,13 @@ def _contents(form: Form, models: Sequence[_Checked]) -> dict[str, bytes]:
     deployments = [each.read.deployment for each in models]
     kernels = () if form.is_nxp else _kernels(deployments)
     contents = {**_models(form, deployments, kernels), **_example(models)}
+    has_far = any(each.largest("debug_size") for each in deployments)
     contents["include/openneutron.h"] = template("api/openneutron.h")
+    if has_far:
+        contents["include/openneutron.h"] = _for_three(template("api/openneutron.h").decode(), ARENAS).encode()
     contents["src/openneutron_values.c"] = template("api/openneutron_values.c")
     if not form.is_nxp:
-        contents |= _runtime(form, kernels)
+        contents |= _runtime(form, kernels, has_far)
         contents["src/openneutron.c"] = template("api/openneutron.c")
     if any(each.has_jobs for each in deployments):
         contents |= {f"src/{name}": template(f"api/{name}") for name in ("openneutron_jobs.h", "openneutron_jobs.c")}
@@ -364,17 +368,26 @@ def _filled_files(folder: Path, words: Mapping[str, str]) -> dict[str, bytes]:
 
 
 HEAP = "#define NO_HEAP_USAGE 0"
+REGIONS = "#define NEUTRON_REGIONS 2"
+ARENAS = "#define OPENNEUTRON_MAX_ARENAS 2"
 
 
-def _runtime(form: Form, kernels: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the runtime's files for these kernels, as a driver without a heap."""
+def _runtime(form: Form, kernels: tuple[str, ...], has_far: bool) -> dict[str, bytes]:
+    """Return the runtime's files for these kernels, as a driver without a heap. With ``has_far``, it runs programs of three memory
+    regions."""
     parts = (*(["delegate"] if form.executorch else []), *(f"ports/{port}" for port in form.ports))
     wanted = ("include/", "driver/", "kernels/", "device_model/", *(f"{part}/" for part in parts))
     contents = {f"runtime/{name}": data for name, data in sources_of(kernels).items() if name.startswith(wanted)}
     header = contents["runtime/include/NeutronDriver.h"].decode()
     assert HEAP in header
-    contents["runtime/include/NeutronDriver.h"] = header.replace(HEAP, HEAP.replace("0", "1")).encode()
+    header = header.replace(HEAP, HEAP.replace("0", "1"))
+    contents["runtime/include/NeutronDriver.h"] = (_for_three(header, REGIONS) if has_far else header).encode()
     return contents
+
+
+def _for_three(header: str, macro: str) -> str:
+    assert macro in header
+    return header.replace(macro, macro.replace("2", "3"))
 
 
 def _models(form: Form, deployments: Sequence[Deployment], kernels: tuple[str, ...]) -> dict[str, bytes]:

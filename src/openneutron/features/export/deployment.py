@@ -12,7 +12,7 @@ from enum import Enum
 from openneutron.isa import Program, aligned, base, decode
 from openneutron.isa.kernel_selection import called_kernels
 from openneutron.isa.nxp import NxpProgram
-from openneutron.isa.rows import ALIGNMENT, is_job
+from openneutron.isa.rows import ALIGNMENT, REGIONS, is_job
 from openneutron.targets.target import Memory
 
 ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
@@ -169,27 +169,28 @@ class Arenas:
     outputs: tuple[Spot, ...]
 
 
-SCRATCH, PREFETCH = base("SCRATCH"), base("PREFETCH")
-
-
 def arenas_of(deployment: Deployment) -> Arenas:
-    """Return the arenas of a model: one, or two where the model uses two memory regions of its chip.
+    """Return the arenas of a model: one, or one for each memory region of its chip up to the last one that it uses.
 
-    In the latter case the second region has the prefetch buffer (compiler/search/regions.py). An input or output that a model's only
-    program has in one of its buffers is used there, without a copy.
+    The regions have the program's buffers (``openneutron.isa.rows.REGIONS``). An input or output that a model's only program has in one
+    of its buffers is used there, without a copy.
     """
-    scratch, prefetch = (aligned(deployment.largest(f"{kind}_size")) for kind in ("scratch", "prefetch"))
-    is_divided = len(deployment.regions) > 1 and prefetch > 0
-    names = [(each.name, each.section) for each in deployment.regions[:2]] if is_divided else [("arena", "")]
+    buffers = [aligned(deployment.largest(size)) for size in ("scratch_size", "prefetch_size", "debug_size")]
+    while len(buffers) > 1 and not buffers[-1]:
+        buffers.pop()
+    # A far buffer is always apart. The regions of a chip that does not come with this package are not known here.
+    known = [(each.name, each.section) for each in deployment.regions] or [(kind.lower(), "") for kind in REGIONS]
+    is_divided = len(buffers) > 2 or (len(buffers) > 1 and len(deployment.regions) > 1)
+    names = known[: len(buffers)] if is_divided else [("arena", "")]
     last = len(names) - 1
-    far = Spot(last, 0 if is_divided else scratch)
-    at = far.offset + prefetch
+    starts = [Spot(index, 0) for index in range(len(buffers))] if is_divided else [Spot(0, 0), Spot(0, buffers[0])]
+    at = buffers[-1] if is_divided else sum(buffers)
     between = []
     for size in deployment.between:
         between.append(at)
         at += aligned(size)
     work = at
-    placed = _in_buffers(deployment, {SCRATCH: Spot(0, 0), PREFETCH: far})
+    placed = _in_buffers(deployment, dict(zip(map(base, REGIONS), starts, strict=False)))
     kinds = []
     for kind, tensors in ((Where.INPUT, deployment.inputs), (Where.OUTPUT, deployment.outputs)):
         spots = []
@@ -197,15 +198,15 @@ def arenas_of(deployment: Deployment) -> Arenas:
             spots.append(placed.get(Place(kind, index)) or Spot(last, at))
             at += 0 if Place(kind, index) in placed else aligned(tensor.size_bytes)
         kinds.append(tuple(spots))
-    sizes = [(scratch, scratch), (work, at)][-len(names) :]
+    sizes = [*((size, size) for size in buffers[:last]), (work, at)]
     arenas = tuple(Arena(*name, works, max(size, ALIGNMENT)) for name, (works, size) in zip(names, sizes, strict=True))
     inputs, outputs = kinds
-    return Arenas(arenas, far, tuple(between), inputs, outputs)
+    return Arenas(arenas, starts[1], tuple(between), inputs, outputs)
 
 
 def _in_buffers(deployment: Deployment, starts: Mapping[int, Spot]) -> dict[Place, Spot]:
-    """Return the places of the inputs and outputs that the model's only program has in its scratch or prefetch buffer, whose places are
-    ``starts`` by base word. A program of NXP's has them in neither."""
+    """Return the places of the inputs and outputs that the model's only program has in its buffers, whose places are ``starts`` by base
+    word. A program of NXP's has them in neither."""
     if len(deployment.calls) != 1:
         return {}
     (call,) = deployment.calls

@@ -89,7 +89,7 @@ def _sizes(program: Program, found: list[int]) -> list[int]:
 
 
 def _refuse_debugging(program: Program, file: str) -> None:
-    if program.header["debug_size"]:
+    if isinstance(program, NxpProgram) and program.header["debug_size"]:
         raise InvalidModelError(
             f"'{file}': its microcode has a debug buffer of {program.header['debug_size']} bytes; a bundle has none. Convert the model "
             "without debugging."

@@ -152,9 +152,10 @@ class LoadedSummary:
 
     @property
     def scratch_bytes(self) -> int:
-        """Return the size of the largest arena of a program with its prefetch buffer. Programs run one after the other
+        """Return the size of the largest arena of a program, with its prefetch buffer and its far buffer. Programs run one after the other
         in the same memory."""
-        return max(program.header["scratch_size"] + program.header["prefetch_size"] for program in self.programs)
+        sizes = ("scratch_size", "prefetch_size", "debug_size")
+        return max(sum(program.header[size] for size in sizes) for program in self.programs)
 
     @property
     def state_bytes(self) -> int:

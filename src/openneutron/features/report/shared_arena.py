@@ -45,10 +45,11 @@ def arena_bytes(summary: Summary) -> tuple[int, ...]:
     """Return the bytes of each memory region that a run of a model needs, without states."""
     if len(summary.target.regions) == 1:
         return (summary.sram_bytes - summary.state_bytes,)
-    reports = [part.report for part in summary.partitions]
-    near = max((report.arena_bytes for report in reports), default=0)
-    far = (report.sram_bytes - report.state_bytes - report.arena_bytes for report in reports)
-    return near, max(far, default=0)
+    count, sizes = len(summary.target.regions), []
+    for report in (part.report for part in summary.partitions):
+        first = (report.arena_bytes, report.prefetch_bytes)[: count - 1]
+        sizes.append((*first, report.sram_bytes - report.state_bytes - sum(first)))
+    return tuple(max(each) for each in zip(*sizes, strict=True)) or (0,) * count
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,11 +289,10 @@ def _sram_text(summary: Summary) -> str:
     largest = max((part.report for part in summary.partitions), key=lambda each: each.sram_bytes - each.state_bytes)
     regions = summary.target.regions
     parts = [f"{'arena' if len(regions) == 1 else regions[0].name} {size_text(largest.arena_bytes)}"]
-    if largest.prefetch_bytes and len(regions) > 1:
-        parts.append(f"{regions[1].name} {size_text(largest.prefetch_bytes)}")
-    elif largest.prefetch_bytes:
-        parts.append(f"prefetch {size_text(largest.prefetch_bytes)}")
-    outside = largest.sram_bytes - largest.arena_bytes - largest.prefetch_bytes - largest.state_bytes
+    names = [region.name for region in regions[1:]] or ["prefetch"]
+    others = largest.prefetch_bytes, largest.far_bytes
+    parts += [f"{name} {size_text(size)}" for name, size in zip(names, others, strict=False) if size]
+    outside = largest.sram_bytes - largest.arena_bytes - sum(others) - largest.state_bytes
     if summary.state_bytes:
         parts.append(f"state {size_text(summary.state_bytes)}")
     if summary.target.moves_tiles:
@@ -608,7 +607,8 @@ def memory_table(part: PartitionSummary) -> RenderableType:
         mapped_buffers(part), key=lambda item: (order.index(item.region or order[0]), item.offset, item.first)
     )
     steps = max((item.last for item in report.memory), default=0) + 1
-    arena = " + ".join(map(size_text, (report.arena_bytes, report.prefetch_bytes)[: max(1, len(order))]))
+    sizes = report.arena_bytes, report.prefetch_bytes, report.far_bytes
+    arena = " + ".join(size_text(size) for size in (sizes if len(order) > 1 else sizes[:1]) if size)
     title = Text(f"{part.heading}: arena of {arena}, {_placement(report)}", "bold")
     lives = [(item.first, item.last) for item in buffers]
     columns = (

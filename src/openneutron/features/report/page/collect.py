@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
+from itertools import accumulate
 from typing import Any
 
 from openneutron.compiler.cost.cycles import issue_cycles
@@ -183,11 +184,12 @@ def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
 def _buffers(number: int, part: PartitionSummary, target: Target) -> list[Buffer]:
     found = []
     last = max(len(part.report.steps) - 1, 0)
-    far = target.regions[-1].name if len(target.regions) > 1 else None
+    sizes = accumulate((part.report.arena_bytes, part.report.prefetch_bytes), initial=0)
+    starts = {"": 0} | dict(zip((region.name for region in target.regions), sizes, strict=False))
     for item in mapped_buffers(part):
         title = f"{item.title} ({item.region})" if item.region else item.title
-        # The addresses of the second region are drawn behind those of the first one.
-        behind = part.report.arena_bytes if item.region == far else 0
+        # The addresses of a region are drawn behind those of the regions before it.
+        behind = starts[item.region]
         kind = CONSTANTS if item.is_constant else ROLLING if item.rows_held else TENSOR
         live = item.first, min(item.last, last), item.rows_held, item.rows
         found.append(Buffer(number, title, kind, item.offset + behind, item.size_bytes, *live))

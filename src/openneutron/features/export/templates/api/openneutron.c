@@ -57,6 +57,9 @@ static NeutronError begin(OpenNeutronInstance *instance, const OpenNeutronModel 
         if (memory[i].size_bytes < model->work_bytes[i]) return ENEUTRON_MEMORY;
     }
     instance->arenas[0] = memory[0].address;
+#if OPENNEUTRON_MAX_ARENAS > 2
+    instance->arenas[1] = memory[model->arena_count > 1].address;
+#endif
     instance->arenas[OPENNEUTRON_MAX_ARENAS - 1] = memory[model->arena_count - 1].address;
     place(memory, model->inputs, model->input_count, instance->inputs);
     place(memory, model->outputs, model->output_count, instance->outputs);
@@ -117,8 +120,12 @@ static NeutronError run_call(const OpenNeutronInstance *instance, uint32_t index
     for (uint32_t i = 0; i < call->output_count; ++i) given[i] = address_of(instance, call->outputs[i]);
     given[call->output_count] = instance->arenas[0];
     given[call->output_count + 1] = model->profile_bytes > 0 ? instance->profile + index * model->profile_bytes : NULL;
+#if OPENNEUTRON_MAX_ARENAS > 2
+    given[call->output_count + 2] = last_arena(instance); /* the far buffer, where the program has one */
+#else
     given[call->output_count + 2] = NULL;
-    const NeutronDataConfig data = {taken, given, NULL, last_arena(instance) + model->prefetch_offset};
+#endif
+    const NeutronDataConfig data = {taken, given, NULL, instance->arenas[1] + model->prefetch_offset};
     return neutronRunBlocking(handle_of(instance, index), &data);
 }
 

@@ -81,7 +81,7 @@ typedef struct {
     uint32_t output_count;
 } OpenNeutronCall;
 
-/* A model uses one arena, or two where its chip has two memory regions, such as tightly coupled memory and SRAM. */
+/* A model uses one arena, or one for each memory region of its chip, such as tightly coupled memory, SRAM and PSRAM. */
 #define OPENNEUTRON_MAX_ARENAS 2
 
 /* A model: constants, which stay in flash. work_bytes is the part of each arena without the inputs and outputs behind it. */
@@ -118,7 +118,7 @@ typedef struct {
 /* The part of an instance that all models have. The rest is in the type NAME_instance of the model's header. */
 typedef struct {
     const OpenNeutronModel *model; /* NULL before openneutron_init, and where it failed */
-    uint8_t *arenas[OPENNEUTRON_MAX_ARENAS]; /* the same one twice where the model uses one */
+    uint8_t *arenas[OPENNEUTRON_MAX_ARENAS]; /* the last one several times where the model uses fewer */
     void **inputs;
     void **outputs;
     const void **taken; /* the arguments of the call that runs */
