@@ -7,10 +7,14 @@ definition such as ``NEUTRON_MAX_WORK`` changes the preprocessed text of one of 
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,17 +56,53 @@ def _kept(compiler: str, flags: Sequence[str], source: Path) -> Path:
 def _text(compiler: str, flags: Sequence[str], source: Path) -> str:
     """Return a digest of a source's preprocessed text, for which the first call of all processes starts the compiler.
 
-    The headers are those of the checkout, which no test changes.
+    Two calls have one text where they differ in definitions that nothing names: neither a file that the compiler reads, nor
+    the value of another definition. The headers are those of the checkout, which no test changes.
     """
     program = str(Path(required(compiler)).resolve())
+    definitions = [flag for flag in flags if flag.startswith(("-D", "-U"))]
+    others = [flag for flag in flags if flag not in definitions]
+    folder = built_once(f"text-{_digest(program, *others, str(source), source.read_text())}", _no_texts)
+    for path in folder.glob("*.json"):
+        known = json.loads(path.read_text())
+        if _named(definitions, known["files"]) == known["definitions"]:
+            return str(known["text"])
     lines = () if any(flag.startswith("-g") for flag in flags) else ("-P",)
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        read = Path(place) / "read"
+        text = _digest(_run([compiler, *flags, "-E", *lines, "-MD", "-MF", str(read), str(source)]))
+        files = read.read_text().partition(": ")[2].replace("\\\n", " ").split()
+        named = _named(definitions, files)
+        made = Path(place) / "made"
+        made.write_text(json.dumps({"definitions": named, "files": files, "text": text}))
+        made.rename(folder / f"{_digest(*named)}.json")
+    return text
 
-    def build(folder: Path) -> None:
-        (folder / "digest").write_text(_digest(_run([compiler, *flags, "-E", *lines, str(source)])))
 
-    return (
-        built_once(f"text-{_digest(program, *flags, str(source), source.read_text())}", build) / "digest"
-    ).read_text()
+def _no_texts(_folder: Path) -> None:
+    """Leave the folder of a source's texts empty."""
+
+
+def _named(definitions: Sequence[str], files: Sequence[str]) -> list[str]:
+    """Return the definitions of a macro that a file names, or the value of a definition."""
+    values = set(_WORD.findall(" ".join(flag.partition("=")[2] for flag in definitions)))
+    return [flag for flag in definitions if (name := _macro(flag)) in values or any(name in _words(p) for p in files)]
+
+
+def _macro(definition: str) -> str:
+    """Return the macro's name in ``-DNAME``, ``-DNAME=VALUE``, ``-DNAME(X)=VALUE`` and ``-UNAME``."""
+    name = _WORD.match(definition, 2)
+    assert name, definition
+    return name[0]
+
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
+@functools.cache
+def _words(path: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(_COMMENT.sub(" ", Path(path).read_text(errors="replace"))))
 
 
 def _digest(*words: str) -> str:
