@@ -194,11 +194,11 @@ def test_a_keyword_that_does_not_exist(keyword: str, hint: str, tflite: Path) ->
         (
             "a.pte",
             "'{}': it is compiled already; openneutron.load opens it. A model is a torch.nn.Module, an ExportedProgram, or the "
-            "path of a .pt2 or .tflite file.",
+            "path of a .pt2, .onnx or .tflite file.",
         ),
         (
             "cifarnet",
-            "'{}' is no model: a model is a torch.nn.Module, an ExportedProgram, or the path of a .pt2 or .tflite file.",
+            "'{}' is no model: a model is a torch.nn.Module, an ExportedProgram, or the path of a .pt2, .onnx or .tflite file.",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from tests.support.litert_files import int16_file, mixed_file
 
 Refused = Callable[..., str]
 
-FORMS = "a built-in name, file.py:function, or a .pt2 or .tflite file"
+FORMS = "a built-in name, file.py:function, or a .pt2, .onnx or .tflite file"
 
 
 def test_a_wrong_target(refused: Refused) -> None:
@@ -47,10 +47,7 @@ def test_int16_tensors_without_scales(refused: Refused, folder: Path) -> None:
         ("absent.py:net", "'absent.py:net' does not exist.".replace("absent.py:net", "absent.py")),
         ("net.py", "'net.py' names no function. Write net.py:function; it returns a module and example inputs."),
         ("net.py:two words", "'net.py:two words': 'two words' is no function's name. Write file.py:function."),
-        (
-            "net.onnx",
-            f"'net.onnx': convert it to an int8 .tflite, or give the PyTorch model it was made from. MODEL is {FORMS}.",
-        ),
+        ("net.onnx", "'net.onnx' does not exist."),
         ("net.pte", f"'net.pte': it is compiled already; `openneutron run` runs it. MODEL is {FORMS}."),
         ("net.xyz", f"'net.xyz' is no model: MODEL is {FORMS}."),
     ],

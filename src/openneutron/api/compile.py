@@ -109,7 +109,8 @@ def compile(
 
             * ``example_kwargs``: the arguments that the module takes by keyword.
             * ``data``: a DataOptions with the preprocessing of pictures and sounds, and the number of samples.
-            * ``loading``: a LoadingOptions with code and modules that the loading of a ``.pt2`` may need.
+            * ``loading``: a LoadingOptions with code and modules that the loading of a ``.pt2`` may need, and shapes of a
+              ``.onnx`` file's inputs.
             * ``outputs``: an OutputOptions with files to write beside the result.
             * ``cache``: a folder that keeps calibrated ranges, models before their compile and compiled partitions for later
               compiles, up to 1 GiB of them; it is made where it is absent. Compiles have the same result with it. Several
@@ -165,9 +166,13 @@ def compiled(request: Request) -> CompiledModel | CompiledLiteRTModel:
         kernel_selections.check(Path(outputs.kernel_selection), options.converter, options.target)
     path = request.file
     form = None if path is None else model_form(path)
-    for option in changed(request.loading) if form is None or not form.takes_loading else ():
+    for option in changed(request.loading):
+        if form is not None and option in form.loading:
+            continue
         which = "the model is in memory" if path is None else f"'{path.name}' is not one"
-        raise InvalidOptionError(f"{option}: this option is for {forms.WITH_LOADING} files; {which}. Leave it out.")
+        raise InvalidOptionError(
+            f"{option}: this option is for {forms.for_forms(option)} files; {which}. Leave it out."
+        )
     result: CompiledModel | CompiledLiteRTModel
     store = None if request.cache is None else opened(request.cache)
     with measured(request.progress) as clock, caching(store):

@@ -19,7 +19,7 @@ from openneutron.api.compile import check_for_tflite
 from openneutron.cli import model_source, output
 from openneutron.cli.model_source import DASH, BuiltInModel, DataParameters, ModelFile, ModelSource, is_litert
 from openneutron.device.cache import opened
-from openneutron.device.forms import MODELS, WITH_LOADING, Kind, kind_of
+from openneutron.device.forms import MODELS, Kind, for_forms, kind_of
 from openneutron.errors import InvalidOptionError
 from openneutron.options import (
     CompileOptions,
@@ -164,6 +164,14 @@ class ModelParameters:
             help="A module to import before a .pt2 is loaded, which registers its classes or operators; repeat it.",
         ),
     ] = None
+    input_shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input-shape",
+            metavar="NAME=1x3x224x224",
+            help="The shape of an input that a .onnx does not fix; repeat it, or separate by commas.",
+        ),
+    ] = None
     operators_not_to_delegate: Annotated[
         list[str] | None,
         typer.Option(
@@ -270,14 +278,7 @@ def given_model(
     budget_bytes(options.sram_budget, targets.get(options.target))
     if given.cache is not None:
         opened(given.cache)
-    loading = LoadingOptions(trust=given.trust, imports=names(given.imports))
-    if isinstance(source, ModelFile) and source.form.takes_loading:
-        source = replace(source, loading=loading)
-    elif given.trust or given.imports:
-        option = "--trust" if given.trust else "--import"
-        raise InvalidOptionError(
-            f"{option}: this option is for {WITH_LOADING} files; '{source}' is not one. Leave it out."
-        )
+    source = _with_loading(source, given)
     delegation = DelegationOptions(
         operators_not_to_delegate=names(given.operators_not_to_delegate), any_runtime=given.any_runtime
     )
@@ -434,6 +435,37 @@ def _without_those_of_pytorch(
 def configurable() -> dict[str, Parameter]:
     """Return the parameters that a configuration file may set, and those on the command line alone, by name."""
     return {**of_flags(CompileOptions), **of_fields(ModelParameters), **of_flags(QuantizationOptions)}
+
+
+def _with_loading(source: ModelSource, given: ModelParameters) -> ModelSource:
+    """Return the source with the options of its form. Raises InvalidOptionError for an option of another form."""
+    loading = LoadingOptions(
+        trust=given.trust, imports=names(given.imports), input_shapes=shapes(names(given.input_shape)) or None
+    )
+    used = source.form.loading if isinstance(source, ModelFile) else ()
+    for option in changed(loading):
+        if option not in used:
+            flag = {"imports": "--import", "input_shapes": "--input-shape"}.get(option, f"--{option}")
+            raise InvalidOptionError(
+                f"{flag}: this option is for {for_forms(option)} files; '{source}' is not one. Leave it out."
+            )
+    return replace(source, loading=loading) if isinstance(source, ModelFile) else source
+
+
+def shapes(given: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of ``--input-shape``.
+
+    >>> shapes(["image=1x3x224x224"])
+    {'image': (1, 3, 224, 224)}
+    """
+    made = {}
+    for text in given:
+        name, sign, sizes = text.rpartition("=")
+        parts = sizes.split("x")
+        if not sign or not name or not all(part.isdecimal() and int(part) > 0 for part in parts):
+            raise InvalidOptionError(f"--input-shape: '{text}' is no input's name and shape. Write NAME=1x3x224x224.")
+        made[name] = tuple(map(int, parts))
+    return made
 
 
 def names(given: Iterable[str] | None) -> tuple[str, ...]:

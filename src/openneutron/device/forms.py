@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,6 +18,9 @@ from openneutron.device.files import existing, obstacle
 from openneutron.device.third_party import needs_pytorch
 from openneutron.errors import InvalidModelError, MissingToolError
 from openneutron.options import LoadingOptions
+
+MAGIC_BYTES = 16
+"""The bytes of a file that are read for the magic bytes of a form."""
 
 
 class Kind(Enum):
@@ -49,11 +53,11 @@ class Form:
         suffix: The usual end of a file's name; ``others`` are further ones.
         kind: The kind of the content.
         reader: ``module:function``, imported on use. The function takes the path, and raises InvalidModelError for an unusable file.
-        magic: A place in the file and the bytes there.
+        magic: A place in the file, and a regular expression of the bytes there.
         member: The end of a name that a zip archive of this form has inside; empty for a form that is no archive.
         needs: The packages that the reader imports in addition to those that are always installed.
         extra: The extra of this package that installs ``needs``.
-        takes_loading: The reader also takes the fields of LoadingOptions.
+        loading: The fields of LoadingOptions that the reader also takes.
         suggestion: What to do with a file that is not compiled, in a program and on the command line.
     """
 
@@ -65,7 +69,7 @@ class Form:
     member: str = ""
     needs: tuple[str, ...] = ()
     extra: str = ""
-    takes_loading: bool = False
+    loading: tuple[str, ...] = ()
     suggestion: tuple[str, str] = ("", "")
 
     @property
@@ -82,7 +86,7 @@ class Form:
         try:
             with path.open("rb") as file:
                 file.seek(place)
-                found = file.read(len(wanted)) == wanted
+                found = re.match(wanted, file.read(MAGIC_BYTES), re.DOTALL) is not None
             if not found or not self.member:
                 return found
             with zipfile.ZipFile(path) as archive:
@@ -96,7 +100,7 @@ class Form:
         with self._needing():
             module, _, name = self.reader.partition(":")
             function = getattr(import_module(module), name)
-        return function(path, loading.trust, loading.imports) if self.takes_loading else function(path)
+        return function(path, **{name: getattr(loading, name) for name in self.loading})
 
     @contextmanager
     def _needing(self) -> Iterator[None]:
@@ -121,7 +125,7 @@ PT2 = Form(
     reader="openneutron.pytorch.source.exported_file:load_exported",
     magic=(0, b"PK"),
     member="models/model.json",
-    takes_loading=True,
+    loading=("trust", "imports"),
 )
 
 LITERT = Form(".tflite", Kind.LITERT, reader="openneutron.litert:read", magic=(4, b"TFL3"))
@@ -136,8 +140,20 @@ PTE = Form(
     ),
 )
 
+ONNX = Form(
+    ".onnx",
+    Kind.PYTORCH,
+    reader="openneutron.pytorch.onnx.read:read_onnx",
+    magic=(0, rb"\x08[\x01-\x7f][\x12\x1a\x22\x28\x32\x3a\x42\xa2]"),
+    needs=("onnx",),
+    extra="onnx",
+    loading=("input_shapes",),
+)
+"""ONNX's files have no magic bytes: they begin with the version of the format, and the tag of another field of ModelProto."""
+
 FORMS = (
     PT2,
+    ONNX,
     LITERT,
     PTE,
     Form(
@@ -149,14 +165,6 @@ FORMS = (
         suggestion=(
             f"{_NO_PROGRAM}; make the module, load the weights into it, and pass it",
             f"{_NO_PROGRAM}; give weights with --weights, beside file.py:function",
-        ),
-    ),
-    Form(
-        ".onnx",
-        Kind.OTHER,
-        suggestion=(
-            "convert it to an int8 .tflite, or pass the PyTorch model it was made from",
-            "convert it to an int8 .tflite, or give the PyTorch model it was made from",
         ),
     ),
 )
@@ -204,7 +212,7 @@ def listed(forms: Iterable[Form]) -> str:
     """Return the suffixes of forms, in words.
 
     >>> listed(MODELS)
-    '.pt2 or .tflite'
+    '.pt2, .onnx or .tflite'
     """
     *others, last = (form.suffix for form in forms)
     return f"{', '.join(others)} or {last}" if others else last
@@ -213,5 +221,7 @@ def listed(forms: Iterable[Form]) -> str:
 MODELS = tuple(form for form in FORMS if form.reader)
 """The forms that can be compiled."""
 
-WITH_LOADING = listed(form for form in FORMS if form.takes_loading)
-"""The suffixes of the forms that use LoadingOptions, in words."""
+
+def for_forms(option: str) -> str:
+    """Return the suffixes of the forms that use a field of LoadingOptions, in words."""
+    return listed(form for form in FORMS if option in form.loading)

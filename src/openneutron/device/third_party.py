@@ -33,11 +33,11 @@ the installation show them."""
 
 
 @contextmanager
-def suppressed() -> Iterator[None]:
-    """Suppress warnings, and logs below an error, of torch, torchao and ExecuTorch: a user can't act on them. Warnings
+def suppressed(level: int = logging.WARNING) -> Iterator[None]:
+    """Suppress warnings, and logs up to ``level``, of torch, torchao and ExecuTorch: a user can't act on them. Warnings
     of this project are shown."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(level)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

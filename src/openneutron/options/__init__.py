@@ -497,7 +497,7 @@ class DataOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadingOptions:
-    """The loading of a ``.pt2`` file.
+    """The loading of a ``.pt2`` or ``.onnx`` file.
 
     >>> LoadingOptions(imports=["my_operators"]).trust
     False
@@ -508,6 +508,9 @@ class LoadingOptions:
 
     imports: Sequence[str] = ()
     """Modules to import first: those that register the file's classes or operators."""
+
+    input_shapes: Mapping[str, Sequence[int]] | None = None
+    """The shapes of a ``.onnx`` file's inputs by name, for those that the file does not fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

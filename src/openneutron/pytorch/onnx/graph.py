@@ -1,0 +1,488 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An ONNX graph as a module of PyTorch that torch.export can record.
+
+The graph is gone through once with the shapes of its inputs (``Importer``). What depends on constants and shapes alone is computed then, as
+are branches and loops whose conditions are known. What remains is a list of steps, each a converter with its node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+import torch
+from onnx import numpy_helper
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from openneutron.errors import InvalidModelError
+from openneutron.pytorch.onnx.operators import OPERATORS, NodeView, Refused
+from openneutron.pytorch.onnx.operators.table import Converter
+
+MOST_ITERATIONS = 1024
+"""The most iterations of a loop whose body is written once for each."""
+
+MOST_CONSTANT_BYTES = 1 << 28
+"""The most bytes of a tensor that is computed from constants, unless the constants are as large."""
+
+_OWN = ("", "ai.onnx")
+
+_ARRAYS = {
+    np.dtype(np.float16): np.float32, np.dtype(np.float64): np.float32, np.dtype(np.uint16): np.int32,
+    np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64,
+}  # fmt: skip
+"""The types as which arrays are read whose own type PyTorch's operators lack, or the NPU does not compute."""
+
+
+def array_of(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
+    """Return a tensor's values."""
+    array = numpy_helper.to_array(tensor)
+    if array.dtype.name == "bfloat16":
+        return array.astype(np.float32)
+    if array.dtype.name in ("int4", "uint4"):
+        return array.astype(np.int8 if array.dtype.name == "int4" else np.uint8)
+    return array.astype(_ARRAYS.get(array.dtype, array.dtype), copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A node that is computed when the model runs.
+
+    Attributes:
+        node: The node.
+        converter: Its row of the table.
+        module: The name of the step's module: the node's own name where it has one.
+        inputs: The names of the inputs; "" for one that is left out.
+        outputs: The names of the outputs.
+    """
+
+    node: NodeView
+    converter: Converter
+    module: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with functions of its own, and operators without a converter that ONNX defines by others, written out."""
+    for _ in range(16):  # a definition may use operators that have definitions themselves
+        own = [(function.domain, function.name) for function in model.functions]
+        missing = {
+            (node.domain, node.op_type)
+            for node in _all_nodes(model.graph)
+            if (_domain(node.domain), node.op_type) not in OPERATORS and node.op_type not in _CONTROL
+        }
+        wanted = [name for name in missing if name in own or _has_definition(name, model)]
+        if not wanted:
+            return model
+        given = onnx.ModelProto()
+        given.CopyFrom(model)
+        for node in _all_nodes(given.graph):
+            if (node.domain, node.op_type) in wanted:
+                _give_defaults(node, given)
+        try:
+            made = onnx.inliner.inline_selected_functions(given, wanted, inline_schema_functions=True)
+        except RuntimeError:  # a definition that needs the type of an input that is left out
+            return model
+        if made.SerializeToString() == model.SerializeToString():
+            return model
+        model = made
+    return model
+
+
+def _give_defaults(node: onnx.NodeProto, model: onnx.ModelProto) -> None:
+    """Write a node's attributes out that are at their defaults: the inliner leaves them out of a definition."""
+    if not _has_definition((node.domain, node.op_type), model):
+        return
+    schema = onnx.defs.get_schema(node.op_type, _version(node.domain, model), _domain(node.domain))
+    there = {attribute.name for attribute in node.attribute}
+    for name, attribute in schema.attributes.items():
+        if name not in there and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
+
+
+def _domain(domain: str) -> str:
+    return "" if domain in _OWN else domain
+
+
+def _version(domain: str, model: onnx.ModelProto) -> int:
+    return next((item.version for item in model.opset_import if _domain(item.domain) == _domain(domain)), 1)
+
+
+def _has_definition(name: tuple[str, str], model: onnx.ModelProto) -> bool:
+    try:
+        schema = onnx.defs.get_schema(name[1], _version(name[0], model), _domain(name[0]))
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: a version of more than 32 bits
+        return False
+    return any(getattr(schema, name) for name in ("has_function", "has_context_dependent_function"))
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _all_nodes(attribute.g)
+
+
+_CONTROL = ("If", "Loop", "Scan", "Shape", "Size")
+"""The operators that the importer computes itself."""
+
+
+@dataclass(slots=True)
+class Importer:
+    """The steps of a graph, for one set of input shapes.
+
+    Attributes:
+        name: The model's name in messages.
+        versions: The version of each domain's operators.
+        constants: The values that are known, by name.
+        shapes: The values that depend on inputs, as tensors without data.
+    """
+
+    name: str
+    versions: Mapping[str, int]
+    constants: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict, repr=False)
+    shapes: dict[str, Any] = field(default_factory=dict, repr=False)
+    steps: list[Step] = field(default_factory=list, repr=False)
+    _mode: FakeTensorMode = field(default_factory=lambda: FakeTensorMode(allow_non_fake_inputs=True), repr=False)
+    _modules: set[str] = field(default_factory=set, repr=False)
+    _iterations: int = 0
+
+    def add_input(self, name: str, example: Tensor) -> None:
+        """Enter an input of the graph."""
+        self.shapes[name] = self._mode.from_tensor(example)
+
+    def run(self, nodes: Sequence[onnx.NodeProto], scope: Mapping[str, str]) -> dict[str, str]:
+        """Go through nodes. ``scope`` has the name here of each value that is not called by its own name. Return the scope after them.
+
+        Raises InvalidModelError for a node that can't be used.
+        """
+        names = dict(scope)
+        suffix = f"@{self._iterations}" if scope else ""
+        for proto in nodes:
+            inputs = tuple(names.get(name, name) for name in proto.input)
+            outputs = tuple(f"{name}{suffix}" if name else "" for name in proto.output)
+            names |= {name: new for name, new in zip(proto.output, outputs, strict=True) if name}
+            self._node(proto, inputs, outputs, names)
+        return names
+
+    def _node(
+        self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
+    ) -> None:
+        words = f"'{self.name}': node {_spoken(proto)}"
+        for name in inputs:
+            if name and name not in self.constants and name not in self.shapes:
+                raise InvalidModelError(f"{words} reads '{name}', which no earlier node computes. The file is damaged.")
+        try:
+            if proto.op_type in _CONTROL and _domain(proto.domain) == "":
+                getattr(self, f"_{proto.op_type.lower()}_node")(proto, inputs, outputs, names)
+                return
+            domain = _domain(proto.domain)
+            row = OPERATORS.get((domain, proto.op_type))
+            if row is None:
+                where = f" of the domain '{domain}'" if domain else ""
+                raise Refused(f"is an operator{where} that has no form in PyTorch here")
+            node = NodeView(proto.op_type, self.versions.get(domain, 1), _attributes(proto), outputs)
+            self._step(node, row, proto, inputs, outputs)
+        except Refused as reason:
+            raise InvalidModelError(f"{words} {reason}.") from reason
+        except (RuntimeError, IndexError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
+            first = str(error).strip().partition("\n")[0].rstrip(".")
+            raise InvalidModelError(
+                f"{words} does not fit its inputs {self._spoken_inputs(inputs)}: {first or type(error).__name__}. Check the file with "
+                "onnx.checker.check_model(path, full_check=True)."
+            ) from error
+
+    def _step(
+        self, node: NodeView, row: Converter, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...]
+    ) -> None:
+        is_known = all(not name or name in self.constants for name in inputs)
+        if is_known and row.folds:
+            values = _as_tuple(row.function(node, *self._arguments(row, inputs, self._known)))
+            for name, value in zip(outputs, values, strict=False):
+                if name:
+                    self._set(name, value.detach().numpy())
+            return
+        arguments = self._arguments(row, inputs, self._shape)
+        with self._mode:
+            values = _as_tuple(row.function(node, *arguments))
+        self.shapes |= {name: value for name, value in zip(outputs, values, strict=False) if name}
+        self.steps.append(Step(node, row, self._module(proto), inputs, outputs))
+
+    def _arguments(self, row: Converter, inputs: Sequence[str], tensor: Callable[[str], Any]) -> list[Any]:
+        made: list[Any] = []
+        for place, name in enumerate(inputs):
+            if not name:
+                made.append(None)
+            elif place in row.structure and name not in self.constants:
+                raise Refused(f"has an input {place} that is computed from data ('{name}'). It must be a constant")
+            elif name in self.constants and place in row.structure | row.constants:
+                made.append(self.constants[name])
+            else:
+                made.append(tensor(name))
+        return made
+
+    def _known(self, name: str) -> Tensor:
+        return torch.from_numpy(np.array(self.constants[name]))
+
+    def _shape(self, name: str) -> Any:
+        return self.shapes[name] if name in self.shapes else self._mode.from_tensor(self._known(name))
+
+    def _set(self, name: str, value: np.ndarray[Any, Any]) -> None:
+        if value.nbytes > MOST_CONSTANT_BYTES:
+            raise Refused(f"makes a constant of {value.nbytes} bytes; at most {MOST_CONSTANT_BYTES} are allowed")
+        self.constants[name] = value
+
+    def _module(self, proto: onnx.NodeProto) -> str:
+        """Return a module's name for a node, which is used once."""
+        base = re.sub(r"[^\w/]", "_", (proto.name or f"{proto.op_type}_{proto.output[0]}").strip("/")) or proto.op_type
+        name, number = base, 1
+        while name in self._modules:
+            number += 1
+            name = f"{base}_{number}"
+        self._modules.add(name)
+        return name
+
+    def _spoken_inputs(self, inputs: Sequence[str]) -> str:
+        known = [self.constants[name] if name in self.constants else self.shapes.get(name) for name in inputs if name]
+        return ", ".join("x".join(map(str, getattr(value, "shape", ()))) or "()" for value in known) or "(none)"
+
+    # -- nodes whose values are known from shapes, and control flow -----------------------------------------------------
+
+    def _extents(self, name: str) -> list[int]:
+        value = self.constants[name] if name in self.constants else self.shapes[name]
+        return [int(size) for size in value.shape]
+
+    def _shape_node(
+        self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
+    ) -> None:
+        given = _attributes(proto)
+        self._set(
+            outputs[0], np.array(self._extents(inputs[0])[slice(given.get("start", 0), given.get("end"))], np.int64)
+        )
+
+    def _size_node(
+        self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
+    ) -> None:
+        self._set(outputs[0], np.array(np.prod(self._extents(inputs[0]), dtype=np.int64)))
+
+    def _known_value(self, name: str, what: str) -> Any:
+        if name not in self.constants:
+            raise Refused(f"has {what} that is computed from data")
+        return self.constants[name].reshape(())
+
+    def _if_node(
+        self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
+    ) -> None:
+        chosen = "then_branch" if self._known_value(inputs[0], "a condition") else "else_branch"
+        body = _attributes(proto)[chosen]
+        made = self._body(body, names, {})
+        for output, new in zip(body.output, outputs, strict=True):
+            self._alias(new, made.get(output.name, output.name))
+
+    def _loop_node(
+        self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
+    ) -> None:
+        body = _attributes(proto)["body"]
+        most = int(self._known_value(inputs[0], "a number of iterations")) if inputs[0] else MOST_ITERATIONS + 1
+        goes_on = bool(self._known_value(inputs[1], "a condition")) if len(inputs) > 1 and inputs[1] else True
+        carried, count = list(inputs[2:]), len(inputs) - 2
+        scans: list[list[str]] = [[] for _ in body.output[1 + count :]]
+        place = 0
+        while goes_on and place < most:
+            if place >= MOST_ITERATIONS:
+                raise Refused(f"has more than {MOST_ITERATIONS} iterations, or a number that is computed from data")
+            self._iterations += 1
+            first, condition = f"iteration@{self._iterations}", f"condition@{self._iterations}"
+            self.constants |= {first: np.array(place, np.int64), condition: np.array(True)}
+            given = dict(zip([item.name for item in body.input], [first, condition, *carried], strict=True))
+            made = self._body(body, names, given)
+            results = [made.get(item.name, item.name) for item in body.output]
+            goes_on = bool(self._known_value(results[0], "a condition"))
+            carried = results[1 : 1 + count]
+            for held, value in zip(scans, results[1 + count :], strict=True):
+                held.append(value)
+            place += 1
+        for new, value in zip(outputs, carried, strict=False):
+            self._alias(new, value)
+        self._stack(proto, outputs[count:], scans, [0] * len(scans))
+
+    def _scan_node(
+        self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
+    ) -> None:
+        given = _attributes(proto)
+        body, scanned = given["body"], given["num_scan_inputs"]
+        if self.versions.get("", 1) < 9:
+            raise Refused("is of a version before 9")
+        states, sources = list(inputs[: len(inputs) - scanned]), inputs[len(inputs) - scanned :]
+        axes = list(given.get("scan_input_axes", [0] * scanned))
+        back = list(given.get("scan_input_directions", [0] * scanned))
+        length = self._extents(sources[0])[axes[0]]
+        if length > MOST_ITERATIONS:
+            raise Refused(f"has {length} iterations; at most {MOST_ITERATIONS} are allowed")
+        count = len(body.output) - len(states)
+        scans: list[list[str]] = [[] for _ in range(count)]
+        for place in range(length):
+            self._iterations += 1
+            rows = []
+            for number, (source, axis, reverse) in enumerate(zip(sources, axes, back, strict=True)):
+                at, row = f"place@{self._iterations}.{number}", f"row@{self._iterations}.{number}"
+                self.constants[at] = np.array(length - 1 - place if reverse else place, np.int64)
+                self._made("Gather", {"axis": axis}, (source, at), row)
+                rows.append(row)
+            made = self._body(body, names, dict(zip([item.name for item in body.input], [*states, *rows], strict=True)))
+            results = [made.get(item.name, item.name) for item in body.output]
+            states = results[: len(states)]
+            for held, value in zip(scans, results[len(states) :], strict=True):
+                held.append(value)
+        for new, value in zip(outputs, states, strict=False):
+            self._alias(new, value)
+        ends = list(given.get("scan_output_directions", [0] * count))
+        scans = [held[::-1] if reverse else held for held, reverse in zip(scans, ends, strict=True)]
+        self._stack(proto, outputs[len(states) :], scans, list(given.get("scan_output_axes", [0] * count)))
+
+    def _body(self, body: onnx.GraphProto, names: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+        self._iterations += 1
+        local = {**names, **given}
+        for tensor in body.initializer:
+            new = f"{tensor.name}@{self._iterations}"
+            self.constants[new] = array_of(tensor)
+            local[tensor.name] = new
+        return self.run(body.node, {**local, "": ""})
+
+    def _stack(
+        self, proto: onnx.NodeProto, outputs: Sequence[str], scans: Sequence[Sequence[str]], axes: Sequence[int]
+    ) -> None:
+        for new, held, axis in zip(outputs, scans, axes, strict=False):
+            if not new:
+                continue
+            if not held:
+                raise Refused("has no iteration, and an output of one element for each")
+            places = []
+            for number, value in enumerate(held):
+                at, row = f"axis@{new}.{number}", f"part@{new}.{number}"
+                self.constants[at] = np.array([axis], np.int64)
+                self._made("Unsqueeze", {"axes": [axis]}, (value,), row)
+                places.append(row)
+            self._made("Concat", {"axis": axis}, tuple(places), new)
+
+    def _made(self, operator: str, attributes: Mapping[str, Any], inputs: tuple[str, ...], output: str) -> None:
+        """Enter a node that the graph does not have itself."""
+        row = OPERATORS["", operator]
+        node = NodeView(operator, self.versions.get("", 1), attributes, (output,))
+        self._step(node, row, onnx.NodeProto(op_type=operator, output=[output]), inputs, (output,))
+
+    def _alias(self, new: str, value: str) -> None:
+        if not new:
+            return
+        if value in self.constants:
+            self.constants[new] = self.constants[value]
+        else:
+            self._made("Identity", {}, (value,), new)
+
+
+def _as_tuple(values: Any) -> tuple[Any, ...]:
+    return tuple(values) if isinstance(values, (tuple, list)) else (values,)
+
+
+def _spoken(proto: onnx.NodeProto) -> str:
+    return f"'{proto.name}' ({proto.op_type})" if proto.name else f"{proto.op_type} of '{next(iter(proto.output), '')}'"
+
+
+def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
+    made = {}
+    for attribute in proto.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, onnx.TensorProto):
+            value = array_of(value)
+        elif isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            value = list(value)
+        made[attribute.name] = value
+    return made
+
+
+class _Node(nn.Module):
+    """A step as a module, so that what is recorded of it has the node's name."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.step = step
+        for name, array in step.node.kept.items():
+            tensor = torch.from_numpy(array)
+            if tensor.is_floating_point():
+                self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+            else:
+                self.register_buffer(name, tensor)
+
+    def forward(self, *inputs: Any) -> Any:
+        node = self.step.node
+        kept = {name: getattr(self, name) for name in node.kept}
+        return self.step.converter.function(replace(node, kept=kept), *inputs)
+
+
+class OnnxModule(nn.Module):
+    """The steps of a graph as a module. ``forward`` takes the graph's inputs in their order, and returns its outputs in a tuple."""
+
+    def __init__(self, importer: Importer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        super().__init__()
+        self._inputs, self._outputs, self._constants = tuple(inputs), tuple(outputs), importer.constants
+        self._used: dict[str, str] = {}
+        self._steps: list[tuple[Step, str]] = []
+        needed = set(outputs)
+        for step in reversed(importer.steps):  # steps without a reader are left out
+            if needed.intersection(step.outputs):
+                needed |= set(step.inputs)
+                self._steps.append((step, step.module))
+        self._steps.reverse()
+        for step, module in self._steps:
+            self.add_module(module, _Node(step))
+            for place, name in enumerate(step.inputs):
+                if name in importer.constants and place not in step.converter.structure | step.converter.constants:
+                    self._keep(name, importer.constants[name])
+        for name in outputs:
+            if name in importer.constants:
+                self._keep(name, importer.constants[name])
+
+    def _keep(self, name: str, value: np.ndarray[Any, Any]) -> None:
+        if name in self._used:
+            return
+        base = re.sub(r"\W", "_", name) or "constant"
+        attribute, number = base, 1
+        while hasattr(self, attribute):
+            number += 1
+            attribute = f"{base}_{number}"
+        self._used[name] = attribute
+        tensor = torch.from_numpy(np.array(value))
+        if tensor.is_floating_point():
+            self.register_parameter(attribute, nn.Parameter(tensor, requires_grad=False))
+        else:
+            self.register_buffer(attribute, tensor)
+
+    def _value(self, name: str, values: Mapping[str, Any], as_array: bool) -> Any:
+        if not name:
+            return None
+        if name in values:
+            return values[name]
+        return self._constants[name] if as_array else getattr(self, self._used[name])
+
+    def forward(self, *inputs: Tensor) -> tuple[Any, ...]:
+        """Return the outputs of the graph."""
+        values: dict[str, Any] = dict(zip(self._inputs, inputs, strict=True))
+        for step, module in self._steps:
+            arrays = step.converter.structure | step.converter.constants
+            arguments = [self._value(name, values, place in arrays) for place, name in enumerate(step.inputs)]
+            results = (
+                _as_tuple(self.get_submodule(module)(*arguments))
+                if "." in module
+                else _as_tuple(getattr(self, module)(*arguments))
+            )
+            values |= {name: value for name, value in zip(step.outputs, results, strict=False) if name}
+        return tuple(self._value(name, values, False) for name in self._outputs)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Read an ONNX file, and make a program of PyTorch of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.inliner
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from openneutron.device.third_party import suppressed
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.pytorch.onnx.graph import Importer, OnnxModule, array_of, inlined
+from openneutron.pytorch.onnx.operators.elementwise import TYPES
+
+OLDEST = 7
+"""The oldest version of ONNX's operators (opset) that is read: the first one whose operators broadcast as NumPy does."""
+
+SEED = 0
+"""The seed of the example inputs of a file, which has none itself."""
+
+
+def read_onnx(path: Path, input_shapes: Mapping[str, Sequence[int]] | None = None) -> ExportedProgram:
+    """Return the program of an ONNX file, with random example inputs.
+
+    ``input_shapes`` has the shape of each input by name, for inputs whose shapes are not fixed in the file.
+
+    Raises InvalidModelError for a file that can't be used, InvalidOptionError for a shape that does not fit the file.
+    """
+    model = checked(path)
+    module, inputs = module_of(model, path.name, input_shapes or {})
+    with suppressed(), torch.no_grad():
+        return torch.export.export(module, tuple(inputs), strict=False)
+
+
+def checked(path: Path) -> onnx.ModelProto:
+    """Return the model in a file, with external data loaded from the file's folder."""
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf has errors of its own for each way in which a file can be damaged
+        raise InvalidModelError(f"'{path.name}' is no ONNX model, or is damaged: {_first(error)}.") from error
+    if not model.graph.node and not model.graph.output:
+        raise InvalidModelError(f"'{path.name}' has no graph.")
+    for tensor in model.graph.initializer:
+        _check_size(tensor, path.name)
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except Exception as error:
+        raise InvalidModelError(
+            f"'{path.name}': its external data can't be read: {_first(error)}. The files it names must lie in its folder."
+        ) from error
+    return model
+
+
+def _check_size(tensor: onnx.TensorProto, name: str) -> None:
+    """Raise InvalidModelError for a tensor whose data does not have the size of its shape."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or not tensor.HasField("raw_data"):
+        return
+    count = 1
+    for size in tensor.dims:
+        if size < 0:
+            raise InvalidModelError(f"'{name}': the shape of '{tensor.name}' has a negative size. The file is damaged.")
+        count *= size
+    try:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    except KeyError as error:
+        raise InvalidModelError(f"'{name}': '{tensor.name}' has an unknown type. The file is damaged.") from error
+    bits = (
+        4
+        if kind.name in ("int4", "uint4", "float4_e2m1fn")
+        else 2
+        if kind.name in ("int2", "uint2")
+        else 8 * kind.itemsize
+    )
+    if len(tensor.raw_data) != -(-count * bits // 8):
+        raise InvalidModelError(
+            f"'{name}': '{tensor.name}' has {len(tensor.raw_data)} bytes of data; its shape takes {-(-count * bits // 8)}. The file is damaged."
+        )
+
+
+def module_of(
+    model: onnx.ModelProto, name: str, input_shapes: Mapping[str, Sequence[int]] = {}
+) -> tuple[OnnxModule, list[Tensor]]:
+    """Return a model as a module, and example inputs of it. ``name`` is the model's name in messages."""
+    versions = {"" if item.domain == "ai.onnx" else item.domain: item.version for item in model.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST <= versions.get("", newest) <= newest:
+        raise InvalidModelError(
+            f"'{name}' has version {versions['']} of ONNX's operators; versions {OLDEST} to {newest} are known. Export it with one "
+            "of these, or install a newer onnx."
+        )
+    model = inlined(model)
+    graph = model.graph
+    importer = Importer(name, versions)
+    for tensor in graph.initializer:
+        importer.constants[tensor.name] = array_of(tensor)
+    given = [item for item in graph.input if item.name not in importer.constants]
+    if unknown := [key for key in input_shapes if key not in {item.name for item in given}]:
+        raise InvalidOptionError(
+            f"input_shapes: '{name}' has no input '{unknown[0]}'; its inputs are {_listed(item.name for item in given)}."
+        )
+    examples = [_example(item, name, input_shapes.get(item.name)) for item in given]
+    for item, example in zip(given, examples, strict=True):
+        importer.add_input(item.name, example)
+    with suppressed(logging.CRITICAL):  # torch logs each error that it raises, and the message has the error
+        importer.run(graph.node, {})
+    outputs = [item.name for item in graph.output]
+    if missing := [output for output in outputs if output not in importer.constants and output not in importer.shapes]:
+        raise InvalidModelError(f"'{name}': no node computes the output '{missing[0]}'. The file is damaged.")
+    return OnnxModule(importer, [item.name for item in given], outputs).eval(), examples
+
+
+def _example(item: onnx.ValueInfoProto, name: str, shape: Sequence[int] | None) -> Tensor:
+    """Return a random tensor for an input."""
+    if item.type.WhichOneof("value") != "tensor_type":
+        raise InvalidModelError(
+            f"'{name}': the input '{item.name}' is no tensor. Export the model with tensors as inputs."
+        )
+    kind = item.type.tensor_type
+    if kind.elem_type not in TYPES:
+        raise InvalidModelError(
+            f"'{name}': the input '{item.name}' has the type {onnx.TensorProto.DataType.Name(kind.elem_type).lower()}; "
+            "inputs are float32, int8, int16, int32, int64, uint8 or bool."
+        )
+    dims = list(kind.shape.dim)
+    sizes: list[int] = []
+    for place, dim in enumerate(dims):
+        if shape is not None and len(shape) == len(dims):
+            if dim.HasField("dim_value") and dim.dim_value != shape[place]:
+                raise InvalidOptionError(
+                    f"input_shapes: '{item.name}' of '{name}' has the size {dim.dim_value} on axis {place}; {shape[place]} is given."
+                )
+            sizes.append(int(shape[place]))
+        elif shape is not None:
+            raise InvalidOptionError(
+                f"input_shapes: '{item.name}' of '{name}' has {len(dims)} axes; {len(shape)} sizes are given."
+            )
+        elif dim.HasField("dim_value") and dim.dim_value > 0:
+            sizes.append(dim.dim_value)
+        elif place == 0 and len(dims) > 1:
+            sizes.append(1)  # a batch
+        else:
+            spoken = "x".join(str(one.dim_value) if one.HasField("dim_value") else one.dim_param or "?" for one in dims)
+            raise InvalidModelError(
+                f"'{name}': the shape {spoken} of the input '{item.name}' is not fixed. Give it: "
+                f"--input-shape {item.name}=" + "x".join(str(one.dim_value or 1) for one in dims) + ", with your sizes."
+            )
+    generator = torch.Generator().manual_seed(SEED)
+    dtype = TYPES[kind.elem_type]
+    if dtype.is_floating_point:
+        return torch.randn(sizes, generator=generator)
+    return torch.randint(0, 2, sizes, generator=generator).to(dtype)
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(f"'{name}'" for name in names)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An ONNX file the whole way to a result, its names and its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="the extra [onnx] is not installed")
+
+import torch  # noqa: E402
+from onnx import helper  # noqa: E402
+
+import openneutron  # noqa: E402
+from openneutron import LoadingOptions  # noqa: E402
+from openneutron.device.forms import ONNX, form_of  # noqa: E402
+from openneutron.errors import InvalidModelError, OpenNeutronError  # noqa: E402
+from tests.onnx_models.made import model, random, saved, small_network  # noqa: E402
+
+Array = np.ndarray[Any, Any]
+
+
+def decibels(found: Array, right: Array) -> float:
+    return float(10 * np.log10((right**2).sum() / ((found - right) ** 2).sum()))
+
+
+def test_a_file_is_compiled_and_runs(tmp_path: Path) -> None:
+    path = saved(tmp_path, small_network())
+    samples = [torch.from_numpy(random(1, 3, 8, 8, seed=seed)) for seed in range(4)]
+    program = openneutron.compile(path, calibration=samples)
+    assert len(program.partitions) == 1 and not program.report.on_cpu
+    assert {item.module for item in program.delegation.on_npu} >= {"stem/conv", "head"}
+    wanted = onnx.reference.ReferenceEvaluator(small_network()).run(None, {"image": samples[0].numpy()})[0]
+    assert decibels(np.asarray(program.run(samples[0])[0]), wanted) > 30
+
+
+def test_the_content_decides(tmp_path: Path) -> None:
+    assert form_of(saved(tmp_path, small_network(), "net.bin")) is ONNX
+
+
+def quantize(
+    name: str, source: str, scale: float, kind: type, zero: int
+) -> tuple[list[onnx.NodeProto], dict[str, Array]]:
+    """Return nodes that quantize a value and make it real again, as ``<name>``."""
+    names = [source, f"{name}_scale", f"{name}_zero"]
+    nodes = [
+        helper.make_node("QuantizeLinear", names, [f"{name}_q"]),
+        helper.make_node("DequantizeLinear", [f"{name}_q", *names[1:]], [name]),
+    ]
+    return nodes, {names[1]: np.float32(scale), names[2]: np.array(zero, kind)}
+
+
+@pytest.mark.parametrize(("kind", "zero"), [(np.int8, 3), (np.uint8, 131)])
+def test_a_quantized_file_keeps_its_values(tmp_path: Path, kind: type, zero: int) -> None:
+    """uint8 becomes int8 without loss: both files give the results of the reference, and the same bytes as each other."""
+    first, constants = quantize("x", "image", 0.05, kind, zero)
+    last, more = quantize("y", "a", 0.1, kind, zero)
+    weights = np.arange(-54, 54).reshape(4, 3, 3, 3).astype(np.int8)
+    constants |= more | {
+        "w_q": weights,
+        "w_scale": np.array([0.01, 0.02, 0.03, 0.04], np.float32),
+        "w_zero": np.zeros(4, np.int8),
+    }
+    nodes = [
+        *first,
+        helper.make_node("DequantizeLinear", ["w_q", "w_scale", "w_zero"], ["w"], axis=0),
+        helper.make_node("Conv", ["x", "w"], ["a"], "conv"),
+        *last,
+    ]
+    made = model(nodes, {"image": [1, 3, 6, 6]}, ["y"], constants)
+    program = openneutron.compile(saved(tmp_path, made))
+    assert len(program.partitions) == 1 and not program.report.on_cpu
+    image = random(1, 3, 6, 6, seed=7)
+    wanted = onnx.reference.ReferenceEvaluator(made).run(None, {"image": image})[0]
+    steps = np.abs(np.asarray(program.run(torch.from_numpy(image))[0]) - wanted) / 0.1
+    assert steps.max() < 1.01 and (steps > 0.5).mean() < 0.01
+
+
+def test_an_axis_that_is_not_fixed_is_given(tmp_path: Path) -> None:
+    made = model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["batch", "width"]}, ["y"])
+    path = saved(tmp_path, made)
+    shapes = LoadingOptions(input_shapes={"x": (2, 5)})
+    program = openneutron.compile(path, calibration=[torch.randn(2, 5)], loading=shapes)
+    assert program.run(torch.ones(2, 5))[0].shape == (2, 5)
+
+
+def damaged(change: Callable[[onnx.ModelProto], None]) -> bytes:
+    made = small_network()
+    change(made)
+    return made.SerializeToString()
+
+
+def _of_another_domain(made: onnx.ModelProto) -> None:
+    made.graph.node[1].domain, made.graph.node[1].op_type = "my.own", "Relu9"
+
+
+def _truncated_data(made: onnx.ModelProto) -> None:
+    made.graph.initializer[0].dims[0] = 2**40
+
+
+def _without_producer(made: onnx.ModelProto) -> None:
+    del made.graph.node[0]
+
+
+def _wrong_shape(made: onnx.ModelProto) -> None:
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
+
+
+def _open_axis(made: onnx.ModelProto) -> None:
+    made.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+
+
+def _external(made: onnx.ModelProto) -> None:
+    tensor = made.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../weights.bin")
+
+
+def _newer(made: onnx.ModelProto) -> None:
+    made.opset_import[0].version = 999
+
+
+BAD = [
+    (
+        _newer,
+        f"has version 999 of ONNX's operators; versions 7 to {onnx.defs.onnx_opset_version()} are known. Export it with one of these, "
+        "or install a newer onnx.",
+    ),
+    (_of_another_domain, "node 'stem/relu' (Relu9) is an operator of the domain 'my.own' that has no form in PyTorch here."),
+    (
+        _truncated_data,
+        "'kernel' has 864 bytes of data; its shape takes 118747255799808. The file is damaged.",
+    ),
+    (_without_producer, "node 'stem/relu' (Relu) reads 'a', which no earlier node computes. The file is damaged."),
+    (
+        _open_axis,
+        "the shape 1x3xheightx8 of the input 'image' is not fixed. Give it: --input-shape image=1x3x1x8, with your sizes.",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), BAD, ids=lambda given: getattr(given, "__name__", ""))
+def test_a_file_that_can_not_be_used(tmp_path: Path, change: Callable[[onnx.ModelProto], None], message: str) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(damaged(change))
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.compile(path)
+    assert str(caught.value) == f"'net.onnx'{' ' if message.startswith('has') else ': '}{message}"
+
+
+def test_other_libraries_words_are_in_the_message(tmp_path: Path) -> None:
+    for change, begins in (
+        (_wrong_shape, "'net.onnx': node 'stem/conv' (Conv) does not fit its inputs 1x5x8x8, 8x3x3x3, 8: "),
+        (_external, "'net.onnx': its external data can't be read: "),
+    ):
+        (tmp_path / "net.onnx").write_bytes(damaged(change))
+        with pytest.raises(InvalidModelError, match="^" + begins.replace("(", r"\(").replace(")", r"\)")):
+            openneutron.compile(tmp_path / "net.onnx")
+
+
+def test_files_that_are_cut_or_changed_give_an_error_of_ours(tmp_path: Path) -> None:
+    """A short slice of `python -m tests.fuzz.onnx_files`."""
+    from tests.fuzz.onnx_files import mutated
+
+    whole = small_network().SerializeToString()
+    for seed in range(24):
+        (tmp_path / "net.onnx").write_bytes(mutated(whole, seed))
+        try:
+            ONNX.read(tmp_path / "net.onnx")
+        except OpenNeutronError as error:
+            assert str(error).endswith(".")

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Each converter computes what ONNX's reference implementation does. `python -m tests.onnx_models.node_cases` runs all of ONNX's own cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="the extra [onnx] is not installed")
+
+import torch  # noqa: E402
+from onnx import helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+import openneutron.pytorch  # noqa: E402, F401
+from openneutron.pytorch.onnx.read import module_of  # noqa: E402
+from tests.onnx_models.made import OPSET, model, random  # noqa: E402
+
+IMAGE = (1, 4, 6, 8)
+
+INTS = np.int64
+
+# operator, attributes, shapes of the inputs that are data, constants after them ("" leaves an input out)
+CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]], list[Any]]] = [
+    *[
+        (name, {}, [(2, 5)], [])
+        for name in (
+            "Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "HardSwish", "HardSigmoid", "Identity", "LeakyRelu", "Mish", "Neg", "Relu",
+            "Round", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Tanh", "Elu", "Celu", "Gelu", "Shrink", "ThresholdedRelu",
+            "Hardmax", "Softmax", "LogSoftmax", "Flatten", "Transpose", "LpNormalization", "ReduceSumSquare", "ReduceL1",
+        )
+    ],
+    *[(name, {}, [(2, 5), (5,)], []) for name in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "PRelu")],
+    ("Gelu", {"approximate": "tanh"}, [(2, 5)], []),
+    ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}, [(2, 5)], []),
+    ("PRelu", {}, [IMAGE], [random(4, 1, 1)]),
+    ("Clip", {}, [(2, 5)], [np.float32(-0.5), np.float32(0.25)]),
+    ("Clip", {}, [(2, 5)], ["", np.float32(0.25)]),
+    ("Clip", {}, [(2, 5)], [np.float32(0.5), np.float32(-0.5)]),
+    ("Pow", {}, [(2, 5)], [np.float32(2)]),
+    ("CumSum", {"exclusive": 1, "reverse": 1}, [(2, 5)], [np.array(1, INTS)]),
+    ("Cast", {"to": onnx.TensorProto.INT32}, [(2, 5)], []),
+    ("MatMul", {}, [(2, 3, 5), (5, 4)], []),
+    ("Gemm", {"alpha": 0.5, "beta": 2.0, "transA": 1}, [(5, 2), (5, 4), (4,)], []),
+    ("Gemm", {"transB": 1}, [(2, 5), (4, 5), (4,)], []),
+    ("Einsum", {"equation": "bij, bjk -> bik"}, [(2, 3, 4), (2, 4, 5)], []),
+    ("ReduceMean", {"keepdims": 0}, [IMAGE], [np.array([2, 3], INTS)]),
+    ("ReduceMax", {}, [IMAGE], [np.array([-1], INTS)]),
+    ("ReduceSum", {"noop_with_empty_axes": 1}, [IMAGE], []),
+    ("ReduceL2", {}, [IMAGE], [np.array([1], INTS)]),
+    ("ReduceLogSumExp", {}, [IMAGE], [np.array([1], INTS)]),
+    ("ReduceProd", {}, [(2, 3)], [np.array([1], INTS)]),
+    ("ArgMax", {"axis": 1, "keepdims": 0}, [IMAGE], []),
+    ("ArgMin", {"axis": -1, "select_last_index": 1}, [IMAGE], []),
+    ("TopK", {"axis": 1}, [(2, 6)], [np.array([3], INTS)]),
+    ("Reshape", {}, [(2, 6)], [np.array([0, 3, -1], INTS)]),
+    ("Squeeze", {}, [(1, 2, 1)], [np.array([0], INTS)]),
+    ("Unsqueeze", {}, [(2, 3)], [np.array([0, -1], INTS)]),
+    ("Concat", {"axis": -1}, [(2, 3), (2, 4)], []),
+    ("Split", {"axis": 1, "num_outputs": 3}, [(2, 7)], []),
+    ("Slice", {}, [(5, 7)], [np.array([1, -1], INTS), np.array([5, -9], INTS), np.array([0, 1], INTS), np.array([2, -3], INTS)]),
+    ("Slice", {}, [(5, 7)], [np.array([-1], INTS), np.array([-99], INTS), np.array([1], INTS), np.array([-1], INTS)]),
+    ("Expand", {}, [(3, 1)], [np.array([2, 1, 4], INTS)]),
+    ("Tile", {}, [(2, 3)], [np.array([2, 2], INTS)]),
+    ("Trilu", {"upper": 0}, [(4, 4)], [np.array(-1, INTS)]),
+    ("EyeLike", {"k": 1}, [(3, 4)], []),
+    ("Gather", {"axis": 1}, [(2, 5)], [np.array([[0, -1], [2, 2]], INTS)]),
+    ("Gather", {"axis": 1}, [(2, 5)], [np.array([1, 2, 3], INTS)]),
+    ("Gather", {"axis": 1}, [(2, 5)], [np.array(-2, INTS)]),
+    ("GatherElements", {"axis": 1}, [(2, 3)], [np.array([[0, -1], [2, 1]], INTS)]),
+    ("GatherND", {"batch_dims": 1}, [(2, 3, 4)], [np.array([[1], [0]], INTS)]),
+    ("ScatterElements", {"axis": 1}, [(2, 5)], [np.array([[1, 3], [0, 4]], INTS), random(2, 2)]),
+    ("ScatterND", {"reduction": "add"}, [(4, 3)], [np.array([[1], [3]], INTS), random(2, 3)]),
+    ("Pad", {}, [IMAGE], [np.array([0, 0, 1, 2, 0, 0, 3, 0], INTS), np.float32(1.5)]),
+    ("Pad", {"mode": "reflect"}, [IMAGE], [np.array([0, 0, 1, 2, 0, 0, 3, 0], INTS)]),
+    ("Pad", {"mode": "edge"}, [(2, 5)], [np.array([1, 2, 0, 3], INTS)]),
+    ("Pad", {"mode": "wrap"}, [(2, 5)], [np.array([0, 2, 0, 3], INTS)]),
+    ("DepthToSpace", {"blocksize": 2}, [IMAGE], []),
+    ("DepthToSpace", {"blocksize": 2, "mode": "CRD"}, [IMAGE], []),
+    ("SpaceToDepth", {"blocksize": 2}, [IMAGE], []),
+    ("ReverseSequence", {}, [(4, 2, 3)], [np.array([2, 4], INTS)]),
+    ("Compress", {"axis": 1}, [(2, 4)], [np.array([True, False, True, True])]),
+    ("OneHot", {}, [], [np.array([0, 2, -1], INTS), np.array(3, INTS), np.array([-1, 1], np.float32)]),
+    ("GridSample", {}, [(1, 2, 4, 4), (1, 3, 3, 2)], []),
+    ("Resize", {}, [IMAGE], ["", np.array([1, 1, 2, 2], np.float32)]),
+    ("Resize", {"mode": "linear"}, [IMAGE], ["", np.array([1, 1, 0.5, 0.75], np.float32)]),
+    ("Resize", {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}, [IMAGE], ["", np.array([1, 1, 2, 3], np.float32)]),
+    ("Resize", {"mode": "cubic"}, [IMAGE], ["", "", np.array([1, 4, 9, 8], INTS)]),
+    ("Resize", {"nearest_mode": "ceil"}, [IMAGE], ["", "", np.array([1, 4, 4, 11], INTS)]),
+    ("BatchNormalization", {}, [IMAGE, (4,), (4,), (4,)], [np.abs(random(4)) + 0.5]),
+    ("InstanceNormalization", {}, [IMAGE, (4,), (4,)], []),
+    ("LayerNormalization", {"axis": 1}, [IMAGE, IMAGE[1:], IMAGE[1:]], []),
+    ("Conv", {"strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [1, 2], "group": 2}, [IMAGE, (6, 2, 3, 2), (6,)], []),
+    ("Conv", {"auto_pad": "SAME_UPPER", "strides": [2, 2]}, [IMAGE, (3, 4, 3, 3)], []),
+    ("Conv", {"auto_pad": "SAME_LOWER"}, [(1, 3, 9), (2, 3, 4)], []),
+    ("ConvTranspose", {"strides": [2, 2], "output_padding": [1, 1], "pads": [1, 1, 1, 1]}, [IMAGE, (4, 2, 3, 3), (2,)], []),
+    ("ConvTranspose", {"strides": [2, 3], "pads": [0, 1, 1, 2]}, [IMAGE, (4, 2, 3, 3)], []),
+    ("MaxPool", {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 0, 1]}, [IMAGE], []),
+    ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}, [IMAGE], []),
+    ("AveragePool", {"kernel_shape": [3, 3], "pads": [0, 1, 2, 1]}, [IMAGE], []),
+    ("AveragePool", {"kernel_shape": [3, 3], "pads": [1, 1, 0, 0], "count_include_pad": 1}, [IMAGE], []),
+    ("LpPool", {"kernel_shape": [2, 2]}, [IMAGE], []),
+    ("GlobalMaxPool", {}, [IMAGE], []),
+    ("LSTM", {"hidden_size": 3}, [(5, 2, 4)], [random(1, 12, 4), random(1, 12, 3), random(1, 24)]),
+    ("GRU", {"hidden_size": 3, "linear_before_reset": 1}, [(5, 2, 4)], [random(1, 9, 4), random(1, 9, 3), random(1, 18)]),
+    ("GRU", {"hidden_size": 3}, [(5, 2, 4)], [random(1, 9, 4), random(1, 9, 3), random(1, 18)]),
+    ("RNN", {"hidden_size": 3}, [(5, 2, 4)], [random(1, 3, 4), random(1, 3, 3), random(1, 6)]),
+]  # fmt: skip
+
+
+def both(made: onnx.ModelProto, given: dict[str, np.ndarray[Any, Any]]) -> None:
+    """Compare the module of a model with ONNX's reference implementation."""
+    wanted = ReferenceEvaluator(made).run(None, given)
+    module, _ = module_of(made, "net.onnx")
+    for found, right in zip(module(*map(torch.from_numpy, given.values())), wanted, strict=True):
+        assert tuple(found.shape) == right.shape
+        np.testing.assert_allclose(found.numpy(), right, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_an_operator(case: tuple[str, dict[str, Any], list[tuple[int, ...]], list[Any]]) -> None:
+    operator, attributes, shapes, constants = case
+    data = {f"x{place}": random(*shape, seed=place + 1) for place, shape in enumerate(shapes)}
+    fixed = {f"c{place}": value for place, value in enumerate(constants) if not isinstance(value, str)}
+    inputs = [*data, *("" if isinstance(value, str) else f"c{place}" for place, value in enumerate(constants))]
+    count = {"Split": 3, "TopK": 2, "LSTM": 3, "GRU": 2, "RNN": 2}.get(operator, 1)
+    outputs = [f"y{place}" for place in range(count)]
+    node = helper.make_node(operator, inputs, outputs, **attributes)
+    both(model([node], {name: value.shape for name, value in data.items()}, outputs, fixed, OPSET), data)
+
+
+def test_an_old_softmax_joins_axes() -> None:
+    made = model([helper.make_node("Softmax", ["x"], ["y"])], {"x": [2, 3, 4]}, ["y"], opset=11)
+    x = random(2, 3, 4)
+    module, _ = module_of(made, "net.onnx")
+    np.testing.assert_allclose(module(torch.from_numpy(x))[0].numpy().sum(axis=(1, 2)), [1, 1], rtol=1e-6)
+
+
+def test_a_shape_that_is_computed_from_shapes_is_a_constant() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["rows"]),
+        helper.make_node("Concat", ["rows", "rest"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["x", "wanted"], ["y"]),
+    ]
+    constants = {"one": np.array([1], INTS), "rest": np.array([-1], INTS)}
+    both(model(nodes, {"x": [2, 3, 4]}, ["y"], constants), {"x": random(2, 3, 4)})
+
+
+def test_branches_and_loops_of_known_conditions_are_written_out() -> None:
+    def body(nodes: list[onnx.NodeProto], inputs: list[str], outputs: list[str]) -> onnx.GraphProto:
+        kinds = {"i": onnx.TensorProto.INT64, "go": onnx.TensorProto.BOOL, "on": onnx.TensorProto.BOOL}
+        return helper.make_graph(
+            nodes,
+            "body",
+            [helper.make_tensor_value_info(name, kinds.get(name, 1), None) for name in inputs],
+            [helper.make_tensor_value_info(name, kinds.get(name, 1), None) for name in outputs],
+        )
+
+    step = body(
+        [
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Mul", ["state", "x"], ["more"]),
+            helper.make_node("Relu", ["more"], ["row"]),
+        ],
+        ["i", "go", "state"],
+        ["on", "more", "row"],
+    )
+    yes = body([helper.make_node("Neg", ["end"], ["negative"])], [], ["negative"])
+    no = body([helper.make_node("Abs", ["end"], ["absolute"])], [], ["absolute"])
+    nodes = [
+        helper.make_node("Loop", ["three", "true", "x"], ["end", "rows"], body=step),
+        helper.make_node("If", ["true"], ["y"], then_branch=yes, else_branch=no),
+    ]
+    constants = {"three": np.array(3, INTS), "true": np.array(True)}
+    x = random(2, 3)
+    module, _ = module_of(model(nodes, {"x": [2, 3]}, ["y", "rows"], constants), "net.onnx")
+    y, rows = module(torch.from_numpy(x))
+    np.testing.assert_allclose(y.numpy(), -(x**4), rtol=1e-5)
+    np.testing.assert_allclose(rows.numpy(), np.maximum([x**2, x**3, x**4], 0), rtol=1e-5)
