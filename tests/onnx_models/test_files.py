@@ -14,6 +14,7 @@ onnx = pytest.importorskip("onnx", reason="the extra [onnx] is not installed")
 
 import torch  # noqa: E402
 from onnx import helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import openneutron  # noqa: E402
 from openneutron import LoadingOptions  # noqa: E402
@@ -34,7 +35,7 @@ def test_a_file_is_compiled_and_runs(tmp_path: Path) -> None:
     program = openneutron.compile(path, calibration=samples)
     assert len(program.partitions) == 1 and not program.report.on_cpu
     assert {item.module for item in program.delegation.on_npu} >= {"stem/conv", "head"}
-    wanted = onnx.reference.ReferenceEvaluator(small_network()).run(None, {"image": samples[0].numpy()})[0]
+    wanted = ReferenceEvaluator(small_network()).run(None, {"image": samples[0].numpy()})[0]
     assert decibels(np.asarray(program.run(samples[0])[0]), wanted) > 30
 
 
@@ -75,7 +76,7 @@ def test_a_quantized_file_keeps_its_values(tmp_path: Path, kind: type, zero: int
     program = openneutron.compile(saved(tmp_path, made))
     assert len(program.partitions) == 1 and not program.report.on_cpu
     image = random(1, 3, 6, 6, seed=7)
-    wanted = onnx.reference.ReferenceEvaluator(made).run(None, {"image": image})[0]
+    wanted = ReferenceEvaluator(made).run(None, {"image": image})[0]
     steps = np.abs(np.asarray(program.run(torch.from_numpy(image))[0]) - wanted) / 0.1
     assert steps.max() < 1.01 and (steps > 0.5).mean() < 0.01
 

@@ -7,9 +7,11 @@ are branches and loops whose conditions are known. What remains is a list of ste
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
@@ -429,7 +431,7 @@ class _Node(nn.Module):
 
 
 class OnnxModule(nn.Module):
-    """The steps of a graph as a module. ``forward`` takes the graph's inputs in their order, and returns its outputs in a tuple."""
+    """The steps of a graph as a module. It takes the graph's inputs in their order, and returns its outputs in a tuple."""
 
     def __init__(self, importer: Importer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         super().__init__()
@@ -442,6 +444,7 @@ class OnnxModule(nn.Module):
                 needed |= set(step.inputs)
                 self._steps.append((step, step.module))
         self._steps.reverse()
+        self.forward = self._named(inputs)
         for step, module in self._steps:
             self.add_module(module, _Node(step))
             for place, name in enumerate(step.inputs):
@@ -450,6 +453,21 @@ class OnnxModule(nn.Module):
         for name in outputs:
             if name in importer.constants:
                 self._keep(name, importer.constants[name])
+
+    def _named(self, inputs: Sequence[str]) -> Callable[..., Any]:
+        """Return ``run`` with the graph's names of inputs, which torch.export then uses."""
+
+        def forward(*values: Tensor) -> tuple[Any, ...]:
+            return self.run(*values)
+
+        taken: dict[str, None] = {}
+        for name in inputs:
+            base = re.sub(r"\W", "_", name)
+            base = base if base.isidentifier() and not keyword.iskeyword(base) else f"input_{base}"
+            taken[base if base not in taken else f"{base}_{len(taken)}"] = None
+        kinds = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in taken]
+        forward.__signature__ = Signature(kinds)  # type: ignore[attr-defined]
+        return forward
 
     def _keep(self, name: str, value: np.ndarray[Any, Any]) -> None:
         if name in self._used:
@@ -473,7 +491,7 @@ class OnnxModule(nn.Module):
             return values[name]
         return self._constants[name] if as_array else getattr(self, self._used[name])
 
-    def forward(self, *inputs: Tensor) -> tuple[Any, ...]:
+    def run(self, *inputs: Tensor) -> tuple[Any, ...]:
         """Return the outputs of the graph."""
         values: dict[str, Any] = dict(zip(self._inputs, inputs, strict=True))
         for step, module in self._steps:
