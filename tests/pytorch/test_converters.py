@@ -102,12 +102,14 @@ def test_a_quantizer_for_an_unknown_converter() -> None:
     [
         (fake_sdk.REFUSES_BY_NAME, 4, "ValueError: no kernel takes aten_linear_default"),
         (fake_sdk.DIES, 6, "it was ended by signal 11 (SIGSEGV)"),
+        (fake_sdk.LEAVES, 3, "it leaves the operator outside of the NeutronGraph"),
+        (fake_sdk.HANGS, 6, "it did not end within 300 s"),
     ],
 )
 def test_an_operator_that_it_refuses_runs_on_the_cpu(
     body: str, calls: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_sdk.write(tmp_path, body.replace("RELU", "FULLY_CONNECTED"))
+    fake_sdk.write(tmp_path, body.replace("RELU", "FULLY_CONNECTED").replace('"relu"', '"fully_connected"'))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(eiq, "_run", fake_sdk.forked)
     made = compiled(options=EIQ)
@@ -129,6 +131,17 @@ def test_a_converter_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         r"refuses it: it was ended by signal 11 \(SIGSEGV\)\.$",
     ):
         compiled(options=EIQ)
+
+
+def test_microcode_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_sdk.write(tmp_path, fake_sdk.OTHER_VERSION)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(eiq, "_run", fake_sdk.forked)
+    with pytest.raises(
+        ConverterError, match=r"that no published driver reads: its header has the form of version 0, and its operator"
+    ):
+        compiled(options=EIQ)
+    assert fake_sdk.calls(tmp_path) == 1
 
 
 def test_without_the_sdk_nothing_is_calibrated() -> None:
