@@ -116,7 +116,7 @@ def test_overlays_have_the_figures_of_the_report(manager: Any, folder: Path) -> 
     total = sum(item["value"] for item in said["result"]["results"].values())
     assert said["error"] == ""
     parts = openneutron.load(path).report.latency.parts()
-    assert total == pytest.approx(1e3 * parts["NPU"], rel=0.1)
+    assert total == pytest.approx(1e3 * parts["NPU"].milliseconds, rel=0.1)
     assert overlaid(manager, "memory", path)["result"]["results"]
     assert overlaid(manager, "sqnr", path)["error"] == (
         "Signal-to-quantization-noise ratio, dB: the file has no such values. Compile the model with --facts."

@@ -268,12 +268,6 @@ def estimate(parts: Work, target: Target, is_layer: bool = False) -> Estimate:
     return Estimate(time, time / wide, time * wide, term, fact_of(term, target))
 
 
-def terms_in_milliseconds(parts: Work, target: Target) -> list[float]:
-    """Return the estimated milliseconds of each term."""
-    spent = np.multiply(parts, calibration(target).factors)
-    return [target.milliseconds(cycles) for cycles in spent.tolist()]
-
-
 def _most_uncertain(shares: np.ndarray, found: Calibration) -> Term:
     deviations = np.sqrt(np.diag(found.covariance))
     weights = np.multiply(shares, deviations) if deviations.any() else shares

@@ -175,11 +175,12 @@ def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> Rendera
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a compiled model: its modelled latency, the SRAM of a run, the size of the file, and the
+    """The cost of a compiled model: its estimated latency with its range, the SRAM of a run, the size of the file, and the
     multiply-accumulates on the CPU."""
 
     cycles: int
     milliseconds: float
+    expected_milliseconds: tuple[float, ...]
     sram_bytes: int
     file_bytes: int
     cpu_macs: int
@@ -250,7 +251,7 @@ class RepairReport:
 
 def repair_table(report: RepairReport) -> RenderableType:
     """Return the table of a repair with a row for each measure, in the order in which the measures were chosen."""
-    from openneutron.features.report.units import size_text
+    from openneutron.features.report.units import range_text, size_text
 
     reached = "reached" if report.is_reached else "not reached"
     measures = f"with these measures {report.after_db:.1f} dB" if report.chosen else "without a measure"
@@ -261,7 +262,9 @@ def repair_table(report: RepairReport) -> RenderableType:
         costs = ("0", "0", "0")
         if cost is not None:
             costs = (
-                f"{cost.milliseconds - report.before.milliseconds:+.3f} ms",
+                f"{100 * (cost.milliseconds / report.before.milliseconds - 1):+.1f} %"
+                if report.before.milliseconds
+                else "",
                 f"{'-' if cost.sram_bytes < report.before.sram_bytes else '+'}"
                 f"{size_text(abs(cost.sram_bytes - report.before.sram_bytes))}",
                 f"{cost.cpu_macs - report.before.cpu_macs:+,}",
@@ -270,7 +273,8 @@ def repair_table(report: RepairReport) -> RenderableType:
     table = Table.of_rows(("measure", *map(right, ("gain", "dB", "time", "SRAM", "CPU MACs"))), rows)
     before, after = report.before, report.after
     whole = (
-        f"Costs of the whole: {before.milliseconds:.3f} ms to {after.milliseconds:.3f} ms, {size_text(before.sram_bytes)} to "
+        f"Costs of the whole: {range_text(before.milliseconds, *before.expected_milliseconds)} before, "
+        f"{range_text(after.milliseconds, *after.expected_milliseconds)} after, {size_text(before.sram_bytes)} to "
         f"{size_text(after.sram_bytes)} of SRAM, file {size_text(before.file_bytes)} to {size_text(after.file_bytes)}, "
         f"{after.cpu_macs:,} MACs on the CPU."
     )

@@ -166,4 +166,6 @@ def repair(asked: Session, data: Any, target_db: float, journal: Path | None) ->
 def cost(program: Any) -> Cost:
     """Return the cost of a compiled model from its summary and its file."""
     summary = program.report
-    return Cost(summary.cycles, summary.milliseconds, summary.sram_bytes, len(program.buffer), summary.cpu_macs)
+    return Cost(
+        summary.cycles, summary.milliseconds, summary.band, summary.sram_bytes, len(program.buffer), summary.cpu_macs
+    )

@@ -12,7 +12,7 @@ from openneutron.errors import BudgetError
 from openneutron.features.report.latency import CPU_CALLS, modelled_text
 from openneutron.features.report.summary import Summary
 from openneutron.features.report.table import Column, Table, right
-from openneutron.features.report.units import duration_text, size_text
+from openneutron.features.report.units import range_text, size_text
 from openneutron.options import ARENA, CALLER, CompileOptions
 
 BAR_WIDTH = 24
@@ -74,7 +74,7 @@ def pareto_table(points: Sequence[BudgetPoint]) -> Table:
 
     def shown(name: str) -> list[str]:
         shares = zip(points, parts[name], strict=True)
-        return [duration_text(point.milliseconds * part / point.cycles) for point, part in shares]
+        return [f"{100 * part / point.cycles:.0f} %" if part else "" for point, part in shares]
 
     latencies = [
         modelled_text(point.milliseconds, point.host_operators_not_modelled, point.expected_milliseconds)
@@ -119,15 +119,21 @@ MOST_TIME = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The modelled latency of an inference, and the SRAM of a run."""
+    """The estimated latency of an inference with its range, and the SRAM of a run."""
 
     milliseconds: float
     sram_bytes: int
+    expected_milliseconds: tuple[float, ...] = (0.0, 0.0)
 
     @classmethod
     def of(cls, summary: Summary) -> Cost:
         """Return the costs of a compile."""
-        return cls(summary.milliseconds, summary.sram_bytes)
+        return cls(summary.milliseconds, summary.sram_bytes, summary.band)
+
+    @property
+    def time_text(self) -> str:
+        """Return the latency with its range, in words."""
+        return range_text(self.milliseconds, *self.expected_milliseconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +219,8 @@ def _is_worth(item: Advice) -> bool:
 
 
 def _gain_text(before: Cost, after: Cost) -> str:
-    time = duration_text(after.milliseconds)
-    if time != duration_text(before.milliseconds):
-        time = f"{time} instead of {duration_text(before.milliseconds)}"
-    else:
-        time = f"{time} as now"
+    time = after.time_text
+    time = f"{time} as now" if time == before.time_text else f"{time} instead of {before.time_text}"
     size = size_text(after.sram_bytes)
     if size != size_text(before.sram_bytes):
         return f"{time}, {size} of SRAM instead of {size_text(before.sram_bytes)}"
@@ -244,7 +247,7 @@ def _io_type(now: Summary) -> Iterator[Advice]:
             f"--io-dtype {latency.io_type}",
             f"io_dtype={latency.io_type!r}",
             Cost.of(now),
-            Cost(then.milliseconds, now.sram_bytes),
+            Cost(then.milliseconds, now.sram_bytes, then.band),
         )
 
 
@@ -291,7 +294,9 @@ def _budgets(model: Compiled, now: Summary, points: Sequence[BudgetPoint]) -> It
         point = _knee(faster, best, before)
         reason = "more rows are computed at once"
         if point is not best:
-            reason += f", and --sram-budget {best.sram_budget_kib} gives the fastest schedule, {duration_text(best.milliseconds)}"
+            reason += (
+                f", and --sram-budget {best.sram_budget_kib} gives the fastest schedule, {_cost_of(best).time_text}"
+            )
         yield _of_budget("Raise", point, before, reason)
     most = (1 + MOST_TIME) * before.milliseconds
     least = (1 - WORTH_BYTES) * before.sram_bytes
@@ -301,16 +306,19 @@ def _budgets(model: Compiled, now: Summary, points: Sequence[BudgetPoint]) -> It
         yield _of_budget("Lower", point, before, "fewer rows are in memory at once")
 
 
+def _cost_of(point: BudgetPoint) -> Cost:
+    return Cost(point.milliseconds, point.sram_bytes, point.expected_milliseconds)
+
+
 def _of_budget(verb: str, point: BudgetPoint, before: Cost, reason: str) -> Advice:
     kib = point.sram_budget_kib
-    after = Cost(point.milliseconds, point.sram_bytes)
     return Advice(
         f"{verb} the SRAM budget to {kib} KiB",
         reason,
         f"--sram-budget {kib}",
         f"sram_budget={kib * 1024}",
         before,
-        after,
+        _cost_of(point),
     )
 
 

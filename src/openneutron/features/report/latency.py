@@ -15,14 +15,13 @@ from openneutron.compiler.cost.estimate import (
     Term,
     Work,
     estimate,
-    terms_in_milliseconds,
     total,
     work_of_host,
     work_of_start,
 )
 from openneutron.compiler.cost.host import HostKind, HostOperator, host_cycles, kind_of
 from openneutron.device import pte
-from openneutron.features.report.units import duration_text, plural, range_text
+from openneutron.features.report.units import plural, range_text
 from openneutron.ir import Graph, Node
 from openneutron.ops.shape import VIEWS
 from openneutron.targets import Target
@@ -126,14 +125,17 @@ class Latency:
         """Return the lowest and the highest latency that is expected on the chip, in milliseconds."""
         return self.estimate.expected
 
-    def parts(self) -> dict[str, float]:
-        """Return the estimated milliseconds of the NPU or CPU, of CPU calls, copies and host. Parts that take no time are absent."""
-        times = dict(zip(TERMS, terms_in_milliseconds(self.work, self.target), strict=True))
-        groups: dict[str, float] = {}
-        for term, time in times.items():
-            name = PART_OF.get(term, self.target.place.split()[-1])
-            groups[name] = groups.get(name, 0.0) + time
-        return {name: time for name, time in groups.items() if time}
+    def parts(self) -> dict[str, Estimate]:
+        """Return the estimates of the NPU or CPU, of CPU calls, copies and host. Parts that take no time are absent. Their milliseconds add
+        up to those of the whole; their ranges do not."""
+        names = [PART_OF.get(term, self.target.place.split()[-1]) for term in TERMS]
+
+        def part(name: str) -> Estimate:
+            own = (cycles if item == name else 0.0 for cycles, item in zip(self.work, names, strict=True))
+            return estimate(tuple(own), self.target)
+
+        found = {name: part(name) for name in dict.fromkeys(names)}
+        return {name: item for name, item in found.items() if item.milliseconds}
 
     @property
     def operators_not_modelled(self) -> int:
@@ -175,8 +177,9 @@ def latency_text(latency: Latency) -> str:
 
 
 def parts_text(latency: Latency) -> str:
-    """Return the times of NPU, CPU calls, copies and host in words, and the number of operators whose time is not modelled."""
-    words = [f"{name} {duration_text(time)}" for name, time in latency.parts().items()]
+    """Return the times of NPU, CPU calls, copies and host with their ranges, in words, and the number of operators whose time is not
+    modelled."""
+    words = [f"{name} {range_text(item.milliseconds, *item.expected)}" for name, item in latency.parts().items()]
     others = latency.operators_not_modelled
     words += [f"not modelled: {plural(others, 'operator')} on the CPU"] if others else []
     return ", ".join(words)

@@ -23,7 +23,7 @@ from openneutron.features.report.latency import CPU_CALLS, latency_text, parts_t
 from openneutron.features.report.outputs import output_lines
 from openneutron.features.report.summary import CpuRow, PartitionSummary, Summary, by_reason
 from openneutron.features.report.table import NAME_WIDTH, Column, Table, facts, right, short_name
-from openneutron.features.report.units import count_text, duration_text, plural, range_text, size_text
+from openneutron.features.report.units import count_text, plural, range_text, size_text
 from openneutron.ir.graph import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.options import DEFAULT_EFFORT
@@ -252,8 +252,9 @@ def _stripes_text(summary: Summary) -> str:
         return ""
     runs = sum(item.stripes for item in striped)
     dispatches = ((item.stripes - 1) * issue_cycles(KERNEL_BY_NAME[item.kernel], summary.target) for item in striped)
-    more = estimate(work(dispatch=float(sum(dispatches))), summary.target).milliseconds
-    return f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
+    found = estimate(work(dispatch=float(sum(dispatches))), summary.target)
+    more = range_text(found.milliseconds, *found.expected)
+    return f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {more} more"
 
 
 def _effort_text(summary: Summary) -> str:
@@ -510,21 +511,26 @@ def copies_text(summary: Summary) -> str:
     """Return the time of copies of constants in words, with the latency of a port that copies in the background; an
     empty string without copies."""
     if not summary.weights_fit:
-        taken = duration_text(summary.latency.parts()["copies"])
+        copies = summary.latency.parts()["copies"]
+        taken = range_text(copies.milliseconds, *copies.expected)
         there = size_text(int(summary.target.sram.value * 1024))
         return f"{taken} from flash: the chip's {there} of SRAM do not hold weights and run together"
     if summary.target.copies_in_background and summary.partitions:
         engine = sum(part.report.engine_cycles for part in summary.partitions)
         if not engine:
             return ""
-        busy, waits = (duration_text(summary.in_milliseconds(item)) for item in (engine, summary.copy_cycles))
+        busy, waits = (_scaled_text(summary, item) for item in (engine, summary.copy_cycles))
         return f"{busy} in parallel to the kernels, which wait {waits} for them"
     if not summary.copy_cycles:
         return ""
-    copies, hidden = (summary.in_milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
-    bounds = (hidden * bound / summary.milliseconds for bound in summary.band)
-    said = f"{duration_text(copies)} from flash"
-    return f"{said}; a latency of {range_text(hidden, *bounds)} with a port that copies in the background"
+    copies, hidden = (_scaled_text(summary, item) for item in (summary.copy_cycles, summary.overlapped_cycles))
+    return f"{copies} from flash; a latency of {hidden} with a port that copies in the background"
+
+
+def _scaled_text(summary: Summary, cycles: float) -> str:
+    """Return the time of ``cycles`` of the cost model in words, with the range of the latency in the same ratio."""
+    time = summary.in_milliseconds(cycles)
+    return range_text(time, *(time * bound / summary.milliseconds for bound in summary.band))
 
 
 def traffic_text(summary: Summary) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from openneutron.device import files
 from openneutron.device.timings import remark_on
 from openneutron.errors import BudgetError, InvalidOptionError
+from openneutron.features.report.units import range_text
 from openneutron.features.sweep.grid import Point
 from openneutron.options import CompileOptions, Progress, QuantizationOptions
 
@@ -84,9 +85,10 @@ def _best(done: Sequence[Mapping[str, Any]]) -> str:
     """Return the shortest latency and the least SRAM of the finished points in words; an empty string without any."""
     if not done:
         return ""
-    fastest = min(figures["modelled_ms"] for figures in done)
+    fastest = min(done, key=lambda figures: figures["modelled_ms"])
+    time = range_text(fastest["modelled_ms"], *fastest["expected_ms"])
     least = min(figures["sram_bytes"] for figures in done)
-    return f"fastest {fastest:.3g} ms, least SRAM {-(-least // 1024)} KiB"
+    return f"fastest {time}, least SRAM {-(-least // 1024)} KiB"
 
 
 def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, Program | None]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from openneutron.features.report.latency import CPU_CALLS, modelled_text
 from openneutron.features.report.page.charts import Spec, axis, spec, tip, values
 from openneutron.features.report.table import Column, Table, right
-from openneutron.features.report.units import duration_text, range_text, size_text
+from openneutron.features.report.units import range_text, size_text
 
 SHARES = ("top1", "top5")
 """The metrics that are shown in per cent."""
@@ -57,9 +57,9 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
 
 
 def _part_text(point: Facts, name: str) -> str:
-    """Return the time of a part of the latency as text; an empty string if the part has no cycles."""
+    """Return the share of a part in the latency as text; an empty string if the part has no cycles."""
     cycles = point.get(PARTS[name])
-    return duration_text(point["modelled_ms"] * cycles / point["modelled_cycles"]) if cycles else ""
+    return f"{100 * cycles / point['modelled_cycles']:.0f} %" if cycles else ""
 
 
 def metric_text(point: Facts, side: str) -> str:

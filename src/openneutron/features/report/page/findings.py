@@ -10,7 +10,7 @@ from html import escape
 from openneutron.compiler.cost.losses import DISPATCH, Cause
 from openneutron.features.report.page.data import Layer, ReportData, Row
 from openneutron.features.report.table import short_name
-from openneutron.features.report.units import duration_text, plural
+from openneutron.features.report.units import plural
 
 MOST = 10
 """The largest number of findings about time in a report."""
@@ -87,7 +87,7 @@ def _dispatch(data: ReportData) -> Iterator[Finding]:
             taken,
             "Small layers",
             f"The dispatch of {plural(len(small), 'layer')} takes longer than the work of {'it' if len(small) == 1 else 'each'} "
-            f"({_names(small)}): {duration_text(data.milliseconds(taken))}, {_share(data, taken)} of the latency.",
+            f"({_names(small)}): {_share(data, taken)} of the latency.",
         )
 
 
@@ -99,8 +99,7 @@ def _stripes(data: ReportData) -> Iterator[Finding]:
         yield (
             more,
             "Stripes",
-            f"{plural(len(striped), 'layer')} in {runs:,} stripes save memory and take {duration_text(data.milliseconds(more))} "
-            f"more for dispatch, {_share(data, more)} of the latency.",
+            f"{plural(len(striped), 'layer')} in {runs:,} stripes save memory and take {_share(data, more)} of the latency for more dispatch.",
         )
 
 

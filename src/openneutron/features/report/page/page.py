@@ -21,7 +21,7 @@ from openneutron.features.report.page.data import ReportData, Row, from_dict
 from openneutron.features.report.page.document import document, figure, picture, table, tiles
 from openneutron.features.report.page.graph import graph_table
 from openneutron.features.report.table import Table
-from openneutron.features.report.units import count_text, duration_text, plural, size_text
+from openneutron.features.report.units import count_text, plural, size_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _parts_of_time(data: ReportData) -> str:
         ("copies", figures.copy_cycles),
         ("host", figures.host_cycles),
     )
-    return ", ".join(f"{name} {duration_text(data.milliseconds(cycles))}" for name, cycles in parts if cycles)
+    return ", ".join(f"{name} {100 * cycles / figures.modelled_cycles:.0f} %" for name, cycles in parts if cycles)
 
 
 def _facts(data: ReportData) -> str:
