@@ -443,7 +443,7 @@ def measure() -> dict[str, Any]:
                 "network": figure.network,
                 "target": figure.target,
                 "contents": figure.contents,
-                "estimate": _range(of_figure.get(figure, fits[0]), figure, width, scatter),
+                "estimate": _range(of_figure.get(figure) or _fit_for(figure.target, fits), figure, width, scatter),
             }
             for figure in (*PREDICTIONS, *(each for of in made for each in of.held_back))
         ],
@@ -465,6 +465,11 @@ def measure() -> dict[str, Any]:
             if fit.of.time is _linear
         },
     }
+
+
+def _fit_for(target: str, fits: Sequence[Fit]) -> Fit:
+    """Return the first fit that has figures of a target."""
+    return next(fit for fit in fits if any(figure.target == target for figure in fit.of.figures))
 
 
 def _figure_entry(

@@ -225,10 +225,15 @@ def _write(args: argparse.Namespace, stem: str, program: Any, edge: EdgeProgramM
 
 
 def _visualizer() -> Any:
+    import importlib
     import importlib.util
 
     if importlib.util.find_spec("model_explorer") is None:
         raise MissingToolError("--visualize: it takes the package ai-edge-model-explorer, which is not installed.")
+    # ExecuTorch imports the adapter under the misspelt name that it had in earlier releases of Model Explorer.
+    old, new = (f"model_explorer.pytorch_exported_program_{word}_impl" for word in ("adater", "adapter"))
+    if importlib.util.find_spec(old) is None and importlib.util.find_spec(new) is not None:
+        sys.modules[old] = importlib.import_module(new)
     from executorch.devtools.visualization.visualization_utils import visualize_with_clusters
 
     return visualize_with_clusters

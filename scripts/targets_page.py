@@ -81,6 +81,12 @@ _RANGES = """\
 Each latency that OpenNeutron shows is an estimate with a range, such as "21.8 ms (19 to 27)". The range is meant to hold the latency on the
 chip in 80% of cases.
 
+What an estimate contains: the programs of the NPU with their copies, the start of an inference, and of the operators on the host core SOFTMAX,
+QUANTIZE and DEQUANTIZE. It does not contain other operators on the host core, which a summary counts ("at least"), and nothing of the
+application, such as copies to and from a camera. It is for NXP's software since 2025, as if NXP's converter made the same calls. Earlier
+releases take longer for each call: MobileNetV2 1.0 224 on i.MX 95 took 3.17 ms with one of 2024. The fit has this as a term of its own, which
+no summary shows, so that the estimate for today's software is far below this figure; both are in the tables below.
+
 The cost model below gives cycles, and the compiler's search minimizes them. An estimate divides these cycles into terms, such as dispatches
 and depthwise convolutions, and multiplies each term by a factor (`src/openneutron/compiler/cost/estimate.py`). The factors are fitted to
 published latencies by `python -m bench.estimates`. The search does not use them: a new fit changes no program.

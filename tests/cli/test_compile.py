@@ -20,7 +20,7 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   MACs         32.3 k
   Latency      at least 95 us (66 to 138) at 324 MHz, estimated
   Time on      NPU 45 us (25 to 79), host 51 us (29 to 87), not modelled: 2 operators on the CPU
-  Range        hangs most on the dispatch of a call (costs.issue_cycles)
+  Range        for NXP's software since 2025; hangs most on the dispatch of a call (costs.issue_cycles)
   Assumed      12 of 34 facts about imxrt700 are assumed; `openneutron targets` lists them
   Utilisation  2.3 % of 64 MACs per cycle
   Bound by     dispatch 100.0 % of the time

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -163,6 +164,14 @@ def test_what_cannot_be(flags: list[str], said: str, tmp_path: Path, capsys: pyt
     assert main(flags) == 2
     assert capsys.readouterr().err == f"error: {said}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["a.xz"]
+
+
+def test_the_program_for_model_explorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("model_explorer", reason="model_explorer is not installed: it draws programs")
+    monkeypatch.chdir(tmp_path)
+    assert main(["-m", "mul", "--visualize", "store"]) == 0
+    (graph,) = json.loads((tmp_path / "mul-visualization.json").read_text())["graphs"]
+    assert "aten.mul" in [node["label"] for node in graph["nodes"]]
 
 
 def test_packages_and_libraries_that_are_absent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -200,7 +200,7 @@ def test_every_target_states_its_band_its_assumptions_and_bottlenecks_that_add_u
     assert rows["Latency"] == f"at least {range_text(made.milliseconds, *made.band)} at {clock}"
     known = dataclasses.replace(made.latency, host=())
     assert latency_text(known) == f"{range_text(known.milliseconds, *known.band)} at {clock}"
-    assert rows["Range"].startswith("hangs most on the ") and rows["Range"].endswith(")")
+    assert rows["Range"].startswith("for NXP's software since 2025; hangs most on the ") and rows["Range"].endswith(")")
     assert made.latency.estimate.fact in {place for place, _, _ in target.facts()}
     assert rows["Assumed"] == f"{target.assumption}; `openneutron targets` lists them"
     assert ("in parallel to the kernels, which wait " in rows.get("Copies", "")) == target.moves_tiles

@@ -229,6 +229,12 @@ def calibration(target: Target) -> Calibration:
     return _calibrations().get(target.family, UNKNOWN)
 
 
+def releases(target: Target) -> str:
+    """Return the releases of NXP's software that estimates for a target are for, in words; an empty text for a target without a fitted
+    calibration. Releases before 2025 are a term of the fit alone: the dispatch of a call takes longer in them (``bench.estimates``)."""
+    return "NXP's software since 2025" if calibration(target).chips else ""
+
+
 def chip_deviation(target: Target, found: Calibration) -> float:
     """Return the standard deviation that ``costs.error`` adds to the estimates of a chip without published latencies; 0 for others."""
     return 0.0 if target.name in found.chips else math.log1p(target.costs.error.value / 100) / NORMAL_80

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import issue_cycles
-from openneutron.compiler.cost.estimate import estimate, work
+from openneutron.compiler.cost.estimate import estimate, releases, work
 from openneutron.compiler.rewrite.passes import Explained
 from openneutron.device.timings import Timings
 from openneutron.features.report.advice import Advice, advice_text
@@ -218,11 +218,13 @@ def _latency_text(summary: Summary) -> str:
 
 
 def _range_text(summary: Summary) -> str:
-    """Return the term that the range of the latency hangs on most, in words; an empty string if the latency is not known."""
+    """Return the releases that the range of the latency is for, and the term that the range hangs on most, in words; an empty string if the
+    latency is not known."""
     found = summary.latency.estimate
     if summary.is_on_cpu or not found.milliseconds:
         return ""
-    return f"hangs most on {found.term} ({found.fact})"
+    known = releases(summary.target)
+    return f"{f'for {known}; ' if known else ''}hangs most on {found.term} ({found.fact})"
 
 
 def _assumed_text(target: Target) -> str:
