@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -443,9 +443,21 @@ def measure() -> dict[str, Any]:
                 "network": figure.network,
                 "target": figure.target,
                 "contents": figure.contents,
-                "estimate": _range(of_figure.get(figure) or _fit_for(figure.target, fits), figure, width, scatter),
+                "estimate": _range(of_figure.get(figure, fits[0]), figure, width, scatter),
             }
             for figure in (*PREDICTIONS, *(each for of in made for each in of.held_back))
+        ],
+        "releases": [
+            {
+                "network": figure.network,
+                "target": figure.target,
+                "published": round(figure.microseconds),
+                "then": _range(fit, figure, width, scatter),
+                "now": _range(fit, replace(figure, is_old=False), width, scatter),
+            }
+            for fit in fits
+            for figure in fit.of.figures
+            if figure.is_old
         ],
         "tried": _tried(),
         "calibrations": {
@@ -465,11 +477,6 @@ def measure() -> dict[str, Any]:
             if fit.of.time is _linear
         },
     }
-
-
-def _fit_for(target: str, fits: Sequence[Fit]) -> Fit:
-    """Return the first fit that has figures of a target."""
-    return next(fit for fit in fits if any(figure.target == target for figure in fit.of.figures))
 
 
 def _figure_entry(

@@ -325,7 +325,6 @@ estimate of NXP's converter: the dispatch, if the estimate does not contain it."
 PREDICTIONS = (
     Figure("VWW", MCXN, 0.0, "NPU, SOFTMAX", "", 1, softmax=2),
     Figure("VWW", MCXN, 0.0, "NPU, SOFTMAX; release of January 2024", "", 1, softmax=2, is_old=True),
-    Figure("MobileNetV2 1.0 224", IMX95, 0.0, "NPU, SOFTMAX", "", 1, softmax=1000),
     *(
         Figure(f"MediaPipe {name} {size}", RT700, 0.0, "NPU alone", "")
         for name in ("palm detection 192", "hand landmark 224")

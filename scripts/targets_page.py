@@ -85,7 +85,11 @@ What an estimate contains: the programs of the NPU with their copies, the start 
 QUANTIZE and DEQUANTIZE. It does not contain other operators on the host core, which a summary counts ("at least"), and nothing of the
 application, such as copies to and from a camera. It is for NXP's software since 2025, as if NXP's converter made the same calls. Earlier
 releases take longer for each call: MobileNetV2 1.0 224 on i.MX 95 took 3.17 ms with one of 2024. The fit has this as a term of its own, which
-no summary shows, so that the estimate for today's software is far below this figure; both are in the tables below.
+no summary shows, so that the estimate for today's software is far below this figure:
+
+@RELEASES@
+The figures of i.MX 95 are of one layer after the other. A program of this compiler keeps tensors of several layers in the memory of the NPU, so
+that its summary may have less.
 
 The cost model below gives cycles, and the compiler's search minimizes them. An estimate divides these cycles into terms, such as dispatches
 and depthwise convolutions, and multiplies each term by a factor (`src/openneutron/compiler/cost/estimate.py`). The factors are fitted to
@@ -294,10 +298,17 @@ def _estimates() -> str:
         (each["network"], f"`{each['target']}`", each["contents"], _ranged(each["estimate"]))
         for each in results["predictions"]
     ]
+    releases = [
+        (each["network"], f"`{each['target']}`", _time(each["published"]), _ranged(each["then"]), _ranged(each["now"]))
+        for each in results["releases"]
+    ]
     tried = [(each["term"], f"{each['figure']:.1%}", f"{each['family']:.1%}") for each in results["tried"]]
     return "\n".join(
         (
-            _RANGES,
+            _RANGES.replace(
+                "@RELEASES@",
+                _table(("network", "target", "published us", "estimate us, that release", "since 2025"), releases),
+            ),
             _table(("fit", "figures", "median error", "largest error", "in the range"), tested),
             _OF_TABLE,
             _latencies(results["figures"]),

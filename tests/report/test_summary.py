@@ -167,8 +167,13 @@ def test_weights_that_the_sram_does_not_hold_are_counted_as_copied() -> None:
     assert data["modelled_milliseconds"] == made.milliseconds > data["partitions"][0]["modelled_milliseconds"]
     rows = dict(summary_rows(made))
     assert rows["Latency"] == "at least 30.98 ms (21 to 45) at 324 MHz, estimated"
-    assert rows["Time on"] == "NPU 24 us (14 to 40), copies 30.91 ms (21 to 45), host 51 us (29 to 87), not modelled: 2 operators on the CPU"
-    assert rows["Copies"] == ("30.91 ms (21 to 45) from flash: the chip's 7.50 MiB of SRAM do not hold weights and run together")
+    assert (
+        rows["Time on"]
+        == "NPU 24 us (14 to 40), copies 30.91 ms (21 to 45), host 51 us (29 to 87), not modelled: 2 operators on the CPU"
+    )
+    assert rows["Copies"] == (
+        "30.91 ms (21 to 45) from flash: the chip's 7.50 MiB of SRAM do not hold weights and run together"
+    )
     assert rows["Weights"] == "7.50 MiB in flash, since they do not fit the chip's SRAM"
     assert rows["Bound by"].startswith("copies 99.9 %")
 
@@ -315,7 +320,9 @@ def test_stripes_are_counted_and_what_they_cost_is_said() -> None:
     assert striped
     more = (sum(striped) - len(striped)) * TARGET.milliseconds(TARGET.costs.issue_cycles.value)
     more *= calibration(TARGET).factors[0]
-    start = f"{len(striped)} kernel calls in {sum(striped)} stripes, which saves memory and takes {duration_text(more)} ("
+    start = (
+        f"{len(striped)} kernel calls in {sum(striped)} stripes, which saves memory and takes {duration_text(more)} ("
+    )
     assert re.fullmatch(re.escape(start) + r"\d+ to \d+\) more", dict(summary_rows(small))["Stripes"])
     assert "stripes" in plain(calls_table(part, TARGET), 200).splitlines()[1]
     assert sum(item.cycles for item in part.report.operators) == part.report.cycles
