@@ -525,8 +525,8 @@ def copies_text(summary: Summary) -> str:
         return f"{busy} in parallel to the kernels, which wait {waits} for them"
     if not summary.copy_cycles:
         return ""
-    copies, hidden = (_scaled_text(summary, item) for item in (summary.copy_cycles, summary.overlapped_cycles))
-    return f"{copies} from flash; a latency of {hidden} with a port that copies in the background"
+    taken, hidden = (_scaled_text(summary, item) for item in (summary.copy_cycles, summary.overlapped_cycles))
+    return f"{taken} from flash; a latency of {hidden} with a port that copies in the background"
 
 
 def _scaled_text(summary: Summary, cycles: float) -> str:
