@@ -52,6 +52,23 @@ def prepared(graph: Graph, trial: Trial | None = None, kept: bool = False) -> Pr
     return Prepared(graph, legal, Tasks(legal, {} if trial is None else trial.calls, kept))
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Turn off the garbage collector for the block. A search makes up to a million values, and hardly any are in reference cycles.
+
+    The collector goes through those that are left when the block ends, so a block ends behind the last use of them.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@_without_collections()
 def compile_graph(
     graph: Graph, target: Target, options: CompileOptions = CompileOptions(), trial: Trial | None = None
 ) -> Compiled:
@@ -122,19 +139,6 @@ def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compi
         else:
             return replace(made, report=replace(made.report, faults=tuple(map(str, faults))))
     raise faults[0]
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Turn off the garbage collector for the block. A search makes up to a million values, and hardly any are in reference cycles."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _finished(given: Prepared, fitted: Fitted, target: Target, options: CompileOptions, known: Packed) -> Compiled:

@@ -224,8 +224,8 @@ class CascadeSearch:
             # Several plans may have equal cycles and memory. This takes the same one of them for each budget.
             found = self.plans.plan(plan.peak_bytes)
             assert found is not None and found.cycles == plan.cycles
-            placing = self._placed[plan.peak_bytes] = _Placing(self, found, self.at(found, found.parts, None))
-        return placing.within(enough)
+            placing = self._placed[plan.peak_bytes] = _Placing(found, self.at(found, found.parts, None))
+        return placing.within(self, enough)
 
     def at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> CascadeSchedule:
         """Return the schedule of the plan's parts at the addresses of the placement. Without a placement, first fit
@@ -259,29 +259,28 @@ class _Placing:
     bytes that every arena is proved to exceed.
     """
 
-    search: CascadeSearch
     plan: Plan
     as_it_is: CascadeSchedule
     smallest: CascadeSchedule | None = None
     exceeded: int = -1
     _directions: EitherWay | None = None
 
-    def within(self, enough: int | None) -> CascadeSchedule:
+    def within(self, search: CascadeSearch, enough: int | None) -> CascadeSchedule:
         """Return the plan with addresses, as ``CascadeSearch._schedule`` describes."""
         if enough is not None and self.as_it_is.arena_bytes <= enough:
             return self.as_it_is
         if self.smallest is None and self.as_it_is.arena_bytes <= self.plan.tensor_bytes:
             self.smallest = self.as_it_is
         if self.smallest is None and self._directions is None:
-            self._directions = self.search.directions(self.plan)
+            self._directions = search.directions(self.plan)
             candidates, first_fit = self._directions.candidates, self.as_it_is.layout.placement
-            self._take(place_near_bound(candidates, first_fit, self.plan.tensor_bytes))
+            self._take(search, place_near_bound(candidates, first_fit, self.plan.tensor_bytes))
         if self.smallest is None and enough is not None and self.exceeds(enough):
             return self.as_it_is
         if self.smallest is None:
             assert self._directions is not None
             candidates, first_fit = self._directions.candidates, self.as_it_is.layout.placement
-            self._take(place_smallest(candidates, first_fit, self.search.effort.exact_work))
+            self._take(search, place_smallest(candidates, first_fit, search.effort.exact_work))
         assert self.smallest is not None
         return self.smallest
 
@@ -292,12 +291,12 @@ class _Placing:
             self.exceeded = enough
         return enough <= self.exceeded
 
-    def _take(self, placed: tuple[Placement, tuple[int, ...]] | None) -> None:
+    def _take(self, search: CascadeSearch, placed: tuple[Placement, tuple[int, ...]] | None) -> None:
         if placed is not None:
             assert self._directions is not None
             placement, numbers = placed
             parts = [part[number] for part, number in zip(self._directions.choices, numbers, strict=True)]
-            found = self.search.at(self.plan, parts, placement)
+            found = search.at(self.plan, parts, placement)
             better = found.arena_bytes < self.as_it_is.arena_bytes or found.layout.placement.is_optimal
             self.smallest = found if better else self.as_it_is
 
