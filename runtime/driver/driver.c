@@ -50,42 +50,42 @@ static struct {
 } settings;
 
 /* The port hears of changes alone. */
-static void enter(Power power) {
+NEUTRON_SMALL static void enter(Power power) {
     const bool was_on = settings.power == NEUTRON_ON;
     const bool is_on = power == NEUTRON_ON;
     settings.power = power;
     if (is_on != was_on && settings.port.power != NULL) settings.port.power(is_on);
 }
 
-NeutronError neutronInit(void) {
+NEUTRON_SMALL NeutronError neutronInit(void) {
     enter(NEUTRON_ON);
     return ENONE;
 }
 
-NeutronError neutronDeinit(void) {
+NEUTRON_SMALL NeutronError neutronDeinit(void) {
     enter(NEUTRON_OFF);
     return ENONE;
 }
 
-NeutronError neutronSuspend(void) {
+NEUTRON_SMALL NeutronError neutronSuspend(void) {
     if (settings.power == NEUTRON_OFF) return ENEUTRON_STATE;
     enter(NEUTRON_SUSPENDED);
     return ENONE;
 }
 
-NeutronError neutronResume(void) {
+NEUTRON_SMALL NeutronError neutronResume(void) {
     if (settings.power == NEUTRON_OFF) return ENEUTRON_STATE;
     enter(NEUTRON_ON);
     return ENONE;
 }
 
-NeutronError neutronSetConfig(const NeutronConfig *config) {
+NEUTRON_SMALL NeutronError neutronSetConfig(const NeutronConfig *config) {
     if (config == NULL) return ENEUTRON_NULL;
     settings.config = *config;
     return ENONE;
 }
 
-NeutronError neutronSetPort(const NeutronPort *port) {
+NEUTRON_SMALL NeutronError neutronSetPort(const NeutronPort *port) {
     const NeutronPort none = {0};
     settings.port = port != NULL ? *port : none;
     return ENONE;
@@ -93,7 +93,7 @@ NeutronError neutronSetPort(const NeutronPort *port) {
 
 /* ---- models --------------------------------------------------------------------------------------------------------- */
 
-NeutronError neutronModelCheck(const NeutronModelConfig *config, size_t microcode_size, size_t weights_size,
+NEUTRON_SMALL NeutronError neutronModelCheck(const NeutronModelConfig *config, size_t microcode_size, size_t weights_size,
                                uint32_t *detail) {
     uint32_t ignored;
     if (detail == NULL) detail = &ignored;
@@ -105,9 +105,9 @@ NeutronError neutronModelCheck(const NeutronModelConfig *config, size_t microcod
     return neutron_validate(config->microcode, microcode_size, weights_size, detail);
 }
 
-size_t neutronGetModelContextSize(void) { return sizeof(Model); }
+NEUTRON_SMALL size_t neutronGetModelContextSize(void) { return sizeof(Model); }
 
-NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelHandle *handle) {
+NEUTRON_SMALL NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelHandle *handle) {
     if (settings.power == NEUTRON_OFF) return ENEUTRON_STATE;
     if (config == NULL || config->microcode == NULL || handle == NULL) return ENEUTRON_NULL;
     if (!is_aligned(config->microcode)) return ENEUTRON_ALIGNMENT;
@@ -136,7 +136,7 @@ NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelH
     return ENONE;
 }
 
-NeutronError neutronModelUnprepare(NeutronModelHandle handle) {
+NEUTRON_SMALL NeutronError neutronModelUnprepare(NeutronModelHandle handle) {
     Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
     model->tag = 0;
@@ -146,7 +146,7 @@ NeutronError neutronModelUnprepare(NeutronModelHandle handle) {
     return ENONE;
 }
 
-NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig *trace) {
+NEUTRON_SMALL NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig *trace) {
     Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
     model->after_call = NULL;
@@ -157,7 +157,7 @@ NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig
     return ENONE;
 }
 
-bool neutronHasJobs(NeutronModelHandle handle) {
+NEUTRON_SMALL bool neutronHasJobs(NeutronModelHandle handle) {
     const Model *model = model_of(handle);
     if (model == NULL) return false;
     NeutronOpened program;
@@ -171,7 +171,7 @@ bool neutronHasJobs(NeutronModelHandle handle) {
 /* ---- threads: no code without NEUTRON_THREADS ------------------------------------------------------------------------- */
 
 #ifdef NEUTRON_THREADS
-size_t neutronGetThreadScratchSize(NeutronModelHandle handle) {
+NEUTRON_SMALL size_t neutronGetThreadScratchSize(NeutronModelHandle handle) {
     const Model *model = model_of(handle);
     if (model == NULL) return 0;
     NeutronOpened program;
@@ -179,7 +179,7 @@ size_t neutronGetThreadScratchSize(NeutronModelHandle handle) {
     return neutron_scratch_of_a_thread(&program);
 }
 
-NeutronError neutronSetThreads(NeutronModelHandle handle, const NeutronThreads *threads) {
+NEUTRON_SMALL NeutronError neutronSetThreads(NeutronModelHandle handle, const NeutronThreads *threads) {
     Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
     NeutronThreads wanted = {.count = 1};
@@ -212,7 +212,7 @@ static bool states_are_sound(const NeutronHeader *header) {
     return true;
 }
 
-NeutronError neutronReset(NeutronModelHandle handle) {
+NEUTRON_SMALL NeutronError neutronReset(NeutronModelHandle handle) {
     const Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
     const NeutronHeader *header = model->microcode;
@@ -232,7 +232,7 @@ NeutronError neutronReset(NeutronModelHandle handle) {
     return ENONE;
 }
 
-NeutronError neutronSetState(NeutronModelHandle handle, void *memory, size_t size_bytes) {
+NEUTRON_SMALL NeutronError neutronSetState(NeutronModelHandle handle, void *memory, size_t size_bytes) {
     Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
     if (model->obstacle == ENEUTRON_RUNNING) return ENEUTRON_RUNNING;
@@ -428,7 +428,7 @@ static void give_outputs(const Run *run) {
     }
 }
 
-NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConfig *data) {
+NEUTRON_SMALL NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConfig *data) {
     Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
     if (settings.power != NEUTRON_ON) return ENEUTRON_STATE;

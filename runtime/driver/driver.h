@@ -3,6 +3,7 @@
 #ifndef NEUTRON_DRIVER_INTERNAL_H
 #define NEUTRON_DRIVER_INTERNAL_H
 
+#define NEUTRON_SMALL_FILE
 #include "NeutronDriver.h"
 #include "kernel.h"
 
@@ -40,15 +41,15 @@ static inline bool neutron_is_inside(uint32_t offset, uint64_t size, uint32_t to
 }
 
 /* CRC-32 (zlib's) of a microcode with the header's microcode_crc taken as 0. */
-uint32_t neutron_microcode_crc(const void *microcode, uint32_t size_bytes);
+NEUTRON_SMALL uint32_t neutron_microcode_crc(const void *microcode, uint32_t size_bytes);
 
 /* The registered kernel, or variant of it, of this id that takes the call, which the kernel's check has accepted, or NULL.
  * Without params: the first one of this id, whatever it takes. */
-const NeutronKernel *neutron_find_variant(uint32_t id, const NeutronBuffer *buffers, const void *params);
+NEUTRON_SMALL const NeutronKernel *neutron_find_variant(uint32_t id, const NeutronBuffer *buffers, const void *params);
 
 /* The window that a CALL, ROWS or WINDOW computes in iteration i of its loop, clipped to the output's extents; false
  * where nothing is left. */
-bool neutron_call_window(uint32_t opcode, const void *fields, uint32_t iteration, const NeutronBuffer *output,
+NEUTRON_SMALL bool neutron_call_window(uint32_t opcode, const void *fields, uint32_t iteration, const NeutronBuffer *output,
                          NeutronWindowExtents *window);
 
 /* The sections that the header's offsets point to. neutron_open makes it for a microcode that neutron_validate accepts. */
@@ -60,10 +61,10 @@ typedef struct {
     NeutronProgramView view;
 } NeutronOpened;
 
-void neutron_open(const void *microcode, NeutronOpened *opened);
+NEUTRON_SMALL void neutron_open(const void *microcode, NeutronOpened *opened);
 
 /* Everything that can be known before a run. microcode and weights have aligned addresses and have at least these
  * sizes. *detail gets what the error is about. */
-NeutronError neutron_validate(const void *microcode, size_t microcode_size, size_t weights_size, uint32_t *detail);
+NEUTRON_SMALL NeutronError neutron_validate(const void *microcode, size_t microcode_size, size_t weights_size, uint32_t *detail);
 
 #endif

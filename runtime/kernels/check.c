@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks of buffers and ranges for the driver and every kernel. Words come from the microcode and may be
  * anything: sums and products are made wide enough that none of them can overflow. */
+#define NEUTRON_SMALL_FILE
+
 #include "elements.h"
 
 uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, bool writable) {

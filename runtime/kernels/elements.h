@@ -63,11 +63,11 @@ static inline uint64_t neutron_last_offset(const NeutronBuffer *buffer) {
 }
 
 /* The buffer at `index`, or NULL where it lacks an element of the window. */
-const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, uint32_t index, bool writable,
+NEUTRON_SMALL const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, uint32_t index, bool writable,
                                            const NeutronWindowExtents *window);
 
 /* Both operands and the output have all elements of the window. */
-bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b, uint32_t output,
+NEUTRON_SMALL bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b, uint32_t output,
                                     const NeutronWindowExtents *window);
 
 /* The output has the window, the input its batches and channels in all columns, and a constant so many int32 for each row and each

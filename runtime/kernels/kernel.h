@@ -17,6 +17,18 @@
 #ifndef NEUTRON_KERNEL_H
 #define NEUTRON_KERNEL_H
 
+#if defined(__ARM_ARCH_PROFILE)
+#if __ARM_ARCH_PROFILE == 'M'
+#define NEUTRON_MICROCONTROLLER
+#endif
+#endif
+
+/* A file of functions that are all NEUTRON_SMALL says so before it includes anything: gcc makes them smaller by these options than
+ * by their attribute, which leaves its other ways of going from block to block. */
+#if defined(NEUTRON_SMALL_FILE) && defined(NEUTRON_MICROCONTROLLER) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("Os", "no-schedule-insns", "no-shrink-wrap", "code-hoisting", "reorder-blocks-algorithm=simple")
+#endif
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,6 +38,22 @@
 #include "neutron_isa.h"
 
 #define NEUTRON_INLINE inline __attribute__((always_inline))
+
+/* NEUTRON_SMALL: a function that runs once for a model, a call or a window, and on a microcontroller is made small at every level of
+ * optimization, with what it alone calls. NEUTRON_SMALL_RUN: the same of code of kernels that is a small part of a network's
+ * instructions, where there are no vectors; clang's minsize would call the C library for 64-bit shifts in it. */
+#ifndef NEUTRON_MICROCONTROLLER
+#define NEUTRON_SMALL
+#elif defined(__clang__)
+#define NEUTRON_SMALL __attribute__((cold, minsize))
+#else
+#define NEUTRON_SMALL __attribute__((cold))
+#endif
+#if defined(NEUTRON_MICROCONTROLLER) && !defined(__ARM_FEATURE_MVE)
+#define NEUTRON_SMALL_RUN __attribute__((cold))
+#else
+#define NEUTRON_SMALL_RUN
+#endif
 
 /* Checked by every compiler for C11. The runtime is C99, which has no such checks. */
 #if defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
@@ -116,7 +144,7 @@ typedef struct {
 
 /* The functions of all kernels, and of their variants. */
 #define NEUTRON_KERNEL_DECLARATION(id, name, params, taps)                                                             \
-    bool name##_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window); \
+    NEUTRON_SMALL bool name##_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window); \
     void name##_run(const NeutronKernelCall *call);
 
 #define NEUTRON_KERNEL NEUTRON_KERNEL_DECLARATION
@@ -132,20 +160,20 @@ extern const uint32_t neutron_kernel_count;
 /* ---- for check ---------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a base; 0 where the base word names none. `writable`: WEIGHTS and INPUT do not count. */
-uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, bool writable);
+NEUTRON_SMALL uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, bool writable);
 
 /* Every element (n, r, c, k) of the columns and channels that the buffer holds is inside its base; extents are positive,
  * pitches are not negative, and no sum overflows. */
-bool neutron_buffer_is_sound(const NeutronProgramView *program, const NeutronBuffer *buffer);
+NEUTRON_SMALL bool neutron_buffer_is_sound(const NeutronProgramView *program, const NeutronBuffer *buffer);
 
 /* The buffer at `index`, or NULL where there is none (or it is not writable though `writable` asks for it). */
-const NeutronBuffer *neutron_checked_buffer(const NeutronProgramView *program, uint32_t index, bool writable);
+NEUTRON_SMALL const NeutronBuffer *neutron_checked_buffer(const NeutronProgramView *program, uint32_t index, bool writable);
 
 /* Columns [col0, col1) and channels [channel0, channel1) are held by the buffer. Empty ranges are. */
-bool neutron_buffer_holds(const NeutronBuffer *buffer, int32_t col0, int32_t col1, int32_t channel0, int32_t channel1);
+NEUTRON_SMALL bool neutron_buffer_holds(const NeutronBuffer *buffer, int32_t col0, int32_t col1, int32_t channel0, int32_t channel1);
 
 /* [offset, offset + size) is inside the base, and offset is a multiple of `alignment` (a power of two). */
-bool neutron_range_is_sound(const NeutronProgramView *program, uint32_t base, uint32_t offset, uint64_t size,
+NEUTRON_SMALL bool neutron_range_is_sound(const NeutronProgramView *program, uint32_t base, uint32_t offset, uint64_t size,
                             uint32_t alignment);
 
 /* ---- for run ------------------------------------------------------------------------------------------------------ */

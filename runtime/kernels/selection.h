@@ -13,7 +13,7 @@
     {(id), sizeof(params) / 4, offsetof(params, output) / 4, (taps), NULL, name##_check, name##_run},
 
 #define NEUTRON_VARIANT_DECLARATION(id, name, variant, params, taps, condition)                  \
-    static bool name##_takes_##variant(const NeutronBuffer *buffers, const void *params_block) { \
+    NEUTRON_SMALL static bool name##_takes_##variant(const NeutronBuffer *buffers, const void *params_block) { \
         const params *p = params_block;                                                          \
         (void)buffers, (void)p;                                                                  \
         return (condition);                                                                      \

@@ -26,20 +26,19 @@ CHECKED(batch_matmul_s8)
 enum { ROOM = 1 << 16, WEIGHTS = 1 << 15 };
 static _Alignas(16) uint8_t weights[WEIGHTS], output_memory[ROOM];
 
-static void make_depthwise(Case *c) {
+static void make_depthwise_of(Case *c, bool usual, bool is_3x3) {
     NeutronDepthwiseConv2dS8 *p = &c->params.depthwise;
     const NeutronWindowExtents *w = &c->window;
-    const bool usual = one_in(2);
     p->kernel_h = usual ? 3 : between(1, one_in(8) ? 12 : 5);
     p->kernel_w = usual ? 3 : between(1, one_in(8) ? 30 : 5);
     p->stride_h = between(1, 3);
     p->stride_w = between(1, 3);
-    p->dilation_h = one_in(3) ? between(1, 3) : 1;
-    p->dilation_w = one_in(3) ? between(1, 3) : 1;
+    p->dilation_h = !is_3x3 && one_in(3) ? between(1, 3) : 1;
+    p->dilation_w = !is_3x3 && one_in(3) ? between(1, 3) : 1;
     p->pad_top = between(-1, p->kernel_h);
     p->pad_left = between(-1, p->kernel_w);
     p->group_inputs = 1;
-    p->group_outputs = one_in(4) ? between(1, 3) : 1;
+    p->group_outputs = !is_3x3 && one_in(4) ? between(1, 3) : 1;
     c->is_depthwise = true;
     make_output(c, 5, one_in(4) ? 24 : 8, 21);
     const NeutronBuffer *out = &c->buffers[2];
@@ -76,6 +75,9 @@ static void make_depthwise(Case *c) {
         }
     }
 }
+
+static void make_depthwise(Case *c) { make_depthwise_of(c, one_in(2), false); }
+static void make_depthwise_3x3(Case *c) { make_depthwise_of(c, true, true); }
 
 static void make_elements(Case *c, int inputs) {
     make_output(c, 3, 6, 40);
@@ -291,6 +293,7 @@ static const Kernel KERNELS[] = {
     {make_lookup, lookup_s8_check, lookup_s8_run},
     {make_softmax, softmax_s8_check, softmax_s8_run},
     {make_batch_matmul, batch_matmul_s8_check, batch_matmul_s8_run},
+    {make_depthwise_3x3, depthwise_conv_2d_s8_check, depthwise_conv_2d_s8_run_3x3},
 };
 
 /* Some tensors have all values, some only the outermost, so that sums become large. */

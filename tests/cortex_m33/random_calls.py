@@ -34,8 +34,9 @@ KERNELS = (
     "lookup_s8",
     "softmax_s8",
     "batch_matmul_s8",
+    "depthwise_conv_2d_s8:3x3",
 )
-"""In the order of random_calls.c."""
+"""Kernels and variants in the order of random_calls.c."""
 
 NO_CALL = {0: "check refused the call", 1: "there is no such kernel", 2: "the call is too large"}
 ROOM = 1 << 16

@@ -53,6 +53,10 @@ def test_the_driver_and_the_compiler_choose_alike(takes: ctypes.CDLL, row: Row) 
         for place, column in enumerate(row.fields):
             if column.refers == "buffer" or not column.signed:
                 words[place] = random.integers(BUFFERS)
+        if random.random() < 0.5:  # most conditions of one variant at once
+            for condition in random.choice(row.variants).conditions:
+                if condition.field in row.places and random.random() < 0.9:
+                    words[row.places[condition.field]] = condition.value
         table = np.maximum(random.choice(values, (BUFFERS, len(rows.BUFFER.fields))), 0)
         buffers = tuple(Record(rows.BUFFER, tuple(map(int, line))) for line in table)
         wanted = variant_of(Record(row, tuple(map(int, words))), buffers)

@@ -90,4 +90,4 @@ NEUTRON_VECTOR static void average_vector(const NeutronPool *pool, const Neutron
 
 #endif
 
-void average_pool_2d_s8_run(const NeutronKernelCall *call) { neutron_for_each_point(call, average, NEUTRON_FASTEST(average)); }
+NEUTRON_SMALL_RUN void average_pool_2d_s8_run(const NeutronKernelCall *call) { neutron_for_each_point(call, average, NEUTRON_FASTEST(average)); }

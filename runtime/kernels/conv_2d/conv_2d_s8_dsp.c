@@ -54,7 +54,7 @@ static void fill_thin_inside(const NeutronLayerDsp *layer, const NeutronPixelDsp
 }
 
 /* All taps of one input channel: words of four taps, then of one each. */
-static void fill_single(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, const NeutronPartDsp *part, uint32_t *to,
+NEUTRON_SMALL_RUN static void fill_single(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, const NeutronPartDsp *part, uint32_t *to,
                         size_t pitch) {
     const NeutronConv2dS8 *p = layer->call->params;
     const NeutronBuffer *input = &layer->call->buffers[p->input];
@@ -75,7 +75,7 @@ static void fill_single(const NeutronLayerDsp *layer, const NeutronPixelDsp *pix
 
 #endif
 
-static void fill_any(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, const NeutronPartDsp *part, uint32_t *to,
+NEUTRON_SMALL_RUN static __attribute__((noinline)) void fill_any(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, const NeutronPartDsp *part, uint32_t *to,
                  size_t pitch) {
     const NeutronConv2dS8 *p = layer->call->params;
     const NeutronBuffer *input = &layer->call->buffers[p->input];
@@ -135,7 +135,7 @@ static void fill(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, con
     fill_any(layer, pixel, part, to, pitch);
 }
 
-void conv_2d_s8_run(const NeutronKernelCall *call) {
+NEUTRON_SMALL_RUN void conv_2d_s8_run(const NeutronKernelCall *call) {
     const NeutronConv2dS8 *p = call->params;
     const NeutronBuffer *input = &call->buffers[p->input];
     const bool thin = p->group_inputs <= 4;

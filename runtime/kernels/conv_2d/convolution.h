@@ -54,7 +54,7 @@ bool depthwise_conv_2d_s8_run_neon(const NeutronKernelCall *call);
 /* ---- check ---------------------------------------------------------------------------------------------------------- */
 
 /* Everything but what the three kernels differ in. block_bytes: packed weights of 8 output channels and one tap. */
-bool neutron_convolution_is_sound(const NeutronProgramView *program, const NeutronConv2dS8 *p,
+NEUTRON_SMALL bool neutron_convolution_is_sound(const NeutronProgramView *program, const NeutronConv2dS8 *p,
                                   const NeutronWindowExtents *window, uint64_t block_bytes);
 
 #if NEUTRON_X86_VARIANTS

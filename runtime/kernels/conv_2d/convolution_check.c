@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The checks of the convolution kernels. The words may be anything; the window is inside the output's extents and
  * is not empty, and both buffers are sound by themselves. */
+#define NEUTRON_SMALL_FILE
+
 #include "convolution.h"
 
 /* Far beyond any network's, and small enough that products of two of them fit 32 bits. */

@@ -251,7 +251,7 @@ __asm__(".section .text.neutron_multiply_one_dsp, \"ax\", %progbits\n\t"
 
 /* ---- requantization ------------------------------------------------------------------------------------------------- */
 
-int32_t neutron_rescaled_dsp(const NeutronConv2dS8 *p, int32_t x, int32_t multiplier, int32_t shift) {
+NEUTRON_SMALL_RUN int32_t neutron_rescaled_dsp(const NeutronConv2dS8 *p, int32_t x, int32_t multiplier, int32_t shift) {
     const int32_t sound = neutron_sound_multiplier(multiplier);
     return p->single_rounding != 0 ? neutron_rounded_once(x, sound, shift) : neutron_rounded_twice(x, sound, shift);
 }
@@ -270,7 +270,7 @@ static inline bool lane_is_stored(int32_t multiplier, int32_t shift) {
 }
 
 /* Sums to stored values before they are bounded, [pixel][lane], of the lanes whose values are not stored. */
-static __attribute__((noinline)) void rescale_lanes(const NeutronConv2dS8 *p, const NeutronTileDsp *tile, const Lanes *lanes,
+NEUTRON_SMALL_RUN static __attribute__((noinline)) void rescale_lanes(const NeutronConv2dS8 *p, const NeutronTileDsp *tile, const Lanes *lanes,
                                                     const uint32_t *sums, uint8_t *stored) {
     const int32_t zero_point = p->output_zero_point;
     const bool once = p->single_rounding != 0;
@@ -280,22 +280,16 @@ static __attribute__((noinline)) void rescale_lanes(const NeutronConv2dS8 *p, co
         const int32_t multiplier = lanes->table->multiplier[lane];
         const int32_t word = lanes->table->shift[lane], shift = once ? (int8_t)word : word;
         if (!once && tile->size != 1 && lane_is_stored(multiplier, shift)) continue;
-        NeutronDspScale scale = {0};
-        int32_t fraction = 0;
-        bool fits = false;
 #if NEUTRON_FAST_DSP
-        fits = once && neutron_dsp_scale_fits(multiplier, shift);
-        if (fits) {
-            fraction = (int32_t)((uint32_t)word >> 8 << 12); /* 20 bits behind the point, as a signed number */
-            scale = neutron_dsp_scale(multiplier + (fraction < 0), shift, zero_point);
+        if (once && neutron_dsp_scale_fits(multiplier, shift)) {
+            const int32_t fraction = (int32_t)((uint32_t)word >> 8 << 12); /* 20 bits behind the point, as a signed number */
+            const NeutronDspScale scale = neutron_dsp_scale(multiplier + (fraction < 0), shift, zero_point);
+            for (; from != end; to += NEUTRON_LANES) *to = neutron_dsp_byte(neutron_dsp_rounded_once((int32_t)*from++, scale, fraction));
         }
 #endif
-        do {
-            const int32_t x = (int32_t)*from++;
-            *to = neutron_dsp_byte(fits ? neutron_dsp_rounded_once(x, scale, fraction)
-                                        : __qadd(neutron_rescaled_dsp(p, x, multiplier, word), zero_point));
-            to += NEUTRON_LANES;
-        } while (from != end);
+        for (; from != end; to += NEUTRON_LANES) {
+            *to = neutron_dsp_byte(__qadd(neutron_rescaled_dsp(p, (int32_t)*from++, multiplier, word), zero_point));
+        }
     }
 }
 
@@ -410,7 +404,7 @@ static void compute_tile(const NeutronTileDsp *tile) {
     }
 }
 
-void neutron_convolution_dsp(NeutronLayerDsp *layer) {
+NEUTRON_SMALL_RUN void neutron_convolution_dsp(NeutronLayerDsp *layer) {
     const NeutronConv2dS8 *p = layer->call->params;
     layer->input = neutron_element_address(layer->call->bases, &layer->call->buffers[p->input], 0, 0, 0, 0);
     neutron_compute_tiles_dsp(layer->call, layer, layer->words == 1 ? 0 : 2, compute_tile);

@@ -25,20 +25,22 @@ typedef struct {
     uint32_t sum[FOUR];
 } Sums;
 
-/* Four channels of a batch, and where their outputs are. Channels past the last repeat it, and are not stored. */
+/* Four channels of a batch. Channels past the last repeat it, and are not stored. */
 typedef struct {
     const NeutronKernelCall *call;
     const NeutronDepthwiseConv2dS8 *p;
     const NeutronBuffer *input, *output;
+    int32_t count;          /* channels to store */
+    bool side_by_side;      /* the inputs */
+    const uint8_t *plane;   /* of the first channel */
+    const int8_t *packed;   /* weights, in the block of 8 */
+    const int32_t *table;   /* the first channel's bias; multipliers are 8 and shifts 16 words behind */
+    /* Not of 3x3: */
     uint32_t zero_points, low, high; /* less two of the input; bounds of four bytes */
-    int32_t count;                   /* channels to store */
-    bool side_by_side, scales_fit;   /* the inputs; the outputs, and all scales are of those that `scale` can hold */
-    const uint8_t *plane;            /* of the first channel */
-    const int8_t *packed;            /* weights, in the block of 8 */
-    int32_t apart[FOUR];             /* inputs, from the first channel's */
+    bool whole;             /* the outputs are stored as a word, and all scales are of those that `scale` can hold */
+    int32_t apart[FOUR];    /* inputs, from the first channel's */
     Sums bias, partial;
     NeutronDspScale scale[FOUR];
-    int32_t multiplier[FOUR], shift[FOUR];
     Range listed; /* rows in the list, which may stay there for another row of outputs */
     Tap taps[MOST_TAPS];
 } Four;
@@ -65,43 +67,34 @@ static __attribute__((noinline)) Range inside(int32_t origin, int32_t kernel, in
 
 /* ---- constants ------------------------------------------------------------------------------------------------------ */
 
-static void prepare_scales(Four *four, const NeutronRequantBlock *table, size_t lane) {
+static inline int32_t multiplier_of(const Four *four, int32_t k) { return four->table[NEUTRON_LANES + k]; }
+static inline int32_t shift_of(const Four *four, int32_t k) { return four->table[2 * NEUTRON_LANES + k]; }
+
+static void prepare(Four *four, int32_t channel) {
     const NeutronDepthwiseConv2dS8 *p = four->p;
-    four->scales_fit = p->single_rounding == 0 && four->count == FOUR && four->output->channel_pitch == 1 &&
-                       p->kernel_h * p->kernel_w <= MOST_TAPS;
-    for (size_t k = 0; k < FOUR; k++) {
-        const int32_t multiplier = table->multiplier[lane + k];
+    four->zero_points = neutron_twice(-p->input_zero_point);
+    four->low = neutron_four_bytes(p->clamp_min);
+    four->high = neutron_four_bytes(p->clamp_max);
+    four->listed.first = -1;
+    for (int32_t k = 0; k < FOUR; k++) {
+        const int32_t last = k < four->count ? k : four->count - 1;
+        four->apart[k] = ((channel + last) / p->group_outputs - channel / p->group_outputs) * four->input->channel_pitch;
+    }
+    const int32_t taps = p->kernel_h * p->kernel_w;
+    four->whole = p->single_rounding == 0 && four->count == FOUR && four->output->channel_pitch == 1 && taps <= MOST_TAPS;
+    for (int32_t k = 0; k < FOUR; k++) {
+        const int32_t multiplier = multiplier_of(four, k);
         /* A product with 0 is 0 with any shift. */
-        const int32_t shift = multiplier == 0 ? -2 : table->shift[lane + k];
+        const int32_t shift = multiplier == 0 ? -2 : shift_of(four, k);
         if (neutron_dsp_scale_fits(multiplier, shift)) {
             four->scale[k] = neutron_dsp_scale(multiplier, shift, p->output_zero_point);
         } else {
-            four->scales_fit = false;
+            four->whole = false;
         }
-        four->bias.sum[k] = (uint32_t)table->bias[lane + k];
-        four->multiplier[k] = multiplier;
-        four->shift[k] = table->shift[lane + k];
+        four->bias.sum[k] = (uint32_t)four->table[k];
     }
-}
-
-static void prepare(Four *four, int32_t n, int32_t channel) {
-    const NeutronKernelCall *call = four->call;
-    const NeutronDepthwiseConv2dS8 *p = four->p;
-    const size_t taps = (size_t)p->kernel_h * (size_t)p->kernel_w;
-    const size_t at = (size_t)(channel - p->constant_channel0), block = at / NEUTRON_LANES, lane = at % NEUTRON_LANES;
-    const int32_t first = channel / p->group_outputs;
-    four->count = call->window.channel1 - channel < FOUR ? call->window.channel1 - channel : FOUR;
-    four->packed = neutron_packed_weights(call, p) + block * taps * NEUTRON_LANES + lane;
-    four->plane = address_of(four, four->input, n, 0, 0, first);
-    four->side_by_side = four->count == FOUR && p->group_outputs == 1 && four->input->channel_pitch == 1;
-    for (int32_t k = 0; k < FOUR; k++) {
-        const int32_t last = k < four->count ? k : four->count - 1;
-        four->apart[k] = ((channel + last) / p->group_outputs - first) * four->input->channel_pitch;
-    }
-    four->listed.first = -1;
-    prepare_scales(four, neutron_requant_blocks(call, p) + block, lane);
     const int8_t *weights = four->packed;
-    for (size_t i = 0; i < taps; i++, weights += NEUTRON_LANES) {
+    for (int32_t i = 0; i < taps; i++, weights += NEUTRON_LANES) {
         for (int32_t k = 0; k < FOUR; k++) four->bias.sum[k] += (uint32_t)(weights[k] * p->input_zero_point);
     }
 }
@@ -137,16 +130,21 @@ static NEUTRON_INLINE void multiply_tap(Sums *sums, uint32_t word, const Tap *ta
     sums->sum[3] = neutron_add_high_product(odd, odd_weights, sums->sum[3]);
 }
 
-static __attribute__((noinline)) void store_any(const Four *four, const Sums *sums, uint8_t *out) {
+/* The stored value of a channel's sum, of any scale. */
+static __attribute__((noinline)) uint8_t stored_any(const Four *four, int32_t k, uint32_t sum) {
     const NeutronDepthwiseConv2dS8 *p = four->p;
+    const int32_t x = neutron_rescaled_dsp(p, (int32_t)sum, multiplier_of(four, k), shift_of(four, k));
+    return (uint8_t)neutron_bound(__qadd(x, p->output_zero_point), p->clamp_min, p->clamp_max);
+}
+
+static __attribute__((noinline)) void store_any(const Four *four, const Sums *sums, uint8_t *out) {
     for (int32_t k = 0; k < four->count; k++, out += four->output->channel_pitch) {
-        const int32_t x = neutron_rescaled_dsp(p, (int32_t)sums->sum[k], four->multiplier[k], four->shift[k]);
-        *out = (uint8_t)neutron_bound(__qadd(x, p->output_zero_point), p->clamp_min, p->clamp_max);
+        *out = stored_any(four, k, sums->sum[k]);
     }
 }
 
 static NEUTRON_INLINE void store(Four *four, const Sums *sums, uint8_t *out) {
-    if (four->scales_fit) {
+    if (four->whole) {
         int32_t x[FOUR];
         NEUTRON_UNROLL
         for (int k = 0; k < FOUR; k++) x[k] = neutron_dsp_rounded_twice((int32_t)sums->sum[k], four->scale[k]);
@@ -241,35 +239,32 @@ static void compute_row(Four *four, int32_t n, int32_t r, int32_t channel) {
 
 /* ---- kernels of 3 rows and 3 columns --------------------------------------------------------------------------------- */
 
-#if NEUTRON_FAST_DSP
-
-/* The inputs of four channels in three rows are laid out by channel and row, in pairs of columns next to each other, less the
- * zero point; what is outside the input is 0. An output is the sum of three pairs and three single products. */
+/* The inputs of four channels in three rows are laid out by channel and row, in pairs of columns next to each other. An output
+ * is the sum of three pairs and three single products. */
 
 enum { ROWS = 3, MOST_PAIRS = 32 };
 
 typedef struct {
     uint32_t weights[2 * ROWS - 1][2]; /* rows 0, 1, 2, 0 and 1: columns 0 and 1, then 1 and 2 */
-    int32_t bias, multiplier, shift, rounding, zero_point;
-    int32_t unused;
+    NeutronDspScale scale;
+    int32_t bias;
+    bool fits; /* the scale */
 } Channel;
 
-/* Outputs next to each other. The input row in line i of the buffer meets row (turn / 8 + i) % 3 of the kernel. */
+/* Outputs of a channel next to each other. The weights of the first line's row are `turn` bytes behind those of row 0. */
 typedef struct {
     uint32_t turn;
     int32_t count, pitch, stride;
 } Stretch;
 
-typedef struct {
-    uint32_t pairs[FOUR][ROWS][MOST_PAIRS];
-} Lines;
+/* Three lines of inputs, MOST_PAIRS apart. */
+typedef uint32_t Lines[ROWS][MOST_PAIRS];
 
-/* Outputs of four channels, which lie side by side. */
-void neutron_depthwise_stretch_dsp(const Channel *channels, const Lines *lines, uint8_t *out, const Stretch *stretch);
+/* The outputs of a channel whose scale fits. */
+void neutron_depthwise_stretch_dsp(const Channel *channel, Lines *lines, uint8_t *out, const Stretch *stretch);
 
 /* r0 and r1: sums of two outputs. r10, r11: two pairs of a row; r2, r12: its weights. r3: the channel's weights, r4: outputs to
- * go, r5: pitch, r6: pairs, r7: outputs, r8: multiplier, r9: shift, lr: rounding. On the stack: the arguments, channels to go,
- * bias, zero point. */
+ * go, r5: pitch, r6: pairs, r7: outputs, r8: multiplier, r9: shift, lr: rounding. On the stack: zero point, bias. */
 #define OF_ROW(pairs, weights)            \
     "ldrd r10, r11, [r6, #" pairs "]\n\t" \
     "ldrd r2, r12, [r3, #" weights "]\n\t" \
@@ -297,24 +292,21 @@ __asm__(".section .text.neutron_depthwise_stretch_dsp, \"ax\", %progbits\n\t"
         ".type neutron_depthwise_stretch_dsp, %function\n"
         "neutron_depthwise_stretch_dsp:\n\t"
         "push {r4-r11, lr}\n\t"
-        "mov r4, #4\n\t"
-        "push {r0-r6}\n"
-        "1:\n\t"
-        "ldrd r6, r7, [sp, #4]\n\t"
-        "ldr r12, [sp, #12]\n\t"
-        "ldm r12, {r3, r4, r5, r12}\n\t"
+        "ldm r3, {r3, r4, r5, r12}\n\t"
+        "mov r6, r1\n\t"
+        "mov r7, r2\n\t"
         "add r3, r0\n\t"
-        "ldrd r10, r8, [r0, #40]\n\t"
-        "ldrd r9, lr, [r0, #48]\n\t"
+        "ldrd r8, lr, [r0, #40]\n\t"
+        "ldrd r9, r10, [r0, #48]\n\t"
         "ldr r11, [r0, #56]\n\t"
-        "strd r10, r11, [sp, #20]\n\t"
+        "push {r10, r11}\n\t"
         "cmp r12, #1\n\t"
         "bne 3f\n"
         "2:\n\t" /* two outputs */
-        "ldr r0, [sp, #20]\n\t"
+        "ldr r0, [sp, #4]\n\t"
         "mov r1, r0\n\t"
         OF_ROW("0", "0") OF_NEXT OF_ROW("128", "8") OF_NEXT OF_ROW("256", "16") OF_NEXT
-        "ldr r2, [sp, #24]\n\t"
+        "ldr r2, [sp]\n\t"
         "adds r6, #4\n\t"
         RESCALED("r0")
         "strb r11, [r7]\n\t"
@@ -327,9 +319,9 @@ __asm__(".section .text.neutron_depthwise_stretch_dsp, \"ax\", %progbits\n\t"
         "bne 2b\n\t"
         "b 4f\n"
         "3:\n\t" /* an output, and the next one two columns on */
-        "ldr r0, [sp, #20]\n\t"
+        "ldr r0, [sp, #4]\n\t"
         OF_ROW("0", "0") OF_ROW("128", "8") OF_ROW("256", "16")
-        "ldr r2, [sp, #24]\n\t"
+        "ldr r2, [sp]\n\t"
         "adds r6, #4\n\t"
         RESCALED("r0")
         "strb r11, [r7]\n\t"
@@ -337,95 +329,109 @@ __asm__(".section .text.neutron_depthwise_stretch_dsp, \"ax\", %progbits\n\t"
         "subs r4, #1\n\t"
         "bne 3b\n"
         "4:\n\t"
-        "ldm sp, {r0-r4}\n\t"
-        "adds r0, #64\n\t"
-        "add r1, #384\n\t"
-        "adds r2, #1\n\t"
-        "subs r4, #1\n\t"
-        "stm sp, {r0-r4}\n\t"
-        "bne 1b\n\t"
-        "add sp, #28\n\t"
-        "pop {r4-r11, pc}\n\t"
+        "pop {r1, r2, r4-r11, pc}\n\t"
         ".size neutron_depthwise_stretch_dsp, . - neutron_depthwise_stretch_dsp\n\t"
         ".text\n");
 
-NEUTRON_STATIC_ASSERT(sizeof(Channel) == 64, "the assembly steps by so many bytes");
+NEUTRON_STATIC_ASSERT(offsetof(Channel, scale) == 40 && offsetof(Channel, bias) == 56, "the assembly knows these places");
 NEUTRON_STATIC_ASSERT(MOST_PAIRS * sizeof(uint32_t) == 128, "the assembly steps by so many bytes");
 
-/* The lower halves of two words, and the upper halves. */
-static inline uint32_t lower_halves(uint32_t a, uint32_t b) { return (a & UINT32_C(0xFFFF)) | b << 16; }
-static inline uint32_t upper_halves(uint32_t a, uint32_t b) { return a >> 16 | (b & UINT32_C(0xFFFF0000)); }
+static inline int32_t half_of(const uint32_t *words, int32_t at) {
+    int16_t half;
+    memcpy(&half, (const uint8_t *)words + 2 * at, sizeof half);
+    return half;
+}
 
-static void prepare_channels(const Four *four, Channel *channels) {
-    const int8_t *weights = four->packed;
-    for (int i = 0; i < ROWS; i++, weights += ROWS * NEUTRON_LANES) {
-        uint32_t even[ROWS], odd[ROWS];
-        NEUTRON_UNROLL
-        for (int j = 0; j < ROWS; j++) {
-            const uint32_t word = neutron_load_word((const uint8_t *)weights + j * NEUTRON_LANES);
-            even[j] = neutron_even_bytes(word);
-            odd[j] = neutron_odd_bytes(word);
+/* The same with any scale. */
+NEUTRON_SMALL_RUN static void stretch_any(const Four *four, int32_t k, const Channel *channel, Lines *lines, uint8_t *out,
+                                      const Stretch *stretch) {
+    const uint32_t *const weights = channel->weights[0] + stretch->turn / sizeof(uint32_t);
+    for (int32_t c = 0; c < stretch->count; c++, out += stretch->pitch) {
+        uint32_t sum = (uint32_t)channel->bias;
+        for (int32_t i = 0; i < ROWS; i++) {
+            for (int32_t j = 0; j < ROWS; j++) {
+                sum += (uint32_t)(half_of((*lines)[i], c * stretch->stride + j) * half_of(weights, 4 * i + j + j / 2));
+            }
         }
-        NEUTRON_UNROLL
-        for (int j = 0; j < 2; j++) {
-            channels[0].weights[i][j] = lower_halves(even[j], even[j + 1]);
-            channels[1].weights[i][j] = lower_halves(odd[j], odd[j + 1]);
-            channels[2].weights[i][j] = upper_halves(even[j], even[j + 1]);
-            channels[3].weights[i][j] = upper_halves(odd[j], odd[j + 1]);
-        }
-    }
-    for (int k = 0; k < FOUR; k++, channels++) {
-        memcpy(channels->weights[ROWS], channels->weights[0], sizeof channels->weights[0] * 2);
-        channels->bias = (int32_t)four->bias.sum[k];
-        channels->multiplier = four->scale[k].multiplier;
-        channels->shift = four->scale[k].shift;
-        channels->rounding = four->scale[k].rounding;
-        channels->zero_point = four->scale[k].zero_point;
+        *out = stored_any(four, k, sum);
     }
 }
 
-/* Columns [col, col + 2 * pairs) of an input row to a line, as 0 from `cols` on; `row` may be outside the input. */
-static void lay_row(const Four *four, Lines *lines, int32_t row, int32_t col, int32_t cols, int32_t pairs) {
+/* Words of four channels in two columns next to each other as pairs of each channel, `pitch` apart. */
+static NEUTRON_INLINE void put_pairs(uint32_t *to, size_t pitch, uint32_t first, uint32_t second) {
+    const uint32_t even[2] = {neutron_even_bytes(first), neutron_even_bytes(second)};
+    const uint32_t odd[2] = {neutron_odd_bytes(first), neutron_odd_bytes(second)};
+    to[0] = (even[0] & UINT32_C(0xFFFF)) | even[1] << 16;
+    to[pitch] = (odd[0] & UINT32_C(0xFFFF)) | odd[1] << 16;
+    to[2 * pitch] = even[0] >> 16 | (even[1] & UINT32_C(0xFFFF0000));
+    to[3 * pitch] = odd[0] >> 16 | (odd[1] & UINT32_C(0xFFFF0000));
+}
+
+static void prepare_channels(const Four *four, Channel *channels) {
+    for (int32_t i = 0; i < 2 * ROWS - 1; i++) {
+        const uint8_t *from = (const uint8_t *)four->packed + i % ROWS * ROWS * NEUTRON_LANES;
+        for (int32_t j = 0; j < 2; j++, from += NEUTRON_LANES) {
+            put_pairs(&channels->weights[i][j], sizeof *channels / sizeof(uint32_t), neutron_load_word(from),
+                      neutron_load_word(from + NEUTRON_LANES));
+        }
+    }
+    for (int32_t k = 0; k < FOUR; k++, channels++) {
+        const int32_t multiplier = multiplier_of(four, k), shift = shift_of(four, k);
+        channels->bias = four->table[k];
+        channels->fits = four->p->single_rounding == 0 && neutron_dsp_scale_fits(multiplier, shift);
+        if (channels->fits) channels->scale = neutron_dsp_scale(multiplier, shift, four->p->output_zero_point);
+    }
+}
+
+/* The line of an input row, which may be above the input. */
+static inline uint32_t line_of(int32_t row) { return ((uint32_t)row + ROWS * (UINT32_C(1) << 29)) % ROWS; }
+
+/* Columns [col, col + 2 * pairs) of an input row to a line, as padding from `cols` on; `row` may be outside the input. */
+static void lay_row(const Four *four, uint32_t *to, int32_t row, int32_t col, int32_t cols, int32_t pairs) {
     const NeutronBuffer *input = four->input;
     const int32_t pitch = input->col_pitch;
-    const uint32_t zero_points = four->zero_points;
-    uint32_t *to = lines->pairs[0][(row + ROWS) % ROWS];
-    if (row < 0 || row >= input->rows) {
-        for (int k = 0; k < FOUR; k++) memset(to + k * ROWS * MOST_PAIRS, 0, (size_t)pairs * sizeof *to);
-        return;
-    }
-    const uint8_t *from = four->plane + (ptrdiff_t)(row % input->ring) * input->row_pitch + (ptrdiff_t)col * pitch;
-    for (const uint32_t *const end = to + pairs; to != end; to++, col += 2, from += 2 * pitch) {
-        uint32_t even[2] = {0}, odd[2] = {0};
-        if (col >= 0 && col < cols - 1) {
-            const uint32_t first = neutron_load_word(from), second = neutron_load_word(from + pitch);
-            even[0] = neutron_add_even_bytes(zero_points, first);
-            odd[0] = neutron_add_odd_bytes(zero_points, first);
-            even[1] = neutron_add_even_bytes(zero_points, second);
-            odd[1] = neutron_add_odd_bytes(zero_points, second);
-        } else {
-            const int there = col == -1 ? 1 : 0; /* the first column, or the last one, or neither */
-            if (col + there >= 0 && col + there < cols) {
-                const uint32_t word = neutron_load_word(from + there * pitch);
-                even[there] = neutron_add_even_bytes(zero_points, word);
-                odd[there] = neutron_add_odd_bytes(zero_points, word);
-            }
+    const uint32_t padding = neutron_four_bytes(four->p->input_zero_point);
+    if (row < 0 || row >= input->rows) row = cols = 0;
+    const uint8_t *const line = four->plane + (ptrdiff_t)(row % input->ring) * input->row_pitch;
+    const bool side_by_side = four->side_by_side;
+    for (const uint32_t *const end = to + pairs; to != end; to++, col += 2) {
+        uint32_t words[2] = {padding, padding};
+        NEUTRON_UNROLL
+        for (int32_t i = 0; i < 2; i++) {
+            if (col + i < 0 || col + i >= cols) continue;
+            const uint8_t *const from = line + (col + i) * pitch;
+            words[i] = side_by_side ? neutron_load_word(from) : neutron_load_some_dsp(from, input->channel_pitch, four->count);
         }
-        to[0] = lower_halves(even[0], even[1]);
-        to[ROWS * MOST_PAIRS] = lower_halves(odd[0], odd[1]);
-        to[2 * ROWS * MOST_PAIRS] = upper_halves(even[0], even[1]);
-        to[3 * ROWS * MOST_PAIRS] = upper_halves(odd[0], odd[1]);
+        put_pairs(to, ROWS * MOST_PAIRS, words[0], words[1]);
+    }
+}
+
+/* Outputs next to each other of all four channels. */
+static void compute_stretch(const Four *four, const Channel *channel, Lines *lines, uint8_t *out, const Stretch *stretch) {
+    const NeutronDepthwiseConv2dS8 *p = four->p;
+    const bool bounded = p->clamp_min != INT8_MIN || p->clamp_max != INT8_MAX;
+    for (int32_t k = 0; k < four->count; k++, channel++, lines++, out += four->output->channel_pitch) {
+        if (channel->fits) {
+            neutron_depthwise_stretch_dsp(channel, lines, out, stretch);
+        } else {
+            stretch_any(four, k, channel, lines, out, stretch);
+        }
+        uint8_t *at = out;
+        for (int32_t c = stretch->count; c > 0 && bounded; c--, at += stretch->pitch) {
+            *at = (uint8_t)neutron_bound((int8_t)*at, p->clamp_min, p->clamp_max);
+        }
     }
 }
 
 /* All outputs of four channels. */
-static __attribute__((noinline)) void compute_3x3(const Four *four, int32_t n, int32_t channel) {
+static __attribute__((noinline)) void compute_3x3(Four *four, int32_t n, int32_t channel) {
     const NeutronDepthwiseConv2dS8 *p = four->p;
     const NeutronWindowExtents *w = &four->call->window;
-    Lines lines;
+    Lines lines[FOUR];
     Channel channels[FOUR];
     Stretch stretch = {.pitch = four->output->col_pitch, .stride = p->stride_w};
-    const int32_t most = p->stride_w == 1 ? 2 * MOST_PAIRS - 2 : MOST_PAIRS - 1;
+    /* Outputs two columns apart begin with a pair each, those next to each other with a half of one; others are alone. */
+    const int32_t most = p->stride_w == 1 ? 2 * MOST_PAIRS - 2 : p->stride_w == 2 ? MOST_PAIRS - 1 : 1;
     prepare_channels(four, channels);
     for (int32_t c = w->col0; c < w->col1; c += most) {
         stretch.count = w->col1 - c < most ? w->col1 - c : most;
@@ -438,23 +444,25 @@ static __attribute__((noinline)) void compute_3x3(const Four *four, int32_t n, i
         for (int32_t r = w->row0; r < w->row1; r++) {
             const int32_t row = r * p->stride_h - p->pad_top;
             if (laid < row) laid = row;
-            for (; laid < row + ROWS; laid++) lay_row(four, &lines, laid, col, cols, pairs);
-            stretch.turn = (uint32_t)(2 * ROWS - (row + ROWS) % ROWS) % ROWS * sizeof channels->weights[0];
-            neutron_depthwise_stretch_dsp(channels, &lines, address_of(four, four->output, n, r, c, channel), &stretch);
+            for (; laid < row + ROWS; laid++) lay_row(four, lines[0][line_of(laid)], laid, col, cols, pairs);
+            stretch.turn = (ROWS - line_of(row)) % ROWS * (uint32_t)sizeof channels->weights[0];
+            compute_stretch(four, channels, lines, address_of(four, four->output, n, r, c, channel), &stretch);
         }
     }
 }
 
-static bool is_3x3(const Four *four) {
-    const NeutronDepthwiseConv2dS8 *p = four->p;
-    return four->scales_fit && four->side_by_side && p->kernel_h == ROWS && p->kernel_w == ROWS && p->dilation_h == 1 &&
-           p->dilation_w == 1 && p->stride_w <= 2 && p->pad_top >= 0 && p->pad_top < ROWS && p->pad_left >= 0 &&
-           p->clamp_min == INT8_MIN && p->clamp_max == INT8_MAX;
+#if NEUTRON_FAST_DSP
+static bool is_3x3(const NeutronDepthwiseConv2dS8 *p) {
+    return p->kernel_h == ROWS && p->kernel_w == ROWS && p->dilation_h == 1 && p->dilation_w == 1 && p->group_outputs == 1;
 }
-
 #endif
 
-void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {
+/* ---- calls ------------------------------------------------------------------------------------------------------------ */
+
+/* All outputs of four channels of a batch. */
+typedef void (*ComputeFour)(Four *four, int32_t n, int32_t channel);
+
+static NEUTRON_INLINE void for_each_four(const NeutronKernelCall *call, ComputeFour compute) {
     const NeutronDepthwiseConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     Four four;
@@ -462,21 +470,33 @@ void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {
     four.p = p;
     four.input = &call->buffers[p->input];
     four.output = &call->buffers[p->output];
-    four.zero_points = neutron_twice(-p->input_zero_point);
-    four.low = neutron_four_bytes(p->clamp_min);
-    four.high = neutron_four_bytes(p->clamp_max);
     for (int32_t n = w->batch0; n < w->batch1; n++) {
         for (int32_t k = w->channel0; k < w->channel1; k += FOUR) {
-            prepare(&four, n, k);
-#if NEUTRON_FAST_DSP
-            if (is_3x3(&four)) {
-                compute_3x3(&four, n, k);
-                continue;
-            }
-#endif
-            for (int32_t r = w->row0; r < w->row1; r++) compute_row(&four, n, r, k);
+            const size_t at = (size_t)(k - p->constant_channel0), block = at / NEUTRON_LANES, lane = at % NEUTRON_LANES;
+            four.count = w->channel1 - k < FOUR ? w->channel1 - k : FOUR;
+            four.packed = neutron_packed_weights(call, p) + block * (size_t)(p->kernel_h * p->kernel_w) * NEUTRON_LANES + lane;
+            four.table = neutron_requant_blocks(call, p)[block].bias + lane;
+            four.plane = address_of(&four, four.input, n, 0, 0, k / p->group_outputs);
+            four.side_by_side = four.count == FOUR && p->group_outputs == 1 && four.input->channel_pitch == 1;
+            compute(&four, n, k);
         }
     }
 }
+
+static NEUTRON_INLINE void compute_four(Four *four, int32_t n, int32_t channel) {
+    const NeutronWindowExtents *w = &four->call->window;
+#if NEUTRON_FAST_DSP
+    if (is_3x3(four->p)) {
+        compute_3x3(four, n, channel);
+        return;
+    }
+#endif
+    prepare(four, channel);
+    for (int32_t r = w->row0; r < w->row1; r++) compute_row(four, n, r, channel);
+}
+
+void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) { for_each_four(call, compute_four); }
+
+void depthwise_conv_2d_s8_run_3x3(const NeutronKernelCall *call) { for_each_four(call, compute_3x3); }
 
 #endif

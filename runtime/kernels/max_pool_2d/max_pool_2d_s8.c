@@ -20,4 +20,4 @@ NEUTRON_VECTOR static void max_vector(const NeutronPool *pool, const NeutronPool
 }
 #endif
 
-void max_pool_2d_s8_run(const NeutronKernelCall *call) { neutron_for_each_point(call, max, NEUTRON_FASTEST(max)); }
+NEUTRON_SMALL_RUN void max_pool_2d_s8_run(const NeutronKernelCall *call) { neutron_for_each_point(call, max, NEUTRON_FASTEST(max)); }

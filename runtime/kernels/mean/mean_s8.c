@@ -63,7 +63,7 @@ NEUTRON_VECTOR static void mean_vector(const NeutronPool *pool, const NeutronPoo
 }
 #endif
 
-void mean_s8_run(const NeutronKernelCall *call) {
+NEUTRON_SMALL_RUN void mean_s8_run(const NeutronKernelCall *call) {
     const NeutronMeanS8 *p = call->params;
     neutron_for_each_plane(call, p->input, p->output, mean, NEUTRON_FASTEST(mean));
 }

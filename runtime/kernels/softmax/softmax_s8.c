@@ -15,7 +15,7 @@ bool softmax_s8_check(const NeutronProgramView *program, const void *params_bloc
            p->output_zero_point <= INT8_MAX;
 }
 
-void softmax_s8_run(const NeutronKernelCall *call) {
+NEUTRON_SMALL_RUN void softmax_s8_run(const NeutronKernelCall *call) {
     const NeutronSoftmaxS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];

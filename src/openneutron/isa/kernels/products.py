@@ -150,6 +150,19 @@ KERNELS = (
             _CONV_FIELDS,
             3,
             _CONV_TAPS,
+            (
+                Variant(
+                    "3x3",
+                    "a kernel of 3 rows and 3 columns next to each other, with a depth multiplier of 1",
+                    (
+                        Condition("kernel_h", 3),
+                        Condition("kernel_w", 3),
+                        Condition("dilation_h", 1),
+                        Condition("dilation_w", 1),
+                        Condition("group_outputs", 1),
+                    ),
+                ),
+            ),
             traits=_OF_ONE_CHANNEL,
             packings=(("weights", Packing.CHANNEL_BLOCKS), _REQUANTIZATION),
         ),
