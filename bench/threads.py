@@ -11,9 +11,11 @@ from typing import Any
 
 from bench import child
 
-TITLE = "One inference on the host, ms: wall and CPU time of one thread and of two, the best of repeated samples"
+TITLE = "One inference, ms: on the host, wall and CPU time of one thread and of two, the best of repeated samples; modelled, a Cortex-A55"
 REPEATS = 12
 SAMPLE_SECONDS = 0.02
+MODELLED = (1, 2, 4, 6)
+"""The numbers of threads whose times on a Cortex-A55 are modelled."""
 TOKENS, HEADS, DEPTH = 128, 4, 32
 TRANSFORMER = f"transformer block, {TOKENS} tokens of {HEADS * DEPTH} channels"
 
@@ -28,16 +30,18 @@ def measure() -> dict[str, Any]:
 
 def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return heads and lines of the printed table."""
-    heads = ("model", "1 thread", "CPU", "2 threads", "CPU", "times faster")
+    heads = ("model", "1 thread", "CPU", "2 threads", "CPU", "times faster", *(f"A55, {count}" for count in MODELLED))
     lines = []
     for model, times in results.items():
         (one, one_cpu), (two, two_cpu) = times["1"], times["2"]
         figures = (f"{ms:.3f}" for ms in (one, one_cpu, two, two_cpu))
-        lines.append((child.short_name(model), *figures, f"{one / two:.2f}"))
+        modelled = (f"{ms:.3f}" for ms in times["modelled"])
+        lines.append((child.short_name(model), *figures, f"{one / two:.2f}", *modelled))
     return heads, lines
 
 
-def _times(name: str) -> dict[int, tuple[float, float]]:
+def _times(name: str) -> dict[str, Any]:
+    """Return wall and CPU milliseconds on the host by the number of threads, and the modelled milliseconds of ``MODELLED``."""
     import numpy as np
 
     from openneutron import litert, targets
@@ -60,7 +64,11 @@ def _times(name: str) -> dict[int, tuple[float, float]]:
             assert all(np.array_equal(got, want) for got, want in zip(results, wanted, strict=True))
             spent = 1e3 * (time.perf_counter() - wall) / runs, 1e3 * (time.process_time() - cpu) / runs
             best[threads] = min(best[threads], spent)
-    return best
+    modelled = []
+    for count in MODELLED:
+        target = targets.get(targets.in_threads("cortex-a55", count))
+        modelled.append(target.milliseconds(compile_graph(graph, target).report.cycles))
+    return {**{str(threads): times for threads, times in best.items()}, "modelled": modelled}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Random graphs on random processors: ``python -m tests.fuzz.cpus FIRST END`` goes through the seeds from FIRST up to END.
 
 The target of a seed is one of the known processors with one or two memory regions of random sizes; from seed ``THREE`` on, those with two
-have PSRAM too. The graphs and the checks are those
+have PSRAM too, and those with several cores have up to six threads. The graphs and the checks are those
 of ``tests.fuzz.targets``: each program is compared with LiteRT byte by byte, takes no more than its budget, and no more cycles than one
 of a smaller budget. With several regions, the budget of each grows too.
 """
@@ -34,7 +34,7 @@ GROWING = 5
 """The budgets of several regions that are drawn for a graph; all regions grow."""
 
 THREE = 10000
-"""The first seed of which processors with two memory regions get a third one."""
+"""The first seed of which processors with two memory regions get a third one, and those with several cores get threads."""
 
 
 def target_of(seed: int) -> Target:
@@ -42,6 +42,8 @@ def target_of(seed: int) -> Target:
     generator = random.Random(seed)
     known = targets.get(generator.choice(list(targets.CPUS)))
     known = with_psram(known) if seed >= THREE and len(known.regions) > 1 else known
+    if seed >= THREE and known.threads is not None:
+        known = targets.get(targets.in_threads(known.name, generator.choice((1, 2, 4, 6))))
     sized = {
         region: replace(region, size=replace(region.size, value=float(generator.choice(KIB))))
         for region in known.regions

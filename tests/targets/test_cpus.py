@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 from bench import boards
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.cost.cycles import issue_cycles
 from openneutron.compiler.cost.instructions import FILE, table
+from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError, InvalidOptionError, InvalidTargetError
 from openneutron.ir import Graph
 from openneutron.isa import decode
@@ -195,3 +198,50 @@ def test_the_cycles_of_an_instruction_are_those_of_published_boards() -> None:
     errors = [abs(error) for error in boards.left_out().values()]
     assert len(errors) == 8 and max(errors) < 0.13
     assert round(100 * sum(errors) / 8) == 6
+
+
+def test_threads_share_each_call(vww: Graph) -> None:
+    """The largest share of a call, the start of the threads, and the memory that they share; calls of little work are not divided."""
+    options = [CompileOptions(target="cortex-a55", threads=count) for count in (1, 2, 4)]
+    one, two, four = (compile_graph(vww, targets.get(each.target), each) for each in options)
+    assert options[2].target == "cortex-a55-4-threads" and targets.with_checksum(
+        decode(four.program).target
+    ) == targets.get("cortex-a55-4-threads")
+    assert one.report.cycles > 1.4 * two.report.cycles > 1.4 * 1.3 * four.report.cycles
+    start = 3 * 1800
+    issue = issue_cycles(one.schedule.calls[0].row, targets.get("cortex-a55"))
+    whole, shared = (made.report.operators for made in (one, four))
+    assert [item.kernel for item in whole] == [item.kernel for item in shared]
+    (first, *_), (its, *_) = whole, shared
+    assert its.cycles - issue == -(-(first.cycles - issue) // 4) + start  # 48 rows, 12 for each thread
+    assert whole[-1].cycles == shared[-1].cycles  # a softmax of two values
+    inputs = random_inputs(vww, 2)
+    with Simulator(four.program, threads=4) as simulator:
+        got = simulator.run(inputs)
+    for data, want in zip(got, reference_outputs(litert.write(vww), inputs), strict=True):
+        np.testing.assert_array_equal(data.view(want.dtype), want.ravel())
+
+
+def test_threads_in_little_memory(vww: Graph) -> None:
+    target = targets.get("cortex-a55-4-threads")
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(vww, target, CompileOptions(sram_budget=KIB))
+    small = compile_graph(vww, target, CompileOptions(sram_budget=caught.value.least_bytes))
+    assert small.report.cycles > compile_graph(vww, target).report.cycles
+
+
+def test_a_target_without_threads_is_an_error() -> None:
+    with pytest.raises(InvalidTargetError) as caught:
+        CompileOptions(target="cortex-m33", threads=2)
+    assert str(caught.value) == (
+        "Target `cortex-m33` has no threads that share a kernel call. Compile for it without threads, or for a core such as cortex-a55."
+    )
+    with pytest.raises(InvalidTargetError) as caught:
+        CompileOptions(target="cortex-a55", threads=8)
+    assert str(caught.value) == "Target `cortex-a55` has 6 cores; 8 threads share them. Give at most 6."
+    with pytest.raises(InvalidOptionError) as wrong:
+        CompileOptions(target="cortex-a55", threads=0)
+    assert str(wrong.value) == "threads: it is 0; it is a number of threads from 1 to 16."
+    driver = CompileOptions(target="imx95", converter="driver", threads=6)
+    assert driver.target == replace(driver, sram_budget=KIB).target == "imx95-driver-6-threads"
+    assert targets.get(driver.target).thread_count == 6

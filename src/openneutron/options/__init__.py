@@ -54,6 +54,17 @@ def _check_target(_subject: str, name: str) -> None:
     targets.get(name)
 
 
+def _check_threads(subject: str, value: Any) -> None:
+    if (
+        not isinstance(value, SupportsIndex)
+        or isinstance(value, bool)
+        or not 1 <= operator.index(value) <= targets.MOST_THREADS
+    ):
+        raise InvalidOptionError(
+            f"{subject}: it is {value!r}; it is a number of threads from 1 to {targets.MOST_THREADS}."
+        )
+
+
 RegionSizes = tuple[tuple[str, int], ...]
 """The budget of each memory region in bytes, by its name."""
 
@@ -154,6 +165,18 @@ class CompileOptions:
     """True computes operators that only a limit of the NPU speaks against in kernel calls on the host core, in the same program. Such
     operators leave the program where it is False, and where the host core does not reach the memory of activations."""
 
+    threads: int = option(
+        1,
+        "Threads that share each kernel call, for the modelled times and the choices that depend on them; a run sets its own number.",
+        metavar="N",
+        read=whole_number,
+        check=_check_threads,
+        eiq=(),
+        in_text=False,
+    )
+    """The number of threads that the cost model assumes on a processor with several cores. The target is then one such as
+    ``cortex-a55-4-threads``. The program does not have the number: the application sets that of a run (docs/runtime.md)."""
+
     effort: str = option(
         DEFAULT_EFFORT,
         "Effort of the search for a faster schedule in little memory; high takes longer and reports its gain.",
@@ -230,11 +253,9 @@ class CompileOptions:
             object.__setattr__(self, "target", os.fspath(self.target))
         if self.npu == UNUSED and self.target in targets.NPUS:
             object.__setattr__(self, "target", self.target + targets.HOST_SUFFIX)
-        if self.converter == DRIVER and targets.divided(self.target) is None:
-            object.__setattr__(self, "target", self.target + targets.DRIVER_SUFFIX)
-        if self.converter_release and self.converter != EIQ and targets.divided(self.target) is not None:
-            release = targets.release_named(self.converter_release)
-            object.__setattr__(self, "target", targets.with_release(self.target, release))
+        says_more = self.converter == DRIVER or self.converter_release or self.threads != 1
+        if says_more and isinstance(self.target, str):
+            object.__setattr__(self, "target", self._complete_target(self.target))
         if isinstance(self.sram_budget, Mapping):
             object.__setattr__(self, "sram_budget", tuple(self.sram_budget.items()))
         for name, flag in flags_of(type(self)).items():
@@ -250,6 +271,19 @@ class CompileOptions:
                 f"converter_flags: '{self.converter_flags[0]}' is for NXP's converter. Leave it out, or set "
                 "converter='eiq'."
             )
+
+    def _complete_target(self, name: str) -> str:
+        """Return the name of a target with what other options say of it: the NPU's driver, its release, and the number of threads."""
+        core = targets.without_threads(name)
+        shared = name.removeprefix(core)
+        if self.converter == DRIVER and targets.divided(core) is None:
+            core += targets.DRIVER_SUFFIX
+        if self.converter_release and self.converter != EIQ and targets.divided(core) is not None:
+            core = targets.with_release(core, targets.release_named(self.converter_release))
+        if self.threads == 1:
+            return core + shared
+        _check_threads("threads", self.threads)
+        return targets.in_threads(core, self.threads)
 
     @property
     def makes_host_calls(self) -> bool:

@@ -41,6 +41,7 @@ from openneutron.targets.target import (
     Number,
     Port,
     Target,
+    Threads,
     Words,
     entries,
     release_named,
@@ -277,7 +278,7 @@ def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
     family = file.text("family", content, FAMILIES)
     tables = ("memory", "copy_engine", "host", "port")
     own = (
-        ("cpu", *tables)
+        ("cpu", *tables, "threads")
         if family == CORE
         else ("hw_version", "npu", *tables[:3], "costs", "jobs", *tables[3:], "limits")
     )
@@ -306,6 +307,7 @@ def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
         limits=_limits(file),
         cpu=cpu,
         jobs=Jobs(**file.facts("jobs", Jobs, file.table("jobs"))) if "jobs" in content else None,
+        threads=Threads(**file.facts("threads", Threads, file.table("threads"))) if "threads" in content else None,
     )
     for place, words in contradictions(target):
         raise file.error(place, words)
@@ -429,6 +431,7 @@ def host_alone(chip: Target) -> Target:
         cpu=cpu,
         jobs=None,
         port=chip.port if chip.port.name else core.port,
+        threads=core.threads,
     )
 
 
@@ -448,6 +451,9 @@ def takes_int16(target: Target, host_calls: bool) -> bool:
     """Return whether programs for ``target`` take int16 activations: its NPU computes on them, or with ``host_calls`` its host core."""
     return INT16 in target.npu.data_types.value or (host_calls and host_beside(target) is not None)
 
+
+MOST_THREADS = 16
+"""The most threads of a driver: its NEUTRON_MAX_THREADS."""
 
 DRIVER_SUFFIX = "-driver"
 """The end of the name of a chip's host core as a target that gives matrix products to the NPU's driver, such as ``imx95-driver``. A release
@@ -487,6 +493,41 @@ def host_with_jobs(chip: Target, release: str = "") -> Target:
     return replace(host, name=with_release(host.name, release), jobs=replace(chip.jobs, release=chosen))
 
 
+_IN_THREADS = re.compile(r"(.+)-([1-9][0-9]?)-threads")
+
+
+def in_threads(name: str, count: int) -> str:
+    """Return the name of a target whose kernel calls ``count`` threads share, such as ``cortex-a55-4-threads``. ``name`` may have another
+    number of threads.
+
+    >>> in_threads("cortex-a55-2-threads", 4)
+    'cortex-a55-4-threads'
+    """
+    core = without_threads(name)
+    return core if count == 1 else f"{core}-{count}-threads"
+
+
+def without_threads(name: str) -> str:
+    """Return the name of a target without a number of threads."""
+    found = _IN_THREADS.fullmatch(name)
+    return name if found is None else found[1]
+
+
+def _with_threads(core: Target, count: int) -> Target:
+    """Return a target whose kernel calls ``count`` threads share. Raises InvalidTargetError where it has no threads or fewer cores."""
+    if core.threads is None or core.cpu is None:
+        raise InvalidTargetError(
+            f"Target `{core.name}` has no threads that share a kernel call. Compile for it without threads, or for a core such as cortex-a55."
+        )
+    cores = int(core.cpu.cores.value)
+    if count > cores:
+        raise InvalidTargetError(
+            f"Target `{core.name}` has {cores} cores; {count} threads share them. Give at most {cores}."
+        )
+    words = f"{core.title}, {count} threads" if count > 1 else core.title
+    return replace(core, name=in_threads(core.name, count), title=words, thread_count=count)
+
+
 def checksum(name: str) -> int:
     """Return the number by which a program identifies its target: the CRC-32 of the target's name."""
     return zlib.crc32(name.encode())
@@ -497,7 +538,15 @@ def with_checksum(number: int) -> Target | None:
     suffixes = (DRIVER_SUFFIX, *(f"{DRIVER_SUFFIX}-{release}" for release in RELEASES))
     with_jobs = (name + suffix for name in NPUS if described(name).jobs is not None for suffix in suffixes)
     names = (*KNOWN, *(name + HOST_SUFFIX for name in NPUS), *with_jobs)
-    return next((described(name) for name in names if checksum(name) == number), None)
+    found = next((described(name) for name in names if checksum(name) == number), None)
+    if found is not None:
+        return found
+    shared = (in_threads(name, count) for name in names if _has_threads(name) for count in range(2, MOST_THREADS + 1))
+    return next((described(name) for name in shared if checksum(name) == number), None)
+
+
+def _has_threads(name: str) -> bool:
+    return described(name).threads is not None
 
 
 def is_file(name: str) -> bool:
@@ -523,6 +572,8 @@ def described(name: str) -> Target:
         raise InvalidTargetError(
             f"target: it is {name!r}; it is the name of a chip, or the path of a {SUFFIX} file, as a text."
         )
+    if shared := _IN_THREADS.fullmatch(name):
+        return _with_threads(described(shared[1]), int(shared[2]))
     if (found := divided(name)) is not None:
         return host_with_jobs(described(found[0]), found[1])
     if is_file(name):
@@ -590,9 +641,11 @@ __all__ = [
     "described",
     "get",
     "host_beside",
+    "in_threads",
     "is_file",
     "names",
     "release_named",
     "takes_int16",
     "with_checksum",
+    "without_threads",
 ]

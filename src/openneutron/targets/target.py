@@ -184,6 +184,15 @@ class Cpu:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Threads of an operating system, one on each core, which compute a kernel call together."""
+
+    start: Number = field(
+        metadata=number("time to hand out a kernel call to the threads, and to wait for the last of them", "us")
+    )
+
+
 RELEASES: Mapping[str, tuple[str, ...]] = {"first": (), "second": (), "third": ("3.1.1",)}
 """The releases of the NPU's driver and firmware for matrix products, in their order, with the versions of firmware that are known to be of them;
 ``openneutron.device.neutron_jobs`` has the form of a job in each."""
@@ -317,7 +326,8 @@ class Target:
 
     ``limits`` are the limits of NXP's own converter, with their names; this compiler has limits of its own (docs/supported-ops.md).
     ``cpu`` is None where there is an NPU. Where there is none, ``npu`` and ``costs`` are ``Cpu.as_npu`` and ``Cpu.as_costs``. ``jobs`` is
-    None where the NPU's driver takes no matrix products; a CPU with ``jobs`` gives such products to the NPU beside it.
+    None where the NPU's driver takes no matrix products; a CPU with ``jobs`` gives such products to the NPU beside it. ``threads`` is None
+    where no threads share a call. ``thread_count`` is the number of threads that the cost model assumes.
     """
 
     name: str
@@ -333,6 +343,8 @@ class Target:
     limits: tuple[tuple[str, Number], ...] = ()
     cpu: Cpu | None = None
     jobs: Jobs | None = None
+    threads: Threads | None = None
+    thread_count: int = 1
 
     # The fields below are derived from those above, for quick access. ``regions`` are the memories that hold activations,
     # ``arena_memory`` is the first of them, and ``sram`` is their size together. ``copy_engine`` copies from ``external_memory`` to it. ``constants_memory`` is the memory
@@ -452,6 +464,7 @@ class Target:
         parts += [("host.", self.host)]
         parts += [("costs.", self.costs)] if self.cpu is None else []
         parts += [("jobs.", self.jobs)] if self.jobs is not None else []
+        parts += [("threads.", self.threads)] if self.threads is not None else []
         for place, part in parts:
             for name, entry in entries(type(part)).items():
                 yield f"{place}{name}", entry, getattr(part, name)

@@ -12,11 +12,13 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from openneutron import targets
 from openneutron.compiler.cost.instructions import Instructions, instructions_of
 from openneutron.compiler.select.calls import KernelCall
-from openneutron.isa.kernels.row import CostClass, Everything, Mapped, Row, Window, Work
+from openneutron.isa.kernels.row import Audited, CostClass, Everything, Mapped, Row, Window, Work
+from openneutron.isa.rows import LANES
 from openneutron.targets import Target
 from openneutron.targets.target import INT16
 
@@ -370,10 +372,54 @@ def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost
         issue = 0 if call.is_transfer else issue_cycles(call.row, target)
         host = host_of(call.row, target)
         cost = _without_issue(call, target, rows) if host is None else _of_host(call, target, host, rows)
+        if target.thread_count > 1:
+            cost = _on_threads(call, cost, target, rows)
         found = replace(cost, issue_cycles=issue)
         call.memo[call_cost, rows] = target, found
     assert isinstance(found, Cost)
     return found
+
+
+LEAST_SHARED_WORK = 65536
+"""The driver's NEUTRON_LEAST_SHARED_WORK: calls that read fewer input elements, counted again for each output element, are not divided."""
+
+
+def _on_threads(call: KernelCall, cost: Cost, target: Target, rows: int | None) -> Cost:
+    """Return the cost of a call that threads share: the largest share, the start of the threads, and the wait for the last one.
+
+    All threads share the memory. A stripe takes at least its part of the cycles of all rows, so that stripes are together no faster than a
+    whole call. The model does not know of operands in the place of the output, for which the driver may not divide a call.
+    """
+    every_row = call.views["output"].extents[1]
+    rows = every_row if rows is None else rows
+    share, units = _largest_share(call, target, rows)
+    if units > share and _shared_work(call, rows) >= LEAST_SHARED_WORK:
+        assert target.threads is not None, "only a target with threads has several"
+        start = math.ceil(target.threads.start.value * target.clock.value)
+        cycles = max(-(-cost.compute_cycles * share // units) + start, port_cycles(call, target, rows))
+        cost = replace(cost, compute_cycles=cycles, stall_cycles=min(cost.stall_cycles, cycles))
+    if rows < every_row:
+        whole = call_cost(call, target).compute_cycles
+        cost = replace(cost, compute_cycles=max(cost.compute_cycles, -(-whole * rows // every_row)))
+    return cost
+
+
+def _largest_share(call: KernelCall, target: Target, rows: int) -> tuple[int, int]:
+    """Return the most units of the output that one thread computes, and all units: rows, columns, batches or blocks of channels, along the
+    axis with the most even parts, as the driver divides a call (runtime/driver/parts.c). Both are 1 for a call that is not divided."""
+    batches, _, cols, channels = call.views["output"].extents
+    block = math.lcm(LANES, call.params["group_channels"] if call.row.audited is Audited.GROUPS else 1)
+    counts = {"batches": batches, "rows": rows, "cols": cols, "channels": groups_of(channels, block)}
+    shares = [(groups_of(counts[axis], target.thread_count), counts[axis]) for axis in call.row.shared_axes if rows]
+    return min(shares, key=lambda share: Fraction(*share), default=(1, 1))
+
+
+def _shared_work(call: KernelCall, rows: int) -> int:
+    """Return the input elements that ``rows`` rows read, counted again for each output element, as the driver counts them."""
+    taps = math.prod(call.params[name] for name in call.row.taps if name != "input")
+    if "input" in call.row.taps:
+        taps *= math.prod(call.views["input"].extents[1:3])
+    return taps * _output_elements(call, rows)
 
 
 def host_of(row: Row, target: Target) -> Target | None:
@@ -464,6 +510,11 @@ def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
     The bound is the lowest of three: stripes of one row, stripes with a row for each pipeline, and one stripe. Short and long stripes
     may share the pipelines in different ways, so either may be cheaper.
     """
+    if target.thread_count > 1:
+        every_row = call.views["output"].extents[1]
+        return min(
+            call_cost(call, target).compute_cycles * rows // every_row, call_cost(call, target, rows).compute_cycles
+        )
     lanes = target.all_pipelines
     one, several, whole = (call_cost(call, target, count).compute_cycles for count in (1, lanes, rows))
     return min(rows * one, rows * several // lanes, whole)

@@ -24,6 +24,7 @@ class Layout:
     addresses. Where kernels work on a memory of the NPU, the arena is in that memory, and ``external_bytes`` is the size of the tensors
     in external memory. Where a CPU's buffers are in several memory regions (compiler/search/regions.py), ``far`` gives those in
     ``far_items`` their addresses, with an entry for each region but the first; both are empty where one region has all buffers.
+    ``third_bytes`` is the size of those in the third region.
     """
 
     homes: Mapping[str, tuple[int, int]]
@@ -32,6 +33,7 @@ class Layout:
     external_bytes: int = 0
     far: tuple[Placement, ...] = ()
     far_items: tuple[tuple[Item, ...], ...] = ()
+    third_bytes: int = 0
 
     @property
     def scratch_bytes(self) -> int:
@@ -42,11 +44,6 @@ class Layout:
     def regions_bytes(self) -> tuple[int, ...]:
         """Return the size of the buffers in each memory region in bytes."""
         return self.placement.size, *(placement.size for placement in self.far)
-
-    @property
-    def third_bytes(self) -> int:
-        """Return the size of the buffers in the third memory region in bytes."""
-        return sum(placement.size for placement in self.far[1:])
 
     def __str__(self) -> str:
         """Return the buffers with address, size and live range in steps (-1: before the first one)."""
@@ -129,9 +126,9 @@ def in_several_buffers(
             if allocation in placement.offsets
         )
     scratch, *far = placed
-    return replace(
-        layout, homes=homes, items=divided[0], placement=scratch, far=tuple(far), far_items=tuple(divided[1:])
-    )
+    third = sum(placement.size for placement in far[1:])
+    made = replace(layout, homes=homes, items=divided[0], placement=scratch, third_bytes=third)
+    return replace(made, far=tuple(far), far_items=tuple(divided[1:]))
 
 
 def _layout(

@@ -231,7 +231,9 @@ class Tasks:
     def of(self, target: Target, options: CompileOptions) -> Sequence[Task | TiledTask]:
         """Return a task for each selection, or one task for all selections if the target moves tiles."""
         # ``options.target`` may name a target with other numbers than ``target``, so that it must not be a part of the key.
-        options = replace(options, target=DEFAULT, converter=OPEN, sram_budget=None, check=False, profile=False)
+        options = replace(
+            options, target=DEFAULT, threads=1, converter=OPEN, sram_budget=None, check=False, profile=False
+        )
         key = (target, options)
         tasks = self._made.get(key) or self._new(target, options)
         if self.kept:
