@@ -302,9 +302,9 @@ def reordered(edit: Edit, order: Sequence[int]) -> None:
     edit.restate([edit.given.calls[number] for number in order])
 
 
-def in_order_of_least_peak(edit: Edit, io: str) -> None:
+def in_order_of_least_peak(edit: Edit) -> None:
     """Put the calls in the order of ``order_of_least_peak``."""
-    flow = flow_of(edit.given.calls, edit.storages, io)
+    flow = flow_of(edit.given.calls, edit.storages, edit.io)
     if stays(flow):
         edit.skip(Cause.TOO_MANY_CALLS if len(edit) > MOST_CALLS else Cause.UNCHANGED)
     else:

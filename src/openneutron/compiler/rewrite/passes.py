@@ -206,10 +206,6 @@ def _in_head_groups(edit: Edit, parts: int | None, batches: bool = False) -> Non
         edit.skip(Cause.LEFT_TO_OTHERS)
 
 
-def _in_order(edit: Edit) -> None:
-    order.in_order_of_least_peak(edit, edit.io)
-
-
 def _columns(edit: Edit) -> None:
     columns.merge_columns(edit, edit.chip)
 
@@ -257,7 +253,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("merge", MERGE, FEWEST, "linear layers", _of_kernels(chain.LINEAR), chain.merge),
     Pass("chain", CHAIN, FEWEST, f"second {_PAIRS} chains", _CHAINED, chain.chain),
     Pass("jobs", SPLIT, JOBS, "convolutions of one group", jobs.is_product, jobs.by_jobs),
-    Pass("order", ORDER, WHOLE, "calls", _any, _in_order, restates=True),
+    Pass("order", ORDER, WHOLE, "calls", _any, order.in_order_of_least_peak, restates=True),
     Pass("columns", SPLIT, WHOLE, "convolutions", columns.has_window, _columns),
     Pass("planes", SPLIT, CASCADES, "copies", _is_copy, columns.patches_of_planes),
     Pass("patches", MERGE, CASCADES, "convolutions", columns.has_window, partial(_patches, sequences=False)),
