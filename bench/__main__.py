@@ -35,6 +35,7 @@ from bench import (
     neutron_s,
     prefetch,
     reference_networks,
+    rescale,
     row_stream,
     simulator_speed,
     threads,
@@ -69,6 +70,7 @@ SECTIONS = {
     "cortex_a": cortex_a,
     "cortex_m": cortex_m,
     "reference_networks": reference_networks,
+    "rescale": rescale,
     "trained_networks": trained_networks,
     "transformers": transformers,
 }

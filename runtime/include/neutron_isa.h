@@ -804,8 +804,8 @@ typedef struct {
     int32_t clamp_min; /* fused activation's lower bound, stored */
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
     uint32_t job_base; /* see bases */
-    uint32_t job_offset; /* bytes; for job_channels channels int32 biases, zeros, then factors of 1.0 as the NPU takes them; for int4 weights 16 bytes of 1 */
-    uint32_t memory; /* the header of a job, its operand where it is copied, and results of 4 bytes for each part of the inputs */
+    uint32_t job_offset; /* bytes; for job_channels channels int32 biases, zeros, then factors as the NPU takes them: 1.0, or the multipliers of results of 1 byte; for int4 weights 16 bytes of 1 */
+    uint32_t memory; /* the header of a job, its operand where it is copied, and results of job_result_bytes for each part of the inputs */
     int32_t copied; /* 1: the operand's rows are put together in memory; 0: they follow each other in the input */
     int32_t flipped; /* bits of each copied input that are inverted: 128 where a job takes uint8, else 0 */
     int32_t job_rows; /* most rows of a job, at most 2048 */
@@ -814,6 +814,7 @@ typedef struct {
     int32_t job_kind; /* word 0 of a job's header, or word 10 for int4 weights */
     int32_t job_bits; /* word 12 of a job's header */
     int32_t job_group; /* word 13 of a job's header: inputs that share a decode scale of int4 weights; -1 for int8 */
+    int32_t job_result_bytes; /* word 11 of a job's header: 4, or 1 for results that the NPU rescales and the CPU copies */
 } NeutronConv2dJobS8;
 
 /* (x - mean) / sqrt(variance + epsilon) of each line of channels; then a factor and an offset for each

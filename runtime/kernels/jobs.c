@@ -21,7 +21,7 @@ bool neutron_job_memory_is_sound(const NeutronProgramView *program, uint32_t buf
     if (memory == NULL || memory->channel_pitch != 1 || memory->offset % NEUTRON_ALIGNMENT != 0) return false;
     const uint64_t inputs = (uint64_t)m->inputs, rows = (uint64_t)m->rows;
     const uint64_t parts = (inputs + (uint64_t)m->most_inputs - 1) / (uint64_t)m->most_inputs;
-    const uint64_t results = rows * (uint64_t)m->channels * NEUTRON_JOB_RESULT_BYTES;
+    const uint64_t results = rows * (uint64_t)m->channels * neutron_job_result_bytes(m);
     const uint64_t operand = m->copied ? neutron_job_whole_lines(rows * inputs) : 0;
     /* The first bound keeps the products inside 64 bits. The first line is spare, since the memory may begin inside one. */
     return parts <= UINT16_MAX && NEUTRON_JOB_LINE_BYTES + NEUTRON_JOB_HEADER_BYTES + operand + parts * results <=

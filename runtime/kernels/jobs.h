@@ -43,6 +43,7 @@ typedef struct {
     int32_t inputs; /* of all parts, a multiple of 16 */
     int32_t most_inputs; /* of a part */
     bool copied; /* the operand lies in this memory */
+    bool small; /* results have 1 byte */
 } NeutronJobMemory;
 
 static inline uint64_t neutron_job_whole_lines(uint64_t size) {
@@ -70,12 +71,14 @@ static inline uint8_t *neutron_job_row(const NeutronJobMemory *m, int32_t part, 
            (size_t)row * (size_t)neutron_job_inputs(m, part);
 }
 
+static inline size_t neutron_job_result_bytes(const NeutronJobMemory *m) { return m->small ? 1 : NEUTRON_JOB_RESULT_BYTES; }
+
 /* The results of a part, rows by channels. */
 static inline uint8_t *neutron_job_results(const NeutronJobMemory *m, int32_t part) {
     const size_t rows = (size_t)m->rows;
     const size_t operand = m->copied ? (size_t)neutron_job_whole_lines(rows * (size_t)m->inputs) : 0;
     return m->header + NEUTRON_JOB_HEADER_BYTES + operand +
-           (size_t)part * rows * (size_t)m->channels * NEUTRON_JOB_RESULT_BYTES;
+           (size_t)part * rows * (size_t)m->channels * neutron_job_result_bytes(m);
 }
 
 /* Whether a buffer has room for this memory, whose header is ignored. inputs, most_inputs, rows and channels are above 0, inputs and

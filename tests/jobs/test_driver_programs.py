@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from openneutron import litert, targets
@@ -111,3 +112,42 @@ def test_another_release_refuses_the_job() -> None:
         "run: the driver says that the NPU's own driver refused a matrix product; its version may not be the release that the program "
         "was compiled for; error 0x1a3b."
     )
+
+
+@pytest.mark.parametrize(
+    ("graph", "largest"),
+    [
+        pytest.param(convolution(64, 48), 1, id="in place"),
+        pytest.param(convolution(16, 200, 3, stride=2), 1, id="windows"),
+        pytest.param(convolution(128, 48, 3), 0, id="results of two parts are added by the CPU"),
+    ],
+)
+def test_the_npu_rescales_where_the_option_asks_for_it(graph: Graph, largest: int) -> None:
+    """Truncated results are at most a step off; rounded ones of these layers are LiteRT's. Word 10 does not matter."""
+    target = driver.with_release()
+    options = CompileOptions(target=target.name, rescale="npu")
+    with driver.every_product():
+        compiled, exact = (compile_graph(graph, target, each) for each in (options, CompileOptions()))
+    assert [item.is_exact for item in compiled.report.jobs] == [not largest]
+    assert largest == int(compiled.report.cycles < exact.report.cycles)
+    inputs = oracle.random_inputs(graph, 0)
+    (wanted,) = oracle.reference_outputs(graph, inputs)
+    for rounding, bound in {"half_up": 0, "half_even": 0, "half_away": 0, "truncate": largest}.items():
+        with DeviceModel(rounding=rounding, zero_point="added") as model:
+            (found,) = oracle.simulated_outputs(compiled, inputs)
+            assert model.counts().violations == 0
+        assert np.abs(found.astype(int) - wanted).max() == bound
+
+
+def test_only_jobs_are_rescaled_by_the_npu() -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        CompileOptions(target="imxrt700", rescale="npu")
+    assert str(caught.value) == (
+        "rescale: it is 'npu'; only converter='driver' gives matrix products to the NPU's driver. Leave it out, or set converter='driver'."
+    )
+    graph = convolution(64, 48)
+    for release in ("first", "second"):  # A is uint8 there, and so would be the results.
+        with driver.every_product():
+            options = CompileOptions(target="imx95-driver", rescale="npu")
+            compiled = compile_graph(graph, driver.with_release(release), options)
+        assert [item.is_exact for item in compiled.report.jobs] == [True]

@@ -6,7 +6,9 @@
  * every channel is 1, so that no rounding occurs on the NPU. The rescaling follows here, as in the other kernels of convolutions.
  *
  * Weights have 8 bits, or 4 bits that the NPU decodes to 8 by a scale and a bias of each group of inputs. The int4 weights of a part are
- * followed by its decode scales, its decode biases, and the lengths of its blocks. */
+ * followed by its decode scales, its decode biases, and the lengths of its blocks.
+ *
+ * Results of 1 byte are rescaled on the NPU, whose rounding is not published, and only copied here. */
 #include "conv_2d/neon.h"
 #include "jobs.h"
 
@@ -23,6 +25,12 @@ static int32_t step_of(const NeutronConv2dJobS8 *p) { return has_int4(p) ? p->jo
 
 static bool step_is_sound(const NeutronConv2dJobS8 *p) {
     return !has_int4(p) || p->job_group == 32 || p->job_group == 64 || p->job_group == 128;
+}
+
+/* Results of several parts are added, and int4 weights have results of 4 bytes. */
+static bool results_are_sound(const NeutronConv2dJobS8 *p) {
+    return p->job_result_bytes == NEUTRON_JOB_RESULT_BYTES ||
+           (p->job_result_bytes == 1 && !has_int4(p) && p->job_inputs >= inputs_of(p));
 }
 
 /* The bytes of the weights of a part. The list of lengths has a word for 16 channels: a block has 16 or more. */
@@ -44,7 +52,8 @@ static NeutronJobMemory memory_of(const NeutronConv2dJobS8 *p, uint8_t *header) 
                               .channels = p->job_channels,
                               .inputs = (int32_t)((inputs_of(p) + step_of(p) - 1) & ~(int64_t)(step_of(p) - 1)),
                               .most_inputs = p->job_inputs,
-                              .copied = p->copied != 0};
+                              .copied = p->copied != 0,
+                              .small = p->job_result_bytes == 1};
 }
 
 /* ---- check ---------------------------------------------------------------------------------------------------------- */
@@ -68,7 +77,7 @@ bool conv_2d_job_s8_check(const NeutronProgramView *program, const void *params,
         window->channel1 != output->channels || p->constant_channel0 != 0) {
         return false;
     }
-    if (!step_is_sound(p) || (p->flipped != 0 && p->copied == 0) || inputs_of(p) > NEUTRON_JOB_MOST_INPUTS ||
+    if (!step_is_sound(p) || !results_are_sound(p) || (p->flipped != 0 && p->copied == 0) || inputs_of(p) > NEUTRON_JOB_MOST_INPUTS ||
         p->job_inputs < step_of(p) || p->job_inputs > NEUTRON_JOB_MOST_INPUTS || p->job_inputs % step_of(p) != 0 ||
         p->job_rows < 1 || p->job_rows > NEUTRON_JOB_MOST_ROWS ||
         p->job_channels < output->channels || p->job_channels % NEUTRON_JOB_ALIGNED != 0 || p->job_channels > UINT16_MAX) {
@@ -258,7 +267,7 @@ static NeutronError multiply(const Layer *layer, int32_t part, const uint8_t *op
         [NEUTRON_JOB_ROWS] = (uint32_t)rows,
         [NEUTRON_JOB_INPUTS] = (uint32_t)inputs,
         [NEUTRON_JOB_CHANNELS] = (uint32_t)p->job_channels,
-        [NEUTRON_JOB_BYTES_OF_RESULT] = NEUTRON_JOB_RESULT_BYTES,
+        [NEUTRON_JOB_BYTES_OF_RESULT] = (uint32_t)p->job_result_bytes,
         [NEUTRON_JOB_BITS] = (uint32_t)p->job_bits,
         [NEUTRON_JOB_GROUP] = (uint32_t)p->job_group,
     };
@@ -268,7 +277,7 @@ static NeutronError multiply(const Layer *layer, int32_t part, const uint8_t *op
     }
     if (has_int4(p) && !set_int4(layer, weights, inputs, tables + TABLES * table, words)) return ENEUTRON_JOB_MEMORY;
     return neutron_job_run(words, layer->memory.header, operand, rows * inputs, results,
-                           rows * p->job_channels * NEUTRON_JOB_RESULT_BYTES);
+                           rows * p->job_channels * p->job_result_bytes);
 }
 
 /* ---- results -------------------------------------------------------------------------------------------------------- */
@@ -381,8 +390,28 @@ static bool store_neon(const Layer *layer, Place place, int32_t rows) {
 
 #endif
 
+/* Stores results of 1 byte. */
+static void copy(const Layer *layer, Place place, int32_t rows) {
+    const NeutronBuffer *output = layer->output;
+    const uint8_t *from = neutron_job_results(&layer->memory, 0);
+    for (int32_t row = 0; row < rows; row++) {
+        uint8_t *to = neutron_element_address(layer->call->bases, output, place.n, place.row, place.col, 0);
+        if (output->channel_pitch == 1) {
+            memcpy(to, from, (size_t)output->channels);
+        } else {
+            for (int32_t i = 0; i < output->channels; i++) to[(ptrdiff_t)i * output->channel_pitch] = from[i];
+        }
+        from += layer->p->job_channels;
+        advance(&place, &layer->call->window, 1);
+    }
+}
+
 /* Rescales the results of `rows` rows, and stores them from a pixel on. */
 static void store(const Layer *layer, Place place, int32_t rows) {
+    if (layer->memory.small) {
+        copy(layer, place, rows);
+        return;
+    }
 #if NEUTRON_NEON_VARIANTS
     if (store_neon(layer, place, rows)) return;
 #endif

@@ -97,7 +97,7 @@ OF_PYTORCH = (
 """The options that apply to PyTorch models only, not to a ``.tflite``."""
 
 
-OF_CONVERTERS = ("converter", "converter_flags", "converter_release", "converter_timeout")
+OF_CONVERTERS = ("converter", "converter_flags", "converter_release", "rescale", "converter_timeout")
 """The options of another converter than this project's compiler, for commands that use none of its results."""
 
 

@@ -114,6 +114,21 @@ def _factors(values: NDArray[np.float32]) -> NDArray[np.uint32]:
     return (shift << 16 | mantissa).astype(np.uint32)
 
 
+def has_factors(values: NDArray[np.float64]) -> bool:
+    """Return whether all values have a factor of 16 bits: they are from 2**-48 to below 65536."""
+    return bool(((values >= 2.0**-48) & (values < 65535)).all())
+
+
+def nearest_factors(values: NDArray[np.float64]) -> NDArray[np.uint32]:
+    """Return values for which ``has_factors`` holds as factors. The mantissas are rounded to the nearest."""
+    fractions, exponents = np.frexp(values)
+    mantissas = np.rint(fractions * 2**16).astype(np.int64)
+    carried = mantissas == 2**16
+    mantissas = np.where(carried, 2**15, mantissas)
+    factors: NDArray[np.uint32] = (16 - exponents - carried << 16 | mantissas).astype(np.uint32)
+    return factors
+
+
 ONE = 0x000F8000
 """The factor 1.0, with which a result of 4 bytes is the exact accumulator."""
 

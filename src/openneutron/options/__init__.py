@@ -50,6 +50,11 @@ CONVERTERS = (OPEN, EIQ, DRIVER)
 products to the driver of NXP's NPU."""
 
 
+ON_CPU, ON_NPU = "cpu", "npu"
+RESCALERS = (ON_CPU, ON_NPU)
+"""Where results of matrix products are rescaled that the NPU's driver computes."""
+
+
 def _check_target(_subject: str, name: str) -> None:
     targets.get(name)
 
@@ -238,6 +243,16 @@ class CompileOptions:
     is the release of driver and firmware that decides the form of jobs, such as ``second`` or ``3.1.1``; None: the one in the chip's file,
     which is the newest."""
 
+    rescale: str = option(
+        ON_CPU,
+        "Rescale the results of matrix products of the converter driver on the CPU, with LiteRT's bytes, or on the NPU, in less time.",
+        choices=RESCALERS,
+        eiq=(),
+        in_text=False,
+    )
+    """Where the results of matrix products are rescaled with the converter ``driver``. ``cpu``: the bytes are those of LiteRT. ``npu``: the NPU
+    stores results of 1 byte, which takes less time; its rounding is not published, so that bytes may differ (docs/converters.md)."""
+
     converter_timeout: int = option(
         300,
         "Seconds after which NXP's eiq_neutron_sdk is stopped; what it hangs on goes to the CPU.",
@@ -266,6 +281,11 @@ class CompileOptions:
                 raise InvalidOptionError(
                     f"{name}: it is {value!r}; NXP's converter has no such option. Leave it out with converter='eiq'."
                 )
+        if self.rescale == ON_NPU and targets.divided(self.target) is None:
+            raise InvalidOptionError(
+                "rescale: it is 'npu'; only converter='driver' gives matrix products to the NPU's driver. Leave it out, or set "
+                "converter='driver'."
+            )
         if self.converter != EIQ and self.converter_flags:
             raise InvalidOptionError(
                 f"converter_flags: '{self.converter_flags[0]}' is for NXP's converter. Leave it out, or set "

@@ -278,7 +278,7 @@ def _job(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     # A group of int4 weights has a decode scale of 2 bytes and a decode bias.
     weights = padded if group < 0 else padded // 2 + 3 * padded // group
     stored = (weights + parts * 4 + 4) * outputs
-    moved = count * stored + pixels * (padded + 4 * parts * outputs)
+    moved = count * stored + pixels * (padded + p["job_result_bytes"] * parts * outputs)
     products = pixels * padded * outputs
     jobs = target.jobs
     nanoseconds = count * parts * jobs.overhead.value * 1000 + max(
@@ -489,7 +489,9 @@ def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
         more = groups_of(cost.inputs, p["job_inputs"]) - 1
         words = p["kernel_h"] * (groups_of(p["kernel_w"] * p["group_inputs"], 16) + 4)
         lines, copied = batches * rows * p["copied"], pixels * words * p["copied"]
-        return Instructions(lines, pixels, pixels * channels, pixels * channels * more, copied)
+        # Results of 1 byte are copied.
+        stored = pixels * channels if p["job_result_bytes"] > 1 else pixels * groups_of(channels, 16)
+        return Instructions(lines, pixels, stored, pixels * channels * more, copied)
     gathered = pixels * product_of(call, call.traits.cost.taps) * cost.inputs if cost.macs else 0
     return Instructions(batches * rows, pixels, pixels * channels, cost.compute_cycles, gathered)
 

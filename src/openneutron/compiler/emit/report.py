@@ -22,6 +22,7 @@ from openneutron.compiler.emit.emit import border
 from openneutron.compiler.emit.packing import Packed, packed
 from openneutron.compiler.legalize.data_types import reason_of
 from openneutron.compiler.place.layout import Layout, bytes_outside
+from openneutron.compiler.rewrite.jobs import RESULT_BYTES
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Loop,
@@ -153,7 +154,8 @@ class OperatorReport:
     ``utilisation`` is the share of the multipliers that work. ``losses`` are the reasons why the share is below a
     half. ``bottleneck`` is dispatch, memory or compute, whichever takes most cycles. ``parallel`` is the dimension
     that is divided among the pipelines. The fields after ``stripes`` are those of ``Traffic``. ``work`` has the cycles by
-    term. ``on_cpu`` is the reason why the host core makes the call, and not the NPU; it is empty for a call of the NPU.
+    term. ``on_cpu`` is the reason why the host core makes the call, and not the NPU; it is empty for a call of the NPU. ``is_exact`` is False
+    where the NPU's own driver rescales results, whose bytes may differ from LiteRT's.
     """
 
     name: str
@@ -173,6 +175,7 @@ class OperatorReport:
     weights_bytes: int = 0
     on_cpu: str = ""
     work: Work = NO_WORK
+    is_exact: bool = True
 
     def estimate(self, target: Target) -> Estimate:
         """Return the estimate of the operator's time on the chip, with its range. ``target`` is that of the program."""
@@ -408,6 +411,7 @@ def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target
         *sizes,
         on_cpu,
         work_of_call(call, cost, target),
+        call.params.get("job_result_bytes", RESULT_BYTES) == RESULT_BYTES,
     )
 
 

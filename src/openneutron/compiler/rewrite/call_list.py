@@ -14,7 +14,7 @@ from typing import Concatenate, ParamSpec
 
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
 from openneutron.compiler.select.states import in_order
-from openneutron.options import ARENA
+from openneutron.options import ARENA, ON_CPU
 from openneutron.targets import Target
 
 Use = tuple[int, str]
@@ -65,13 +65,14 @@ class Edit:
     """A list of calls that a pass changes. A place is an index of the given list; a pass may leave no call there,
     one, or several.
 
-    ``target`` is the chip, ``io`` where inputs and outputs are placed. ``skipped``: the calls that the pass could have
+    ``target`` is the chip, ``io`` where inputs and outputs are placed, ``rescale`` where results of jobs are rescaled. ``skipped``: the calls that the pass could have
     changed, each with the reason why it did not.
     """
 
     given: CallList
     target: Target | None = None
     io: str = ARENA
+    rescale: str = ON_CPU
     storages: Storages = field(init=False)
     skipped: list[Skipped] = field(init=False, default_factory=list)
     _pieces: dict[str, Storage] = field(init=False)

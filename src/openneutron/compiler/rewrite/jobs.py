@@ -15,7 +15,7 @@ from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.rewrite.call_list import Cause, Edit
 from openneutron.compiler.select.calls import JobWeights, KernelCall, View, dense_pitches
 from openneutron.device import neutron_jobs as jobs
-from openneutron.options import CALLER
+from openneutron.options import CALLER, ON_NPU
 from openneutron.targets import Jobs
 
 JOB = "conv_2d_job_s8"
@@ -29,6 +29,9 @@ _LEAST_ROWS = 16
 
 UNSIGNED = 128
 """The difference between a uint8 and an int8 of the same quantity."""
+
+RESULT_BYTES = 4
+"""The bytes of an accumulator."""
 
 LINE_BYTES = 64
 """The bytes of a line of the CPU's cache (Arm's manual of the Cortex-A55). Parts of a call's memory begin at one."""
@@ -48,6 +51,7 @@ def by_jobs(edit: Edit) -> None:
         if not is_product(call):
             continue
         forms = [(weights.nbytes, _job(edit, call, weights)) for weights in _weights(call, target.jobs)]
+        forms += [(-1, rescaled) for _, made in forms if (rescaled := _rescaled_by_npu(edit, made)) is not None]
         _, made = min(forms, key=lambda form: (call_cost(form[1], target).cycles, form[0]), default=(0, None))
         if made is None:
             edit.skip(Cause.LAYOUT, call)
@@ -94,6 +98,7 @@ def _job(edit: Edit, call: KernelCall, packed: JobWeights) -> KernelCall:
         "job_kind": jobs.kind(True, packed.group is not None or form.int8_packed) if form.kind_in_header else 0,
         "job_bits": 8 if packed.group is None else 4,
         "job_group": packed.group or -1,
+        "job_result_bytes": RESULT_BYTES,
     }
     requant = call.constants["requant"]
     assert isinstance(requant, np.ndarray)
@@ -109,6 +114,38 @@ def _job(edit: Edit, call: KernelCall, packed: JobWeights) -> KernelCall:
     return KernelCall(
         JOB, call.name, views, params, {"weights": packed, "requant": requant, "job": np.append(table, ones)}
     )
+
+
+def _rescaled_by_npu(edit: Edit, call: KernelCall) -> KernelCall | None:
+    """Return a call with jobs whose results of 1 byte the NPU rescales. None where that is not asked for, or the jobs have no such form: int4
+    weights, results of several jobs to be added, operands of uint8, and bounds of the output within those of int8.
+
+    The biases have the output's zero point, so that word 10 of the header is 0, and it does not matter whether the NPU adds the word.
+    """
+    p, packed, requant, table = call.params, *(call.constants[name] for name in ("weights", "requant", "job"))
+    assert isinstance(packed, JobWeights)
+    assert isinstance(requant, np.ndarray)
+    assert isinstance(table, np.ndarray)
+    bounds = np.iinfo(np.int8)
+    if edit.rescale != ON_NPU or packed.group is not None or len(packed.parts) > 1 or not p["job_kind"]:
+        return None
+    if (p["clamp_min"], p["clamp_max"]) != (bounds.min, bounds.max):
+        return None
+    shifts = requant[2] if not p["single_rounding"] else ((requant[2] & 0xFF) ^ 0x80) - 0x80
+    scales = np.ldexp(requant[1].astype(np.float64), shifts - 31)
+    if not jobs.has_factors(scales):
+        return None
+    biases = requant[0] + np.rint(p["output_zero_point"] / scales)
+    if (np.abs(biases) + UNSIGNED * np.abs(packed.values.astype(np.int64)).sum(axis=1) >= 2**31).any():
+        return None
+    channels = len(biases)
+    changed = table.reshape(3, -1).copy()
+    changed[0, :channels] = biases
+    changed[2, :channels] = jobs.nearest_factors(scales).view(np.int32)
+    size = call.views["memory"].extents[3] - (RESULT_BYTES - 1) * p["job_rows"] * p["job_channels"]
+    views = {**call.views, "memory": View(call.views["memory"].tensor, *_bytes(size))}
+    constants = {**call.constants, "job": changed.reshape(-1)}
+    return KernelCall(JOB, call.name, views, {**p, "job_result_bytes": 1}, constants)
 
 
 def known_sizes(facts: Jobs) -> jobs.KnownSizes:

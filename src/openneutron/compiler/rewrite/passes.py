@@ -38,7 +38,7 @@ from openneutron.compiler.select.select import Selection, calls_of_nodes
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import Graph
 from openneutron.isa.kernels.row import Function
-from openneutron.options import ARENA, CompileOptions
+from openneutron.options import ARENA, ON_CPU, CompileOptions
 from openneutron.options.flags import did_you_mean
 from openneutron.targets import Target
 
@@ -110,6 +110,7 @@ class Passes:
     io: str = ARENA
     off: frozenset[str] = frozenset()
     outcomes: list[Outcome] | None = None
+    rescale: str = ON_CPU
 
     def __post_init__(self) -> None:
         for name in self.off:
@@ -127,7 +128,7 @@ class Passes:
         if not any(map(row.needs, given.calls)):
             self._skip(name, Cause.NO_CALLS)
             return None
-        edit = Edit(given, self.target, self.io)
+        edit = Edit(given, self.target, self.io, self.rescale)
         row.edit(edit)
         made = edit.finished() if edit.is_changed else None
         if self.outcomes is not None:
@@ -470,7 +471,7 @@ def explained(graph: Graph, target: Target, options: CompileOptions) -> tuple[Ex
     """Return the effect of each pass on a graph that compiles, over all lists that a search may ask for. A
     compile asks for fewer lists if whole tensors fit."""
     outcomes: list[Outcome] = []
-    passes = Passes(target, options.place, frozenset(options.without_passes), outcomes)
+    passes = Passes(target, options.place, frozenset(options.without_passes), outcomes, options.rescale)
     selected = selections(legalize(graph), passes=passes)
     for storages, calls in selected if target.jobs is None else with_jobs(selected, passes):
         given = CallList(tuple(calls), storages)

@@ -231,9 +231,8 @@ class Tasks:
     def of(self, target: Target, options: CompileOptions) -> Sequence[Task | TiledTask]:
         """Return a task for each selection, or one task for all selections if the target moves tiles."""
         # ``options.target`` may name a target with other numbers than ``target``, so that it must not be a part of the key.
-        options = replace(
-            options, target=DEFAULT, threads=1, converter=OPEN, sram_budget=None, check=False, profile=False
-        )
+        name = DEFAULT if target.jobs is None else options.target
+        options = replace(options, target=name, threads=1, converter=OPEN, sram_budget=None, check=False, profile=False)
         key = (target, options)
         tasks = self._made.get(key) or self._new(target, options)
         if self.kept:
@@ -246,7 +245,7 @@ class Tasks:
         if target.moves_tiles:
             return [TiledTask.of(selected, target, Passes(target, off=off))]
         if target.jobs is not None:
-            selected = with_jobs(selected, Passes(target, options.place, off))
+            selected = with_jobs(selected, Passes(target, options.place, off, rescale=options.rescale))
         return [Task(calls, storages, target, options) for storages, calls in selected]
 
 

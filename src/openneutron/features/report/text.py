@@ -183,7 +183,9 @@ def _jobs_text(summary: Summary) -> str:
     if not products:
         return "no matrix product: none takes less time there"
     share = _share(sum(item.macs for item in products) / max(1, summary.macs))
-    return f"{plural(len(products), 'matrix product')} by NXP's driver, {share} of the MACs"
+    said = f"{plural(len(products), 'matrix product')} by NXP's driver, {share} of the MACs"
+    rescaled = sum(not item.is_exact for item in products)
+    return f"{said}; the NPU rescales {rescaled} of them, whose bytes may differ from LiteRT's" if rescaled else said
 
 
 def _warning_text(summary: Summary) -> str:

@@ -207,11 +207,12 @@ KERNELS = (
             *_CONV_FIELDS,
             *constant(
                 "job",
-                "bytes; for job_channels channels int32 biases, zeros, then factors of 1.0 as the NPU takes them; for int4 weights 16 bytes of 1",
+                "bytes; for job_channels channels int32 biases, zeros, then factors as the NPU takes them: 1.0, or the multipliers of results "
+                "of 1 byte; for int4 weights 16 bytes of 1",
             ),
             scratch(
                 "memory",
-                "the header of a job, its operand where it is copied, and results of 4 bytes for each part of the inputs",
+                "the header of a job, its operand where it is copied, and results of job_result_bytes for each part of the inputs",
             ),
             signed(
                 "copied", "1: the operand's rows are put together in memory; 0: they follow each other in the input"
@@ -226,6 +227,10 @@ KERNELS = (
             signed("job_bits", "word 12 of a job's header"),
             signed(
                 "job_group", "word 13 of a job's header: inputs that share a decode scale of int4 weights; -1 for int8"
+            ),
+            signed(
+                "job_result_bytes",
+                "word 11 of a job's header: 4, or 1 for results that the NPU rescales and the CPU copies",
             ),
         ),
         44,
