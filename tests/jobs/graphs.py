@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_channel, per_tensor
 from tests.support import oracle
@@ -30,14 +31,15 @@ def convolution(inputs: int, outputs: int, kernel: int = 1, size: int = 5, strid
     return Graph("main", {tensor.name: tensor for tensor in tensors}, (node,), ("x",), ("y",))
 
 
-def linear(rows: int, inputs: int, outputs: int, bits: int = 4) -> Graph:
-    """A linear layer with weights of 8 or 4 bits."""
+def linear(rows: int, inputs: int, outputs: int, bits: int = 4, values: NDArray[np.int8] | None = None) -> Graph:
+    """A linear layer with weights of 8 or 4 bits, or with these ``values`` [outputs, inputs]."""
     rng = np.random.default_rng(inputs)
-    least, most = BOUNDS[bits]
     x, y = oracle.activation("x", (rows, inputs), 0.05, 3), oracle.activation("y", (rows, outputs), 0.5, -5)
     scales = per_channel(rng.uniform(0.001, 0.01, outputs), 0)
+    least, most = BOUNDS[bits]
+    weights = rng.integers(least, most + 1, (outputs, inputs)).astype(np.int8) if values is None else values
     tensors = [
-        constant("w", rng.integers(least, most + 1, (outputs, inputs)).astype(np.int8), scales),
+        constant("w", weights, scales),
         constant("b", rng.integers(-1000, 1000, outputs).astype(np.int32)),
         y,
     ]

@@ -12,6 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 import openneutron
 from openneutron import litert
 from openneutron.compiler import CompileOptions
+from openneutron.device import neutron_jobs as jobs
 from openneutron.errors import InvalidModelError
 from openneutron.ir import Graph
 from openneutron.litert.read import unpack
@@ -78,3 +79,40 @@ def test_every_release_computes_int4_weights(release: str, groups: tuple[int, ..
         assert call.params["job_group"] == group
         # The longest part of an int4 product has 5,120 inputs.
         assert counts.jobs == (2 if graph["w"].data[0].size > 5120 else 1)
+
+
+def grouped(rng: np.random.Generator, n: int, k: int, group: int) -> jobs.Int4Weights:
+    """Return random 4-bit weights with a random scale for each group, also negative ones and zeros."""
+    scales = rng.standard_normal((n, k // group)) * 10.0 ** rng.uniform(-3, 0, (n, 1))
+    scales[0, 0] = scales[-1, :] = 0
+    return jobs.int4_weights(rng.integers(0, 256, (n, k // 2), np.uint8), scales.astype(np.float32), group)[0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_decoded_groups_are_found_again(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    group = int(rng.choice(jobs.GROUPS))
+    values = grouped(rng, 12, 256, group).values
+    found = jobs.int4_of(values, group)
+    assert found is not None
+    assert np.array_equal(found.values, values)
+    assert (found.codes.min() >= -8, found.codes.max() <= 7) == (True, True)
+    values[3, 5] ^= 1 + values[3, 5] % 2 * 64
+    other = jobs.int4_of(values, group)
+    assert other is None or np.array_equal(other.values, values)
+
+
+def test_int8_weights_have_no_groups() -> None:
+    values = np.random.default_rng(0).integers(-127, 128, (64, 256)).astype(np.int8)
+    assert [jobs.int4_of(values, group) for group in jobs.GROUPS] == [None] * 3
+
+
+@pytest.mark.parametrize("release", ["third", "second", "first"])
+@pytest.mark.parametrize(("inputs", "group"), [(256, 32), (5248, 128)])
+def test_weights_in_groups_become_int4_jobs(inputs: int, group: int, release: str) -> None:
+    """The model of the NPU decodes them as NXP's packing code does; LiteRT multiplies the decoded weights."""
+    values = grouped(np.random.default_rng(inputs), 248, inputs, group).values
+    graph = linear(40, inputs, 248, values=values)
+    compiled, counts = driver.checked(graph, driver.with_release(release), CompileOptions(io_place="arena"))
+    (call,) = compiled.schedule.calls
+    assert (call.params["job_group"], counts.jobs) == (group, 1 + (inputs > 5120))

@@ -9,6 +9,7 @@ int8 or 4-bit integers in groups along K.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import TypeVar
@@ -296,6 +297,67 @@ def int4_weights(
     codes = np.where(np.repeat(negative, group, axis=1), -weights - 1, weights)
     decode_scales = (shifts << 10 | mantissas).astype(np.uint16).view(np.int16)
     return Int4Weights(codes, decode_scales, negative.astype(np.int8), group), channel_scales
+
+
+def int4_of(values: NDArray[np.int8], group: int) -> Int4Weights | None:
+    """Return the 4-bit weights in groups that the NPU decodes to int8 weights [N, K]; None where there are none. K is padded with zeros.
+
+    It finds what ``int4_weights`` has decoded: a group's decode scale is 16, or 1 for values of 4 bits, or one of 10 bits between them.
+    """
+    found = Int4Weights.exact(values, group)
+    wide = np.pad(values, ((0, 0), (0, found.codes.shape[1] - values.shape[1])))
+    groups = wide.astype(np.float32).reshape(-1, group)
+    first = found.decode_scales.shape[1]
+    scales = weights = None
+    # Most int8 weights fail in the first row.
+    for rows in (groups[:first], groups):
+        solved = _decoded_groups(rows)
+        if solved is None:
+            return None
+        scales, weights = solved
+    assert scales is not None and weights is not None
+    biases = (weights.max(axis=1) > 7).astype(np.int8)
+    mantissas, shifts = _decode_scales(scales, zero_shift=1)
+    shape = found.decode_scales.shape
+    codes = (weights - biases[:, None]).astype(np.int8).reshape(found.codes.shape)
+    stored = (shifts << 10 | mantissas).astype(np.int16).reshape(shape)
+    return Int4Weights(codes, stored, biases.reshape(shape), group)
+
+
+def _decoded_groups(groups: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
+    """Return the decode scale of each group [group, value], and the weights from -8 to 8 that decode to its values; None where a group has
+    none."""
+    if ((np.diff(np.sort(groups, axis=1), axis=1) != 0).sum(axis=1) > 15).any():
+        return None
+    scales, weights = np.zeros(len(groups), np.float32), np.zeros_like(groups)
+    left = np.arange(len(groups))
+    for tried in _candidates(np.abs(groups).max(axis=1)):
+        at = left[tried[left] > 0]
+        scale = tried[at, None]
+        made = np.clip(np.rint(groups[at] / scale), -8, 8)
+        right = (np.clip(np.floor(made * scale + 0.5), -128, 127) == groups[at]).all(axis=1)
+        right &= made.max(axis=1) - made.min(axis=1) < 16
+        scales[at[right]], weights[at[right]] = tried[at[right]], made[right]
+        left = left[scales[left] == 0]
+        if not left.size:
+            return scales, weights
+    return None
+
+
+def _candidates(largest: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
+    """Yield decode scales to try for groups with these largest magnitudes; 0: none for this group."""
+    yield np.ones_like(largest)
+    yield np.full_like(largest, 16)
+    for weight in range(8, 0, -1):
+        least, most = (largest - 0.5) / weight, (largest + 0.5) / weight
+        units = np.exp2(np.frexp(np.maximum(least, 1))[1] - 10.0)
+        place = np.ceil(least / units)
+        while (place * units <= most).any():
+            scale = place * units
+            fits = (scale <= most) & (scale >= 1) & (scale < 16)
+            fits &= np.ldexp(scale, 10 - np.frexp(scale)[1]) % 1 == 0
+            yield np.where(fits, scale, 0).astype(np.float32)
+            place += 1
 
 
 def _int4_tiling(k: int, group: int, interleaved: bool) -> tuple[int, int, int]:

@@ -66,7 +66,8 @@ def by_jobs(edit: Edit) -> None:
 def _weights(call: KernelCall, facts: Jobs | None) -> list[JobWeights]:
     """Return the call's weights in each form that a job may have for them, int8 first.
 
-    Weights from -8 to 7 are int4 weights with decode scales of 1.0, which decode without a rounding.
+    Weights from -8 to 7 are int4 weights with decode scales of 1.0, which decode without a rounding. Others may be int4 weights in groups that
+    have been decoded as the NPU decodes them.
     """
     assert facts is not None
     weights = call.constants["weights"]
@@ -75,6 +76,9 @@ def _weights(call: KernelCall, facts: Jobs | None) -> list[JobWeights]:
     found = [JobWeights(values, form, sizes)]
     if values.min() >= -8 and values.max() <= 7:
         found += [JobWeights(values, form, sizes, jobs.Int4Weights.exact(values, group)) for group in jobs.GROUPS]
+    else:
+        decoded = next((made for group in reversed(jobs.GROUPS) if (made := jobs.int4_of(values, group))), None)
+        found += [] if decoded is None else [JobWeights(values, form, sizes, decoded)]
     return [each for each in found if each.channels <= jobs.MOST_CHANNELS]
 
 
