@@ -47,6 +47,7 @@ def example(source: Path) -> Path:
     """The example of the exported folder, for aarch64."""
     folder = source.parent / "bundle"
     assert export_bundle(source, folder).form == "cmake"
+    assert "/* Once. The arena is in memory of NXP's driver. */\n" in (folder / "README.md").read_text()
     names = re.findall(r"LIST_DIR}/([\w/]+\.c)", (folder / "sources.cmake").read_text())
     sources = [folder / name for name in (*names, "example/main.c", "example/board_stdio.c") if "threads" not in name]
     places = ("include", "model", "src", "example", "runtime/include", "runtime/ports/host", "runtime/ports/cortex_m33")

@@ -133,6 +133,7 @@ def _example(deployment: Deployment) -> str:
         f"Memory of your own: static OPENNEUTRON_ALIGNED uint8_t {each.name}[{macro}_{each.name.upper()}_BYTES]."
         for each in arenas_of(deployment).arenas
     )
+    own = "The arena is in memory of NXP's driver." if deployment.has_jobs else own
     lines = [
         '#include "openneutron_models.h"',
         "",
