@@ -75,7 +75,7 @@ NeutronError neutron_host_product(const void *header) {
     if (buffer.size - at < WORDS * sizeof(int32_t)) return ENEUTRON_JOB;
     int32_t words[WORDS];
     memcpy(words, header, sizeof words);
-    const bool is_int4 = words[12] == 4, is_third = is_int4 ? (words[4] & FORM_FLAG) != 0 : words[12] == 8;
+    const bool is_int4 = words[12] == 4, is_third = is_int4 ? (words[4] & FORM_FLAG) != 0 : words[0] != 0;
     if (is_int4 && !is_third) return ENEUTRON_JOB;
     const Options options = {.release = is_third ? THIRD : SECOND, .rounding = HALF_UP};
     Job job;
