@@ -23,6 +23,9 @@ EXECUTED = ("tutorials", "how-to", "explanation")
 """Folders of docs/ whose pages run."""
 KEPT = ROOT / "build" / "pages"
 
+RUNNER = "OPENNEUTRON_PAGES_RUNNER"
+"""The environment variable with another module than ``scripts.run_pages`` that runs the pages."""
+
 FILTERED = ("supported-ops.md",)
 """Pages whose tables get a field that filters their rows (docs/assets/filter.js)."""
 
@@ -36,7 +39,8 @@ def on_pre_build(**_context: Any) -> None:
     kept = KEPT / f"{_digest(pages)}.json"
     if not kept.exists():
         KEPT.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-W", "ignore", "-m", "scripts.run_pages", str(kept), *map(str, pages)]
+        module = os.environ.get(RUNNER, "scripts.run_pages")
+        command = [sys.executable, "-W", "ignore", "-m", module, str(kept), *map(str, pages)]
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PATH": path}, stderr=subprocess.PIPE, text=True)
         if done.returncode:
