@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from bench import aarch64
 from openneutron.compiler.cost.instructions import FILE, Instructions, name_of
-from openneutron.compiler.rewrite.jobs import JOB
+from openneutron.compiler.rewrite.jobs import KERNELS
 from tests.cortex_m33.boards import CORTEX_M33, CORTEX_M55, Board
 from tests.fuzz import driver
 
@@ -41,6 +41,12 @@ WIDE = (
 )
 """Rows and columns, inputs and outputs of pointwise convolutions with more channels than random graphs have."""
 
+MATRICES = (
+    *((128, 64, 128, 4), (128, 128, 64, 4), (197, 64, 197, 3), (197, 208, 64, 3), (64, 32, 64, 8), (100, 48, 30, 2)),
+    *((5, 32, 20), (7, 40, 16), (32, 256, 32), (12, 1152, 48), (60, 96, 60, 1)),
+)
+"""Rows, depth, columns and batches of products of two activations."""
+
 Array = npt.NDArray[np.float64]
 
 
@@ -59,7 +65,7 @@ def graphs() -> Iterator[Any]:
     import openneutron
     from openneutron import litert
     from openneutron.pytorch.source import models
-    from tests.support import random_graphs, random_wide
+    from tests.support import attention_graphs, random_graphs, random_wide
     from tests.support.made_networks import models_folder
     from tests.support.recurrent_files import random_wide_lstm
     from tests.support.widened import widened
@@ -81,6 +87,8 @@ def graphs() -> Iterator[Any]:
     for op in ("layer_norm", "group_norm"):
         yield from (widened(random_graphs.single(op, seed)) for seed in range(SEEDS))
     yield from (wide(*sizes) for sizes in WIDE)
+    yield from (driver.matrices(*sizes) for sizes in MATRICES)
+    yield from (attention_graphs.attention(seed) for seed in range(4 * SEEDS))
 
 
 def wide(size: int, inputs: int, outputs: int) -> Any:
@@ -123,7 +131,7 @@ def counts(target_name: str, flags: tuple[str, ...], board: Board | None) -> tup
         except OpenNeutronError:
             continue
         calls = list(compiled.schedule.calls)
-        if chip is not target and not any(call.kernel == JOB for call in calls):
+        if chip is not target and not any(call.kernel in KERNELS for call in calls):
             continue
         header = compiled.program.header
         if (
@@ -148,7 +156,7 @@ def counts(target_name: str, flags: tuple[str, ...], board: Board | None) -> tup
         spent += instructions(whole.ticks - sum(call.ticks for call in run_.calls))
         calls_in_all += len(calls)
         for call, counted in zip(calls, run_.calls, strict=True):
-            if not call.parts and (chip is target or call.kernel == JOB):
+            if not call.parts and (chip is target or call.kernel in KERNELS):
                 found.append(
                     Count(
                         name_of(call),

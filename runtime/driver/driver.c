@@ -163,7 +163,11 @@ NEUTRON_SMALL bool neutronHasJobs(NeutronModelHandle handle) {
     NeutronOpened program;
     neutron_open(model->microcode, &program);
     for (uint32_t i = 0; i < program.header->operator_count; i++) {
-        if (neutron_code_of(program.words[program.operators[i]]) == NEUTRON_KERNEL_conv_2d_job_s8) return true;
+        const uint32_t code = neutron_code_of(program.words[program.operators[i]]);
+        if (code == NEUTRON_KERNEL_conv_2d_job_s8 || code == NEUTRON_KERNEL_batch_matmul_job_s8 ||
+            code == NEUTRON_KERNEL_recurrent_job_s8 || code == NEUTRON_KERNEL_unidirectional_sequence_lstm_job_s8) {
+            return true;
+        }
     }
     return false;
 }

@@ -64,7 +64,10 @@ enum {
     NEUTRON_KERNEL_unidirectional_sequence_lstm_s8 = 36,
     NEUTRON_KERNEL_recurrent_s8 = 37,
     NEUTRON_KERNEL_svdf_s8 = 38,
+    NEUTRON_KERNEL_unidirectional_sequence_lstm_job_s8 = 39,
+    NEUTRON_KERNEL_recurrent_job_s8 = 40,
     NEUTRON_KERNEL_attention_s8 = 41,
+    NEUTRON_KERNEL_batch_matmul_job_s8 = 42,
     NEUTRON_KERNEL_conv_2d_1x1_parts_attention_s8 = 43,
     NEUTRON_KERNEL_conv_2d_job_s8 = 44,
     NEUTRON_KERNEL_layer_norm_s8 = 45,
@@ -637,6 +640,94 @@ typedef struct {
     uint32_t bias_offset; /* bytes; int32 for each output channel */
 } NeutronSvdfS8;
 
+/* unidirectional_sequence_lstm_s8 whose products of the inputs are matrix products that NXP's driver gives
+ * to the NPU of i.MX 95. */
+typedef struct {
+    uint32_t input; /* int8; a row for each sequence, a column for each step */
+    uint32_t output; /* int8; the hidden state after each step */
+    uint32_t hidden; /* int8; a row for each sequence, one column: the hidden state before the first step and after the last one */
+    uint32_t cell; /* int16; a row for each sequence: the units' state before the first step and after the last one */
+    int32_t work; /* multiply-accumulates of a step for each output channel, rounded up, over 4 */
+    int32_t inputs; /* channels of the input */
+    int32_t cells; /* units of the layer */
+    int32_t outputs; /* channels of the output */
+    int32_t backwards; /* 0: from the first column to the last; 1: from the last to the first */
+    int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0; 2: with the hidden state as it is and the units' state made of it (recurrent_s8) */
+    int32_t first_hidden; /* the stored value of a hidden state of 0 */
+    uint32_t gates; /* int16; scratch, 4 for each unit side by side */
+    int32_t cifg; /* 1: the input gate is 1 less the forget gate */
+    int32_t cell_shift; /* the cell state's scale is 2 to this power, -15 to -9 */
+    int32_t cell_clip; /* the largest magnitude of a cell, stored; 0: any */
+    int32_t hidden_multiplier; /* of a product of two numbers with 15 fractional bits, to the hidden state */
+    int32_t hidden_shift; /* positive shifts left */
+    int32_t hidden_zero_point; /* added after it */
+    int32_t projected; /* 1: the hidden state is a product with the projection */
+    int32_t output_zero_point; /* added to the projection's result */
+    int32_t output_clip; /* the largest magnitude of a projection's result, stored; 0: any */
+    int32_t peephole; /* 1: the input, forget and output gates see the cell state */
+    int32_t layer_norm; /* 1: each gate is normalized in front of its function */
+    uint32_t input_weights_base; /* see bases */
+    uint32_t input_weights_offset; /* bytes; a matrix with a row for each unit of each gate, one gate behind the other */
+    uint32_t input_requant_base; /* see bases */
+    uint32_t input_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t hidden_weights_base; /* see bases */
+    uint32_t hidden_weights_offset; /* bytes; a matrix with as many rows, for the hidden state */
+    uint32_t hidden_requant_base; /* see bases */
+    uint32_t hidden_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t projection_base; /* see bases */
+    uint32_t projection_offset; /* bytes; a matrix with a row for each output channel */
+    uint32_t projection_requant_base; /* see bases */
+    uint32_t projection_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes; int32 rows [multiplier, shift, guard, one number for each unit]: with `peephole` one for each such gate, with `layer_norm` the coefficients of each gate, then the biases of each gate */
+    uint32_t memory; /* the header of a job, its operand, and results of 4 bytes for each part of the inputs */
+    uint32_t job_base; /* see bases */
+    uint32_t job_offset; /* bytes; for job_channels channels int32 biases, zeros, then factors of 1.0 as the NPU takes them */
+    int32_t flipped; /* bits of each input that are inverted: 128 where a job takes uint8, else 0 */
+    int32_t job_rows; /* most rows of a job, at most 2048 */
+    int32_t job_inputs; /* inputs of a job, a multiple of 16; the last part of them may have fewer */
+    int32_t job_channels; /* output channels, with those that only fill up a block */
+    int32_t job_kind; /* word 0 of a job's header */
+} NeutronUnidirectionalSequenceLstmJobS8;
+
+/* recurrent_s8 whose products of the inputs are matrix products that NXP's driver gives to the NPU of i.MX 95. */
+typedef struct {
+    uint32_t input; /* int8; a row for each sequence, a column for each step */
+    uint32_t output; /* int8; the hidden state after each step */
+    uint32_t hidden; /* int8; a row for each sequence, one column: the hidden state before the first step and after the last one */
+    uint32_t cell; /* int16; a row for each sequence: the units' state before the first step and after the last one */
+    int32_t work; /* multiply-accumulates of a step for each output channel, rounded up, over 4 */
+    int32_t inputs; /* channels of the input */
+    int32_t cells; /* units of the layer */
+    int32_t outputs; /* channels of the output */
+    int32_t backwards; /* 0: from the first column to the last; 1: from the last to the first */
+    int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0; 2: with the hidden state as it is and the units' state made of it (recurrent_s8) */
+    int32_t first_hidden; /* the stored value of a hidden state of 0 */
+    int32_t kind; /* 0: GRU; 1: one gate with tanh; 2: one gate that is clamped at 0 */
+    int32_t state_bits; /* fractional bits of the units' state, 15 for a kind without one */
+    int32_t output_multiplier; /* of the units' state, to the output; kinds 0 and 1 */
+    int32_t output_shift; /* positive shifts left */
+    int32_t output_zero_point; /* added after it */
+    int32_t state_multiplier; /* of the hidden state, less its zero point, to the units' state; where it is made of it */
+    int32_t state_shift; /* positive shifts left */
+    uint32_t input_weights_base; /* see bases */
+    uint32_t input_weights_offset; /* bytes; a matrix with a row for each unit of each gate, one gate behind the other */
+    uint32_t input_requant_base; /* see bases */
+    uint32_t input_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t hidden_weights_base; /* see bases */
+    uint32_t hidden_weights_offset; /* bytes; a matrix with as many rows, for the hidden state */
+    uint32_t hidden_requant_base; /* see bases */
+    uint32_t hidden_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t memory; /* the header of a job, its operand, and results of 4 bytes for each part of the inputs */
+    uint32_t job_base; /* see bases */
+    uint32_t job_offset; /* bytes; for job_channels channels int32 biases, zeros, then factors of 1.0 as the NPU takes them */
+    int32_t flipped; /* bits of each input that are inverted: 128 where a job takes uint8, else 0 */
+    int32_t job_rows; /* most rows of a job, at most 2048 */
+    int32_t job_inputs; /* inputs of a job, a multiple of 16; the last part of them may have fewer */
+    int32_t job_channels; /* output channels, with those that only fill up a block */
+    int32_t job_kind; /* word 0 of a job's header */
+} NeutronRecurrentJobS8;
+
 /* Attention of each row of the queries to all keys: batch_matmul_s8 of the query with the keys, add_s8 of a
  * mask, softmax_s8, batch_matmul_s8 with the values. With `divides`, exponentials of a table take the place
  * of the softmax, and their sum divides the product: reduce_max_s8, mean_s8, lookup_s8 and mul_s8. */
@@ -694,6 +785,30 @@ typedef struct {
     int32_t clamp_min; /* fused activation's lower bound, stored */
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronAttentionS8;
+
+/* batch_matmul_s8 by matrix products that NXP's driver gives to the NPU of i.MX 95, with weights that are
+ * not packed. */
+typedef struct {
+    uint32_t input_a; /* int8; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int8; a pitch of 0 broadcasts */
+    uint32_t output; /* int8; one column */
+    int32_t depth; /* channels of a and rows of b that are taken, at most 32768 */
+    int32_t a_zero_point; /* subtracted from a */
+    int32_t b_zero_point; /* subtracted from b */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* positive shifts left */
+    int32_t output_zero_point; /* added after requantization */
+    uint32_t job_base; /* see bases */
+    uint32_t job_offset; /* bytes; for job_channels channels zeros, then factors of 1.0 as the NPU takes them */
+    uint32_t memory; /* the header of a job, its operand and its weights where they are copied, its biases, and results of 4 bytes for each part of the depth */
+    int32_t a_copied; /* 1: the rows of a are put together in memory; 0: they follow each other in a */
+    int32_t b_copied; /* 1: the columns of b are put together in memory; 0: they follow each other in b */
+    int32_t flipped; /* bits of each copied element of a that are inverted: 128 where a job takes uint8, else 0 */
+    int32_t job_rows; /* most rows of a job, at most 2048 */
+    int32_t job_inputs; /* inputs of a job, a multiple of 16; the last part of them may have fewer */
+    int32_t job_channels; /* output channels, with those that only fill up a block */
+    int32_t job_kind; /* word 0 of a job's header */
+} NeutronBatchMatmulJobS8;
 
 /* For each batch conv_2d_1x1_parts_s8 to `projected`, then attention_s8 with the query, the key and the
  * value in `projected`. A window of some rows computes all rows of the layers too. */

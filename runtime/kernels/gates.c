@@ -3,15 +3,25 @@
  * portable_tensor_utils.cc calls it. */
 #include "gates.h"
 
-void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t block, bool once) {
+static NEUTRON_INLINE void sum_rows(uint32_t *accumulators, const NeutronMatrix *matrix, size_t block) {
+#ifdef __linux__
+    if (matrix->jobs != NULL) {
+        neutron_step_sums(matrix->jobs, block * NEUTRON_LANES, accumulators);
+        return;
+    }
+#endif
     const size_t block_bytes = neutron_blocks_of(matrix->inputs) * NEUTRON_LANES * NEUTRON_LANES;
-    const NeutronRequantBlock *table = matrix->table + block;
-    uint32_t accumulators[NEUTRON_LANES];
     NeutronSums sums = {0};
-    for (int k = 0; k < NEUTRON_LANES; k++) accumulators[k] = (uint32_t)table->bias[k];
+    for (int k = 0; k < NEUTRON_LANES; k++) accumulators[k] = (uint32_t)matrix->table[block].bias[k];
     neutron_multiply_pixel(&sums, matrix->weights + block * block_bytes, matrix->vector, matrix->vector_pitch,
                            matrix->inputs);
     neutron_add_sums(accumulators, &sums);
+}
+
+void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t block, bool once) {
+    const NeutronRequantBlock *table = matrix->table + block;
+    uint32_t accumulators[NEUTRON_LANES];
+    sum_rows(accumulators, matrix, block);
     for (int k = 0; k < NEUTRON_LANES; k++) {
         const int32_t sum = (int32_t)accumulators[k], multiplier = neutron_sound_multiplier(table->multiplier[k]);
         results[k] = once ? neutron_rounded_once(sum, multiplier, table->shift[k] & 0xFF)
@@ -22,7 +32,7 @@ void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t
 NeutronMatrix neutron_matrix_at(const NeutronKernelCall *call, const uint32_t *words, int32_t inputs) {
     const void *weights = neutron_base_address(call->bases, words[0]) + words[1];
     const void *table = neutron_base_address(call->bases, words[2]) + words[3];
-    return (NeutronMatrix){weights, table, NULL, 1, inputs};
+    return (NeutronMatrix){.weights = weights, .table = table, .vector_pitch = 1, .inputs = inputs};
 }
 
 void neutron_multiply_gates(uint8_t *gates, int32_t rows, const NeutronMatrix *x, const NeutronMatrix *h) {

@@ -8,6 +8,7 @@
 
 #include "conv_2d/convolution.h"
 #include "elements_16.h"
+#include "sequence_jobs.h"
 #include "sequences.h"
 
 static inline int16_t neutron_bound_16(int32_t x) { return (int16_t)neutron_bound(x, INT16_MIN, INT16_MAX); }
@@ -18,6 +19,9 @@ typedef struct {
     const NeutronRequantBlock *table;
     const uint8_t *vector;
     int32_t vector_pitch, inputs;
+#ifdef __linux__
+    const NeutronSequenceJobs *jobs; /* whose results are the product; NULL: none */
+#endif
 } NeutronMatrix;
 
 /* Rows [8 * block, 8 * block + 8) of the product, rescaled with two roundings as LiteRT does, or with one. */
@@ -40,5 +44,11 @@ static inline bool neutron_matrix_is_sound(const NeutronProgramView *program, co
                                            int32_t inputs) {
     return neutron_packed_matrix_is_sound(program, words, rows, inputs, sizeof(NeutronRequantBlock));
 }
+
+#ifdef __linux__
+/* The runs of recurrent_s8 and unidirectional_sequence_lstm_s8 with the products of the inputs from jobs. */
+void neutron_run_recurrent_with_jobs(const NeutronKernelCall *call, NeutronSequenceJobs *jobs);
+void neutron_run_lstm_with_jobs(const NeutronKernelCall *call, NeutronSequenceJobs *jobs);
+#endif
 
 #endif

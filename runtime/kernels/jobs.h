@@ -44,6 +44,7 @@ typedef struct {
     int32_t most_inputs; /* of a part */
     bool copied; /* the operand lies in this memory */
     bool small; /* results have 1 byte */
+    uint64_t more; /* whole lines between the operand and the results, which the kernel uses */
 } NeutronJobMemory;
 
 static inline uint64_t neutron_job_whole_lines(uint64_t size) {
@@ -73,16 +74,20 @@ static inline uint8_t *neutron_job_row(const NeutronJobMemory *m, int32_t part, 
 
 static inline size_t neutron_job_result_bytes(const NeutronJobMemory *m) { return m->small ? 1 : NEUTRON_JOB_RESULT_BYTES; }
 
+/* The bytes between the operand and the results. */
+static inline uint8_t *neutron_job_more(const NeutronJobMemory *m) {
+    const uint64_t operand = m->copied ? neutron_job_whole_lines((uint64_t)m->rows * (uint64_t)m->inputs) : 0;
+    return m->header + NEUTRON_JOB_HEADER_BYTES + (size_t)operand;
+}
+
 /* The results of a part, rows by channels. */
 static inline uint8_t *neutron_job_results(const NeutronJobMemory *m, int32_t part) {
-    const size_t rows = (size_t)m->rows;
-    const size_t operand = m->copied ? (size_t)neutron_job_whole_lines(rows * (size_t)m->inputs) : 0;
-    return m->header + NEUTRON_JOB_HEADER_BYTES + operand +
-           (size_t)part * rows * (size_t)m->channels * neutron_job_result_bytes(m);
+    const size_t of_part = (size_t)m->rows * (size_t)m->channels * neutron_job_result_bytes(m);
+    return neutron_job_more(m) + (size_t)m->more + (size_t)part * of_part;
 }
 
 /* Whether a buffer has room for this memory, whose header is ignored. inputs, most_inputs, rows and channels are above 0, inputs and
- * most_inputs are at most NEUTRON_JOB_MOST_INPUTS, rows at most NEUTRON_JOB_MOST_ROWS and channels at most UINT16_MAX. */
+ * most_inputs are at most NEUTRON_JOB_MOST_INPUTS, more below 2^32, rows at most NEUTRON_JOB_MOST_ROWS and channels at most UINT16_MAX. */
 bool neutron_job_memory_is_sound(const NeutronProgramView *program, uint32_t buffer, const NeutronJobMemory *m);
 
 /* Where the header lies in a buffer: at the first line of the cache that begins in it. */
@@ -96,8 +101,26 @@ bool neutron_jobs_are_there(void);
 /* Sets a word of a header to the offset of an address. Returns false where a word can't hold it. */
 bool neutron_job_set_offset(uint32_t *words, int word, const void *address, const uint8_t *header);
 
+/* Writes what the CPU has changed in a range back to memory, before a job reads it. */
+NeutronError neutron_job_clean(const uint8_t *address, int32_t size_bytes);
+
 /* Runs the job with these NEUTRON_JOB_WORDS words, which are copied to the header. The operand has been written, the results not. */
 NeutronError neutron_job_run(const uint32_t *words, uint8_t *header, const uint8_t *operand, int32_t operand_bytes,
                              const uint8_t *results, int32_t result_bytes);
+
+/* Writes `count` elements, and zeros up to the number of inputs, as line `line` of an operand or of weights, whose parts have so many
+ * lines each. */
+void neutron_job_put_line(const NeutronJobMemory *m, uint8_t *operand, int32_t lines, int32_t line, const uint8_t *from,
+                          ptrdiff_t pitch, int32_t count);
+
+/* What a job with int8 weights reads. The operand counts where it is not copied; biases are those of the first part, zeros those of the
+ * others. */
+typedef struct {
+    int32_t kind; /* word 0 */
+    const uint8_t *operand, *weights, *biases, *zeros, *factors;
+} NeutronJobOperands;
+
+/* Multiplies `rows` rows of all parts. */
+NeutronError neutron_job_multiply(const NeutronJobMemory *m, const NeutronJobOperands *of, int32_t rows);
 
 #endif

@@ -12,13 +12,15 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from unittest import mock
 
+import numpy as np
+
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions
 from openneutron.compiler.cost.cycles import Cost, call_cost
 from openneutron.compiler.rewrite import jobs
 from openneutron.device.device_model import Counts, DeviceModel
 from openneutron.errors import InvalidModelError
-from openneutron.ir import Graph
+from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
 from openneutron.targets import Target
 from tests.fuzz import budgets
 from tests.fuzz.targets import graph_of
@@ -32,11 +34,26 @@ def with_release(release: str = "third") -> Target:
     return replace(known, jobs=replace(known.jobs, release=replace(known.jobs.release, value=(release,))))
 
 
+def matrices(rows: int, depth: int, columns: int, batches: int = 2, zero_points: tuple[int, int] = (3, -7)) -> Graph:
+    """Return the graph of a product of ``batches`` matrices [rows, depth] with as many transposed ones [columns, depth]. Both are
+    outputs of a lookup, so that they lie in the arena."""
+    quants = [per_tensor(0.1, zero_point) for zero_point in zero_points]
+    tensors, nodes = [], []
+    for name, extent, quant in (("x", rows, quants[0]), ("y", columns, quants[1])):
+        shape = (batches, extent, depth)
+        tensors += [Tensor(name, shape, DType.INT8, quant), Tensor(f"{name}1", shape, DType.INT8, quant)]
+        nodes.append(Node("lookup", (name, "table"), (f"{name}1",), {}, name))
+    tensors.append(constant("table", np.arange(255, -1, -1).astype(np.uint8).view(np.int8)))
+    tensors.append(Tensor("z", (batches, rows, columns), DType.INT8, per_tensor(0.02 * depth**0.5, 5)))
+    nodes.append(Node("batch_matmul", ("x1", "y1"), ("z",), {"adj_x": False, "adj_y": True}, "product"))
+    return Graph("main", {tensor.name: tensor for tensor in tensors}, tuple(nodes), ("x", "y"), ("z",))
+
+
 def every_product() -> AbstractContextManager[object]:
     """Make every product a job in the block, whatever it costs. Among forms of a job the cheapest is chosen."""
     most = Cost(sys.maxsize)
     return mock.patch.object(
-        jobs, "call_cost", lambda call, target: call_cost(call, target) if call.kernel == jobs.JOB else most
+        jobs, "call_cost", lambda call, target: call_cost(call, target) if call.kernel in jobs.KERNELS else most
     )
 
 

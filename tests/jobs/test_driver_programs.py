@@ -10,7 +10,7 @@ import pytest
 
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.rewrite.jobs import JOB
+from openneutron.compiler.rewrite.jobs import JOB, MATMUL_JOB, RECURRENT
 from openneutron.compiler.rewrite.passes import explained
 from openneutron.device.device_model import DeviceModel
 from openneutron.device.simulator import Simulator
@@ -19,7 +19,7 @@ from openneutron.ir import Graph
 from openneutron.options import DRIVER
 from tests.fuzz import driver
 from tests.jobs.graphs import convolution
-from tests.support import oracle
+from tests.support import attention_graphs, oracle, random_graphs
 
 
 @pytest.mark.parametrize("io", ["arena", "caller"])
@@ -55,6 +55,55 @@ def test_every_release_computes_every_form(graph: Graph, copied: bool, job_count
     # The operand of the older releases is uint8.
     assert call.params["copied"] == int(copied or release != "third")
     assert counts.jobs == job_count
+
+
+@pytest.mark.parametrize("release", targets.target.RELEASES)
+@pytest.mark.parametrize(
+    ("sizes", "copied", "job_count"),
+    [
+        pytest.param((5, 32, 48), (False, False), 2, id="in place"),
+        pytest.param((5, 32, 20), (False, True), 2, id="columns padded"),
+        pytest.param((7, 40, 16, 1), (True, True), 1, id="depth padded"),
+        pytest.param((3, 1152, 32, 3, (0, 0)), (True, True), 6, id="1152 in two parts, no zero points"),
+        pytest.param((2100, 16, 16, 1, (-128, 127)), (False, False), 2, id="more than 2048 rows"),
+    ],
+)
+def test_products_of_activations_are_exact(
+    sizes: tuple[int, ...], copied: tuple[bool, bool], job_count: int, release: str
+) -> None:
+    compiled, counts = driver.checked(
+        driver.matrices(*sizes), driver.with_release(release), CompileOptions(io_place="arena")
+    )
+    (call,) = (call for call in compiled.schedule.calls if call.kernel == MATMUL_JOB)
+    # The operand of the older releases is uint8.
+    assert (call.params["a_copied"], call.params["b_copied"]) == (copied[0] or release != "third", copied[1])
+    assert counts.jobs == job_count
+
+
+@pytest.mark.parametrize("release", ["third", "first"])
+@pytest.mark.parametrize("op", ["unidirectional_sequence_lstm", "bidirectional_sequence_lstm", "gru", "rnn"])
+def test_products_of_all_steps_are_those_step_by_step(op: str, release: str) -> None:
+    """LiteRT lacks kernels for most of these layers, so the results are compared with those of the CPU alone."""
+    for seed in range(3):
+        graph = random_graphs.single(op, seed)
+        inputs = oracle.random_inputs(graph, seed)
+        alone = oracle.simulated_outputs(compile_graph(graph, targets.get("imx95-cpu")), inputs)
+        with driver.every_product():
+            compiled = compile_graph(graph, driver.with_release(release))
+        with DeviceModel(release=release) as model:
+            beside = oracle.simulated_outputs(compiled, inputs)
+            counts = model.counts()
+        assert set(RECURRENT.values()).intersection(oracle.kernels_of(compiled))
+        assert [each.tobytes() for each in beside] == [each.tobytes() for each in alone]
+        assert counts.jobs > 0
+        assert counts.violations == 0
+
+
+def test_attention_is_divided_where_its_products_pay_as_jobs() -> None:
+    target, kernels = targets.get("imx95-driver"), {"attention_s8", "softmax_s8", MATMUL_JOB}
+    for sizes, wanted in {(1, 8, 2, 16): {"attention_s8"}, (1, 64, 2, 64): {"softmax_s8", MATMUL_JOB}}.items():
+        compiled = compile_graph(attention_graphs.block(0, *sizes), target, CompileOptions(check=False))
+        assert kernels.intersection(oracle.kernels_of(compiled)) == wanted, sizes
 
 
 def test_a_job_is_made_where_it_pays() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.rewrite.jobs import JOB
+from openneutron.compiler.rewrite.jobs import KERNELS as JOB_KERNELS
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode, encode
@@ -122,9 +122,15 @@ def of_jobs() -> tuple[Program, ...]:
     graphs = [
         random_graphs.single(op, seed) for op in ("conv_2d", "fully_connected", "transpose_conv") for seed in range(8)
     ]
+    graphs += [driver.matrices(*sizes) for sizes in ((5, 32, 48), (3, 40, 20), (2, 1152, 16))]
+    graphs += [
+        random_graphs.single(op, seed) for op in ("unidirectional_sequence_lstm", "gru", "rnn") for seed in (0, 1)
+    ]
     with driver.every_product():
-        compiled = [compile_graph(graph, driver.with_release()).program for graph in graphs]
-    return tuple(each for each in compiled if any(call.row.name == JOB for call in decode(each).operators))
+        compiled = [
+            compile_graph(graph, driver.with_release(), CompileOptions(io_place="arena")).program for graph in graphs
+        ]
+    return tuple(each for each in compiled if any(call.row.name in JOB_KERNELS for call in decode(each).operators))
 
 
 def covering() -> list[Program]:

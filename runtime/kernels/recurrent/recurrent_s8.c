@@ -23,6 +23,9 @@ bool recurrent_s8_check(const NeutronProgramView *program, const void *params, c
 typedef struct {
     const NeutronRecurrentS8 *p;
     NeutronMatrix x, h;
+#ifdef __linux__
+    NeutronSequenceJobs *jobs; /* NULL: none */
+#endif
 } Layer;
 
 /* A sum of products as a gate in front of its function. */
@@ -70,6 +73,9 @@ static void take_step(const NeutronStep *step, void *of) {
     Layer *layer = of;
     const NeutronRecurrentS8 *p = layer->p;
     const size_t blocks = neutron_blocks_of(p->cells), gates = (size_t)gates_of(p);
+#ifdef __linux__
+    if (layer->jobs != NULL) neutron_next_step(layer->jobs, step);
+#endif
     layer->x.vector = step->x;
     layer->x.vector_pitch = step->x_pitch;
     layer->h.vector = step->h;
@@ -94,12 +100,25 @@ static void take_step(const NeutronStep *step, void *of) {
     }
 }
 
-void recurrent_s8_run(const NeutronKernelCall *call) {
+static NEUTRON_INLINE Layer layer_of(const NeutronKernelCall *call) {
     const NeutronRecurrentS8 *p = call->params;
     Layer layer = {
         .p = p,
         .x = neutron_matrix_at(call, &p->input_weights_base, p->inputs),
         .h = neutron_matrix_at(call, &p->hidden_weights_base, p->outputs),
     };
+    return layer;
+}
+
+void recurrent_s8_run(const NeutronKernelCall *call) {
+    Layer layer = layer_of(call);
     neutron_run_sequences(call, 1, take_step, &layer);
 }
+
+#ifdef __linux__
+void neutron_run_recurrent_with_jobs(const NeutronKernelCall *call, NeutronSequenceJobs *jobs) {
+    Layer layer = layer_of(call);
+    layer.x.jobs = layer.jobs = jobs;
+    neutron_run_sequences(call, 1, take_step, &layer);
+}
+#endif

@@ -50,6 +50,9 @@ typedef struct {
     NeutronMatrix x, h, projection;
     const uint8_t *coefficients; /* the next row of them */
     uint8_t *gates, *cell;
+#ifdef __linux__
+    NeutronSequenceJobs *jobs; /* NULL: none */
+#endif
 } Layer;
 
 static uint8_t *gate_at(const Layer *layer, int gate) {
@@ -170,6 +173,9 @@ static void take_step(const NeutronStep *step, void *of) {
     const NeutronUnidirectionalSequenceLstmS8 *p = layer->p;
     const int first = p->cifg != 0 ? FORGET : INPUT;
     layer->cell = step->cell;
+#ifdef __linux__
+    if (layer->jobs != NULL) neutron_next_step(layer->jobs, step);
+#endif
     layer->x.vector = step->x;
     layer->x.vector_pitch = step->x_pitch;
     layer->h.vector = step->h;
@@ -188,7 +194,7 @@ static void take_step(const NeutronStep *step, void *of) {
     }
 }
 
-void unidirectional_sequence_lstm_s8_run(const NeutronKernelCall *call) {
+static NEUTRON_INLINE Layer layer_of(const NeutronKernelCall *call) {
     const NeutronUnidirectionalSequenceLstmS8 *p = call->params;
     Layer layer = {
         .p = p,
@@ -198,5 +204,18 @@ void unidirectional_sequence_lstm_s8_run(const NeutronKernelCall *call) {
         .gates = neutron_element_address(call->bases, &call->buffers[p->gates], 0, 0, 0, 0),
     };
     if (p->projected != 0) layer.projection = neutron_matrix_at(call, &p->projection_base, p->cells);
+    return layer;
+}
+
+void unidirectional_sequence_lstm_s8_run(const NeutronKernelCall *call) {
+    Layer layer = layer_of(call);
     neutron_run_sequences(call, 1, take_step, &layer);
 }
+
+#ifdef __linux__
+void neutron_run_lstm_with_jobs(const NeutronKernelCall *call, NeutronSequenceJobs *jobs) {
+    Layer layer = layer_of(call);
+    layer.x.jobs = layer.jobs = jobs;
+    neutron_run_sequences(call, 1, take_step, &layer);
+}
+#endif

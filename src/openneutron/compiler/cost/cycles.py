@@ -267,25 +267,28 @@ def _each_weight_once(step: Cost, weights: int, steps: int, target: Target) -> C
     return replace(step, compute_cycles=steps * compute, macs=steps * step.macs, stall_cycles=steps * waiting)
 
 
-def _job(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
+def _job(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     # The driver returns when a job is done, so that the CPU waits for it. Weights come from external memory for each job.
     assert target.jobs is not None, "only a target with jobs has the pass that makes such calls"
     p, (batches, _, cols, channels) = call.params, call.views["output"].extents
-    pixels, inputs = batches * rows * cols, product_of(call, ("kernel_h", "kernel_w", "group_inputs"))
-    group, outputs = p["job_group"], p["job_channels"]
+    pixels, inputs = batches * rows * cols, product_of(call, (*work.taps, work.inputs))
+    group, outputs = p.get("job_group", -1), p["job_channels"]
     padded = groups_of(inputs, max(group, 16)) * max(group, 16)
-    count, parts = groups_of(pixels, p["job_rows"]), groups_of(padded, p["job_inputs"])
+    # Each batch of a product of two activations has weights of its own, and each sequence has jobs of its own.
+    steps = _recurrent(call, work, target, rows).macs if "cells" in p else 0
+    apart = 1 if work.taps else batches * (rows if steps else 1)
+    count, parts = apart * groups_of(pixels // apart, p["job_rows"]), groups_of(padded, p["job_inputs"])
     # A group of int4 weights has a decode scale of 2 bytes and a decode bias.
     weights = padded if group < 0 else padded // 2 + 3 * padded // group
     stored = (weights + parts * 4 + 4) * outputs
-    moved = count * stored + pixels * (padded + p["job_result_bytes"] * parts * outputs)
+    moved = count * stored + pixels * (padded + p.get("job_result_bytes", 4) * parts * outputs)
     products = pixels * padded * outputs
     jobs = target.jobs
     nanoseconds = count * parts * jobs.overhead.value * 1000 + max(
         moved / jobs.bandwidth.value, products / jobs.macs.value
     )
     cycles = math.ceil(nanoseconds * target.clock.value / 1000)
-    return Cost(cycles, pixels * inputs * channels, CHANNELS, inputs, channels)
+    return Cost(cycles, steps or pixels * inputs * channels, CHANNELS, inputs, channels)
 
 
 def _parts(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
@@ -487,6 +490,21 @@ def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
         # long as some more of them, and lines matter where pixels are copied.
         p = call.params
         more = groups_of(cost.inputs, p["job_inputs"]) - 1
+        if "cells" in p:
+            # A recurrent layer. The steps are those of the kernel without jobs, the inputs the products that jobs take over: each takes
+            # fewer instructions than a step, which has a share of a gate's functions.
+            work = call.traits.cost
+            gates = 1 if p.get("kind") else work.steps - p.get("cifg", 0)
+            own = _recurrent(call, work, target, rows).compute_cycles
+            return Instructions(
+                batches * rows, pixels, pixels * channels, own, pixels * gates * p["inputs"] * p["cells"]
+            )
+        if not call.traits.cost.taps:
+            # A product of two activations. The inputs are what is put together or summed.
+            touched = batches * (rows * (p["a_copied"] + (p["b_zero_point"] != 0)) + channels * (1 + p["b_copied"]))
+            return Instructions(
+                batches * rows, pixels, pixels * channels, pixels * channels * more, touched * p["depth"]
+            )
         words = p["kernel_h"] * (groups_of(p["kernel_w"] * p["group_inputs"], 16) + 4)
         lines, copied = batches * rows * p["copied"], pixels * words * p["copied"]
         # Results of 1 byte are copied.

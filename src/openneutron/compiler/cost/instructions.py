@@ -24,7 +24,8 @@ class Instructions(NamedTuple):
 
     ``line``: for each output row of each batch. ``pixel``: for each output pixel, with all its channels. ``output``: for each element of
     the output. ``step``: for each step of the kernel, such as a multiplication. ``gathered``: for each input that an output pixel takes,
-    which all its channels share.
+    which all its channels share. A recurrent kernel with jobs has the constants of the one without, and fewer instructions for each
+    product of an input, which ``gathered`` counts: the difference of two counts of the same layer.
     """
 
     line: int

@@ -2,7 +2,10 @@
 """Give matrix products to the driver of an NPU beside the CPU, where that takes fewer cycles.
 
 A convolution of one group is a product of a matrix with a row for each output pixel, and a fully connected layer is a
-product by itself. The call then has a job's operand and results in memory of its own (``conv_2d_job_s8``).
+product by itself. The call then has a job's operand and results in memory of its own (``conv_2d_job_s8``). A product of two
+activations has its right side as weights that are not packed (``batch_matmul_job_s8``); packing them would take the CPU time in
+each run, and would pad them to whole blocks of mostly 128 channels. A recurrent layer's products of the inputs do not wait for its
+state, so that those of many steps are one job; the CPU takes the steps with its accumulators.
 """
 
 from __future__ import annotations
@@ -10,15 +13,24 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.rewrite.call_list import Cause, Edit
 from openneutron.compiler.select.calls import JobWeights, KernelCall, View, dense_pitches
 from openneutron.device import neutron_jobs as jobs
 from openneutron.options import CALLER, ON_NPU
-from openneutron.targets import Jobs
+from openneutron.targets import Jobs, Target
 
 JOB = "conv_2d_job_s8"
+MATMUL, MATMUL_JOB = "batch_matmul_s8", "batch_matmul_job_s8"
+RECURRENT = {
+    "recurrent_s8": "recurrent_job_s8",
+    "unidirectional_sequence_lstm_s8": "unidirectional_sequence_lstm_job_s8",
+}
+"""The kernels of recurrent layers whose products of the inputs are jobs, by the kernel without jobs."""
+
+KERNELS = (JOB, MATMUL_JOB, *RECURRENT.values())
 
 _SUFFIX = "@job"
 
@@ -38,7 +50,10 @@ LINE_BYTES = 64
 
 
 def is_product(call: KernelCall) -> bool:
-    """Return whether the call is a convolution or a fully connected layer of one group."""
+    """Return whether the call is a convolution or a fully connected layer of one group, a product of two activations, or a recurrent
+    layer."""
+    if call.kernel == MATMUL or call.kernel in RECURRENT:
+        return True
     return call.kernel in ("conv_2d_s8", "conv_2d_1x1_s8") and (
         call.params["group_inputs"] == call.views["input"].extents[3] and call.params["constant_channel0"] == 0
     )
@@ -50,9 +65,8 @@ def by_jobs(edit: Edit) -> None:
     for place, call in enumerate(edit.given.calls):
         if not is_product(call):
             continue
-        forms = [(weights.nbytes, _job(edit, call, weights)) for weights in _weights(call, target.jobs)]
-        forms += [(-1, rescaled) for _, made in forms if (rescaled := _rescaled_by_npu(edit, made)) is not None]
-        _, made = min(forms, key=lambda form: (call_cost(form[1], target).cycles, form[0]), default=(0, None))
+        form = _matmul_job if call.kernel == MATMUL else _steps_job if call.kernel in RECURRENT else _product_job
+        made = form(edit, call, target)
         if made is None:
             edit.skip(Cause.LAYOUT, call)
         elif call_cost(made, target).cycles >= call_cost(call, target).cycles:
@@ -60,7 +74,14 @@ def by_jobs(edit: Edit) -> None:
         else:
             memory = edit.store(made.views["memory"].tensor, made.views["memory"].extents[3])
             views = {**made.views, "memory": View(memory, *_bytes(made.views["memory"].extents[3]))}
-            edit.replace({place: KernelCall(JOB, call.name, views, made.params, made.constants)})
+            edit.replace({place: KernelCall(made.kernel, call.name, views, made.params, made.constants)})
+
+
+def _product_job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | None:
+    """Return a convolution as jobs, in the form of weights that takes the fewest cycles; None if a job has no form for it."""
+    forms = [(weights.nbytes, _job(edit, call, weights)) for weights in _weights(call, target.jobs)]
+    forms += [(-1, rescaled) for _, made in forms if (rescaled := _rescaled_by_npu(edit, made)) is not None]
+    return min(forms, key=lambda form: (call_cost(form[1], target).cycles, form[0]), default=(0, None))[1]
 
 
 def _weights(call: KernelCall, facts: Jobs | None) -> list[JobWeights]:
@@ -85,12 +106,11 @@ def _weights(call: KernelCall, facts: Jobs | None) -> list[JobWeights]:
 def _job(edit: Edit, call: KernelCall, packed: JobWeights) -> KernelCall:
     """Return the call as jobs with these weights."""
     form = jobs.release(packed.release)
-    channels = call.views["output"].extents[3]
     copied = not form.kind_in_header or not _is_in_place(edit, call, packed)
     pixels = math.prod(call.views["output"].extents[:3])
     rows = max(_LEAST_ROWS, MOST_RESULT_BYTES // (4 * packed.channels * len(packed.parts)))
     rows = min(pixels, rows, jobs.MOST_ROWS)
-    operand = -(-rows * packed.inputs // LINE_BYTES) * LINE_BYTES if copied else 0
+    operand = _lines(rows * packed.inputs) if copied else 0
     size = LINE_BYTES + jobs.HEADER_BYTES + operand + len(packed.parts) * rows * packed.channels * 4
     params = {
         **call.params,
@@ -106,13 +126,7 @@ def _job(edit: Edit, call: KernelCall, packed: JobWeights) -> KernelCall:
     }
     requant = call.constants["requant"]
     assert isinstance(requant, np.ndarray)
-    table = np.zeros((3, packed.channels), np.int32)
-    table[0, :channels] = requant[0]
-    if not form.kind_in_header:
-        # The stored values are taken as uint8, so that each is larger by UNSIGNED.
-        sums = packed.values.sum(axis=1, dtype=np.int64)
-        table[0, :channels] = (requant[0] - UNSIGNED * sums).astype(np.int32)
-    table[2] = jobs.ONE
+    table = _table(packed, requant[0], form)
     ones = np.ones(0 if packed.group is None else jobs.MACS, np.int8).view(np.int32)
     views = {**call.views, "memory": View(call.name + _SUFFIX, *_bytes(size))}
     return KernelCall(
@@ -152,6 +166,93 @@ def _rescaled_by_npu(edit: Edit, call: KernelCall) -> KernelCall | None:
     return KernelCall(JOB, call.name, views, {**p, "job_result_bytes": 1}, constants)
 
 
+def _table(packed: JobWeights, biases: NDArray[np.int32], form: jobs.Release) -> NDArray[np.int32]:
+    """Return rows of biases, of zeros and of factors for all channels of jobs."""
+    table = np.zeros((3, packed.channels), np.int32)
+    table[0, : len(biases)] = biases
+    if not form.kind_in_header:
+        # The stored values are taken as uint8, so that each is larger by UNSIGNED.
+        sums = packed.values.sum(axis=1, dtype=np.int64)
+        table[0, : len(sums)] = (table[0, : len(sums)] - UNSIGNED * sums).astype(np.int32)
+    table[2] = jobs.ONE
+    return table
+
+
+def _steps_job(_edit: Edit, call: KernelCall, target: Target) -> KernelCall | None:
+    """Return a recurrent layer with the products of its inputs as jobs; None if a job has no form for them."""
+    assert target.jobs is not None
+    form = jobs.release(target.jobs.release.value[0])
+    weights, requant = call.constants["input_weights"], call.constants["input_requant"]
+    assert isinstance(weights, np.ndarray)
+    assert isinstance(requant, np.ndarray)
+    packed = JobWeights(weights.reshape(len(weights), -1), form.name, known_sizes(target.jobs))
+    if packed.channels > jobs.MOST_CHANNELS:
+        return None
+    row_bytes = 4 * packed.channels * len(packed.parts)
+    rows = min(call.views["output"].extents[2], max(_LEAST_ROWS, MOST_RESULT_BYTES // row_bytes), jobs.MOST_ROWS)
+    size = LINE_BYTES + jobs.HEADER_BYTES + _lines(rows * packed.inputs) + rows * row_bytes
+    params = {
+        **call.params,
+        "flipped": 0 if form.kind_in_header else UNSIGNED,
+        "job_rows": rows,
+        "job_inputs": packed.parts[0],
+        "job_channels": packed.channels,
+        "job_kind": jobs.kind(True, form.int8_packed) if form.kind_in_header else 0,
+    }
+    constants = {**call.constants, "input_weights": packed, "job": _table(packed, requant[0], form)}
+    views = {**call.views, "memory": View(call.name + _SUFFIX, *_bytes(size))}
+    return KernelCall(RECURRENT[call.kernel], call.name, views, params, constants)
+
+
+def _matmul_job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | None:
+    """Return a product of two activations as jobs; None if a job has no form for it."""
+    assert target.jobs is not None
+    form = jobs.release(target.jobs.release.value[0])
+    (_, rows, _, outputs), depth = call.views["output"].extents, call.params["depth"]
+    parts, channels = jobs.split_k(depth, known_sizes(target.jobs)), jobs.padded_k(outputs)
+    if channels > jobs.MOST_CHANNELS:
+        return None
+    a, b = call.views["input_a"], call.views["input_b"]
+    whole = parts == (depth,)
+    a_copied = not (form.kind_in_header and whole and _lines_join(edit, a, a.pitches[3], a.pitches[1], depth))
+    b_copied = not (whole and channels == outputs and _lines_join(edit, b, b.pitches[1], b.pitches[3], depth))
+    rows = min(rows, max(_LEAST_ROWS, MOST_RESULT_BYTES // (4 * channels * len(parts))), jobs.MOST_ROWS)
+    inputs = sum(parts)
+    size = LINE_BYTES + jobs.HEADER_BYTES + _lines(4 * channels) + len(parts) * rows * channels * 4
+    size += a_copied * _lines(rows * inputs) + b_copied * _lines(channels * inputs)
+    params = {
+        **call.params,
+        "a_copied": int(a_copied),
+        "b_copied": int(b_copied),
+        "flipped": 0 if form.kind_in_header else UNSIGNED,
+        "job_rows": rows,
+        "job_inputs": parts[0],
+        "job_channels": channels,
+        "job_kind": jobs.kind(True, packed=False) if form.kind_in_header else 0,
+    }
+    table = np.zeros((2, channels), np.int32)
+    table[1] = jobs.ONE
+    views = {**call.views, "memory": View(call.name + _SUFFIX, *_bytes(size))}
+    return KernelCall(MATMUL_JOB, call.name, views, params, {"job": table})
+
+
+def _lines(size: int) -> int:
+    return -(-size // LINE_BYTES) * LINE_BYTES
+
+
+def _lines_join(edit: Edit, view: View, pitch: int, line_pitch: int, depth: int) -> bool:
+    """Return whether lines of ``depth`` elements follow each other in the view, in memory that the NPU reads."""
+    batch = view.pitches[0] if view.extents[0] > 1 else 0
+    aligned = all(value % jobs.MACS == 0 for value in (depth, view.offset, batch))
+    return aligned and pitch == 1 and line_pitch == depth and not _is_outside(edit, view)
+
+
+def _is_outside(edit: Edit, view: View) -> bool:
+    """Return whether the view's tensor may lie in memory that is not the driver's."""
+    storage = edit.storages[view.tensor]
+    return storage.constant is not None or storage.state is not None or (storage.is_border and edit.io == CALLER)
+
+
 def known_sizes(facts: Jobs) -> jobs.KnownSizes:
     """Return the K that a chip's file states as right and as wrong."""
     return jobs.KnownSizes(frozenset(map(int, facts.right_k.value)), frozenset(map(int, facts.wrong_k.value)))
@@ -165,8 +266,6 @@ def _bytes(size: int) -> tuple[tuple[int, int, int, int], tuple[int, int, int, i
 def _is_in_place(edit: Edit, call: KernelCall, packed: JobWeights) -> bool:
     """Return whether the rows of the operand follow each other in the input, in memory that the NPU reads."""
     p, view = call.params, call.views["input"]
-    storage = edit.storages[view.tensor]
-    outside = storage.constant is not None or storage.state is not None or (storage.is_border and edit.io == CALLER)
     point = (p["kernel_h"], p["kernel_w"], p["stride_h"], p["stride_w"], p["pad_top"], p["pad_left"]) == (
         1,
         1,
@@ -177,7 +276,7 @@ def _is_in_place(edit: Edit, call: KernelCall, packed: JobWeights) -> bool:
     )
     return (
         point
-        and not outside
+        and not _is_outside(edit, view)
         and packed.parts == (view.extents[3],)
         and view.is_dense
         and view.offset % jobs.MACS == 0

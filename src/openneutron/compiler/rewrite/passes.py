@@ -253,7 +253,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("product", JOIN, PRODUCTS, "joined excitations", _of_kernels(join.KERNEL), join.join_products),
     Pass("merge", MERGE, FEWEST, "linear layers", _of_kernels(chain.LINEAR), chain.merge),
     Pass("chain", CHAIN, FEWEST, f"second {_PAIRS} chains", _CHAINED, chain.chain),
-    Pass("jobs", SPLIT, JOBS, "convolutions of one group", jobs.is_product, jobs.by_jobs),
+    Pass("jobs", SPLIT, JOBS, "matrix products", jobs.is_product, jobs.by_jobs),
     Pass("order", ORDER, WHOLE, "calls", _any, order.in_order_of_least_peak, restates=True),
     Pass("columns", SPLIT, WHOLE, "convolutions", columns.has_window, _columns),
     Pass("planes", SPLIT, CASCADES, "copies", _is_copy, columns.patches_of_planes),
@@ -360,8 +360,16 @@ def selections(
     return [(each.storages, list(each.calls)) for each in found]
 
 
-def with_jobs(selected: Sequence[Selection], passes: Passes) -> list[Selection]:
-    """Return the selections with products as jobs, without duplicates. The target of ``passes`` has the facts about jobs."""
+def with_jobs(
+    selected: Sequence[Selection], apart: Callable[[], Sequence[Selection]], passes: Passes
+) -> list[Selection]:
+    """Return the selections with products as jobs, without duplicates. The target of ``passes`` has the facts about jobs.
+
+    Where a selection has attention, the selections of ``apart`` follow. In these the products of attention are calls of their own, which
+    can be jobs.
+    """
+    if any(_is_attention(call) for _, calls in selected for call in calls):
+        selected = [*selected, *apart()]
     found: list[CallList] = []
     for storages, calls in selected:
         given = CallList(tuple(calls), storages)
@@ -472,8 +480,12 @@ def explained(graph: Graph, target: Target, options: CompileOptions) -> tuple[Ex
     compile asks for fewer lists if whole tensors fit."""
     outcomes: list[Outcome] = []
     passes = Passes(target, options.place, frozenset(options.without_passes), outcomes, options.rescale)
-    selected = selections(legalize(graph), passes=passes)
-    for storages, calls in selected if target.jobs is None else with_jobs(selected, passes):
+    legal = legalize(graph)
+    selected = selections(legal, passes=passes)
+    if target.jobs is not None:
+        off = passes.off | {"attention"}
+        selected = with_jobs(selected, lambda: selections(legal, passes=Passes(off=off)), passes)
+    for storages, calls in selected:
         given = CallList(tuple(calls), storages)
         if target.moves_tiles:
             of_one_order(calls, storages, passes)

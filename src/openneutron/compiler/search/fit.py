@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
 from openneutron.compiler.place.layout import bytes_outside, lay_out
@@ -245,7 +246,8 @@ class Tasks:
         if target.moves_tiles:
             return [TiledTask.of(selected, target, Passes(target, off=off))]
         if target.jobs is not None:
-            selected = with_jobs(selected, Passes(target, options.place, off, rescale=options.rescale))
+            apart = partial(self._selections, off | {"attention"})
+            selected = with_jobs(selected, apart, Passes(target, options.place, off, rescale=options.rescale))
         return [Task(calls, storages, target, options) for storages, calls in selected]
 
 

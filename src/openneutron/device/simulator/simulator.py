@@ -36,7 +36,7 @@ THREADS = "OPENNEUTRON_THREADS"
 NPU_DRIVER = "OPENNEUTRON_NEUTRON_DRIVER"
 """The environment variable with the path of the library that computes matrix products on the NPU (NEUTRON_HOST_JOBS_LIBRARY)."""
 
-JOB = "conv_2d_job_s8"
+JOBS = {"conv_2d_job_s8", "batch_matmul_job_s8", "recurrent_job_s8", "unidirectional_sequence_lstm_job_s8"}
 """The kernel of matrix products on the NPU."""
 
 PAGE = 4096
@@ -272,7 +272,7 @@ class Simulator:
         require("program", error, detail.value)
         self.microcode = decode(program)
         self._scratch = _aligned(self.microcode.scratch_size)
-        if any(operator.row.name == JOB for operator in self.microcode.operators):
+        if any(operator.row.name in JOBS for operator in self.microcode.operators):
             self._share_memory()
             config.weights = self._weights.ctypes.data
         self._prefetch = _aligned(self.microcode.prefetch_size)

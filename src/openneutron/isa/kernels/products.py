@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from openneutron.isa.kernels.row import (
     CLAMP,
+    JOB_WORDS,
     KERNEL_AND_STRIDE,
     OPERANDS,
     OUTPUT_RANGE,
@@ -108,6 +109,15 @@ _WIDE_CONV_FIELDS = (
 )
 
 _WIDE_REQUANTIZATION = ("requant", Packing.WIDE_REQUANTIZATION)
+
+_MATMUL_WORDS = (
+    *OPERANDS,
+    buffer("output", "int8; one column"),
+    signed("depth", "channels of a and rows of b that are taken, at most 32768"),
+    *ZERO_POINTS,
+    *RESCALING,
+    signed("output_zero_point", "added after requantization"),
+)
 
 KERNELS = (
     *audited(
@@ -240,19 +250,37 @@ KERNELS = (
         ),
         packings=(("weights", Packing.JOB_WEIGHTS), _REQUANTIZATION),
     ),
+    Row(
+        "batch_matmul_job_s8",
+        "batch_matmul_s8 by matrix products that NXP's driver gives to the NPU of i.MX 95, with weights that are not packed.",
+        (
+            *_MATMUL_WORDS,
+            *constant("job", "bytes; for job_channels channels zeros, then factors of 1.0 as the NPU takes them"),
+            scratch(
+                "memory",
+                "the header of a job, its operand and its weights where they are copied, its biases, and results of 4 bytes for each part "
+                "of the depth",
+            ),
+            signed("a_copied", "1: the rows of a are put together in memory; 0: they follow each other in a"),
+            signed("b_copied", "1: the columns of b are put together in memory; 0: they follow each other in b"),
+            signed(
+                "flipped", "bits of each copied element of a that are inverted: 128 where a job takes uint8, else 0"
+            ),
+            *JOB_WORDS,
+        ),
+        42,
+        ("depth",),
+        traits=Traits(
+            operands=(Operand("input_a", SameRow()), Operand("input_b"), Operand("memory")),
+            cost=Work(CostClass.JOB, inputs="depth"),
+        ),
+    ),
     *audited(
         Audited.PRODUCT,
         Row(
             "batch_matmul_s8",
             "Products of matrices: a is [batch, row, 1, depth], b [batch, depth, 1, channel] (LiteRT BATCH_MATMUL).",
-            (
-                *OPERANDS,
-                buffer("output", "int8; one column"),
-                signed("depth", "channels of a and rows of b that are taken, at most 32768"),
-                *ZERO_POINTS,
-                *RESCALING,
-                signed("output_zero_point", "added after requantization"),
-            ),
+            _MATMUL_WORDS,
             19,
             ("depth",),
             traits=Traits(

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from openneutron.isa.kernels.row import (
     EVERYTHING,
+    JOB_WORDS,
     Audited,
     CostClass,
     Operand,
@@ -16,6 +19,7 @@ from openneutron.isa.kernels.row import (
     buffer,
     constant,
     factor,
+    scratch,
     signed,
     state,
 )
@@ -60,7 +64,10 @@ _PACKINGS = (
 _OPERANDS = tuple(Operand(name, EVERYTHING) for name in ("input", "hidden", "cell", "gates"))
 _TABLE = "bytes; lower words of the int64 bias[8], upper words[8], multiplier[8], shift[8] for each 8 rows"
 
-KERNELS = audited(
+_JOB_CODES = {"unidirectional_sequence_lstm_s8": 39, "recurrent_s8": 40}
+"""The ids of the kernels with jobs, by the kernel without."""
+
+_BASE = audited(
     Audited.SEQUENCE,
     Row(
         "unidirectional_sequence_lstm_s8",
@@ -189,3 +196,32 @@ KERNELS = audited(
         ),
     ),
 )
+
+_OF_JOBS = (
+    scratch("memory", "the header of a job, its operand, and results of 4 bytes for each part of the inputs"),
+    *constant("job", "bytes; for job_channels channels int32 biases, zeros, then factors of 1.0 as the NPU takes them"),
+    signed("flipped", "bits of each input that are inverted: 128 where a job takes uint8, else 0"),
+    *JOB_WORDS,
+)
+
+
+_WITH_JOBS = [
+    replace(
+        row,
+        name=f"{row.name.removesuffix('_s8')}_job_s8",
+        doc=f"{row.name} whose products of the inputs are matrix products that NXP's driver gives to the NPU of i.MX 95.",
+        fields=(*row.fields, *_OF_JOBS),
+        code=_JOB_CODES[row.name],
+        traits=replace(
+            row.traits,
+            operands=(*row.traits.operands, Operand("memory")),
+            cost=replace(row.traits.cost, kind=CostClass.JOB),
+        ),
+        packings=(("input_weights", Packing.JOB_WEIGHTS), *row.packings[1:]),
+    )
+    for row in _BASE
+    if row.name in _JOB_CODES
+]
+"""Recurrent kernels whose products of the inputs of many steps are jobs of the NPU's driver."""
+
+KERNELS = (*_BASE, *_WITH_JOBS)

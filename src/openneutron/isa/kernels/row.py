@@ -498,6 +498,14 @@ def constant(name: str, doc: str) -> tuple[Field, Field]:
     return unsigned(f"{name}_base", "see bases"), unsigned(f"{name}_offset", doc)
 
 
+JOB_WORDS = (
+    signed("job_rows", "most rows of a job, at most 2048"),
+    signed("job_inputs", "inputs of a job, a multiple of 16; the last part of them may have fewer"),
+    signed("job_channels", "output channels, with those that only fill up a block"),
+    signed("job_kind", "word 0 of a job's header"),
+)
+"""The words about jobs with int8 weights that the NPU of i.MX 95 takes."""
+
 CLAMP = (
     signed("clamp_min", "fused activation's lower bound, stored"),
     signed("clamp_max", "fused activation's upper bound, stored; not below clamp_min"),
