@@ -51,7 +51,7 @@ dispatch takes longer than the work ([targets.md](targets.md)). These are one ca
 SQNR is the signal to noise ratio of the simulated NPU's output against the float model's, over two random inputs. The figures of
 operators are those of the last commit that compiled them so (33d7d840), with the dispatch of today's cost model; they lack its bound by the
 port of the memory, which would make them slower. Most of the time of `swin_tiny` is that of copies, as its weights do not fit into the
-chip's SRAM.
+chip's SRAM. Latencies have no range here, since the tables are for comparisons; `openneutron compile` states the range.
 
 Made by `python -m bench.transformers --write`.
 

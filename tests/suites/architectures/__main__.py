@@ -27,7 +27,7 @@ HEAD = """# Architectures
 
 Networks from timm and transformers with random weights, quantized to int8, compiled for i.MX RT700 and run on the simulated NPU.
 `operators` are those of the quantized program, `CPU` those that stay on the CPU, `calls` the delegate calls of one inference.
-Latency is modelled ([targets.md](targets.md)), SRAM holds arena, inputs and outputs. The last three columns are signal to
+Latency is modelled ([targets.md](targets.md)), without the range that `openneutron compile` states. SRAM holds arena, inputs and outputs. The last three columns are signal to
 noise ratios in dB over two random inputs: of the simulated NPU's output against the float model's, of the same against the
 quantized module in PyTorch, and of the float model's output when only its input is rounded to 256 values. Random weights make
 deep networks chaotic: where the last column is low, the float model itself multiplies the rounding of one input, and no

@@ -26,7 +26,7 @@ the compiler searches. The programs at these budgets run too, with the same byte
 half is that of the program's own. `5.0 MiB for flash` states that weights and microcode are larger than this memory of the chip, so
 that the network can't run from there. `no int16`: programs for the target take int8 alone. The host core of an MCX N computes int16 parts, in the program. Targets in one
 column have equal numbers. Their programs
-differ in the checksum of the target's name alone, so that one of them runs.
+differ in the checksum of the target's name alone, so that one of them runs. Latencies have no range here, since the table is for comparisons; `openneutron compile` states the range.
 
 Made by `python -m tests.suites.targets --write`, which goes on where an earlier run has stopped and fails where a byte differs. The
 last column has the commits whose compilers a row was measured with; `--again` measures rows anew, `--jobs 2` two networks at a time.
