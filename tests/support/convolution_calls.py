@@ -29,6 +29,7 @@ SOURCES = (
     RUNTIME / "kernels" / "convolution_16.c",
     RUNTIME / "kernels" / "check.c",
     RUNTIME / "kernels" / "elements_16.c",
+    RUNTIME / "kernels" / "elements_dsp.c",
 )
 FLAGS = ("-std=c11", f"-I{RUNTIME / 'include'}", f"-I{RUNTIME / 'kernels'}")
 CPU_FLAGS = {
