@@ -47,6 +47,20 @@ def networks() -> Iterator[tuple[str, Any]]:
             yield name if not number else f"{name} {number}", part.compiled.graph
 
 
+LAYERS = ((2048, 2048), (2048, 1024), (2048, 6144), (6144, 2048))
+"""Inputs and outputs of the linear layers of Qwen3-1.7B (config.json of Qwen/Qwen3-1.7B: hidden 2048, 16 and 8 heads of 128, intermediate 6144)."""
+
+
+def layers() -> Iterator[tuple[str, Any]]:
+    """Yield names and graphs of single linear layers with random weights of 8 and of 4 bits, for one token and for 128."""
+    from tests.jobs.graphs import linear
+
+    for tokens in (1, 128):
+        for inputs, outputs in LAYERS:
+            for bits in (8, 4):
+                yield f"{tokens} x {inputs} x {outputs}, int{bits}", linear(tokens, inputs, outputs, bits)
+
+
 def _modules() -> Iterator[tuple[str, Any, Any]]:
     from tests.suites.architectures import absent_torchvision
 
@@ -93,7 +107,7 @@ def _measured(folder: Path | None) -> dict[str, Any]:
     run = aarch64.runner_of_jobs(aarch64.library_in(folder)) if folder else None
     alone, beside = targets.get("imx95-cpu"), targets.get("imx95-driver")
     results = {}
-    for name, graph in networks():
+    for name, graph in (*networks(), *layers()):
         inputs = oracle.random_inputs(graph, 1)
         cpu = compile_graph(graph, alone, CompileOptions(check=False))
         wanted = _bytes(oracle.simulated_outputs(cpu, inputs))
@@ -112,6 +126,8 @@ def _measured(folder: Path | None) -> dict[str, Any]:
             found[f"{key}_violations"] = counts.violations
             if run is not None:
                 found[f"{key}_qemu"] = run(compiled.program, _bytes(inputs)) == wanted
+            found[f"{key}_milliseconds"] = beside.milliseconds(compiled.report.overlapped_cycles)
+            found[f"{key}_weights"] = len(compiled.program.weights)
             if key == "jobs":
                 found["milliseconds"] = beside.milliseconds(compiled.report.overlapped_cycles)
                 found["macs_on_npu"] = sum(item.macs for item in compiled.report.jobs) / max(1, compiled.report.macs)
@@ -134,7 +150,8 @@ def _in_words(found: dict[str, Any], *keys: str) -> str:
 def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the heads and lines of the printed table."""
     heads = (
-        "network", "products", "jobs", "MACs on the NPU", "Cortex-A55 alone, ms", "with the NPU, ms", "all as jobs", "equal bytes",
+        "network", "products", "jobs", "MACs on the NPU", "Cortex-A55 alone, ms", "with the NPU, ms", "all as jobs", "all as jobs, ms",
+        "weights of all jobs, KiB", "equal bytes",
         "in qemu", "as LiteRT", "violations",
     )  # fmt: skip
     lines = [
@@ -146,6 +163,8 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
             f"{found['cpu_milliseconds']:.2f}",
             f"{found['milliseconds']:.2f}",
             str(found["all_jobs"]),
+            f"{found['all_jobs_milliseconds']:.2f}",
+            f"{found['all_jobs_weights'] / 1024:,.0f}",
             _in_words(found, "jobs_equal", "all_jobs_equal"),
             _in_words(found, "jobs_qemu", "all_jobs_qemu"),
             _in_words(found, "litert_equal"),

@@ -11,6 +11,7 @@ state, so that those of many steps are one job; the CPU takes the steps with its
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,8 +70,8 @@ def by_jobs(edit: Edit) -> None:
         made = form(edit, call, target)
         if made is None:
             edit.skip(Cause.LAYOUT, call)
-        elif call_cost(made, target).cycles >= call_cost(call, target).cycles:
-            edit.skip(Cause.NOT_FASTER, call)
+        elif (cycles := call_cost(made, target).cycles) >= (alone := call_cost(call, target).cycles):
+            edit.skip(Cause.NOT_FASTER, replace(call, name=f"{call.name}: {cycles / alone:.3g} times as many"))
         else:
             memory = edit.store(made.views["memory"].tensor, made.views["memory"].extents[3])
             views = {**made.views, "memory": View(memory, *_bytes(made.views["memory"].extents[3]))}
