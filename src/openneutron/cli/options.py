@@ -154,14 +154,16 @@ class ModelParameters:
     ] = None
     trust: Annotated[
         bool,
-        typer.Option("--trust", help="Load a .pt2 that can only be loaded by running its code, which you trust."),
+        typer.Option(
+            "--trust", help="Load a .pt2 or .keras that can only be loaded by running its code, which you trust."
+        ),
     ] = False
     imports: Annotated[
         list[str] | None,
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="A module to import before a .pt2 is loaded, which registers its classes or operators; repeat it.",
+            help="A module to import before a .pt2 or .keras is loaded, which registers its classes or operators; repeat it.",
         ),
     ] = None
     input_shape: Annotated[
@@ -169,7 +171,7 @@ class ModelParameters:
         typer.Option(
             "--input-shape",
             metavar="NAME=1x3x224x224",
-            help="The shape of an input that a .onnx does not fix; repeat it, or separate by commas.",
+            help="The shape of an input that a .onnx or .keras does not fix; repeat it, or separate by commas.",
         ),
     ] = None
     operators_not_to_delegate: Annotated[

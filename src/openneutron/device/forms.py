@@ -117,6 +117,8 @@ class Form:
             ) from error
 
 
+_OLD_KERAS = "save it in Keras 3's form: keras.saving.load_model(path, compile=False).save('net.keras')"
+
 _NO_PROGRAM = "PyTorch's own file has no program in it"
 
 PT2 = Form(
@@ -151,9 +153,21 @@ ONNX = Form(
 )
 """ONNX's files have no magic bytes: they begin with the version of the format, and the tag of another field of ModelProto."""
 
+KERAS = Form(
+    ".keras",
+    Kind.PYTORCH,
+    reader="openneutron.pytorch.source.keras_file:read_keras",
+    magic=(0, b"PK"),
+    member="model.weights.h5",
+    needs=("keras",),
+    extra="keras",
+    loading=("trust", "imports", "input_shapes"),
+)
+
 FORMS = (
     PT2,
     ONNX,
+    KERAS,
     LITERT,
     PTE,
     Form(
@@ -167,6 +181,7 @@ FORMS = (
             f"{_NO_PROGRAM}; give weights with --weights, beside file.py:function",
         ),
     ),
+    Form(".h5", Kind.OTHER, others=(".hdf5",), magic=(0, rb"\x89HDF\r\n"), suggestion=(_OLD_KERAS, _OLD_KERAS)),
 )
 """All forms. Messages list the suffixes of models in this order."""
 
@@ -212,7 +227,7 @@ def listed(forms: Iterable[Form]) -> str:
     """Return the suffixes of forms, in words.
 
     >>> listed(MODELS)
-    '.pt2, .onnx or .tflite'
+    '.pt2, .onnx, .keras or .tflite'
     """
     *others, last = (form.suffix for form in forms)
     return f"{', '.join(others)} or {last}" if others else last

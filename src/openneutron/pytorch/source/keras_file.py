@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Read a ``.keras`` file with Keras on PyTorch, and make a program of PyTorch of it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from openneutron.device.third_party import suppressed
+from openneutron.errors import InvalidModelError, InvalidOptionError
+
+BACKEND = "KERAS_BACKEND"
+"""The environment variable that selects Keras' backend when Keras is imported."""
+
+SEED = 0
+"""The seed of the example inputs of a file, which has none itself."""
+
+
+class _Inference(nn.Module):
+    """A Keras model in inference, with its inputs as positional arguments."""
+
+    def __init__(self, model: Any, names: Sequence[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, tuple(names)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.model(inputs[0] if len(inputs) == 1 else list(inputs), training=False)
+
+
+def read_keras(
+    path: Path,
+    trust: bool = False,
+    imports: Sequence[str] = (),
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> ExportedProgram:
+    """Return the program of a ``.keras`` file, with random example inputs.
+
+    Nothing in the file is executed, unless ``trust`` permits it: it may have Python functions in Lambda layers. ``imports`` are modules that
+    register the file's classes. ``input_shapes`` has the shape of each input by name, for axes beside the batch that the file does not fix.
+
+    Raises InvalidModelError for a file that can't be used, InvalidOptionError for a module that can't be imported or a shape that does not fit.
+    """
+    keras = _keras(path.name)
+    for module in imports:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise InvalidOptionError(f"imports: '{module}' can't be imported: {error}.") from error
+    try:
+        with suppressed(), _with_suffix(path) as named:
+            model = keras.saving.load_model(str(named), compile=False, safe_mode=not trust)
+    except Exception as error:  # Keras, zipfile and h5py have errors of their own
+        raise InvalidModelError(f"'{path.name}' can't be read: {_why(error)}.") from error
+    if not getattr(model, "inputs", None):
+        raise InvalidModelError(
+            f"'{path.name}' has no fixed inputs. Save a functional or sequential model, or pass the model with example inputs."
+        )
+    inputs = [_example(item, path.name, input_shapes or {}) for item in model.inputs]
+    module = _Inference(model, [item.name for item in model.inputs]).eval()
+    try:
+        with suppressed(), torch.no_grad():
+            return torch.export.export(module, tuple(inputs), strict=False)
+    except Exception as error:
+        raise InvalidModelError(f"'{path.name}': torch.export can't export it: {_why(error)}.") from error
+
+
+@contextmanager
+def _with_suffix(path: Path) -> Iterator[Path]:
+    """Yield a path of the file that ends in ``.keras``: Keras reads no other."""
+    if path.suffix == ".keras":
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder) / f"{path.name}.keras"
+        link.symlink_to(path.resolve())
+        yield link
+
+
+def _keras(name: str) -> Any:
+    """Return Keras on its PyTorch backend. Raises InvalidModelError where the process has it on another one."""
+    if "keras" not in sys.modules:
+        os.environ[BACKEND] = "torch"
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import keras
+
+    if (backend := keras.config.backend()) != "torch":
+        raise InvalidModelError(
+            f"'{name}' is read with Keras on PyTorch; this process has imported Keras on {backend}. Set KERAS_BACKEND=torch before the import."
+        )
+    return keras
+
+
+def _example(item: Any, name: str, shapes: Mapping[str, Sequence[int]]) -> Tensor:
+    """Return a random tensor for an input of a model; a batch is 1."""
+    given = shapes.get(item.name)
+    sizes = [1 if place == 0 and size is None else size for place, size in enumerate(item.shape)]
+    if given is not None:
+        if len(given) != len(sizes) or any(
+            size not in (None, one) for size, one in zip(item.shape, given, strict=True)
+        ):
+            spoken = "x".join(str(size or "?") for size in item.shape)
+            raise InvalidOptionError(
+                f"input_shapes: '{item.name}' of '{name}' has the shape {spoken}; {tuple(given)} is given."
+            )
+        sizes = list(given)
+    if None in sizes:
+        spoken = "x".join(str(size or "?") for size in item.shape)
+        wanted = "x".join(str(size or 1) for size in sizes)
+        raise InvalidModelError(
+            f"'{name}': the shape {spoken} of the input '{item.name}' is not fixed. Give it: --input-shape {item.name}={wanted}, with "
+            "your sizes."
+        )
+    generator = torch.Generator().manual_seed(SEED)
+    if "int" in str(item.dtype):
+        return torch.randint(0, 2, sizes, generator=generator).to(getattr(torch, str(item.dtype)))
+    return torch.randn(sizes, generator=generator)
+
+
+def _why(error: Exception) -> str:
+    """Return the reason of an error, and what to do where code in the file is the reason."""
+    first = " ".join(str(error).split())[:240].rstrip(".")
+    if "safe_mode" in str(error) or "unsafe" in str(error).lower():
+        return "it has a function in a Lambda layer, which is code. Give --trust for a file whose author you trust"
+    return first or type(error).__name__
