@@ -7,7 +7,7 @@ import re
 from importlib.resources import files
 
 from openneutron.features.board.cases import PACKED_SIGNED, WITHOUT
-from openneutron.features.board.findings import Findings
+from openneutron.features.board.findings import Findings, rescaling
 from openneutron.targets import KNOWN
 
 _UNNAMED = re.compile(r"[^A-Za-z0-9_-]+")
@@ -38,6 +38,9 @@ def chip_text(found: Findings, name: str) -> str:
             jobs,
         )
         assert count == 1, f"imx95.toml has one line for jobs.{fact}"
+    if 1 in found.rescaled:
+        # A comment: no program depends on it.
+        jobs = jobs.replace("[jobs]\n", f"[jobs]\n# With --rescale npu: {rescaling(1, found.rescaled[1])}\n", 1)
     named = _UNNAMED.sub("-", name)
     named = f"{named}-board" if named in KNOWN or not named[:1].isalpha() else named
     head = re.sub(r'^name = ".*"$', f'name = "{named}"', head, count=1, flags=re.MULTILINE)

@@ -245,7 +245,7 @@ def sentences(found: Findings) -> list[str]:
         else "No published form of a job with int4 weights gave right results."
     )
     lines += _sizes(found)
-    lines += [_rescaling(size, rescaled) for size, rescaled in sorted(found.rescaled.items())]
+    lines += [rescaling(size, rescaled) for size, rescaled in sorted(found.rescaled.items())]
     if found.times is not None:
         lines.append(_timing(found.times))
     if found.is_cut:
@@ -298,7 +298,8 @@ _ROUNDING_WORDS = {
 }
 
 
-def _rescaling(size: int, rescaled: Rescaling) -> str:
+def rescaling(size: int, rescaled: Rescaling) -> str:
+    """Return how the NPU rounds and saturates results of 1 or 4 bytes, in sentences."""
     what = "Results of 1 byte" if size == 1 else "Results of 4 bytes"
     if rescaled.rounding is None:
         told = ", ".join(f"{difference:+d}: {count}" for difference, count in rescaled.differences.items())
