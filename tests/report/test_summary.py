@@ -65,7 +65,7 @@ def test_data_is_json_and_details_are_optional() -> None:
         "losses",
         "stripes",
     }
-    moved = {"reads", "writes", "read_bytes", "written_bytes", "weights_bytes", "on_cpu"}
+    moved = {"reads", "writes", "read_bytes", "written_bytes", "weights_bytes", "on_cpu", "is_exact"}
     times = {"modelled_milliseconds", "expected_milliseconds", "hangs_on"}
     assert call | moved | times | {"module"} == first["calls"][0].keys()
     assert {"name", "size_bytes", "offset", "first", "last", "rows_held", "rows", "region"} == first["memory"][0].keys()
