@@ -9,7 +9,7 @@ from openneutron import targets
 from tests.fuzz import cpus
 
 
-@pytest.mark.parametrize("seed", [*range(8), 42, 442, 465, 3652, 4462, 10004, 10020])
+@pytest.mark.parametrize("seed", [*range(8), 42, 442, 465, 3652, 4462, 10004, 10020, 10704])
 def test_random_graphs_on_random_processors(seed: int) -> None:
     cpus.check(seed)
 

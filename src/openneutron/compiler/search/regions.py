@@ -144,6 +144,10 @@ def _divisions(fitted: Fitted, traffic: _Traffic, near: Near, most: int) -> Iter
         if own != found:
             found = own
             yield *near, own
+    offsets = fitted.layout.placement.offsets
+    if near and max((offsets[item.name] + item.size for item in items), default=0) <= most:
+        # The last region takes all others at these addresses. So may any region but the first, whatever its size.
+        yield *near, {item.name: offsets[item.name] for item in items}
 
 
 @dataclass(frozen=True, slots=True)
