@@ -63,6 +63,7 @@ def test_every_release_computes_every_form(graph: Graph, copied: bool, job_count
     [
         pytest.param((5, 32, 48), (False, False), 2, id="in place"),
         pytest.param((5, 32, 20), (False, True), 2, id="columns padded"),
+        pytest.param((1, 64, 16, 1), (False, False), 1, id="one row"),
         pytest.param((7, 40, 16, 1), (True, True), 1, id="depth padded"),
         pytest.param((3, 1152, 32, 3, (0, 0)), (True, True), 6, id="1152 in two parts, no zero points"),
         pytest.param((2100, 16, 16, 1, (-128, 127)), (False, False), 2, id="more than 2048 rows"),

@@ -57,7 +57,7 @@ bool batch_matmul_job_s8_check(const NeutronProgramView *program, const void *pa
     }
     const NeutronBuffer *a = &program->buffers[p->input_a], *b = &program->buffers[p->input_b];
     const NeutronJobMemory memory = memory_of(p, NULL);
-    return b->ring >= p->depth && (p->a_copied != 0 || lines_join(p, a, a->channel_pitch, a->row_pitch)) &&
+    return b->ring >= p->depth && (p->a_copied != 0 || lines_join(p, a, a->channel_pitch, a->rows == 1 ? p->depth : a->row_pitch)) &&
            (p->b_copied != 0 || (lines_join(p, b, b->row_pitch, b->channel_pitch) && p->job_channels == out->channels)) &&
            neutron_job_memory_is_sound(program, p->memory, &memory) &&
            neutron_range_is_sound(program, p->job_base, p->job_offset,
