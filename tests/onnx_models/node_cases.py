@@ -89,8 +89,8 @@ def judged(
     name: str, model: onnx.ModelProto, inputs: list[np.ndarray[Any, Any]], outputs: list[Any], in_float: bool
 ) -> tuple[str, str]:
     """Return what a case came to, and more words about it."""
-    tensors = [torch.from_numpy(value) for value in inputs]
     try:
+        tensors = [torch.from_numpy(value) for value in inputs]
         if in_float:
             module, _ = module_of(model, name)
             with torch.no_grad():

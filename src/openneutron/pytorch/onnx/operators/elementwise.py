@@ -54,9 +54,15 @@ def _div(node: NodeView, a: Tensor, b: Tensor) -> Values:
     return torch.div(a, b) if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
 
 
-@converts("Pow")
-def _pow(node: NodeView, a: Tensor, b: Tensor) -> Values:
-    return torch.pow(a, b).to(a.dtype)
+@converts("Pow", constants=(1,))
+def _pow(node: NodeView, a: Tensor, b: Any) -> Values:
+    """A constant exponent is a number, as PyTorch's models have it."""
+    if isinstance(b, Tensor):
+        return torch.pow(a, b).to(a.dtype)
+    if b.size > 1 or b.ndim > a.dim():
+        return torch.pow(a, node.constant("exponent", b)).to(a.dtype)
+    exponent = float(b.reshape(()))
+    return torch.pow(a, int(exponent) if exponent.is_integer() else exponent).to(a.dtype)
 
 
 @converts("Mod")
