@@ -364,3 +364,10 @@ def test_places_that_the_design_names_exist() -> None:
     named = [place for place in places if "/" in place]
     assert len(named) > 40
     assert [place for place in named if not (PACKAGE / place).exists() and not (ROOT / place).exists()] == []
+
+
+def test_what_compiles_beside_pip_needs_no_package() -> None:
+    command = [sys.executable, "-S", "-c", "import tests.support.prepared"]  # -S: no site-packages
+    paths = f"{ROOT / 'src'}:{ROOT}"
+    done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

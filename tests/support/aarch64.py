@@ -8,13 +8,14 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from openneutron.device.simulator.simulator import NPU_DRIVER
-from openneutron.isa import Program
 from tests.support.built_once import built_once
-from tests.support.fuzz_seeds import write_seeds
 from tests.support.runtime_builds import ROOT, WARNINGS
 from tests.support.tools import required
+
+if TYPE_CHECKING:
+    from openneutron.isa import Program
 
 LINKED = ("-L.", "-lneutron", "-Wl,-rpath,$ORIGIN")
 
@@ -68,6 +69,10 @@ def runner_of_jobs(library: Built) -> Callable[[Program, bytes], bytes]:
     called(required("aarch64-linux-gnu-gcc"), *WARNINGS, *includes, source, *LINKED, "-o", "run_jobs", folder=folder)
     (folder / "libNeutronDriver.so").symlink_to("libneutron_device_model.so")
     emulator, *options = library.emulated
+    # Both take packages, which prepared.py can't.
+    from openneutron.device.simulator.simulator import NPU_DRIVER
+    from tests.support.fuzz_seeds import write_seeds
+
     command = (emulator, "-U", NPU_DRIVER, "-E", f"LD_LIBRARY_PATH={folder}", *options, "./run_jobs")
 
     def run(program: Program, inputs: bytes) -> bytes:
