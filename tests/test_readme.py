@@ -61,7 +61,9 @@ def test_its_figures_are_those_of_the_pictures(root: Path) -> None:
         r"(\d+ of \d+ operators) on the NPU; ([\d.]+) ms .* ([\d.]+) ms on the NPU", text
     )[0]
     assert operators in shown
-    assert re.search(rf"> *{whole} ms \([\d.]+ to [\d.]+\) at ", shown) and re.search(rf"> *NPU {npu} ms, host ", shown)
+    assert re.search(rf"> *{whole} ms \([\d.]+ to [\d.]+\) at ", shown) and re.search(
+        rf"> *NPU {npu} ms \([\d.]+ to [\d.]+\), host ", shown
+    )
     drawn = (root / "docs/assets/memory.svg").read_text()
     curve = [
         (f"{float(ms):.1f}", f"{int(budget):,}")

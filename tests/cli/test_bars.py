@@ -85,18 +85,19 @@ def test_a_sweep_remarks_its_best_points(tmp_path: Path) -> None:
             return Program(changes["sram_budget"])
 
     kept = Remarks()
-    figures = {10: (10 * 1024, 4.0), 20: (19 * 1024 + 1, 2.5), 30: (30 * 1024, 2.5)}
+    names = ("sram_bytes", "modelled_ms", "expected_ms")
+    figures = {10: (10 * 1024, 4.0, (3, 5)), 20: (19 * 1024 + 1, 2.5, (2, 3)), 30: (30 * 1024, 2.5, (2, 3))}
     work = Compiling(
         lambda options, quantization: Program(options.sram_budget or 0),
-        lambda made, quantization: dict(zip(("sram_bytes", "modelled_ms"), figures[made.budget // 1024], strict=True)),
+        lambda made, quantization: dict(zip(names, figures[made.budget // 1024], strict=True)),
         QuantizationOptions(),
     )
     with opened(tmp_path / "t.sqlite", {"model": "m"}) as table:
         run(grid({"sram_budget": "10,20,30"}), table, work, kept)  # the largest first
     assert [text for _, text in kept.said] == [
         "",
-        "fastest 2.5 ms, least SRAM 30 KiB",
-        "fastest 2.5 ms, least SRAM 20 KiB",
+        "fastest 2.50 ms (2.0 to 3.0), least SRAM 30 KiB",
+        "fastest 2.50 ms (2.0 to 3.0), least SRAM 20 KiB",
     ]
 
 

@@ -35,7 +35,7 @@ ABOUT = {
         ("options/__init__.py", "_check_text", "InvalidOptionError"): 1,
         ("options/__init__.py", "_check_seconds", "InvalidOptionError"): 1,
         ("options/__init__.py", "_check_threads", "InvalidOptionError"): 1,
-        ("options/__init__.py", "__post_init__", "InvalidOptionError"): 4,
+        ("options/__init__.py", "__post_init__", "InvalidOptionError"): 5,
         ("options/__init__.py", "from_dict", "InvalidOptionError"): 1,
         ("options/__init__.py", "as_group", "InvalidOptionError"): 2,
         ("options/__init__.py", "_checked", "InvalidOptionError"): 4,

@@ -251,7 +251,7 @@ def test_a_form_belongs_to_a_driver(source: Path, runtime: Path, tmp_path: Path)
     assert refused(InvalidModelError, ours, tmp_path / "out", form="linux-nxp") == (
         "'layer.tflite' has OpenNeutron's microcode, and NXP's NPU does not run it. Compile the model with converter='eiq' "
         "(`--converter eiq`), which takes NXP's eiq_neutron_sdk, or export it in a form whose core computes the kernels, such as "
-        "--for cortex_m33."
+        "--for cortex_m33, or --for cmake for Linux, which may have matrix products on the NPU too."
     )
     assert refused(InvalidModelError, source / "layer.tflite", tmp_path / "out", form="zephyr") == (
         "'layer.tflite' has microcode of another compiler, such as NXP's eIQ Neutron converter, and only NXP's firmware runs that. "

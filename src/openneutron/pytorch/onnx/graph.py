@@ -211,11 +211,22 @@ class Importer:
                 if name:
                     self._set(name, value.detach().numpy())
             return
+        if node.operator == "Where" and self._is_guard_against_nan(inputs):
+            self._alias(outputs[0], inputs[2])
+            return
         arguments = self._arguments(row, inputs, self._shape)
         with self._mode:
             values = _as_tuple(row.function(node, *arguments))
         self.shapes |= {name: value for name, value in zip(outputs, values, strict=False) if name}
         self.steps.append(Step(node, row, self._module(proto), inputs, outputs))
+
+    def _is_guard_against_nan(self, inputs: tuple[str, ...]) -> bool:
+        """Return whether a choice takes a value wherever it is a number. Exporters write it behind the softmax of attention, for rows without a key.
+
+        int8 and int16 hold no NaN, and results that stay float keep theirs.
+        """
+        made = next((step for step in reversed(self.steps) if inputs[0] in step.outputs), None)
+        return made is not None and made.node.operator == "IsNaN" and made.inputs[0] == inputs[2]
 
     def _arguments(self, row: Converter, inputs: Sequence[str], tensor: Callable[[str], Any]) -> list[Any]:
         made: list[Any] = []

@@ -16,6 +16,7 @@ from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, 
 
 @converts("Gather", constants=(1,))
 def _gather(node: NodeView, x: Tensor, indices: Any) -> Values:
+    """Indices that are not constants count from the first element, as those of PyTorch's embedding do."""
     axis = node.get("axis", 0) % x.dim()
     size = x.shape[axis]
     if isinstance(indices, np.ndarray):
@@ -26,8 +27,6 @@ def _gather(node: NodeView, x: Tensor, indices: Any) -> Values:
         if indices.ndim == 1 and flat == list(run):
             return x.narrow(axis, run.start, len(run))
         indices = node.constant("indices", indices.astype(np.int64) % size)
-    elif not node.get("in_range"):
-        indices = torch.where(indices < 0, indices + size, indices)
     if axis == 0 and x.dim() == 2:
         return F.embedding(indices, x)
     taken = x.index_select(axis, indices.reshape(-1).to(torch.int64))
