@@ -122,6 +122,15 @@ def _external(made: onnx.ModelProto) -> None:
     tensor.external_data.add(key="location", value="../weights.bin")
 
 
+def _huge_constant(made: onnx.ModelProto) -> None:
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([10**5, 10**5]), "sizes"))
+    made.graph.node.insert(0, helper.make_node("ConstantOfShape", ["sizes"], ["huge"], "fill"))
+
+
+def _huge_input(made: onnx.ModelProto) -> None:
+    made.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 2**40
+
+
 def _newer(made: onnx.ModelProto) -> None:
     made.opset_import[0].version = 999
 
@@ -137,6 +146,11 @@ BAD = [
         _truncated_data,
         "'kernel' has 864 bytes of data; its shape takes 118747255799808. The file is damaged.",
     ),
+    (
+        _huge_constant,
+        "node 'fill' (ConstantOfShape) makes 40000000000 bytes of constants; all computed constants have at most 134221888.",
+    ),
+    (_huge_input, "the input 'image' has 26388279066624 elements; at most 268435456 are taken."),
     (_without_producer, "node 'stem/relu' (Relu) reads 'a', which no earlier node computes. The file is damaged."),
     (
         _open_axis,

@@ -29,8 +29,8 @@ from openneutron.pytorch.onnx.operators.table import Converter
 MOST_ITERATIONS = 1024
 """The most iterations of a loop whose body is written once for each."""
 
-MOST_CONSTANT_BYTES = 1 << 28
-"""The most bytes of a tensor that is computed from constants, unless the constants are as large."""
+MOST_CONSTANT_BYTES = 1 << 27
+"""The most bytes of constants that are computed when a file is read, beside four times those in the file."""
 
 _OWN = ("", "ai.onnx")
 
@@ -155,6 +155,8 @@ class Importer:
     _mode: FakeTensorMode = field(default_factory=lambda: FakeTensorMode(allow_non_fake_inputs=True), repr=False)
     _modules: set[str] = field(default_factory=set, repr=False)
     _iterations: int = 0
+    _given_bytes: int = 0
+    _constant_bytes: int = 0
 
     def add_input(self, name: str, example: Tensor) -> None:
         """Enter an input of the graph."""
@@ -206,10 +208,16 @@ class Importer:
     ) -> None:
         is_known = all(not name or name in self.constants for name in inputs)
         if is_known and row.folds:
+            with self._mode:
+                sizes = [
+                    value.numel() * value.element_size()
+                    for value in _as_tuple(row.function(node, *self._arguments(row, inputs, self._shape)))
+                ]
+            self._take(sum(sizes))
             values = _as_tuple(row.function(node, *self._arguments(row, inputs, self._known)))
             for name, value in zip(outputs, values, strict=False):
                 if name:
-                    self._set(name, value.detach().numpy())
+                    self.constants[name] = value.detach().numpy()
             return
         if node.operator == "Where" and self._is_guard_against_nan(inputs):
             self._alias(outputs[0], inputs[2])
@@ -247,10 +255,17 @@ class Importer:
     def _shape(self, name: str) -> Any:
         return self.shapes[name] if name in self.shapes else self._mode.from_tensor(self._known(name))
 
-    def _set(self, name: str, value: np.ndarray[Any, Any]) -> None:
-        if value.nbytes > MOST_CONSTANT_BYTES:
-            raise Refused(f"makes a constant of {value.nbytes} bytes; at most {MOST_CONSTANT_BYTES} are allowed")
+    def _take(self, size: int) -> None:
+        """Count the bytes of computed constants before they are made."""
+        self._constant_bytes += size
+        most = MOST_CONSTANT_BYTES + 4 * self._given_bytes
+        if self._constant_bytes > most:
+            raise Refused(f"makes {size} bytes of constants; all computed constants have at most {most}")
+
+    def add_constant(self, name: str, value: np.ndarray[Any, Any]) -> None:
+        """Enter a constant of the graph."""
         self.constants[name] = value
+        self._given_bytes += value.nbytes
 
     def _module(self, proto: onnx.NodeProto) -> str:
         """Return a module's name for a node, which is used once."""
@@ -276,14 +291,14 @@ class Importer:
         self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
     ) -> None:
         given = _attributes(proto)
-        self._set(
-            outputs[0], np.array(self._extents(inputs[0])[slice(given.get("start", 0), given.get("end"))], np.int64)
+        self.constants[outputs[0]] = np.array(
+            self._extents(inputs[0])[slice(given.get("start", 0), given.get("end"))], np.int64
         )
 
     def _size_node(
         self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
     ) -> None:
-        self._set(outputs[0], np.array(np.prod(self._extents(inputs[0]), dtype=np.int64)))
+        self.constants[outputs[0]] = np.array(np.prod(self._extents(inputs[0]), dtype=np.int64))
 
     def _known_value(self, name: str, what: str) -> Any:
         if name not in self.constants:

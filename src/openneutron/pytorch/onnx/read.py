@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from openneutron.pytorch.onnx.operators.elementwise import TYPES
 
 OLDEST = 7
 """The oldest version of ONNX's operators (opset) that is read: the first one whose operators broadcast as NumPy does."""
+
+MOST_ELEMENTS = 1 << 28
+"""The most elements of an input, so that a damaged shape takes no memory."""
 
 SEED = 0
 """The seed of the example inputs of a file, which has none itself."""
@@ -99,7 +103,12 @@ def module_of(
     graph = model.graph
     importer = Importer(name, versions)
     for tensor in graph.initializer:
-        importer.constants[tensor.name] = array_of(tensor)
+        try:
+            importer.add_constant(tensor.name, array_of(tensor))
+        except (ValueError, TypeError, KeyError) as error:
+            raise InvalidModelError(
+                f"'{name}': '{tensor.name}' can't be read: {_first(error)}. The file is damaged."
+            ) from error
     given = [item for item in graph.input if item.name not in importer.constants]
     if unknown := [key for key in input_shapes if key not in {item.name for item in given}]:
         raise InvalidOptionError(
@@ -151,6 +160,10 @@ def _example(item: onnx.ValueInfoProto, name: str, shape: Sequence[int] | None) 
                 f"'{name}': the shape {spoken} of the input '{item.name}' is not fixed. Give it: "
                 f"--input-shape {item.name}=" + "x".join(str(one.dim_value or 1) for one in dims) + ", with your sizes."
             )
+    if (count := math.prod(sizes)) > MOST_ELEMENTS:
+        raise InvalidModelError(
+            f"'{name}': the input '{item.name}' has {count} elements; at most {MOST_ELEMENTS} are taken."
+        )
     generator = torch.Generator().manual_seed(SEED)
     dtype = TYPES[kind.elem_type]
     if dtype.is_floating_point:

@@ -134,13 +134,14 @@ def _constant(node: NodeView) -> Values:
 @converts("ConstantOfShape", structure=(0,))
 def _constant_of_shape(node: NodeView, shape: Any) -> Values:
     value = np.array(node.get("value", np.zeros(1, np.float32))).reshape(())
-    return torch.from_numpy(np.full(integers(shape), value))
+    return torch.full(integers(shape), value.item(), dtype=torch.from_numpy(value.reshape(1)).dtype)
 
 
 @converts("Range", structure=(0, 1, 2))
 def _range(node: NodeView, start: Any, limit: Any, delta: Any) -> Values:
     count = max(int(np.ceil((limit - start) / delta)), 0)
-    return torch.from_numpy(np.asarray(start + np.arange(count) * delta, start.dtype).reshape(-1))
+    kind = torch.from_numpy(np.zeros(1, start.dtype)).dtype
+    return (start.item() + torch.arange(count) * delta.item()).to(kind)
 
 
 @converts("EyeLike")
