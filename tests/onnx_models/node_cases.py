@@ -53,7 +53,13 @@ def cases(names: list[str]) -> Iterator[tuple[str, onnx.ModelProto, list[np.ndar
             for kind in kinds
         ):
             inputs, outputs = case.data_sets[0]
-            yield case.name, *_bound(case.model, list(map(np.array, inputs))), list(outputs)
+            yield case.name, *_bound(case.model, list(map(_array, inputs))), list(map(_array, outputs))
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return value if isinstance(value, list) else np.array(value)
 
 
 def _bound(

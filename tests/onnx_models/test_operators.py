@@ -131,6 +131,28 @@ def test_an_operator(case: tuple[str, dict[str, Any], list[tuple[int, ...]], lis
     both(model([node], {name: value.shape for name, value in data.items()}, outputs, fixed, OPSET), data)
 
 
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize(
+    "constant", [np.float32(3), np.full((1, 1), 3, np.float32), random(1, 5), np.full((1, 1, 1), 3, np.float32)]
+)
+def test_a_constant_on_either_side(operator: str, constant: Any) -> None:
+    nodes = [helper.make_node(operator, ["x", "c"], ["y"]), helper.make_node(operator, ["c", "x"], ["z"])]
+    both(model(nodes, {"x": [2, 5]}, ["y", "z"], {"c": constant}), {"x": np.abs(random(2, 5)) + 1})
+
+
+def test_the_reciprocal_of_a_root_is_one_operator() -> None:
+    nodes = [helper.make_node("Sqrt", ["x"], ["root"]), helper.make_node("Reciprocal", ["root"], ["y"])]
+    made = model(nodes, {"x": [2, 5]}, ["y"])
+    both(made, {"x": np.abs(random(2, 5)) + 1})
+    module, examples = module_of(made, "net.onnx")
+    called = [
+        str(node.target)
+        for node in torch.export.export(module, tuple(examples)).graph.nodes
+        if node.op == "call_function"
+    ]
+    assert called == ["aten.rsqrt.default"]
+
+
 def test_an_old_softmax_joins_axes() -> None:
     made = model([helper.make_node("Softmax", ["x"], ["y"])], {"x": [2, 3, 4]}, ["y"], opset=11)
     x = random(2, 3, 4)

@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.onnx.operators import OPERATORS, NodeView, Refused
-from openneutron.pytorch.onnx.operators.table import Converter
+from openneutron.pytorch.onnx.operators.table import OWN, Converter
 
 MOST_ITERATIONS = 1024
 """The most iterations of a loop whose body is written once for each."""
@@ -219,6 +219,12 @@ class Importer:
                 if name:
                     self.constants[name] = value.detach().numpy()
             return
+        if (
+            node.operator == "Reciprocal"
+            and (square := self._maker(inputs[0])) is not None
+            and square.node.operator == "Sqrt"
+        ):
+            node, row, inputs = replace(node, operator="Rsqrt"), OPERATORS[OWN, "Rsqrt"], square.inputs
         if node.operator == "Where" and self._is_guard_against_nan(inputs):
             self._alias(outputs[0], inputs[2])
             return
@@ -228,12 +234,16 @@ class Importer:
         self.shapes |= {name: value for name, value in zip(outputs, values, strict=False) if name}
         self.steps.append(Step(node, row, self._module(proto), inputs, outputs))
 
+    def _maker(self, name: str) -> Step | None:
+        """Return the step that computes a value; None for inputs and constants."""
+        return next((step for step in reversed(self.steps) if name in step.outputs), None)
+
     def _is_guard_against_nan(self, inputs: tuple[str, ...]) -> bool:
         """Return whether a choice takes a value wherever it is a number. Exporters write it behind the softmax of attention, for rows without a key.
 
         int8 and int16 hold no NaN, and results that stay float keep theirs.
         """
-        made = next((step for step in reversed(self.steps) if inputs[0] in step.outputs), None)
+        made = self._maker(inputs[0])
         return made is not None and made.node.operator == "IsNaN" and made.inputs[0] == inputs[2]
 
     def _arguments(self, row: Converter, inputs: Sequence[str], tensor: Callable[[str], Any]) -> list[Any]:

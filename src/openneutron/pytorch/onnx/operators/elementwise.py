@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, converts, scalar
+from openneutron.pytorch.onnx.operators.table import OWN, NodeView, Refused, Values, converts, scalar
 
 _SAME: dict[str, Callable[..., Tensor]] = {
     "Abs": torch.abs, "Acos": torch.acos, "Acosh": torch.acosh, "Asin": torch.asin, "Asinh": torch.asinh, "Atan": torch.atan,
@@ -21,17 +22,17 @@ _SAME: dict[str, Callable[..., Tensor]] = {
     "Not": torch.logical_not, "Reciprocal": torch.reciprocal, "Relu": F.relu, "Round": torch.round, "Sigmoid": torch.sigmoid,
     "Sign": torch.sign, "Sin": torch.sin, "Sinh": torch.sinh, "Softplus": F.softplus, "Softsign": F.softsign, "Sqrt": torch.sqrt,
     "Tan": torch.tan, "Tanh": torch.tanh, "BitwiseNot": torch.bitwise_not,
-    "Add": torch.add, "And": torch.logical_and, "Equal": torch.eq, "Greater": torch.gt, "GreaterOrEqual": torch.ge,
-    "Less": torch.lt, "LessOrEqual": torch.le, "Mul": torch.mul, "Or": torch.logical_or, "Sub": torch.sub,
+    "And": torch.logical_and, "Equal": torch.eq, "Greater": torch.gt, "GreaterOrEqual": torch.ge,
+    "Less": torch.lt, "LessOrEqual": torch.le, "Or": torch.logical_or,
     "Xor": torch.logical_xor, "BitwiseAnd": torch.bitwise_and, "BitwiseOr": torch.bitwise_or, "BitwiseXor": torch.bitwise_xor,
     "Where": torch.where,
 }  # fmt: skip
 """The operators that PyTorch has with the same operands and no attributes."""
 
 
-def _same(operator: str) -> None:
-    function = _SAME[operator]
-    converts(operator)(lambda node, *inputs: function(*inputs))
+def _same(name: str) -> None:
+    function = _SAME[name]
+    converts(name)(lambda node, *inputs: function(*inputs))
 
 
 for _operator in _SAME:
@@ -49,9 +50,49 @@ def _dropout(node: NodeView, x: Tensor, *others: Any) -> Values:
     return (x, torch.ones_like(x, dtype=torch.bool)) if node.wants(1) else x
 
 
-@converts("Div")
-def _div(node: NodeView, a: Tensor, b: Tensor) -> Values:
-    return torch.div(a, b) if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
+def _division(a: Any, b: Any) -> Tensor:
+    whole = not any(isinstance(one, float) or (isinstance(one, Tensor) and one.is_floating_point()) for one in (a, b))
+    return torch.div(a, b, rounding_mode="trunc") if whole else torch.div(a, b)
+
+
+_ARITHMETIC: dict[str, Callable[..., Tensor]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "Div": _division,
+}
+
+
+def _arithmetic(name: str) -> None:
+    function = _ARITHMETIC[name]
+
+    def converter(node: NodeView, a: Any, b: Any) -> Values:
+        """A constant of one element is a number, as PyTorch's models have it."""
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+            return function(torch.from_numpy(np.array(a)), torch.from_numpy(np.array(b)))
+        operands = [
+            one if isinstance(one, Tensor) else _number(node, name, one, other)
+            for name, one, other in (("a", a, b), ("b", b, a))
+        ]
+        return function(*operands)
+
+    converts(name, constants=(0, 1))(converter)
+
+
+def _number(node: NodeView, name: str, array: Any, other: Tensor) -> Any:
+    is_divided = node.operator == "Div" and name == "a"
+    if array.size == 1 and array.ndim <= other.dim() and not is_divided:
+        return array.reshape(()).item()
+    return node.constant(name, array)
+
+
+for _operator in _ARITHMETIC:
+    _arithmetic(_operator)
+
+
+@converts("Rsqrt", domain=OWN)
+def _rsqrt(node: NodeView, x: Tensor) -> Values:
+    return torch.rsqrt(x)
 
 
 @converts("Pow", constants=(1,))
@@ -62,7 +103,8 @@ def _pow(node: NodeView, a: Tensor, b: Any) -> Values:
     if b.size > 1 or b.ndim > a.dim():
         return torch.pow(a, node.constant("exponent", b)).to(a.dtype)
     exponent = float(b.reshape(()))
-    return torch.pow(a, int(exponent) if exponent.is_integer() else exponent).to(a.dtype)
+    y = torch.pow(a, int(exponent) if exponent.is_integer() else exponent)
+    return y if y.dtype == a.dtype else y.to(a.dtype)
 
 
 @converts("Mod")
@@ -203,12 +245,13 @@ def type_of(number: int) -> torch.dtype:
 
 @converts("Cast")
 def _cast(node: NodeView, x: Tensor) -> Values:
-    return x.to(type_of(node.get("to")))
+    kind = type_of(node.get("to"))
+    return x if x.dtype == kind else x.to(kind)
 
 
 @converts("CastLike")
 def _cast_like(node: NodeView, x: Tensor, like: Tensor) -> Values:
-    return x.to(like.dtype)
+    return x if x.dtype == like.dtype else x.to(like.dtype)
 
 
 @converts("CumSum", structure=(1,))

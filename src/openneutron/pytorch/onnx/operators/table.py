@@ -69,6 +69,9 @@ class Converter:
     folds: bool = True
 
 
+OWN = "openneutron"
+"""The domain of operators that the importer makes of several nodes."""
+
 OPERATORS: dict[tuple[str, str], Converter] = {}
 """The converters by domain ("" is ONNX's own) and operator."""
 
