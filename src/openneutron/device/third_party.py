@@ -24,6 +24,8 @@ DEMO_PACKAGES = (*PACKAGES, "sklearn")
 EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "pytorch": (("torch", "executorch", "torchao"), "PyTorch models, and running `.pte` files"),
     "demo": (("scikit-learn",), "the handwritten digits of `openneutron demo` and of the tutorials"),
+    "onnx": (("onnx",), "`.onnx` files"),
+    "keras": (("keras",), "`.keras` files"),
     "sounds": (("scipy",), "WAV files of another sample rate than the model's"),
     "cluster": (("distributed",), "`openneutron evaluate --scheduler`: evaluations on a Dask cluster"),
     "model-explorer": (("ai-edge-model-explorer",), "Google's Model Explorer with this project's graphs"),

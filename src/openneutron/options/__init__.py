@@ -52,7 +52,7 @@ products to the driver of NXP's NPU."""
 
 ON_CPU, ON_NPU = "cpu", "npu"
 RESCALERS = (ON_CPU, ON_NPU)
-"""Where results of matrix products are rescaled that the NPU's driver computes."""
+"""The processors that can rescale the results of the NPU driver's matrix products."""
 
 
 def _check_target(_subject: str, name: str) -> None:

@@ -533,10 +533,6 @@ class OnnxModule(nn.Module):
         for step, module in self._steps:
             arrays = step.converter.structure | step.converter.constants
             arguments = [self._value(name, values, place in arrays) for place, name in enumerate(step.inputs)]
-            results = (
-                _as_tuple(self.get_submodule(module)(*arguments))
-                if "." in module
-                else _as_tuple(getattr(self, module)(*arguments))
-            )
+            results = _as_tuple(getattr(self, module)(*arguments))
             values |= {name: value for name, value in zip(step.outputs, results, strict=False) if name}
         return tuple(self._value(name, values, False) for name in self._outputs)

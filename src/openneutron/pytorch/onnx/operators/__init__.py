@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What each ONNX operator is in PyTorch, one file for each family.
+"""The form of each ONNX operator in PyTorch, one file for each family.
 
 A converter is a function of the node and the values of its inputs. It calls PyTorch's functions and returns the output, or a tuple of
 them. It runs twice: once for the shapes of the values, and once when torch.export records it. Operators without a converter, for which

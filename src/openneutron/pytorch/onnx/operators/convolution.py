@@ -21,7 +21,7 @@ def _list(node: NodeView, name: str, rank: int, default: int = 1) -> list[int]:
     return list(node.get(name, [default] * rank))
 
 
-def paddings(
+def _paddings(
     node: NodeView, extents: list[int], kernel: list[int], strides: list[int], dilations: list[int]
 ) -> list[tuple[int, int]]:
     """Return the padding before and after each axis of space."""
@@ -52,14 +52,14 @@ def _conv(node: NodeView, x: Tensor, weights: Tensor, bias: Tensor | None = None
     if rank not in _CONV:
         raise Refused(f"has {rank} axes of space, of at most 3")
     strides, dilations = _list(node, "strides", rank), _list(node, "dilations", rank)
-    pairs = paddings(node, list(x.shape[2:]), list(weights.shape[2:]), strides, dilations)
+    pairs = _paddings(node, list(x.shape[2:]), list(weights.shape[2:]), strides, dilations)
     x, pad = _padded(x, pairs)
     return _CONV[rank](x, weights, bias, strides, pad, dilations, node.get("group", 1))
 
 
 @converts("ConvTranspose")
 def _conv_transpose(node: NodeView, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Values:
-    """Where the padding is not the same on both sides, the whole result is computed and cut."""
+    """Padding that differs between both sides is cut from the result without padding."""
     rank = x.dim() - 2
     if rank not in _TRANSPOSED:
         raise Refused(f"has {rank} axes of space, of at most 3")
@@ -104,7 +104,7 @@ def _pool(node: NodeView, x: Tensor) -> tuple[list[int], list[int], list[int], l
         raise Refused(f"has {rank} axes of space, of 1 to 3")
     kernel = _list(node, "kernel_shape", rank)
     strides, dilations = _list(node, "strides", rank), _list(node, "dilations", rank)
-    pairs = paddings(node, list(x.shape[2:]), kernel, strides, dilations)
+    pairs = _paddings(node, list(x.shape[2:]), kernel, strides, dilations)
     ceil = bool(node.get("ceil_mode", 0))
     return kernel, strides, dilations, pairs, ceil
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that move elements: gather, scatter, pad, resize, and what lies between space and channels."""
+"""Operators that move elements: gather, scatter, pad, resize, and blocks of pixels as channels."""
 
 from __future__ import annotations
 

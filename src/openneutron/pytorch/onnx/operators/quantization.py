@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openneutron.pytorch.onnx.operators.convolution import _CONV, _list, _padded, paddings
 from openneutron.pytorch.onnx.operators.table import OPERATORS, NodeView, Refused, Values, converts
 
 _q = torch.ops.quantized_decomposed
@@ -92,16 +91,21 @@ def _dequantize(node: NodeView, x: Tensor, scale: Any, zero: Any = None) -> Valu
 # -- quantized operators ------------------------------------------------------------------------------------------------
 
 
+_MICROSOFT = "com.microsoft"
+
+
+def _float(node: NodeView, operator: str, *inputs: Tensor) -> Tensor:
+    """Return the result of the float operator that a quantized one has in the middle."""
+    made = OPERATORS["", operator].function(replace(node, operator=operator), *inputs)
+    assert isinstance(made, Tensor)
+    return made
+
+
 @converts("QLinearConv", constants=(1, 2, 4, 5, 6, 7), folds=False)
 def _qlinear_conv(
     node: NodeView, x: Tensor, x_scale: Any, x_zero: Any, w: Tensor, w_scale: Any, w_zero: Any, y_scale: Any, y_zero: Any,
     bias: Tensor | None = None,
 ) -> Values:  # fmt: skip
-    rank = x.dim() - 2
-    if rank not in _CONV:
-        raise Refused(f"has {rank} axes of space, of at most 3")
-    strides, dilations = _list(node, "strides", rank), _list(node, "dilations", rank)
-    pairs = paddings(node, list(x.shape[2:]), list(w.shape[2:]), strides, dilations)
     of_weights = replace(node, attributes={"axis": 0})
     scales = np.asarray(w_scale, np.float32)
     values = dequantize(node, x, x_scale, x_zero)
@@ -109,10 +113,8 @@ def _qlinear_conv(
     if bias is not None:
         b_scale = np.asarray(x_scale, np.float32) * scales
         b = dequantize(of_weights, bias, b_scale, np.zeros(b_scale.shape, np.int32), "bias")
-    values, pad = _padded(values, pairs)
-    y = _CONV[rank](
-        values, dequantize(of_weights, w, w_scale, w_zero, "w"), b, strides, pad, dilations, node.get("group", 1)
-    )
+    operands = values, dequantize(of_weights, w, w_scale, w_zero, "w")
+    y = _float(node, "Conv", *operands) if b is None else _float(node, "Conv", *operands, b)
     return quantize(node, y, y_scale, y_zero)
 
 
@@ -131,16 +133,6 @@ def _qlinear_matmul(
     of_columns = replace(node, attributes={"axis": -1})
     y = torch.matmul(dequantize(of_columns, a, a_scale, a_zero), dequantize(of_columns, b, b_scale, b_zero, "b"))
     return quantize(node, y, y_scale, y_zero)
-
-
-_MICROSOFT = "com.microsoft"
-
-
-def _float(node: NodeView, operator: str, *inputs: Tensor) -> Tensor:
-    """Return the result of the float operator that a quantized one has in the middle."""
-    made = OPERATORS["", operator].function(replace(node, operator=operator), *inputs)
-    assert isinstance(made, Tensor)
-    return made
 
 
 @converts("QLinearAdd", "QLinearMul", constants=(1, 2, 4, 5, 6, 7), folds=False, domain=_MICROSOFT)

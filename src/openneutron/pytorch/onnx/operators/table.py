@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 Values: TypeAlias = torch.Tensor | Sequence[Any]
-"""What a converter returns: the output, or all outputs in their order."""
+"""The output of a converter, or all its outputs in order."""
 
 
 class Refused(Exception):
