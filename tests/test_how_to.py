@@ -123,7 +123,7 @@ def test_an_input_form_takes_one_row_and_one_file(tmp_path: Path) -> None:
         "error: 'known_by_its_name.chain' is no chain of functions. Write CHAIN, the extent, and the functions.\n"
     )
     assert _refused(folder, "net.xyz") == (
-        "error: 'net.xyz' is no model: MODEL is a built-in name, file.py:function, or a .pt2, .onnx, .keras, .tflite or .chain file.\n"
+        "error: 'net.xyz' is no model: MODEL is a built-in name, file.py:function, or a .pt2, .onnx, .keras, .pt, .tflite or .chain file.\n"
     )
 
 

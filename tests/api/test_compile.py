@@ -124,7 +124,10 @@ def test_a_pt2_path_takes_how_it_is_loaded(tmp_path: Path) -> None:
 def test_a_model_in_memory_is_not_loaded() -> None:
     with pytest.raises(InvalidOptionError) as caught:
         openneutron.compile(torch.nn.ReLU(), (torch.ones(1, 8),), loading=LoadingOptions(trust=True))
-    assert str(caught.value) == "trust: this option is for .pt2 or .keras files; the model is in memory. Leave it out."
+    assert (
+        str(caught.value)
+        == "trust: this option is for .pt2, .keras or .pt files; the model is in memory. Leave it out."
+    )
 
 
 def test_the_parameters_are_the_fields_of_a_request() -> None:
@@ -157,7 +160,7 @@ def test_the_parameters_are_the_fields_of_a_request() -> None:
         ),
         (
             {"loading": LoadingOptions(imports=["json"])},
-            "imports: this option is for .pt2 or .keras files; 'mixed.tflite' is not one. Leave it out.",
+            "imports: this option is for .pt2, .keras or .pt files; 'mixed.tflite' is not one. Leave it out.",
         ),
     ],
 )
@@ -194,11 +197,11 @@ def test_a_keyword_that_does_not_exist(keyword: str, hint: str, tflite: Path) ->
         (
             "a.pte",
             "'{}': it is compiled already; openneutron.load opens it. A model is a torch.nn.Module, an ExportedProgram, or the "
-            "path of a .pt2, .onnx, .keras or .tflite file.",
+            "path of a .pt2, .onnx, .keras, .pt or .tflite file.",
         ),
         (
             "cifarnet",
-            "'{}' is no model: a model is a torch.nn.Module, an ExportedProgram, or the path of a .pt2, .onnx, .keras or .tflite file.",
+            "'{}' is no model: a model is a torch.nn.Module, an ExportedProgram, or the path of a .pt2, .onnx, .keras, .pt or .tflite file.",
         ),
     ],
 )

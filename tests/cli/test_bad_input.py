@@ -14,7 +14,7 @@ from tests.support.litert_files import int16_file, mixed_file
 
 Refused = Callable[..., str]
 
-FORMS = "a built-in name, file.py:function, or a .pt2, .onnx, .keras or .tflite file"
+FORMS = "a built-in name, file.py:function, or a .pt2, .onnx, .keras, .pt or .tflite file"
 
 
 def test_a_wrong_target(refused: Refused) -> None:

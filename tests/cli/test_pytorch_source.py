@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
-from openneutron.cli.model_source import BUILT_IN, BuiltInModel, DataParameters, ModelFile, check_early, parse
+from openneutron.cli.model_source import BUILT_IN, BuiltInModel, DataParameters, ModelFile, check_early
 from openneutron.cli.pytorch_source import Loaded, load, samples
 from openneutron.device.data.python_function import PythonFunction
 from openneutron.device.forms import PT2
@@ -127,7 +128,7 @@ def _torch_script(path: Path) -> None:
         (_torch_script, "is a TorchScript file"),
         (
             lambda path: torch.save({"weight": torch.zeros(2)}, path),
-            "is a file that torch.save wrote, with weights or a pickled module in it",
+            "has weights without a program (a state dict)",
         ),
     ],
 )
@@ -139,15 +140,6 @@ def test_files_that_are_no_exported_programs(tmp_path: Path, write: Callable[[Pa
         f"'net.pt2' {what}; a program that torch.export.save wrote is needed here: "
         "torch.export.save(torch.export.export(model, inputs), 'model.pt2')."
     )
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_torch_script_under_its_own_name(tmp_path: Path) -> None:
-    _torch_script(tmp_path / "net.pt")
-    with pytest.raises(
-        InvalidModelError, match=r"net\.pt' is a TorchScript file; TorchScript has no graph to quantize\."
-    ):
-        parse(str(tmp_path / "net.pt"))
 
 
 def test_numbers_and_keywords_of_an_exported_program_are_part_of_it(tmp_path: Path) -> None:
@@ -172,6 +164,9 @@ def test_weights_are_loaded(file: Path, tmp_path: Path) -> None:
         loaded = load(PythonFunction(file, "net"), tmp_path / "w.pt")
         assert isinstance(loaded.model, nn.Linear)
         assert torch.equal(loaded.model.weight, torch.ones(2, 3))
+    save_file(state, tmp_path / "w.safetensors")
+    again = load(PythonFunction(file, "net"), tmp_path / "w.safetensors").model
+    assert isinstance(again, nn.Linear) and torch.equal(again.weight, torch.ones(2, 3))
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,7 @@ def test_an_axis_that_is_not_fixed_is_given(keras: Any, tmp_path: Path) -> None:
     )
     program = KERAS.read(path, LoadingOptions(input_shapes={"image": (1, 6, 6, 3)}))
     assert program.example_inputs[0][0].shape == (1, 6, 6, 3)
-    with pytest.raises(
-        InvalidOptionError, match=r"'image' of 'net.keras' has the shape \?x\?x\?x3; \(1, 6, 6, 4\) is given."
-    ):
+    with pytest.raises(InvalidOptionError, match=r"'image' of 'net.keras' has the size 3 on axis 3; 4 is given."):
         KERAS.read(path, LoadingOptions(input_shapes={"image": (1, 6, 6, 4)}))
 
 

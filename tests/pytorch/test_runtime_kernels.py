@@ -159,5 +159,5 @@ def test_an_option_for_pytorch_models(
     for option in ("--trust", "--import=os"):
         assert main(["compile", "x.tflite", option]) == 2
         assert capsys.readouterr().err == (
-            f"error: {option.partition('=')[0]}: this option is for .pt2 or .keras files; 'x.tflite' is not one. Leave it out.\n"
+            f"error: {option.partition('=')[0]}: this option is for .pt2, .keras or .pt files; 'x.tflite' is not one. Leave it out.\n"
         )

@@ -130,11 +130,6 @@ def parse(model: str, compiled: bool = False) -> ModelSource:
         return BuiltInModel(model)
     if form is not None and compiled and _is_compiled(form, path):
         return ModelFile(existing(model), form, is_compiled=True)
-    if form is not None and form.kind is Kind.OTHER and obstacle(path) is None:
-        from openneutron.pytorch.source.file_kind import what_it_is
-
-        if "TorchScript" in (kind := what_it_is(path)):
-            raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {words}.")
     return ModelFile(path, model_form(path, "MODEL", words, on_command_line=True))
 
 

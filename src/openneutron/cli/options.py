@@ -150,12 +150,13 @@ class ModelParameters:
         typer.Option(metavar="N", help="Calibrate with N samples, evenly spread over the data; default: all."),
     ] = None
     weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A state_dict to load first: .pt or .pth (PyTorch models).")
+        Path | None,
+        typer.Option(metavar="FILE", help="A state_dict to load first: .pt, .pth or .safetensors (PyTorch models)."),
     ] = None
     trust: Annotated[
         bool,
         typer.Option(
-            "--trust", help="Load a .pt2 or .keras that can only be loaded by running its code, which you trust."
+            "--trust", help="Load a .pt2, .keras or .pt that can only be loaded by running its code, which you trust."
         ),
     ] = False
     imports: Annotated[
@@ -163,7 +164,7 @@ class ModelParameters:
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="A module to import before a .pt2 or .keras is loaded, which registers its classes or operators; repeat it.",
+            help="A module to import before a .pt2, .keras or .pt is loaded, which registers its classes or operators; repeat it.",
         ),
     ] = None
     input_shape: Annotated[
@@ -171,7 +172,7 @@ class ModelParameters:
         typer.Option(
             "--input-shape",
             metavar="NAME=1x3x224x224",
-            help="The shape of an input that a .onnx or .keras does not fix; repeat it, or separate by commas.",
+            help="The shape of an input that a .onnx, .keras or .pt does not fix; repeat it, or separate by commas.",
         ),
     ] = None
     operators_not_to_delegate: Annotated[

@@ -14,7 +14,8 @@ from torch.export import ExportedProgram
 
 from openneutron.cli.model_source import BuiltInModel, DataParameters, ModelFile, ModelSource
 from openneutron.device.data.python_function import PythonFunction
-from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.device.forms import SAFETENSORS, form_of
+from openneutron.errors import InvalidModelError, InvalidOptionError, MissingToolError
 from openneutron.options import Request
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.calibration_data import CalibrationData, ExampleInputs
@@ -109,7 +110,13 @@ def _from_file(source: ModelFile) -> Loaded:
 
 def _load_weights(model: nn.Module, path: Path) -> None:
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = (
+            _safetensors(path)
+            if form_of(path) is SAFETENSORS
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
+    except MissingToolError:
+        raise
     except Exception as error:  # pickle, zipfile and torch each have errors of their own
         raise InvalidOptionError(
             f"--weights: '{path}' {what_it_is(path)}; a state_dict is needed here: "
@@ -129,6 +136,17 @@ def _load_weights(model: nn.Module, path: Path) -> None:
                 f"--weights: '{path}' {what} {_listed(names)}. It must be a state_dict of this model."
             )
     model.load_state_dict(state)
+
+
+def _safetensors(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a ``.safetensors`` file. Raises MissingToolError where its package is not installed."""
+    try:
+        from safetensors.torch import load_file
+    except ModuleNotFoundError as error:
+        raise MissingToolError(
+            "A .safetensors takes safetensors, which is not installed: pip install safetensors."
+        ) from error
+    return load_file(path)
 
 
 def _listed(names: Sequence[str]) -> str:

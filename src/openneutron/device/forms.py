@@ -117,9 +117,9 @@ class Form:
             ) from error
 
 
-_OLD_KERAS = "save it in Keras 3's form: keras.saving.load_model(path, compile=False).save('net.keras')"
+_WEIGHTS_ALONE = "weights have no program"
 
-_NO_PROGRAM = "PyTorch's own file has no program in it"
+_OLD_KERAS = "save it in Keras 3's form: keras.saving.load_model(path, compile=False).save('net.keras')"
 
 PT2 = Form(
     ".pt2",
@@ -164,23 +164,35 @@ KERAS = Form(
     loading=("trust", "imports", "input_shapes"),
 )
 
+PT = Form(
+    ".pt",
+    Kind.PYTORCH,
+    others=(".pth", ".ckpt"),
+    reader="openneutron.pytorch.source.pickled_file:read_pickled",
+    magic=(0, b"PK"),
+    member="data.pkl",
+    loading=("trust", "imports", "input_shapes"),
+)
+"""A pickled module. Only its author's word says that loading it is safe."""
+
+SAFETENSORS = Form(
+    ".safetensors",
+    Kind.OTHER,
+    magic=(8, rb"\{"),
+    suggestion=(
+        f"{_WEIGHTS_ALONE}; make the module, load the weights into it, and pass it",
+        f"{_WEIGHTS_ALONE}; give them with --weights, beside file.py:function",
+    ),
+)
+
 FORMS = (
     PT2,
     ONNX,
     KERAS,
+    PT,
     LITERT,
     PTE,
-    Form(
-        ".pt",
-        Kind.OTHER,
-        others=(".pth",),
-        magic=(0, b"PK"),
-        member="data.pkl",
-        suggestion=(
-            f"{_NO_PROGRAM}; make the module, load the weights into it, and pass it",
-            f"{_NO_PROGRAM}; give weights with --weights, beside file.py:function",
-        ),
-    ),
+    SAFETENSORS,
     Form(".h5", Kind.OTHER, others=(".hdf5",), magic=(0, rb"\x89HDF\r\n"), suggestion=(_OLD_KERAS, _OLD_KERAS)),
 )
 """All forms. Messages list the suffixes of models in this order."""
@@ -227,7 +239,7 @@ def listed(forms: Iterable[Form]) -> str:
     """Return the suffixes of forms, in words.
 
     >>> listed(MODELS)
-    '.pt2, .onnx, .keras or .tflite'
+    '.pt2, .onnx, .keras, .pt or .tflite'
     """
     *others, last = (form.suffix for form in forms)
     return f"{', '.join(others)} or {last}" if others else last

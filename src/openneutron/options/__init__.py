@@ -551,7 +551,7 @@ class DataOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadingOptions:
-    """The loading of a ``.pt2``, ``.onnx`` or ``.keras`` file.
+    """The loading of a ``.pt2``, ``.onnx``, ``.keras`` or ``.pt`` file.
 
     >>> LoadingOptions(imports=["my_operators"]).trust
     False
@@ -564,7 +564,7 @@ class LoadingOptions:
     """Modules to import first: those that register the file's classes or operators."""
 
     input_shapes: Mapping[str, Sequence[int]] | None = None
-    """The shapes of inputs of a ``.onnx`` or ``.keras`` file by name, for those that the file does not fix."""
+    """The shapes of inputs of a ``.onnx``, ``.keras`` or ``.pt`` file by name, for those that the file does not fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

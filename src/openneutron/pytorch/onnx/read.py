@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import onnx
 import onnx.inliner
@@ -16,18 +14,13 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from openneutron.device.third_party import suppressed
-from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.errors import InvalidModelError
 from openneutron.pytorch.onnx.graph import Importer, OnnxModule, array_of, inlined
 from openneutron.pytorch.onnx.operators.elementwise import TYPES
+from openneutron.pytorch.source.example_inputs import check_names, example_input
 
 OLDEST = 7
 """The oldest version of ONNX's operators (opset) that is read: the first one whose operators broadcast as NumPy does."""
-
-MOST_ELEMENTS = 1 << 28
-"""The most elements of an input, so that a damaged shape takes no memory."""
-
-SEED = 0
-"""The seed of the example inputs of a file, which has none itself."""
 
 
 def read_onnx(path: Path, input_shapes: Mapping[str, Sequence[int]] | None = None) -> ExportedProgram:
@@ -110,10 +103,7 @@ def module_of(
                 f"'{name}': '{tensor.name}' can't be read: {_first(error)}. The file is damaged."
             ) from error
     given = [item for item in graph.input if item.name not in importer.constants]
-    if unknown := [key for key in input_shapes if key not in {item.name for item in given}]:
-        raise InvalidOptionError(
-            f"input_shapes: '{name}' has no input '{unknown[0]}'; its inputs are {_listed(item.name for item in given)}."
-        )
+    check_names(input_shapes, [item.name for item in given], name)
     examples = [_example(item, name, input_shapes.get(item.name)) for item in given]
     for item, example in zip(given, examples, strict=True):
         importer.add_input(item.name, example)
@@ -137,43 +127,9 @@ def _example(item: onnx.ValueInfoProto, name: str, shape: Sequence[int] | None) 
             f"'{name}': the input '{item.name}' has the type {onnx.TensorProto.DataType.Name(kind.elem_type).lower()}; "
             "inputs are float32, int8, int16, int32, int64, uint8 or bool."
         )
-    dims = list(kind.shape.dim)
-    sizes: list[int] = []
-    for place, dim in enumerate(dims):
-        if shape is not None and len(shape) == len(dims):
-            if dim.HasField("dim_value") and dim.dim_value != shape[place]:
-                raise InvalidOptionError(
-                    f"input_shapes: '{item.name}' of '{name}' has the size {dim.dim_value} on axis {place}; {shape[place]} is given."
-                )
-            sizes.append(int(shape[place]))
-        elif shape is not None:
-            raise InvalidOptionError(
-                f"input_shapes: '{item.name}' of '{name}' has {len(dims)} axes; {len(shape)} sizes are given."
-            )
-        elif dim.HasField("dim_value") and dim.dim_value > 0:
-            sizes.append(dim.dim_value)
-        elif place == 0 and len(dims) > 1:
-            sizes.append(1)  # a batch
-        else:
-            spoken = "x".join(str(one.dim_value) if one.HasField("dim_value") else one.dim_param or "?" for one in dims)
-            raise InvalidModelError(
-                f"'{name}': the shape {spoken} of the input '{item.name}' is not fixed. Give it: "
-                f"--input-shape {item.name}=" + "x".join(str(one.dim_value or 1) for one in dims) + ", with your sizes."
-            )
-    if (count := math.prod(sizes)) > MOST_ELEMENTS:
-        raise InvalidModelError(
-            f"'{name}': the input '{item.name}' has {count} elements; at most {MOST_ELEMENTS} are taken."
-        )
-    generator = torch.Generator().manual_seed(SEED)
-    dtype = TYPES[kind.elem_type]
-    if dtype.is_floating_point:
-        return torch.randn(sizes, generator=generator)
-    return torch.randint(0, 2, sizes, generator=generator).to(dtype)
+    sizes = [dim.dim_value if dim.dim_value > 0 else dim.dim_param or None for dim in kind.shape.dim]
+    return example_input(item.name, name, sizes, shape, TYPES[kind.elem_type])
 
 
 def _first(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(f"'{name}'" for name in names)

@@ -303,7 +303,7 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
     InvalidOptionError where a module can't be imported.
     """
     for module in imports:
-        _import(module)
+        import_module(module)
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -333,7 +333,7 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
         ) from error
 
 
-def _import(module: str) -> None:
+def import_module(module: str) -> None:
     """Import a user's module. Raise InvalidOptionError where the import fails.
 
     The current folder is searched last, so that its modules hide no installed module.

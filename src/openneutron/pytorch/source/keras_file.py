@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import tempfile
@@ -17,13 +16,12 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from openneutron.device.third_party import suppressed
-from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.errors import InvalidModelError
+from openneutron.pytorch.source.example_inputs import check_names, example_input
+from openneutron.pytorch.source.exported_file import import_module
 
 BACKEND = "KERAS_BACKEND"
 """The environment variable that selects Keras' backend when Keras is imported."""
-
-SEED = 0
-"""The seed of the example inputs of a file, which has none itself."""
 
 
 class _Inference(nn.Module):
@@ -52,10 +50,7 @@ def read_keras(
     """
     keras = _keras(path.name)
     for module in imports:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise InvalidOptionError(f"imports: '{module}' can't be imported: {error}.") from error
+        import_module(module)
     try:
         with suppressed(), _with_suffix(path) as named:
             model = keras.saving.load_model(str(named), compile=False, safe_mode=not trust)
@@ -65,6 +60,7 @@ def read_keras(
         raise InvalidModelError(
             f"'{path.name}' has no fixed inputs. Save a functional or sequential model, or pass the model with example inputs."
         )
+    check_names(input_shapes or {}, [item.name for item in model.inputs], path.name)
     inputs = [_example(item, path.name, input_shapes or {}) for item in model.inputs]
     module = _Inference(model, [item.name for item in model.inputs]).eval()
     try:
@@ -102,28 +98,11 @@ def _keras(name: str) -> Any:
 
 def _example(item: Any, name: str, shapes: Mapping[str, Sequence[int]]) -> Tensor:
     """Return a random tensor for an input of a model; a batch is 1."""
-    given = shapes.get(item.name)
-    sizes = [1 if place == 0 and size is None else size for place, size in enumerate(item.shape)]
-    if given is not None:
-        if len(given) != len(sizes) or any(
-            size not in (None, one) for size, one in zip(item.shape, given, strict=True)
-        ):
-            spoken = "x".join(str(size or "?") for size in item.shape)
-            raise InvalidOptionError(
-                f"input_shapes: '{item.name}' of '{name}' has the shape {spoken}; {tuple(given)} is given."
-            )
-        sizes = list(given)
-    if None in sizes:
-        spoken = "x".join(str(size or "?") for size in item.shape)
-        wanted = "x".join(str(size or 1) for size in sizes)
-        raise InvalidModelError(
-            f"'{name}': the shape {spoken} of the input '{item.name}' is not fixed. Give it: --input-shape {item.name}={wanted}, with "
-            "your sizes."
-        )
-    generator = torch.Generator().manual_seed(SEED)
-    if "int" in str(item.dtype):
-        return torch.randint(0, 2, sizes, generator=generator).to(getattr(torch, str(item.dtype)))
-    return torch.randn(sizes, generator=generator)
+    sizes = tuple(item.shape)
+    if len(sizes) == 1 and sizes[0] is None:
+        sizes = (1,)
+    dtype = getattr(torch, str(item.dtype)) if "int" in str(item.dtype) else torch.float32
+    return example_input(item.name, name, sizes, shapes.get(item.name), dtype)
 
 
 def _why(error: Exception) -> str:
