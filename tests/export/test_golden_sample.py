@@ -48,8 +48,8 @@ def model(pictures: Path) -> CompiledModel:
 
 
 def test_the_file_states_the_preprocessing(model: CompiledModel, tmp_path: Path) -> None:
-    assert pte.preprocessing(pte.methods(model.buffer)) == STEPS
-    assert pte.preprocessing(pte.methods(model.recompile(effort="high").buffer)) == STEPS
+    assert pte.stated(pte.methods(model.buffer), pte.PREPROCESSING) == STEPS
+    assert pte.stated(pte.methods(model.recompile(effort="high").buffer), pte.PREPROCESSING) == STEPS
     model.save(tmp_path / "net.pte")
     loaded = openneutron.load(tmp_path / "net.pte")
     assert loaded.preprocessing == loaded.report.to_dict()["preprocessing"] == STEPS

@@ -58,6 +58,13 @@ def test_a_compiled_file_keeps_it(tmp_path: Path) -> None:
     path.write_bytes(archive(mixed_file()))
     made = openneutron.compile(path)
     assert members(made.buffer) == MEMBERS
+    made.save(tmp_path / "made.tflite")
+    assert made.metadata == openneutron.load(tmp_path / "made.tflite").metadata == {}  # its member is no JSON
+    stated = BytesIO(mixed_file())
+    with zipfile.ZipFile(stated, "a") as file:
+        file.writestr("metadata.json", '{"task": "detect", "names": {"0": "cat"}}')
+    path.write_bytes(stated.getvalue())
+    assert openneutron.compile(path).metadata == {"task": "detect", "names": {"0": "cat"}}
     path.write_bytes(mixed_file())
     assert openneutron.compile(path).buffer == split(made.buffer)[0]
     assert members(made.recompile(io_place="caller").buffer) == MEMBERS

@@ -30,13 +30,19 @@ def decibels(found: Array, right: Array) -> float:
 
 
 def test_a_file_is_compiled_and_runs(tmp_path: Path) -> None:
-    path = saved(tmp_path, small_network())
+    made = small_network()
+    helper.set_model_props(made, {"task": "detect", "names": "{0: 'cat'}"})
+    path = saved(tmp_path, made)
     samples = [torch.from_numpy(random(1, 3, 8, 8, seed=seed)) for seed in range(4)]
     program = openneutron.compile(path, calibration=samples)
     assert len(program.partitions) == 1 and not program.report.on_cpu
     assert {item.module for item in program.delegation.on_npu} >= {"stem/conv", "head"}
     wanted = ReferenceEvaluator(small_network()).run(None, {"image": samples[0].numpy()})[0]
     assert decibels(np.asarray(program.run(samples[0])[0]), wanted) > 30
+    program.save(tmp_path / "net.pte")
+    assert (
+        program.metadata == openneutron.load(tmp_path / "net.pte").metadata == {"task": "detect", "names": "{0: 'cat'}"}
+    )
 
 
 def test_the_content_decides(tmp_path: Path) -> None:

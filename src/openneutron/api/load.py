@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from openneutron import litert
-from openneutron.api.result import Copied
+from openneutron.api.result import Copied, metadata_of
 from openneutron.compiler.cost.host import HostOperator
 from openneutron.compiler.legalize.partition import operator_title
 from openneutron.device import pte
@@ -83,6 +84,11 @@ class LoadedFile(Copied):
             self.host,
             self.preprocessing,
         )
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Return what the model's own file stated about it, such as Ultralytics' ``names`` and ``task``; empty without."""
+        return metadata_of(self.buffer, self.name)
 
     def summary(self) -> str:
         """Return the figures as text; a notebook shows them as a table."""
@@ -201,4 +207,4 @@ def _pte(path: Path, data: bytes) -> LoadedFile:
     programs = tuple((title, item.program) for title, item in pte.own_payloads(data, path.name))
     found = methods(data, path.name)
     on_cpu = Counter(item.operator for method in found for item in method.instructions if isinstance(item, KernelCall))
-    return LoadedFile(path.name, data, programs, on_cpu, host_operators(data), pte.preprocessing(found))
+    return LoadedFile(path.name, data, programs, on_cpu, host_operators(data), pte.stated(found, pte.PREPROCESSING))

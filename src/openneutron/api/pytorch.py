@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from openneutron.api.compile import compiled
 from openneutron.api.frame import Frame, backend_config, in_words, keep_state, lowered
 from openneutron.api.result import CompiledResult, check_partitions
+from openneutron.device import pte
 from openneutron.device.cache import UNREADABLE, Digest, Store, caching, code, current, packed, record, unpacked
 from openneutron.device.converter import kernel_selections
 from openneutron.device.converter.releases import Release
@@ -65,6 +66,7 @@ from openneutron.pytorch.quantizer.measures import measures_in, quantized_with, 
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
 from openneutron.pytorch.source.exporting import (
+    METADATA,
     SAMPLES,
     AtenGraph,
     FirstSamples,
@@ -121,6 +123,12 @@ class Unquantized:
     def calibrated(self) -> Calibrated:
         """Return the facts of the calibration. They include the first sample after it was read."""
         return Calibrated() if self.calibration is None else self.calibration.calibrated
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return the texts that the compiled file stores, by the names of the methods that return them."""
+        metadata = getattr(self.request.model, METADATA, None)
+        return {**self.calibrated.facts, **({pte.METADATA: json.dumps(metadata)} if metadata else {})}
 
     @property
     def is_quantized(self) -> bool:
@@ -226,7 +234,7 @@ def key_of(model: Unquantized) -> str:
     source, quantization, delegation = model.source, model.request.quantization, model.request.delegation
     asked = {
         **{item.name: _plain(getattr(quantization, item.name)) for item in fields(quantization)},
-        "facts": model.calibrated.facts,
+        "facts": model.facts,
         "takes_int16": model.request.options.takes_int16,
         **{item.name: _plain(getattr(delegation, item.name)) for item in fields(delegation)},
     }
@@ -666,7 +674,7 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
         program = lifted(module, inputs) or export(module, inputs, name)
     partitioner.post_quantization_state_dict = module.state_dict()
     with suppressed(), in_words(name, "lower", program.graph), step("Running ExecuTorch's passes"):
-        edge, partitioner = lowered(program, partitioner, asked.calibrated.facts)
+        edge, partitioner = lowered(program, partitioner, asked.facts)
         if asked.request.quantization.io_dtype != FLOAT32:
             edge = edge.transform([RemoveIOQuantOpsPass(edge, asked.request.quantization.io_dtype)])
     with suppressed(), in_words(name, "write", program.graph), step("Writing"):

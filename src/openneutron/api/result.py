@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import os
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from openneutron import targets
 from openneutron.compiler.legalize.data_types import reason_of, type_reason
-from openneutron.device import files
+from openneutron.device import files, pte
 from openneutron.errors import InvalidOptionError
 from openneutron.features.report.notebook import ShownModel
 from openneutron.features.report.text import one_line
 from openneutron.ir import Graph
 from openneutron.ir.graph import OnCpu
 from openneutron.isa import Program
+from openneutron.litert import appended
 from openneutron.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -49,6 +51,21 @@ def check_partitions(
             f"{name}: its operators of int16 are in the programs with {getattr(before if inside else after, name)!r}, and outside with "
             f"{getattr(after if inside else before, name)!r}. Compile the model again."
         )
+
+
+def metadata_of(buffer: bytes, name: str) -> dict[str, Any]:
+    """Return the metadata in a compiled file; empty where it has none.
+
+    A ``.pte`` has them as the JSON text of its method ``metadata``, a ``.tflite`` in the entry ``metadata.json`` of the archive at its
+    end, where Ultralytics writes it. Raises InvalidProgramError where a ``.pte`` is damaged.
+    """
+    is_pte = buffer[4:8] == b"ET12"
+    text = pte.stated(pte.methods(buffer, name), pte.METADATA) if is_pte else appended.entry(buffer, "metadata.json")
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class Copied:
@@ -96,6 +113,11 @@ class CompiledResult(Copied, ShownModel):
     def __str__(self) -> str:
         """Return the main figures in one line. ``summary()`` returns all figures."""
         return one_line(self.report)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Return what the model's own file stated about it, such as Ultralytics' ``names`` and ``task``; empty without."""
+        return metadata_of(self.buffer, self.report.model)
 
     @property
     def graphs(self) -> list[Graph]:

@@ -197,10 +197,14 @@ PREPROCESSING = "preprocessing"
 """The method that returns the preprocessing of the calibration data as text."""
 
 
-def preprocessing(found: list[Method]) -> str:
-    """Return the preprocessing that a file states among its methods; empty where it states none."""
+METADATA = "metadata"
+"""The method that returns what the model's own file states about it, such as the names of classes, as JSON."""
+
+
+def stated(found: list[Method], name: str) -> str:
+    """Return the text of the method ``name``, PREPROCESSING or METADATA; empty where a file has no such method."""
     for method in found:
-        if method.name == PREPROCESSING and len(method.outputs) == 1 and not method.inputs:
+        if method.name == name and len(method.outputs) == 1 and not method.inputs:
             value = method.values[method.outputs[0]]
             return value if isinstance(value, str) else ""
     return ""

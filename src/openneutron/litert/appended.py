@@ -8,7 +8,10 @@ GiB, are not read.
 
 from __future__ import annotations
 
+import io
 import struct
+import zipfile
+import zlib
 from collections.abc import Iterator
 
 LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
@@ -27,6 +30,15 @@ def split(data: bytes) -> tuple[bytes, bytes]:
     if begin < 0 or (begins and data[begin : begin + len(LOCAL)] != LOCAL):
         return data, b""
     return data[:begin], data[begin:]
+
+
+def entry(data: bytes, name: str) -> bytes:
+    """Return the content of an entry of the archive at the end of a file; empty where there is none or it is damaged."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(split(data)[1])) as archive:
+            return archive.read(name)
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, zlib.error):
+        return b""
 
 
 def joined(data: bytes, archive: bytes) -> bytes:

@@ -278,7 +278,7 @@ def _deployment(model: Model, is_nxp: bool) -> tuple[Deployment, str, str]:
 
 
 def _of_pte(buffer: bytes, file: str, name: str, source: str, is_nxp: bool) -> tuple[Deployment, str, str]:
-    return read_pte(buffer, file, name, is_nxp), source, pte.preprocessing(pte.methods(buffer, file))
+    return read_pte(buffer, file, name, is_nxp), source, pte.stated(pte.methods(buffer, file), pte.PREPROCESSING)
 
 
 def _sample(read: _Read, golden: str | os.PathLike[str] | None, options: DataOptions) -> GoldenSample | None:

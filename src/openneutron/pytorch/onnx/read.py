@@ -18,6 +18,7 @@ from openneutron.errors import InvalidModelError
 from openneutron.pytorch.onnx.graph import Importer, OnnxModule, array_of, inlined
 from openneutron.pytorch.onnx.operators.elementwise import TYPES
 from openneutron.pytorch.source.example_inputs import check_names, example_input
+from openneutron.pytorch.source.exporting import METADATA
 
 OLDEST = 7
 """The oldest version of ONNX's operators (opset) that is read: the first one whose operators broadcast as NumPy does."""
@@ -28,12 +29,14 @@ def read_onnx(path: Path, input_shapes: Mapping[str, Sequence[int]] | None = Non
 
     ``input_shapes`` has the shape of each input by name, for inputs whose shapes are not fixed in the file.
 
-    Raises InvalidModelError for a file that can't be used, InvalidOptionError for a shape that does not fit the file.
+    The program has the file's ``metadata_props``, which the compiled file keeps. Raises InvalidModelError for a file that can't be used, InvalidOptionError for a shape that does not fit the file.
     """
     model = checked(path)
     module, inputs = module_of(model, path.name, input_shapes or {})
     with suppressed(), torch.no_grad():
-        return torch.export.export(module, tuple(inputs), strict=False)
+        program = torch.export.export(module, tuple(inputs), strict=False)
+    setattr(program, METADATA, {item.key: item.value for item in model.metadata_props})
+    return program
 
 
 def checked(path: Path) -> onnx.ModelProto:

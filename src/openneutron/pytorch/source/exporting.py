@@ -52,6 +52,9 @@ from openneutron.pytorch.graph.inference import to_inference
 from openneutron.pytorch.graph.program import is_functional, is_getitem, is_vmapped, overload_of
 from openneutron.pytorch.graph.rewriting import is_state, writes_views
 
+METADATA = "openneutron_metadata"
+"""The attribute of a module or an ExportedProgram with what its own file states about it: a dict of values for JSON."""
+
 CONSTANTS = (int, float, bool, str, type(None))
 """The types of inputs that are no tensors. torch.export builds the values of such inputs into the program."""
 

@@ -66,7 +66,6 @@ def _arg(node: NodeView, x: Tensor) -> Values:
 def _top_k(node: NodeView, x: Tensor, k: Any = None) -> Values:
     count = node.get("k") if k is None else integers(k)[0]
     axis, largest = node.get("axis", -1), bool(node.get("largest", 1))
-    if count > x.shape[axis]:
-        count = x.shape[axis]
-    values, indices = torch.sort(x, dim=axis, descending=largest, stable=True)
-    return values.narrow(axis, 0, count), indices.narrow(axis, 0, count)
+    # ExecuTorch's runtime has no kernel for a stable sort, so that equal values may come in another order than ONNX states.
+    values, indices = torch.topk(x, min(count, x.shape[axis]), axis, largest)
+    return values, indices
