@@ -330,8 +330,21 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "findings": several(TEXT),
     },
     "doctor": {
-        "works": BOOLEAN,
+        "works": or_null(BOOLEAN),
         "checks": several(record({"what": TEXT, "state": TEXT, "found": TEXT, "wanted": TEXT, "to_do": TEXT})),
+        "model": or_null(
+            record(
+                {
+                    **dict.fromkeys(("file", "form", "made_by", "plan", "try"), TEXT),
+                    **dict.fromkeys(
+                        ("inputs", "outputs"),
+                        several(record({"name": TEXT, "dtype": TEXT, "shape": several({"anyOf": [WHOLE, TEXT]})})),
+                    ),
+                    "operators": by_name(WHOLE),
+                    "notes": several(TEXT),
+                }
+            )
+        ),
     },
     "demo": {
         "test_images": WHOLE,

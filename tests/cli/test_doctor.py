@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from openneutron import targets
-from openneutron.cli import doctor as checks
-from openneutron.cli.doctor import Check, Requirement, State
 from openneutron.device.third_party import EXTRAS
+from openneutron.features.doctor import installation as checks
+from openneutron.features.doctor.installation import Check, Requirement, State
 from openneutron.features.report.text import plain
 from tests.cli.conftest import Command
 
@@ -70,7 +70,7 @@ def test_each_extra_has_a_row_with_what_it_gives(monkeypatch: pytest.MonkeyPatch
     assert found == Check(
         "extra sounds", State.OPTIONAL, "not installed: pip install 'openneutron[sounds]'", "for sounds"
     )
-    assert " pip install 'openneutron[sounds]' " in plain(checks._findings([found]))
+    assert " pip install 'openneutron[sounds]' " in plain(checks.findings([found]))
 
 
 def test_the_extras_are_those_of_the_package_and_of_the_page(root: Path) -> None:
@@ -158,12 +158,12 @@ def test_compiler_and_simulator_agree_with_litert() -> None:
 
 
 def test_exit_code_says_whether_everything_works(openneutron: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openneutron.cli.doctor.all_checks", lambda _: [FINE])
+    monkeypatch.setattr("openneutron.features.doctor.installation.all_checks", lambda _: [FINE])
     ended = openneutron("doctor")
     assert ended.code == 0
     assert ended.out.splitlines()[-1] == "Everything works: try `openneutron compile cifarnet`."
     broken = Check("torch", State.BROKEN, "not installed", "==2.13.0", "pip install it")
-    monkeypatch.setattr("openneutron.cli.doctor.all_checks", lambda _: [FINE, broken])
+    monkeypatch.setattr("openneutron.features.doctor.installation.all_checks", lambda _: [FINE, broken])
     ended = openneutron("doctor")
     assert ended.code == 1
     assert ended.out.splitlines()[-3:] == [

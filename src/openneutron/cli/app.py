@@ -78,7 +78,10 @@ COMMANDS = {
     "board": Command(
         "features.board.command:app", "Check how a board's NPU computes matrix products, which no document tells."
     ),
-    "doctor": Command("cli.doctor:doctor", "Check the installation, and print instructions for missing parts."),
+    "doctor": Command(
+        "features.doctor.command:doctor",
+        "Check the installation, and print instructions for missing parts; or say what a model's file is.",
+    ),
     "demo": Command(
         "features.demo.command:demo",
         "Train a small network on handwritten digits, compile it, and run every test image on the simulated NPU.",

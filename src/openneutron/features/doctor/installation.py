@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron doctor`` and its checks."""
+"""The checks of an installation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ from enum import Enum, auto
 from itertools import zip_longest
 from pathlib import Path
 
-import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from openneutron.cli import output
-from openneutron.cli.ending import PART_MISSING
 from openneutron.device.third_party import EXTRAS
 from openneutron.errors import OpenNeutronError
 from openneutron.features.report.table import Column, Table
@@ -60,28 +57,8 @@ WORDS = {
 }
 
 
-def doctor(
-    as_json: output.AsJson = False,
-    quiet: output.Quiet = False,
-    verbose: output.Verbose = False,
-) -> None:
-    """Check the installation, and print instructions for missing parts.
-
-    Exit code 0: PyTorch models can be compiled and run. 1: a part is missing.
-    """
-    with output.Steps(quiet or as_json, verbose) as steps:
-        checks = all_checks(steps)
-    broken = [check for check in checks if check.state is State.BROKEN]
-    rows = [
-        {"what": c.what, "state": WORDS[c.state][0], "found": c.found, "wanted": c.wanted, "to_do": c.to_do}
-        for c in checks
-    ]
-    output.show(_findings(checks), "doctor", {"works": not broken, "checks": rows}, as_json)
-    if broken:
-        raise typer.Exit(PART_MISSING)
-
-
-def _findings(checks: list[Check]) -> RenderableType:
+def findings(checks: list[Check]) -> RenderableType:
+    """Return the checks as a table, with what to do below it."""
     words = [Text(*WORDS[check.state]) for check in checks]
     table = Table(
         (
