@@ -230,6 +230,7 @@ def check_for_tflite(request: Request, arguments: Mapping[str, object], spelled:
     """
     given = [argument for argument, value in arguments.items() if value is not None]
     given += [
+        *(["cpu"] if request.options.cpu is not None else []),
         *changed(request.quantization),
         *(option for option in changed(request.delegation) if option not in OF_FILES),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from openneutron.device import pte
 from openneutron.device.files import content, existing
 from openneutron.device.forms import Kind, of_content
 from openneutron.device.mixed import FileSimulator
-from openneutron.device.pte import KernelCall, methods
+from openneutron.device.pte import DelegateCall, KernelCall, Method, methods
 from openneutron.errors import InvalidModelError
 from openneutron.features.profile.timeline import run_cycles
 from openneutron.features.report.latency import host_operators, host_operators_of_graph
@@ -38,7 +38,7 @@ class LoadedFile(Copied):
     """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
     ``buffer`` has the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
-    the operators that run on the CPU, and ``host`` has the kind and the number of values of each. ``preprocessing`` states the
+    the operators that run on the CPU and the delegate calls of backends for it, and ``host`` has the kind and the number of values of each. ``preprocessing`` states the
     steps from a picture or sound to the inputs that the model was calibrated with; empty where the file has none. The file does
     not store the reasons of CPU fallbacks. A file that was compiled with ``profile`` stores the model's operator for each kernel
     call, which ``openneutron profile`` shows.
@@ -203,8 +203,17 @@ def _tflite(path: Path, data: bytes) -> LoadedFile:
     return LoadedFile(path.name, data, tuple((node.name, node.program) for node in nodes), on_cpu, host)
 
 
+def _outside(method: Method) -> Iterator[str]:
+    """Yield the operator of each kernel call, and the name of the backend of each delegate call of a backend for the CPU."""
+    for item in method.instructions:
+        if isinstance(item, KernelCall):
+            yield item.operator
+        elif isinstance(item, DelegateCall) and method.delegates[item.delegate].backend != pte.BACKEND_ID:
+            yield method.delegates[item.delegate].backend
+
+
 def _pte(path: Path, data: bytes) -> LoadedFile:
     programs = tuple((title, item.program) for title, item in pte.own_payloads(data, path.name))
     found = methods(data, path.name)
-    on_cpu = Counter(item.operator for method in found for item in method.instructions if isinstance(item, KernelCall))
+    on_cpu = Counter(name for method in found for name in _outside(method))
     return LoadedFile(path.name, data, programs, on_cpu, host_operators(data), pte.stated(found, pte.PREPROCESSING))

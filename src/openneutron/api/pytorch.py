@@ -44,6 +44,7 @@ from openneutron.options import (
     CALLER,
     EIQ,
     FLOAT32,
+    XNNPACK,
     CompileOptions,
     DelegationOptions,
     Request,
@@ -236,6 +237,7 @@ def key_of(model: Unquantized) -> str:
         **{item.name: _plain(getattr(quantization, item.name)) for item in fields(quantization)},
         "facts": model.facts,
         "takes_int16": model.request.options.takes_int16,
+        "cpu": model.request.options.cpu_kernels,
         **{item.name: _plain(getattr(delegation, item.name)) for item in fields(delegation)},
     }
     asked = {name: value for name, value in asked.items() if name not in READ_AT_THE_END}
@@ -461,6 +463,12 @@ class CompiledModel(CompiledResult):
         ``buffer`` of the returned model is still the file of this model.
         """
         check_partitions(self.options, options, self.graphs, self.delegation.on_cpu)
+        before, after = self.options.cpu_kernels, options.cpu_kernels
+        if before != after and any(item.computes for item in self.delegation.on_cpu):
+            raise InvalidOptionError(
+                f"cpu: the operators of '{self.name}' on the CPU have the kernels '{before}'; these options ask for '{after}'. Compile the "
+                "model again."
+            )
         spec = NeutronTargetSpec(options.target)
         specs = _compile_spec(options, self.delegation_options, self.name)
         made = replace(
@@ -529,6 +537,7 @@ class CompiledModel(CompiledResult):
             host=host_operators(self.buffer),
             converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
             outputs=self.outputs,
+            cpu_parts=self.delegation.cpu_parts,
         )
 
     def as_nxp(self, release: Release) -> AsNxp:
@@ -675,14 +684,19 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
     partitioner.post_quantization_state_dict = module.state_dict()
     with suppressed(), in_words(name, "lower", program.graph), step("Running ExecuTorch's passes"):
         edge, partitioner = lowered(program, partitioner, asked.facts)
+        found = partitioner.delegations[-1]
         if asked.request.quantization.io_dtype != FLOAT32:
             edge = edge.transform([RemoveIOQuantOpsPass(edge, asked.request.quantization.io_dtype)])
+        if asked.request.options.cpu_kernels == XNNPACK and found.on_cpu:
+            from openneutron.pytorch.partition.xnnpack import with_xnnpack
+
+            edge, found = with_xnnpack(edge, found)
     with suppressed(), in_words(name, "write", program.graph), step("Writing"):
         if edge.exported_program().graph_signature.buffers_to_mutate:
             keep_state(edge.exported_program())
         executorch = edge.to_executorch(backend_config(delegation.any_runtime and not delegation.must_delegate))
         frame, parts = Frame.of(executorch)
-        return _Made(bytes(executorch.buffer), partitioner.delegations[-1], frame, parts, lambda: module, outputs)
+        return _Made(bytes(executorch.buffer), found, frame, parts, lambda: module, outputs)
 
 
 def analyse(model: nn.Module | ExportedProgram, example_inputs: Any = None, **others: Any) -> CompiledModel:

@@ -352,7 +352,8 @@ class OnCpu:
     name of the user's call that the operator is a part of, and ``written`` what the user wrote there. ``converts`` is
     True where the operator only converts the model's inputs for the NPU, or its results back. ``macs`` are the
     operator's multiply-accumulates. ``computes`` is False for an operator that changes no value: a view, an identity, a
-    dropout in eval mode.
+    dropout in eval mode. ``kernels`` is the backend of ExecuTorch that computes the operator, such as ``xnnpack``; empty where the runtime's
+    own kernel does.
     """
 
     operator: str
@@ -366,6 +367,7 @@ class OnCpu:
     converts: bool = False
     macs: int = 0
     computes: bool = True
+    kernels: str = ""
 
     def __str__(self) -> str:
         text = f"{self.operator} '{self.name}' stays on the CPU: {self.reason}."

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 import operator
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -49,6 +48,13 @@ CONVERTERS = (OPEN, EIQ, DRIVER)
 """The converters: this project's compiler; NXP's ``eiq_neutron_sdk``; and this project's compiler for the host core, which gives matrix
 products to the driver of NXP's NPU."""
 
+
+PORTABLE, XNNPACK = "portable", "xnnpack"
+CPU_KERNELS = (PORTABLE, XNNPACK)
+"""The kernels of ExecuTorch for operators outside of all programs: its portable ones, and those of its XNNPACK backend."""
+
+FAMILIES = {XNNPACK: "Cortex-A"}
+"""The family of cores that a backend's kernels run on."""
 
 ON_CPU, ON_NPU = "cpu", "npu"
 RESCALERS = (ON_CPU, ON_NPU)
@@ -170,6 +176,17 @@ class CompileOptions:
     """True computes operators that only a limit of the NPU speaks against in kernel calls on the host core, in the same program. Such
     operators leave the program where it is False, and where the host core does not reach the memory of activations."""
 
+    cpu: str | None = option(
+        None,
+        "Kernels of operators outside of all programs, in a .pte: ExecuTorch's portable ones, or XNNPACK's (default where the host core is "
+        "a Cortex-A).",
+        choices=CPU_KERNELS,
+        in_text=False,
+    )
+    """The kernels of operators outside of all programs, in a ``.pte``: ExecuTorch's ``portable`` ones, which every runtime has, or those
+    of its backend ``xnnpack`` for a Cortex-A, which the application links. None: ``xnnpack`` where the host core is a Cortex-A, and
+    ``portable`` elsewhere and with the converter ``eiq`` (docs/how-to/run-on-a-cpu.md)."""
+
     threads: int = option(
         1,
         "Threads that share each kernel call, for the modelled times and the choices that depend on them; a run sets its own number.",
@@ -286,6 +303,12 @@ class CompileOptions:
                 "rescale: it is 'npu'; only converter='driver' gives matrix products to the NPU's driver. Leave it out, or set "
                 "converter='driver'."
             )
+        core = targets.get(self.target).host.core
+        if self.cpu in FAMILIES and not core.startswith(FAMILIES[self.cpu]):
+            raise InvalidOptionError(
+                f"cpu: it is '{self.cpu}', which runs on a {FAMILIES[self.cpu]}; the host core of {self.target} is a {core}. Leave it "
+                "out, or set cpu='portable'."
+            )
         if self.converter != EIQ and self.converter_flags:
             raise InvalidOptionError(
                 f"converter_flags: '{self.converter_flags[0]}' is for NXP's converter. Leave it out, or set "
@@ -306,6 +329,12 @@ class CompileOptions:
         return targets.in_threads(core, self.threads)
 
     @property
+    def cpu_kernels(self) -> str:
+        """Return the kernels of operators outside of all programs: ``cpu``, or those for the target's host core where it is None."""
+        has_xnnpack = targets.get(self.target).host.core.startswith(FAMILIES[XNNPACK]) and self.converter != EIQ
+        return self.cpu or (XNNPACK if has_xnnpack else PORTABLE)
+
+    @property
     def makes_host_calls(self) -> bool:
         """Return whether programs may have kernel calls of the host core. Programs of other converters have none."""
         return self.host_calls and self.converter == OPEN
@@ -314,6 +343,10 @@ class CompileOptions:
     def takes_int16(self) -> bool:
         """Return whether programs that are compiled with these options take int16 activations."""
         return targets.takes_int16(targets.get(self.target), self.makes_host_calls)
+
+    def has_same_partitions(self, other: CompileOptions) -> bool:
+        """Return whether a model has the same operators in programs with ``other`` options, and the same kernels outside of them."""
+        return (self.takes_int16, self.cpu_kernels) == (other.takes_int16, other.cpu_kernels)
 
     @property
     def place(self) -> str:
@@ -486,10 +519,14 @@ class QuantizationOptions:
         Raises:
             InvalidOptionError: The file can't be read, or has a wrong entry.
         """
+        from openneutron.options.quantization_file import entries_in
+
         return cls(**entries_in(path))
 
     def to_file(self) -> dict[str, Any]:
         """Return the entries of a quantization file with these options, for JSON; those at their defaults are left out."""
+        from openneutron.options.quantization_file import entries_of
+
         names = changed(self)
         return entries_of({name: getattr(self, name) for name in names})
 
@@ -595,74 +632,6 @@ def with_changes(options: CompileOptions, changes: Mapping[str, Any], function: 
         hint = did_you_mean(keyword, flags_of(type(options)))
         raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'.{hint}")
     return dataclasses.replace(options, **changes)
-
-
-FILE_VERSION = 1
-
-FILE_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "keep_float": (lambda value: _is_list(value, str), "a list of names"),
-    "activations": (lambda value: isinstance(value, str), "a text"),
-    "layer_activations": (lambda value: _is_pairs(value), "a list of pairs of a name and a type"),
-    "observer": (lambda value: isinstance(value, str), "a text"),
-    "layer_observers": (lambda value: _is_pairs(value), "a list of pairs of a name and an observer"),
-    "equalize": (lambda value: isinstance(value, bool), "true or false"),
-    "smooth": (
-        lambda value: value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)),
-        "a number",
-    ),
-    "adaptive_rounding": (lambda value: isinstance(value, bool), "true or false"),
-    "correct_biases": (lambda value: isinstance(value, bool), "true or false"),
-}
-"""The entries other than the version: fields of QuantizationOptions, with a check and its words."""
-
-
-def _is_list(value: Any, kind: type) -> bool:
-    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
-
-
-def _is_pairs(value: Any) -> bool:
-    return _is_list(value, list) and all(len(item) == 2 and _is_list(item, str) for item in value)
-
-
-def _checked(subject: str, found: Any) -> dict[str, Any]:
-    """Return the fields of QuantizationOptions that a file gives. Raises InvalidOptionError for a wrong entry."""
-    if not isinstance(found, dict):
-        raise InvalidOptionError(f"{subject}: it holds a {type(found).__name__}; a JSON object is needed here.")
-    if found.get("version") != FILE_VERSION:
-        raise InvalidOptionError(
-            f"{subject}: its version is {found.get('version')!r}; this release reads {FILE_VERSION}. Make the file again."
-        )
-    given = {name: value for name, value in found.items() if name != "version"}
-    for name, value in given.items():
-        if name not in FILE_ENTRIES:
-            raise InvalidOptionError(f"{subject}: '{name}' is unknown.{did_you_mean(name, FILE_ENTRIES)}")
-        is_valid, words = FILE_ENTRIES[name]
-        if not is_valid(value):
-            raise InvalidOptionError(f"{subject}: '{name}' is {value!r}; it must be {words}.")
-    return {
-        name: tuple(tuple(item) if isinstance(item, list) else item for item in value)
-        if isinstance(value, list)
-        else value
-        for name, value in given.items()
-    }
-
-
-def entries_in(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the fields of QuantizationOptions that a file gives. Raises InvalidOptionError where the file can't be read, or has a
-    wrong entry."""
-    subject = f"quantization file '{os.fspath(path)}'"
-    try:
-        found = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        words = error.strerror if isinstance(error, OSError) else str(error)
-        raise InvalidOptionError(f"{subject}: it can't be read: {words}. Give a JSON file.") from error
-    return _checked(subject, found)
-
-
-def entries_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a file with these fields; fields that a file has no entry for are left out."""
-    plain = json.loads(json.dumps({name: value for name, value in fields.items() if name in FILE_ENTRIES}))
-    return {"version": FILE_VERSION, **plain}
 
 
 GROUPS: Mapping[str, type] = {

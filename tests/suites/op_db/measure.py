@@ -17,7 +17,7 @@ import openneutron
 from openneutron.api.pytorch import CompiledModel
 from openneutron.device.third_party import suppressed
 from openneutron.errors import OpenNeutronError
-from openneutron.options import CompileOptions, DelegationOptions
+from openneutron.options import PORTABLE, CompileOptions, DelegationOptions
 from openneutron.pytorch.partition.delegation import check_kernels
 from openneutron.pytorch.quantizer.specs import activation_spec
 from tests.suites.op_db.samples import Sample, Samples, results_of
@@ -146,7 +146,7 @@ def outcomes_here(samples: Sequence[Sample], targets: Sequence[str]) -> list[tup
                 module,
                 tensors,
                 calibration=[tensors],
-                options=CompileOptions(target=first),
+                options=CompileOptions(target=first, cpu=PORTABLE),
                 name="sample",
                 delegation=DelegationOptions(must_delegate=False),
             )

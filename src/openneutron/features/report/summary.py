@@ -115,7 +115,8 @@ class Summary:
     ``budget_bytes`` limits each partition separately, since partitions run one after the other in the same memory. ``file``
     is the compiled file and ``file_bytes`` its size; both are None where nothing was written. ``kernel_selection`` is
     the name of the C file that selects the kernels; None if it was not requested. ``outputs`` is the accuracy of the
-    model's results; it is empty without a float model to compare with.
+    model's results; it is empty without a float model to compare with. ``cpu_parts`` is the number of delegate calls of a backend for the
+    CPU, whose operators have its name as ``kernels``.
     """
 
     model: str
@@ -130,6 +131,7 @@ class Summary:
     converted: tuple[ConvertedSummary, ...] = field(default=(), repr=False)
     host: tuple[HostOperator, ...] = field(default=(), repr=False)
     outputs: tuple[OutputAccuracy, ...] = field(default=(), repr=False)
+    cpu_parts: int = 0
 
     @property
     def operators(self) -> int:
@@ -367,7 +369,7 @@ class Summary:
 
 AS_THEY_ARE = (
     "model", "operators", "whole", "operators_on_npu", "conversions", "macs", "npu_cycles", "copy_cycles", "host_cycles",
-    "cpu_calls", "cpu_call_cycles", "cpu_call_macs", "host_operators_not_modelled", "is_on_cpu", "overlapped_cycles", "utilisation", "total_sram_bytes", "state_bytes",
+    "cpu_calls", "cpu_parts", "cpu_call_cycles", "cpu_call_macs", "host_operators_not_modelled", "is_on_cpu", "overlapped_cycles", "utilisation", "total_sram_bytes", "state_bytes",
     "weights_bytes", "microcode_bytes", "file", "file_bytes", "kernel_selection",
 )  # fmt: skip
 """The attributes of ``Summary`` that ``to_dict`` returns under their own names."""

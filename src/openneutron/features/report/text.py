@@ -26,7 +26,7 @@ from openneutron.features.report.table import NAME_WIDTH, Column, Table, facts, 
 from openneutron.features.report.units import count_text, plural, range_text, size_text
 from openneutron.ir.graph import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
-from openneutron.options import DEFAULT_EFFORT
+from openneutron.options import DEFAULT_EFFORT, XNNPACK
 from openneutron.targets import Target
 from openneutron.targets.target import CPU, NPU
 
@@ -126,6 +126,7 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
     if summary.delegated:
         kinds = Counter(item.operator for item in summary.delegated if item.computes)
         rows.append(("", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())))
+    rows.append(("On the CPU", _cpu_kernels_text(summary)))
     if summary.conversions:
         rows.append(("Conversions", f"{summary.conversions} between int8 and int16"))
     if summary.partitions:
@@ -164,6 +165,24 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
 def _place(summary: Summary) -> str:
     """Return where the operators of the programs run, in words: "in the program" if the host core makes some calls."""
     return "in the program" if summary.cpu_calls else summary.target.place
+
+
+BACKENDS = {XNNPACK: "XNNPACK"}
+"""The backends of ExecuTorch for the CPU, in words."""
+
+
+def _cpu_kernels_text(summary: Summary) -> str:
+    """Return which backends compute the operators on the CPU, in words; empty where the runtime's own kernels compute all of them."""
+    counted = Counter(item.kernels for item in summary.on_cpu if item.computes)
+    own = counted.pop("", 0)
+    parts = f" in {plural(summary.cpu_parts, 'delegate call')}" if summary.cpu_parts else ""
+    said = [
+        f"{plural(count, 'operator')} by {BACKENDS[name]}{parts}, which the application links"
+        for name, count in counted.items()
+    ]
+    if said and own:
+        said.append(f"{own} by ExecuTorch's own kernels")
+    return "; ".join(said)
 
 
 def _macs_text(summary: Summary) -> str:

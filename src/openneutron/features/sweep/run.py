@@ -101,9 +101,9 @@ def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, P
     except InvalidOptionError as error:
         return Row(FAILED, {"error": str(error)}), None
     try:
-        if program is not None and program.compile_options.takes_int16 == options.takes_int16:
+        if program is not None and program.compile_options.has_same_partitions(options):
             made = program.recompile(**options.to_dict())
-        else:  # other operators may be in the programs
+        else:  # other operators may be in the programs, or other kernels on the CPU
             made = work.compile(options, quantization)
     except BudgetError as error:
         return Row(INFEASIBLE, {"least_sram_bytes": error.least_bytes, "error": str(error)}), None

@@ -86,11 +86,12 @@ class NodeOnNpu:
 @dataclass(frozen=True, slots=True)
 class Delegation:
     """The placement of every operator of one method, without quantize and dequantize nodes. ``str`` counts only operators that
-    compute."""
+    compute. ``cpu_parts`` is the number of delegate calls of a backend for the CPU."""
 
     on_npu: tuple[NodeOnNpu, ...] = ()
     on_cpu: tuple[NodeOnCpu, ...] = ()
     partitions: int = 0
+    cpu_parts: int = 0
 
     @property
     def cause(self) -> NodeOnCpu | None:
@@ -100,7 +101,12 @@ class Delegation:
     def __add__(self, later: Delegation) -> Delegation:
         """Return the placement of both methods. The delegate calls of ``later`` are numbered after those of this method."""
         moved = (replace(item, partition=item.partition + self.partitions) for item in later.on_npu)
-        return Delegation((*self.on_npu, *moved), (*self.on_cpu, *later.on_cpu), self.partitions + later.partitions)
+        return Delegation(
+            (*self.on_npu, *moved),
+            (*self.on_cpu, *later.on_cpu),
+            self.partitions + later.partitions,
+            self.cpu_parts + later.cpu_parts,
+        )
 
     def __str__(self) -> str:
         npu, cpu = (sum(item.computes for item in items) for items in (self.on_npu, self.on_cpu))
