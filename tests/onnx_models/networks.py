@@ -11,6 +11,7 @@ signal to error against the float module in dB, from ONNX and from PyTorch. Take
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import tempfile
 import time
@@ -78,6 +79,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.onnx_models.networks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     names = parser.parse_args(arguments).names or list(models.ARCHITECTURES)
+    importlib.import_module("transformers.models.auto.processing_auto")  # before timm's stand-in for torchvision
     print(f"{'network':24} NPU calls kernel calls on CPU      dB            CPU-s   (ONNX, PyTorch)")
     for name in names:
         with warnings.catch_warnings():

@@ -140,17 +140,91 @@ def test_a_constant_on_either_side(operator: str, constant: Any) -> None:
     both(model(nodes, {"x": [2, 5]}, ["y", "z"], {"c": constant}), {"x": np.abs(random(2, 5)) + 1})
 
 
-def test_the_reciprocal_of_a_root_is_one_operator() -> None:
-    nodes = [helper.make_node("Sqrt", ["x"], ["root"]), helper.make_node("Reciprocal", ["root"], ["y"])]
-    made = model(nodes, {"x": [2, 5]}, ["y"])
-    both(made, {"x": np.abs(random(2, 5)) + 1})
-    module, examples = module_of(made, "net.onnx")
-    called = [
-        str(node.target)
-        for node in torch.export.export(module, tuple(examples)).graph.nodes
-        if node.op == "call_function"
+def of_adaptive_pool() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
+    """Return the nodes that torch.onnx writes for pooling of 3 rows to 2: rows 0 and 1, and rows 1 and 2."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["moved"], perm=[2, 3, 0, 1]),
+        helper.make_node("GatherND", ["moved", "places"], ["taken"]),
+        helper.make_node("Transpose", ["taken"], ["index"], perm=[4, 5, 0, 1, 2, 3]),
+        helper.make_node("Where", ["never", "zero", "index"], ["masked"]),
     ]
-    assert called == ["aten.rsqrt.default"]
+    for first in (0, 1):
+        nodes.append(helper.make_node("Gather", ["masked", f"n{first}"], [f"row{first}"], axis=3))
+        nodes += [
+            helper.make_node("Gather", [f"row{first}", f"n{second}"], [f"part{first}{second}"], axis=4)
+            for second in (0, 1)
+        ]
+    for name, left, right in (("a", "part00", "part01"), ("b", "a", "part10"), ("c", "b", "part11")):
+        nodes.append(helper.make_node("Add", [left, right], [name]))
+    nodes.append(helper.make_node("Div", ["c", "counts"], ["y"]))
+    window = np.array([[0, 1], [1, 2]])
+    places = np.stack(np.broadcast_arrays(window[:, :, None, None], window[None, None]), -1)
+    return nodes, {
+        "places": places, "never": np.zeros((2, 1, 1), bool), "zero": np.float32(0), "n0": np.array(0), "n1": np.array(1),
+        "counts": np.full((2, 2), 4, np.float32),
+    }  # fmt: skip
+
+
+def of_group_norm() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
+    nodes = [
+        helper.make_node("Reshape", ["x", "grouped"], ["a"]),
+        helper.make_node("InstanceNormalization", ["a", "ones", "zeros"], ["b"]),
+        helper.make_node("Reshape", ["b", "whole"], ["c"]),
+        helper.make_node("Mul", ["c", "scale"], ["d"]),
+        helper.make_node("Add", ["bias", "d"], ["y"]),
+    ]
+    return nodes, {
+        "grouped": np.array([0, 2, -1], INTS), "ones": np.ones(2, np.float32), "zeros": np.zeros(2, np.float32),
+        "whole": np.array([1, 4, 3, 3], INTS), "scale": random(4, 1, 1), "bias": random(1, 4, 1, 1, seed=1),
+    }  # fmt: skip
+
+
+def of_attention() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
+    """Return the nodes of attention of ``x`` to itself, with scaled keys in the way that torch.onnx transposes them."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "flat"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1]),
+        helper.make_node("Reshape", ["b", "keys"], ["c"]),
+        helper.make_node("Mul", ["x", "root"], ["queries"]),
+        helper.make_node("Mul", ["c", "root"], ["scaled"]),
+        helper.make_node("MatMul", ["queries", "scaled"], ["d"]),
+        helper.make_node("Add", ["d", "mask"], ["e"]),
+        helper.make_node("Softmax", ["e"], ["f"], axis=-1),
+        helper.make_node("MatMul", ["f", "x"], ["y"]),
+    ]
+    return nodes, {
+        "flat": np.array([-1, 3, 3], INTS), "keys": np.array([1, 4, 3, 3], INTS), "root": np.array([0.8], np.float32), "mask": random(3, 3),
+    }  # fmt: skip
+
+
+def of_reciprocal_root() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
+    return [helper.make_node("Sqrt", ["x"], ["root"]), helper.make_node("Reciprocal", ["root"], ["y"])], {}
+
+
+IDIOMS = [
+    (of_reciprocal_root, "rsqrt"),
+    (of_group_norm, "group_norm"),
+    (of_attention, "scaled_dot_product_attention"),
+    (of_adaptive_pool, "adaptive_avg_pool2d"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "operator"), IDIOMS, ids=[operator for _, operator in IDIOMS])
+def test_nodes_that_exporters_write_for_one_operator(nodes: Any, operator: str) -> None:
+    written, constants = nodes()
+    made = model(written, {"x": [1, 4, 3, 3]}, ["y"], constants)
+    both(made, {"x": np.abs(random(1, 4, 3, 3)) + 1})
+    module, examples = module_of(made, "net.onnx")
+    graph = torch.export.export(module, tuple(examples)).graph
+    assert [str(node.target) for node in graph.nodes if node.op == "call_function"] == [f"aten.{operator}.default"]
+
+
+def test_a_mask_with_infinite_values_is_a_buffer() -> None:
+    mask = np.where(np.tri(3), 0, -np.inf).astype(np.float32)
+    module, _ = module_of(
+        model([helper.make_node("Add", ["x", "mask"], ["y"])], {"x": [3, 3]}, ["y"], {"mask": mask}), "net.onnx"
+    )
+    assert [name for name, _ in module.named_buffers()] == ["Add_y.b"] and not list(module.parameters())
 
 
 def test_an_old_softmax_joins_axes() -> None:

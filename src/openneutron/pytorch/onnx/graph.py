@@ -7,6 +7,7 @@ are branches and loops whose conditions are known. What remains is a list of ste
 
 from __future__ import annotations
 
+import collections
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from openneutron.errors import InvalidModelError
+from openneutron.pytorch.onnx.idioms import idiom_of
 from openneutron.pytorch.onnx.operators import OPERATORS, NodeView, Refused
 from openneutron.pytorch.onnx.operators.table import OWN, Converter
 
@@ -76,7 +78,7 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         own = [(function.domain, function.name) for function in model.functions]
         missing = {
             (node.domain, node.op_type)
-            for node in _all_nodes(model.graph)
+            for node in _all_nodes(model.graph.node)
             if (_domain(node.domain), node.op_type) not in OPERATORS and node.op_type not in _CONTROL
         }
         wanted = [name for name in missing if name in own or _has_definition(name, model)]
@@ -84,7 +86,7 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
             return model
         given = onnx.ModelProto()
         given.CopyFrom(model)
-        for node in _all_nodes(given.graph):
+        for node in _all_nodes(given.graph.node):
             if (node.domain, node.op_type) in wanted:
                 _give_defaults(node, given)
         try:
@@ -124,12 +126,12 @@ def _has_definition(name: tuple[str, str], model: onnx.ModelProto) -> bool:
     return any(getattr(schema, name) for name in ("has_function", "has_context_dependent_function"))
 
 
-def _all_nodes(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
-    for node in graph.node:
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
+    for node in nodes:
         yield node
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g)
+                yield from _all_nodes(attribute.g.node)
 
 
 _CONTROL = ("If", "Loop", "Scan", "Shape", "Size")
@@ -154,9 +156,15 @@ class Importer:
     steps: list[Step] = field(default_factory=list, repr=False)
     _mode: FakeTensorMode = field(default_factory=lambda: FakeTensorMode(allow_non_fake_inputs=True), repr=False)
     _modules: set[str] = field(default_factory=set, repr=False)
+    _makers: dict[str, Step] = field(default_factory=dict, repr=False)
+    _readers: dict[str, list[str]] = field(default_factory=lambda: collections.defaultdict(list), repr=False)
     _iterations: int = 0
     _given_bytes: int = 0
     _constant_bytes: int = 0
+
+    def add_output(self, name: str) -> None:
+        """Enter an output of the graph before its nodes."""
+        self._readers[name].append("")
 
     def add_input(self, name: str, example: Tensor) -> None:
         """Enter an input of the graph."""
@@ -169,6 +177,9 @@ class Importer:
         """
         names = dict(scope)
         suffix = f"@{self._iterations}" if scope else ""
+        for proto in _all_nodes(nodes):
+            for name in proto.input:
+                self._readers[name].append(proto.op_type)
         for proto in nodes:
             inputs = tuple(names.get(name, name) for name in proto.input)
             outputs = tuple(f"{name}{suffix}" if name else "" for name in proto.output)
@@ -219,31 +230,47 @@ class Importer:
                 if name:
                     self.constants[name] = value.detach().numpy()
             return
-        if (
-            node.operator == "Reciprocal"
-            and (square := self._maker(inputs[0])) is not None
-            and square.node.operator == "Sqrt"
-        ):
-            node, row, inputs = replace(node, operator="Rsqrt"), OPERATORS[OWN, "Rsqrt"], square.inputs
         if node.operator == "Where" and self._is_guard_against_nan(inputs):
             self._alias(outputs[0], inputs[2])
             return
+        if (idiom := idiom_of(self, node, inputs)) is not None:
+            node = replace(node, operator=idiom.operator, attributes=idiom.attributes)
+            row, inputs = OPERATORS[OWN, idiom.operator], idiom.inputs
         arguments = self._arguments(row, inputs, self._shape)
         with self._mode:
             values = _as_tuple(row.function(node, *arguments))
         self.shapes |= {name: value for name, value in zip(outputs, values, strict=False) if name}
         self.steps.append(Step(node, row, self._module(proto), inputs, outputs))
+        self._makers |= dict.fromkeys(filter(None, outputs), self.steps[-1])
 
-    def _maker(self, name: str) -> Step | None:
+    def maker(self, name: str) -> Step | None:
         """Return the step that computes a value; None for inputs and constants."""
-        return next((step for step in reversed(self.steps) if name in step.outputs), None)
+        return self._makers.get(name)
+
+    def readers(self, name: str) -> list[str]:
+        """Return the operators of the nodes that read a value; "" stands for an output of the graph."""
+        return self._readers[name]
+
+    def computed(self, steps: Iterable[Step], values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the results of steps by name. ``values`` has those of the inputs that are no constants."""
+        held = dict(values)
+
+        def value(name: str) -> Any:
+            return held[name] if name in held else self._known(name)
+
+        for step in steps:
+            results = _as_tuple(
+                step.converter.function(step.node, *self._arguments(step.converter, step.inputs, value))
+            )
+            held.update(zip(step.outputs, results, strict=False))
+        return held
 
     def _is_guard_against_nan(self, inputs: tuple[str, ...]) -> bool:
         """Return whether a choice takes a value wherever it is a number. Exporters write it behind the softmax of attention, for rows without a key.
 
         int8 and int16 hold no NaN, and results that stay float keep theirs.
         """
-        made = self._maker(inputs[0])
+        made = self.maker(inputs[0])
         return made is not None and made.node.operator == "IsNaN" and made.inputs[0] == inputs[2]
 
     def _arguments(self, row: Converter, inputs: Sequence[str], tensor: Callable[[str], Any]) -> list[Any]:
@@ -372,7 +399,7 @@ class Importer:
             for number, (source, axis, reverse) in enumerate(zip(sources, axes, back, strict=True)):
                 at, row = f"place@{self._iterations}.{number}", f"row@{self._iterations}.{number}"
                 self.constants[at] = np.array(length - 1 - place if reverse else place, np.int64)
-                self._made("Gather", {"axis": axis}, (source, at), row)
+                self.enter("Gather", {"axis": axis}, (source, at), row)
                 rows.append(row)
             made = self._body(body, names, dict(zip([item.name for item in body.input], [*states, *rows], strict=True)))
             results = [made.get(item.name, item.name) for item in body.output]
@@ -406,11 +433,11 @@ class Importer:
             for number, value in enumerate(held):
                 at, row = f"axis@{new}.{number}", f"part@{new}.{number}"
                 self.constants[at] = np.array([axis], np.int64)
-                self._made("Unsqueeze", {"axes": [axis]}, (value,), row)
+                self.enter("Unsqueeze", {"axes": [axis]}, (value,), row)
                 places.append(row)
-            self._made("Concat", {"axis": axis}, tuple(places), new)
+            self.enter("Concat", {"axis": axis}, tuple(places), new)
 
-    def _made(self, operator: str, attributes: Mapping[str, Any], inputs: tuple[str, ...], output: str) -> None:
+    def enter(self, operator: str, attributes: Mapping[str, Any], inputs: tuple[str, ...], output: str) -> None:
         """Enter a node that the graph does not have itself."""
         row = OPERATORS["", operator]
         node = NodeView(operator, self.versions.get("", 1), attributes, (output,))
@@ -422,7 +449,7 @@ class Importer:
         if value in self.constants:
             self.constants[new] = self.constants[value]
         else:
-            self._made("Identity", {}, (value,), new)
+            self.enter("Identity", {}, (value,), new)
 
 
 def _as_tuple(values: Any) -> tuple[Any, ...]:
@@ -447,6 +474,14 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
     return made
 
 
+def _hold(module: nn.Module, name: str, tensor: Tensor) -> None:
+    """Give a tensor to a module: a parameter, or a buffer if it is no float or a mask with infinite values."""
+    if tensor.is_floating_point() and not tensor.isinf().any():
+        module.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+    else:
+        module.register_buffer(name, tensor)
+
+
 class _Node(nn.Module):
     """A step as a module, so that what is recorded of it has the node's name."""
 
@@ -454,11 +489,7 @@ class _Node(nn.Module):
         super().__init__()
         self.step = step
         for name, array in step.node.kept.items():
-            tensor = torch.from_numpy(array)
-            if tensor.is_floating_point():
-                self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
-            else:
-                self.register_buffer(name, tensor)
+            _hold(self, name, torch.from_numpy(array))
 
     def forward(self, *inputs: Any) -> Any:
         node = self.step.node
@@ -514,11 +545,7 @@ class OnnxModule(nn.Module):
             number += 1
             attribute = f"{base}_{number}"
         self._used[name] = attribute
-        tensor = torch.from_numpy(np.array(value))
-        if tensor.is_floating_point():
-            self.register_parameter(attribute, nn.Parameter(tensor, requires_grad=False))
-        else:
-            self.register_buffer(attribute, tensor)
+        _hold(self, attribute, torch.from_numpy(np.array(value)))
 
     def _value(self, name: str, values: Mapping[str, Any], as_array: bool) -> Any:
         if not name:

@@ -110,6 +110,8 @@ def module_of(
     examples = [_example(item, name, input_shapes.get(item.name)) for item in given]
     for item, example in zip(given, examples, strict=True):
         importer.add_input(item.name, example)
+    for item in graph.output:
+        importer.add_output(item.name)
     with suppressed(logging.CRITICAL):  # torch logs each error that it raises, and the message has the error
         importer.run(graph.node, {})
     outputs = [item.name for item in graph.output]

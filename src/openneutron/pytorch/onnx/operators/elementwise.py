@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openneutron.pytorch.onnx.operators.table import OWN, NodeView, Refused, Values, converts, scalar
+from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, converts, scalar
 
 _SAME: dict[str, Callable[..., Tensor]] = {
     "Abs": torch.abs, "Acos": torch.acos, "Acosh": torch.acosh, "Asin": torch.asin, "Asinh": torch.asinh, "Atan": torch.atan,
@@ -88,11 +88,6 @@ def _number(node: NodeView, name: str, array: Any, other: Tensor) -> Any:
 
 for _operator in _ARITHMETIC:
     _arithmetic(_operator)
-
-
-@converts("Rsqrt", domain=OWN)
-def _rsqrt(node: NodeView, x: Tensor) -> Values:
-    return torch.rsqrt(x)
 
 
 @converts("Pow", constants=(1,))

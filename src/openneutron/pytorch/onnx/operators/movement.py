@@ -24,8 +24,9 @@ def _gather(node: NodeView, x: Tensor, indices: Any) -> Values:
             return x.select(axis, int(indices) % size)
         flat = [index % size for index in integers(indices)]
         run = range(flat[0], flat[0] + len(flat)) if flat else range(0)
-        if indices.ndim == 1 and flat == list(run):
-            return x.narrow(axis, run.start, len(run))
+        if flat == list(run):
+            taken = x.narrow(axis, run.start, len(run))
+            return taken if indices.ndim == 1 else taken.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
         indices = node.constant("indices", indices.astype(np.int64) % size)
     if axis == 0 and x.dim() == 2:
         return F.embedding(indices, x)

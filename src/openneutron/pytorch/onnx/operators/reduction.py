@@ -25,7 +25,7 @@ _REDUCTIONS: dict[str, Callable[[Tensor, list[int], bool], Tensor]] = {
     "ReduceMin": lambda x, axes, keep: torch.amin(x, axes, keep),
     "ReduceProd": _product,
     "ReduceL1": lambda x, axes, keep: torch.sum(torch.abs(x), axes, keep),
-    "ReduceL2": lambda x, axes, keep: torch.sqrt(torch.sum(x * x, axes, keep)),
+    "ReduceL2": lambda x, axes, keep: torch.linalg.vector_norm(x.to(torch.float32), 2, axes, keep).to(x.dtype),
     "ReduceSumSquare": lambda x, axes, keep: torch.sum(x * x, axes, keep),
     "ReduceLogSum": lambda x, axes, keep: torch.log(torch.sum(x, axes, keep)),
     "ReduceLogSumExp": lambda x, axes, keep: torch.logsumexp(x, axes, keep),

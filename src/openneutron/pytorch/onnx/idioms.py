@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups of nodes that exporters write for one operator of PyTorch, and the operator in their place.
+
+An idiom is found at its last node. It becomes one step that reads the inputs of the group. The other nodes of the group stay if another
+node reads them, and are left out of the module otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from openneutron.pytorch.onnx.operators.table import OWN, NodeView, Values, converts
+
+if TYPE_CHECKING:
+    from openneutron.pytorch.onnx.graph import Importer, Step
+
+
+class Idiom(NamedTuple):
+    """The operator of the domain ``OWN`` that takes the place of a group, its attributes, and the names of its inputs."""
+
+    operator: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[str, ...]
+
+
+Finder: TypeAlias = "Callable[[Importer, NodeView, tuple[str, ...]], Idiom | None]"
+
+_FINDERS: dict[str, list[Finder]] = {}
+
+
+def _ends(*operators: str) -> Callable[[Finder], Finder]:
+    """Enter a function that finds an idiom whose last node is one of these operators."""
+
+    def enter(finder: Finder) -> Finder:
+        for operator in operators:
+            _FINDERS.setdefault(operator, []).append(finder)
+        return finder
+
+    return enter
+
+
+def idiom_of(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Return the idiom that ends in a node, or None."""
+    for finder in _FINDERS.get(node.operator, ()):
+        if (found := finder(importer, node, inputs)) is not None:
+            return found
+    return None
+
+
+def _made_by(importer: Importer, name: str, *operators: str) -> Step | None:
+    """Return the step that computes a value, if it is one of these operators; copies are seen through."""
+    step = importer.maker(name)
+    while step is not None and step.node.operator == "Identity":
+        step = importer.maker(step.inputs[0])
+    return step if step is not None and step.node.operator in operators else None
+
+
+def _constant_and_other(importer: Importer, inputs: Sequence[str]) -> tuple[np.ndarray[Any, Any], str] | None:
+    """Return the constant operand of two, and the name of the other; None if not exactly one is constant."""
+    known = [name in importer.constants for name in inputs]
+    if len(inputs) != 2 or known[0] == known[1]:
+        return None
+    return importer.constants[inputs[known.index(True)]], inputs[known.index(False)]
+
+
+def _constant(importer: Importer, name: str, value: np.ndarray[Any, Any]) -> str:
+    new = f"{name}@idiom"
+    importer.constants[new] = value
+    return new
+
+
+# -- reciprocal of a root ----------------------------------------------------------------------------------------------
+
+
+@_ends("Reciprocal")
+def _find_rsqrt(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    root = _made_by(importer, inputs[0], "Sqrt")
+    return Idiom("Rsqrt", {}, root.inputs) if root else None
+
+
+@converts("Rsqrt", domain=OWN)
+def _rsqrt(node: NodeView, x: Tensor) -> Values:
+    return torch.rsqrt(x)
+
+
+# -- group normalization: an instance normalization of groups, and a factor and a bias for each channel -----------------
+
+
+@_ends("Reshape")
+def _find_group_norm(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find a normalization of (batch, groups, the rest) whose result has the shape of the operand again."""
+    norm = _made_by(importer, inputs[0], "InstanceNormalization")
+    grouped = norm and _made_by(importer, norm.inputs[0], "Reshape")
+    if not norm or not grouped or inputs[1] not in importer.constants:
+        return None
+    scale, bias = (importer.constants.get(name) for name in norm.inputs[1:3])
+    source = importer.shapes[grouped.inputs[0]]
+    groups = importer.shapes[norm.inputs[0]].shape
+    if scale is None or bias is None or (scale != 1).any() or bias.any() or source.dim() < 3:
+        return None
+    if len(groups) != 3 or groups[0] != source.shape[0] or source.shape[1] % groups[1]:
+        return None
+    if list(importer.constants[inputs[1]]) != list(source.shape):
+        return None
+    return Idiom("GroupNorm", {"groups": groups[1], "epsilon": norm.node.get("epsilon", 1e-5)}, grouped.inputs[:1])
+
+
+@_ends("Mul", "Add")
+def _find_affine(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find the factor or the bias for each channel behind a group normalization."""
+    operands = _constant_and_other(importer, inputs)
+    norm = operands and _made_by(importer, operands[1], "GroupNorm")
+    if not operands or not norm or len(norm.inputs) != (1 if node.operator == "Mul" else 2):
+        return None
+    shape, value = importer.shapes[norm.inputs[0]].shape, operands[0]
+    if value.size != shape[1] or value.ndim < len(shape) - 1 or value.shape[1 - len(shape)] != shape[1]:
+        return None
+    return Idiom(
+        "GroupNorm",
+        norm.node.attributes,
+        (*norm.inputs, _constant(importer, node.names[0], value.reshape(-1))),
+    )
+
+
+@converts("GroupNorm", domain=OWN)
+def _group_norm(node: NodeView, x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Values:
+    return F.group_norm(x, node.get("groups"), scale, bias, node.get("epsilon"))
+
+
+# -- attention whose queries and keys are both scaled -------------------------------------------------------------------
+
+
+@_ends("MatMul")
+def _find_attention(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find the decomposition of ``scaled_dot_product_attention`` that torch.onnx writes: queries and keys are multiplied by the root of the
+    scale."""
+    softmax = _made_by(importer, inputs[0], "Softmax")
+    if not softmax or len(importer.readers(softmax.outputs[0])) > 1 or importer.shapes[inputs[0]].dim() != 4:
+        return None
+    if softmax.node.get("axis", -1 if softmax.node.version >= 13 else 1) not in (-1, 3):
+        return None
+    product = _made_by(importer, softmax.inputs[0], "MatMul", "Add")
+    mask: tuple[str, ...] = ()
+    if product and product.node.operator == "Add":
+        sides = [_made_by(importer, name, "MatMul") for name in product.inputs]
+        if (sides[0] is None) == (sides[1] is None):
+            return None
+        place = 0 if sides[0] else 1
+        mask, product = (product.inputs[1 - place],), sides[place]
+    if not product:
+        return None
+    left, right = (_scaled(importer, name) for name in product.inputs)
+    if left is None or right is None:
+        return None
+    (queries, first), (keys, second) = left, right
+    return Idiom("Attention", {"scale": first * second}, (queries, _untransposed(importer, keys), inputs[1], *mask))
+
+
+def _scaled(importer: Importer, name: str) -> tuple[str, float] | None:
+    """Return the operand and the factor of a product with a number."""
+    step = _made_by(importer, name, "Mul")
+    operands = step and _constant_and_other(importer, step.inputs)
+    return (operands[1], operands[0].item()) if operands and operands[0].size == 1 else None
+
+
+_MOST_MOVES = 4
+"""The most nodes between keys and their transposition: torch.onnx writes Reshape, Transpose and Reshape."""
+
+
+def _untransposed(importer: Importer, name: str) -> str:
+    """Return the value whose last two axes are exchanged in ``name``. A transposition is entered if no earlier value is this one."""
+    shape = importer.shapes[name].shape
+    wanted = (*shape[:-2], shape[-1], shape[-2])
+    moves: list[Step] = []
+    here = name
+    while len(moves) < _MOST_MOVES and (step := importer.maker(here)) is not None:
+        if step.node.operator not in ("Reshape", "Transpose", "Identity"):
+            break
+        moves.append(step)
+        here = step.inputs[0]
+        if here not in importer.shapes:
+            break
+        if importer.shapes[here].shape == wanted:
+            places = torch.arange(int(np.prod(wanted))).reshape(wanted)
+            if torch.equal(importer.computed(moves[::-1], {here: places})[name], places.transpose(-1, -2)):
+                return here
+    order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    importer.enter("Transpose", {"perm": order}, (name,), f"{name}@transposed")
+    return f"{name}@transposed"
+
+
+@converts("Attention", domain=OWN)
+def _attention(node: NodeView, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Values:
+    return F.scaled_dot_product_attention(q, k, v, mask, scale=node.get("scale"))
+
+
+# -- adaptive pooling with windows of different sizes -------------------------------------------------------------------
+
+_LINEAR = ("Add", "Gather", "GatherND", "Where", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Identity")
+"""The operators of which torch.onnx makes the sums of adaptive pooling. Each is linear if its other inputs are constants."""
+
+_MOST_STEPS = 256
+
+
+@_ends("Div")
+def _find_adaptive_pool(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find sums of gathered windows over their sizes. The nodes are computed on random values and compared with PyTorch's pooling: functions
+    that are linear are equal if they are equal there."""
+    sums = _made_by(importer, inputs[0], "Add")
+    if not sums or inputs[1] not in importer.constants or importer.shapes[inputs[0]].dim() != 4:
+        return None
+    steps, source = _linear_part(importer, inputs[0])
+    if source is None or not {"Gather", "Where"} <= {step.node.operator for step in steps}:
+        return None
+    shape, result = importer.shapes[source].shape, importer.shapes[inputs[0]].shape
+    if len(shape) != 4 or shape[:2] != result[:2]:
+        return None
+    given = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    found = importer.computed(steps, {source: given})[inputs[0]] / torch.from_numpy(importer.constants[inputs[1]])
+    if found.shape != result or not torch.allclose(found, F.adaptive_avg_pool2d(given, result[2:]), 1e-4, 1e-5):
+        return None
+    return Idiom("AdaptiveAveragePool", {"size": tuple(result[2:])}, (source,))
+
+
+def _linear_part(importer: Importer, name: str) -> tuple[list[Step], str | None]:
+    """Return the linear steps behind a value in their order, and the one value that they begin with; None if there are several."""
+    wanted, sources = {name}, set[str]()
+    steps: list[Step] = []
+    for step in reversed(importer.steps):
+        if not wanted.intersection(step.outputs):
+            continue
+        if step.node.operator not in _LINEAR or len(steps) >= _MOST_STEPS:
+            sources |= wanted.intersection(step.outputs)
+        else:
+            steps.append(step)
+            wanted |= {source for source in step.inputs if source and source not in importer.constants}
+        wanted -= set(step.outputs)
+    sources |= wanted
+    return steps[::-1], sources.pop() if len(sources) == 1 else None
+
+
+@converts("AdaptiveAveragePool", domain=OWN)
+def _adaptive_average(node: NodeView, x: Tensor) -> Values:
+    return F.adaptive_avg_pool2d(x, node.get("size"))
