@@ -36,7 +36,7 @@ ALLOWED_OUTSIDE: dict[str, set[str]] = {
     "device.device_model": {"numpy"},
     "device.neutron_jobs": {"numpy"},
     "device.pte": set(),
-    "litert": {"ai_edge_litert", "flatbuffers", "numpy"},
+    "litert": {"ai_edge_litert", "ai_edge_quantizer", "flatbuffers", "numpy"},
     "compiler": {"numpy", "ortools"},
     "device.data": {"PIL", "numpy", "scipy"},
     "device.cache": set(),

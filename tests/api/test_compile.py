@@ -144,7 +144,7 @@ def test_the_parameters_are_the_fields_of_a_request() -> None:
     [
         (
             {"calibration": []},
-            "calibration: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
+            "calibration: it is for float models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
         ),
         (
             {"example_inputs": ()},
@@ -152,7 +152,7 @@ def test_the_parameters_are_the_fields_of_a_request() -> None:
         ),
         (
             {"quantization": QuantizationOptions(io_dtype="int8")},
-            "io_dtype: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
+            "io_dtype: it is for float models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
         ),
         (
             {"delegation": DelegationOptions(any_runtime=True)},

@@ -23,13 +23,6 @@ def test_a_wrong_target(refused: Refused) -> None:
     )
 
 
-def test_a_float_model(refused: Refused) -> None:
-    assert refused("compile", "float.tflite") == (
-        "'float.tflite': none of its 2 operators runs on the NPU: it computes in float32; the NPU computes in int8 and int16. "
-        "Quantize the model to int8, or compile the PyTorch model it was made from, which quantizes it."
-    )
-
-
 def test_int16_tensors_without_scales(refused: Refused, folder: Path) -> None:
     (folder / "old.tflite").write_bytes(int16_file())
     assert refused("compile", "old.tflite") == (
@@ -82,9 +75,13 @@ def test_a_corrupt_program_in_a_file(openneutron: Command, refused: Refused, fol
 
 
 def test_options_that_do_not_go_with_a_tflite(refused: Refused) -> None:
-    for option, value in (("--calibration", "somewhere"), ("--weights", "w.pt"), ("--io-dtype", "int8")):
+    for option, value, kind in (
+        ("--calibration", "somewhere", "float"),
+        ("--weights", "w.pt", "PyTorch"),
+        ("--io-dtype", "int8", "float"),
+    ):
         assert refused("compile", "mixed.tflite", option, value) == (
-            f"{option}: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out."
+            f"{option}: it is for {kind} models; 'mixed.tflite' is quantized and has its own types. Leave it out."
         )
 
 

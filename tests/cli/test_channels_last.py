@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from openneutron.cli import main
+from tests.support.litert_files import int16_file
 
 MODEL = """
 import torch
@@ -31,7 +32,7 @@ def test_images_without_transposes_take_less_memory(tmp_path: Path, capsys: pyte
 
 def test_it_is_for_pytorch_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "model.tflite"
-    file.write_bytes(b"")
+    file.write_bytes(int16_file(0.1))
     assert main(["compile", str(file), "--channels-last"]) == 2
     assert (
         capsys.readouterr()

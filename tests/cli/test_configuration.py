@@ -82,7 +82,7 @@ def test_options_for_pytorch_models_do_not_concern_a_tflite(openneutron: Command
     (folder / "openneutron.toml").write_text('calibration = "images"\nio-dtype = "int8"\nkeep-float = ["a", "b"]\n')
     assert openneutron("compile", "mixed.tflite", "--quiet").code == 0
     assert openneutron("compile", "mixed.tflite", "--io-dtype", "int8").err == (
-        "error: --io-dtype: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.\n"
+        "error: --io-dtype: it is for float models; 'mixed.tflite' is quantized and has its own types. Leave it out.\n"
     )
 
 

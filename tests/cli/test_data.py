@@ -13,6 +13,7 @@ from PIL import Image
 
 import openneutron as package
 from tests.cli.conftest import Command
+from tests.support.litert_files import int16_file
 
 NET = """
 import torch
@@ -90,7 +91,7 @@ def test_bad_data_is_one_clear_error(refused: Callable[..., str], data: Path) ->
     }
     for arguments, message in expected.items():
         assert refused("compile", "net.py:net", *arguments) == message
-    (data / "net.tflite").write_bytes(b"")
+    (data / "net.tflite").write_bytes(int16_file(0.1))
     assert refused("compile", "net.tflite", "--calibration-samples", "4") == (
-        "--calibration-samples: it is for PyTorch models; 'net.tflite' is quantized and has its own types. Leave it out."
+        "--calibration-samples: it is for float models; 'net.tflite' is quantized and has its own types. Leave it out."
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from openneutron.cli import main
+from tests.support.litert_files import int16_file
 
 
 def test_a_layer_kept_float(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,14 +26,14 @@ def test_a_layer_kept_float(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     )
 
 
-def test_it_is_for_pytorch_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_for_float_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "model.tflite"
-    file.write_bytes(b"")
+    file.write_bytes(int16_file(0.1))
     assert main(["compile", str(file), "--keep-float", "fc"]) == 2
     assert (
         capsys.readouterr()
         .err.strip()
         .endswith(
-            "--keep-float: it is for PyTorch models; 'model.tflite' is quantized and has its own types. Leave it out."
+            "--keep-float: it is for float models; 'model.tflite' is quantized and has its own types. Leave it out."
         )
     )

@@ -14,6 +14,7 @@ from openneutron.features.report.advice import BudgetPoint, pareto_table
 from openneutron.features.report.text import plain
 from scripts.published_networks import Chain
 from tests.cli.conftest import Command
+from tests.support.litert_files import int16_file
 
 
 @pytest.mark.parametrize("options", [(), ("--io-place", "caller"), ("--prefetch-constants",)])
@@ -58,12 +59,13 @@ def test_the_table_has_a_line_for_each_point(openneutron: Command) -> None:
     assert lines[0] == "mixed.tflite, constants from flash: SRAM against modelled latency on imxrt700"
 
 
-def test_what_can_not_be_drawn_or_does_not_run_is_refused(openneutron: Command) -> None:
+def test_what_can_not_be_drawn_or_does_not_run_is_refused(openneutron: Command, folder: Path) -> None:
+    (folder / "none.tflite").write_bytes(int16_file())
     for arguments, message in (
         (("mixed.tflite", "--plot", "x.pdf"), "error: --plot: 'x.pdf' is no .png or .svg; nothing else is drawn.\n"),
         (
-            ("float.tflite",),
-            "error: 'float.tflite': none of it runs on the NPU. `openneutron explain` gives the reasons.\n",
+            ("none.tflite",),
+            "error: 'none.tflite': none of it runs on the NPU. `openneutron explain` gives the reasons.\n",
         ),
     ):
         ended = openneutron("pareto", *arguments)

@@ -17,7 +17,7 @@ from openneutron.cli import app, ending
 from openneutron.cli.app import COMMANDS
 from scripts.commands_page import text as commands_page
 from tests.cli.conftest import Command
-from tests.support.litert_files import mixed_file
+from tests.support.litert_files import int16_file, mixed_file
 
 
 @pytest.fixture
@@ -198,13 +198,14 @@ def test_models_that_share_an_arena(openneutron: Command, folder: Path) -> None:
         ),
         (("mixed.tflite", "absent.tflite"), "'absent.tflite' does not exist."),
         (
-            ("mixed.tflite", "float.tflite"),
-            "'float.tflite': none of its 2 operators runs on the NPU: it computes in float32;",
+            ("mixed.tflite", "none.tflite"),
+            "'none.tflite': its one operator does not run on the NPU; ADD 'y': input 'x' has no quantization parameters.",
         ),
     ],
 )
 def test_models_that_cannot_share_an_arena(
-    arguments: tuple[str, ...], message: str, refused: Callable[..., str]
+    arguments: tuple[str, ...], message: str, refused: Callable[..., str], folder: Path
 ) -> None:
     """One error, and no file."""
+    (folder / "none.tflite").write_bytes(int16_file())
     assert refused("compile", *arguments, "--share-arena").startswith(message)

@@ -17,6 +17,7 @@ from openneutron.errors import InvalidModelError
 from openneutron.options import DelegationOptions
 from openneutron.pytorch.nxp_backend import NeutronBackend
 from tests.pytorch.small_models import without_lines
+from tests.support.litert_files import int16_file
 
 NET = """\
 import torch
@@ -151,7 +152,7 @@ def test_an_option_for_pytorch_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "x.tflite").write_bytes(b"")
+    (tmp_path / "x.tflite").write_bytes(int16_file(0.1))
     assert main(["compile", "x.tflite", "--any-runtime"]) == 2
     assert capsys.readouterr().err == (
         "error: --any-runtime: it is for PyTorch models; 'x.tflite' is quantized and has its own types. Leave it out.\n"

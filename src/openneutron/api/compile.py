@@ -91,7 +91,7 @@ def compile(
 
     Args:
         model: A module with ``example_inputs``, an ExportedProgram, the path of a ``.pt2`` that torch.export.save wrote,
-            or the path of an int8 ``.tflite``. A ``.tflite`` is compiled without importing torch. An exported program
+            or the path of a ``.tflite``, which is quantized if it is float. A ``.tflite`` is compiled without importing torch. An exported program
             that is quantized needs no calibration.
         example_inputs: A module's arguments in a tuple, or its only argument: tensors, and numbers, strings and None,
             which become part of the program, alone or in tuples, lists and dicts.
@@ -179,9 +179,6 @@ def compiled(request: Request) -> CompiledModel | CompiledLiteRTModel:
         if form is not None and form.kind is Kind.LITERT:
             from openneutron.api.litert import compile_litert
 
-            inputs = {name: getattr(request, name) for name in ("example_inputs", "example_kwargs", "calibration")}
-            inputs |= dict.fromkeys(changed(request.data), True)
-            check_for_tflite(request, inputs)
             result = compile_litert(loaded(request, form))
         else:
             with needs_pytorch("PyTorch models take"), step(LOADING):
@@ -221,12 +218,23 @@ def loaded(request: Request, form: forms.Form) -> Request:
 OF_FILES = ("operators_not_to_delegate", "must_delegate")
 """The delegation options that apply to a ``.tflite`` file too."""
 
+OF_FLOAT_FILES = (
+    "calibration",
+    "activations",
+    "io_dtype",
+    "keep_float",
+    *(item.name for item in dataclasses.fields(DataOptions)),
+)
+"""The options that apply to a float ``.tflite``, and not to a quantized one."""
 
-def check_for_tflite(request: Request, arguments: Mapping[str, object], spelled: Callable[[str], str] = str) -> None:
+
+def check_for_tflite(
+    request: Request, arguments: Mapping[str, object], spelled: Callable[[str], str] = str, is_float: bool = False
+) -> None:
     """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file.
 
     ``arguments`` are further options by name; an option with the value None is not given. ``spelled`` returns the name of an option
-    for the message.
+    for the message. ``is_float``: the file is float, and is quantized here.
     """
     given = [argument for argument, value in arguments.items() if value is not None]
     given += [
@@ -235,6 +243,12 @@ def check_for_tflite(request: Request, arguments: Mapping[str, object], spelled:
         *(option for option in changed(request.delegation) if option not in OF_FILES),
     ]
     for option in given:
-        raise InvalidOptionError(
-            f"{spelled(option)}: it is for PyTorch models; '{request.name}' is quantized and has its own types. Leave it out."
-        )
+        if option not in OF_FLOAT_FILES:
+            own = "is a .tflite" if is_float else "is quantized and has its own types"
+            raise InvalidOptionError(
+                f"{spelled(option)}: it is for PyTorch models; '{request.name}' {own}. Leave it out."
+            )
+        if not is_float:
+            raise InvalidOptionError(
+                f"{spelled(option)}: it is for float models; '{request.name}' is quantized and has its own types. Leave it out."
+            )

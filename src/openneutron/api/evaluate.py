@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from openneutron import litert
+from openneutron.api.float_litert import inputs_of
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.api.load import LoadedFile
 from openneutron.device import pte
@@ -28,7 +29,6 @@ from openneutron.features.evaluation.metrics import usual
 from openneutron.features.evaluation.records import Failure, Record
 from openneutron.features.evaluation.results import Evaluation, pair_results, side_results, worst_classes
 from openneutron.features.evaluation.samples import DataSet, Shard, absolute, shards
-from openneutron.ir import Graph
 from openneutron.litert.write import pack
 from openneutron.options import Progress, silent
 
@@ -160,31 +160,18 @@ def _target(program: CompiledModel | CompiledLiteRTModel | LoadedFile) -> str:
 def inputs(program: CompiledModel | CompiledLiteRTModel | LoadedFile) -> tuple[ModelInput, ...]:
     """Return the shapes and types of a program's inputs."""
     if isinstance(program, CompiledLiteRTModel):
-        return _of_tensors(program.compiled.graph)
+        return inputs_of(program.compiled.graph)
     if isinstance(program, LoadedFile):
         if program.is_litert:
-            return _of_tensors(litert.read(program.buffer).graph)
+            return inputs_of(litert.read(program.buffer).graph)
         method = pte.forward(program.buffer, program.name)
         values = [method.values[place] for place in method.inputs]
         tensors = [value for value in values if isinstance(value, pte.TensorValue)]
         return tuple(ModelInput(tensor.shape, np.dtype(tensor.dtype)) for tensor in tensors)
-    from openneutron.pytorch.run.exported import inputs_of
+    from openneutron.pytorch.run import exported
     from openneutron.pytorch.source import calibration_data
 
-    return tuple(calibration_data.inputs_of(inputs_of(program.quantized)))
-
-
-def _of_tensors(graph: Graph) -> tuple[ModelInput, ...]:
-    """Return the shapes, types and quantization parameters of the inputs of a LiteRT file."""
-    return tuple(
-        ModelInput(
-            tensor.shape,
-            tensor.dtype.numpy,
-            None if tensor.quant is None or tensor.quant.per_channel else tensor.quant,
-            channels_last=True,
-        )
-        for tensor in (graph[name] for name in graph.inputs)
-    )
+    return tuple(calibration_data.inputs_of(exported.inputs_of(program.quantized)))
 
 
 def _sides(
@@ -207,11 +194,13 @@ def _sides(
             raise InvalidOptionError(
                 f"model: '{program.name}' is a .tflite, which has no float side. Leave the model out."
             )
-        stock = pack(program.compiled.model.model)
-        return (
-            (Side(INT8, TFLITE, stock), Side(NPU, TFLITE, program.buffer)),
-            ("A .tflite is int8 from the start: there is no float side.",),
-        )
+        sides = (Side(INT8, TFLITE, pack(program.compiled.model.model)), Side(NPU, TFLITE, program.buffer))
+        if program.real is None:
+            return sides, ("A .tflite is int8 from the start: there is no float side.",)
+        graph = program.compiled.graph
+        if any(graph[name].quant is not None for name in graph.inputs):
+            return sides, ("The inputs are quantized, and the float model's are not: there is no float side.",)
+        return (Side(FLOAT, TFLITE, program.real), *sides), ()
     from openneutron.pytorch.run.exported import inputs_of, written
 
     call = inputs_of(program.quantized)

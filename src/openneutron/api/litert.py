@@ -22,7 +22,8 @@ from openneutron.features.report import Summary, of_compiled_file
 from openneutron.features.report.as_nxp import AsNxp, as_nxp
 from openneutron.ir import Graph
 from openneutron.isa import Program
-from openneutron.options import ARENA, CompileOptions, Request, with_changes
+from openneutron.litert.write import pack
+from openneutron.options import ARENA, CompileOptions, Request, changed, with_changes
 from openneutron.targets import Target
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class CompiledLiteRTModel(CompiledResult):
     """The result of ``openneutron.compile`` for a ``.tflite``, with the interface of ``CompiledModel``.
 
     ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has the partitions, and the
-    reasons of the CPU fallbacks; ``timings`` has the times of the compile's steps.
+    reasons of the CPU fallbacks; ``timings`` has the times of the compile's steps. ``real`` is the file as it was before
+    its quantization; None for a file that was quantized.
 
     >>> import openneutron
     >>> program = openneutron.compile("net.tflite")  # doctest: +SKIP
@@ -44,6 +46,7 @@ class CompiledLiteRTModel(CompiledResult):
     compiled: CompiledFile = field(repr=False)
     buffer: bytes = field(repr=False)
     timings: Timings = field(default=Timings(), repr=False)
+    real: bytes | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -98,7 +101,7 @@ class CompiledLiteRTModel(CompiledResult):
         with measured() as clock:
             compiled = self._recompiled(with_changes(self.compiled.options, changes, "recompile"))
             with step("Writing"):
-                made = CompiledLiteRTModel(compiled, compiled.to_bytes())
+                made = CompiledLiteRTModel(compiled, compiled.to_bytes(), real=self.real)
         return dataclasses.replace(made, timings=clock.timings)
 
     def _figures(self, changes: Mapping[str, Any]) -> Summary:
@@ -164,9 +167,16 @@ class CompiledLiteRTModel(CompiledResult):
 
 def compile_litert(request: Request) -> CompiledLiteRTModel:
     """Return the compiled model of a request, whose model is a LiteRTModel. Raises as ``openneutron.compile`` does."""
-    delegation = request.delegation
+    delegation, model, real = request.delegation, request.model, None
+    inputs = {name: getattr(request, name) for name in ("example_inputs", "example_kwargs", "calibration")}
+    inputs |= dict.fromkeys(changed(request.data), True)
+    check_for_tflite(request, inputs, is_float=model.is_float)
+    if model.is_float:
+        from openneutron.api.float_litert import quantize
+
+        real, model = pack(model.model), quantize(request)
     compiled = compile_file(
-        request.model, request.name, request.options, delegation.operators_not_to_delegate, delegation.must_delegate
+        model, request.name, request.options, delegation.operators_not_to_delegate, delegation.must_delegate
     )
     with step("Writing"):
-        return CompiledLiteRTModel(compiled, compiled.to_bytes())
+        return CompiledLiteRTModel(compiled, compiled.to_bytes(), real=real)

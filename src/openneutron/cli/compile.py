@@ -36,10 +36,19 @@ if TYPE_CHECKING:
     from openneutron.api.litert import CompiledLiteRTModel
     from openneutron.api.pytorch import CompiledModel
 
-ON_EXAMPLES = (
-    "Calibrated on the example inputs alone: what runs where, memory and latency are as they will be, but the result's accuracy "
-    "means nothing until it is calibrated on typical inputs. Give them with --calibration."
+UNTIL_CALIBRATED = (
+    "alone: what runs where, memory and latency are as they will be, but the result's accuracy means nothing until it is calibrated on "
+    "typical inputs. Give them with --calibration."
 )
+ON_EXAMPLES = f"Calibrated on the example inputs {UNTIL_CALIBRATED}"
+ON_RANDOM = f"Calibrated on random inputs {UNTIL_CALIBRATED}"
+
+
+def note_on_calibration(asked: GivenModel) -> str:
+    """Return the note that a model was calibrated on example inputs or random ones; empty where it has calibration data."""
+    if not asked.on_examples:
+        return ""
+    return ON_RANDOM if asked.is_float else ON_EXAMPLES
 
 
 @takes_a_model(several=True)
@@ -98,7 +107,7 @@ def compile_model(
 ) -> None:
     """Compile models to .pte or .tflite files.
 
-    A PyTorch model becomes a .pte for ExecuTorch, an int8 .tflite becomes a .tflite with NeutronGraph operators. A summary
+    A PyTorch model becomes a .pte for ExecuTorch, a .tflite becomes a .tflite with NeutronGraph operators. A summary
     shows the operators on the NPU, the operators on the CPU with their reasons, latency and memory. With --json, "timings"
     has the wall_seconds and cpu_seconds of the whole and, in "steps", of each step, without those of the steps inside it.
 
@@ -122,12 +131,8 @@ def compile_model(
     table, data = _written(model, wanted, shown)
     if as_json or not quiet:
         output.show(table, "compile", data, as_json)
-    if not quiet and _is_on_examples(model):
-        output.note(ON_EXAMPLES)
-
-
-def _is_on_examples(asked: GivenModel) -> bool:
-    return not is_litert(asked.source) and asked.on_examples
+    if not quiet and (note := note_on_calibration(model)):
+        output.note(note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +183,8 @@ def compile_several(asked: Sequence[AskedModel], wanted: Wanted, shown: Shown) -
         results.append(data)
         if not shown.as_json and not shown.quiet:
             output.show(Group(table, ""), "compile", {}, False)
-        if not shown.quiet and _is_on_examples(given):
-            output.note(f"{model.name}: {ON_EXAMPLES}")
+        if not shown.quiet and (note := note_on_calibration(given)):
+            output.note(f"{model.name}: {note}")
     if shown.as_json:
         output.show("", "compile", {"models": results}, True)
     if codes:
@@ -242,8 +247,8 @@ def compile_sharing(asked: Sequence[AskedModel], wanted: Wanted, shown: Shown) -
         output.show(Group(*tables, shared_arena_table(shared.memory)), "compile", data, shown.as_json)
     if not shown.quiet:
         for given, one in zip(models, asked, strict=True):
-            if _is_on_examples(given):
-                output.note(f"{one.name}: {ON_EXAMPLES}")
+            if note := note_on_calibration(given):
+                output.note(f"{one.name}: {note}")
 
 
 def _written(asked: GivenModel, wanted: Wanted, shown: Shown) -> tuple[RenderableType, dict[str, Any]]:
@@ -347,7 +352,15 @@ def prepared(asked: GivenModel, steps: output.Steps, for_figures: bool = False) 
     request = dataclasses.replace(asked.request, progress=steps)
     if is_litert(source):
         delegation = dataclasses.replace(request.delegation, must_delegate=not for_figures)
-        return Ready(dataclasses.replace(request, model=source.path, delegation=delegation))
+        request = dataclasses.replace(request, model=source.path, delegation=delegation)
+        if asked.is_float:
+            from openneutron.api.float_litert import random_samples, source_of
+
+            graph, given = source.form.read(source.path, source.loading).graph, asked.data.path
+            data = random_samples(graph) if given is None else given
+            found = source_of(data, graph, asked.data.options, "--calibration")
+            request = dataclasses.replace(request, calibration=found)
+        return Ready(request)
     if for_figures:
         request = request.for_figures()
     with suppressed(), measured(steps) as clock:

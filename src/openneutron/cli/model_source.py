@@ -101,6 +101,11 @@ def is_litert(source: ModelSource) -> TypeGuard[ModelFile]:
     return isinstance(source, ModelFile) and source.form.kind is not Kind.PYTORCH
 
 
+def is_float_file(source: ModelSource) -> bool:
+    """Return whether a model is a float ``.tflite``, which is quantized here. Raises InvalidModelError for a damaged one."""
+    return is_litert(source) and not source.is_compiled and source.form.read(source.path).is_float
+
+
 def parse(model: str, compiled: bool = False) -> ModelSource:
     """Return the form of model that MODEL names. With ``compiled``, a compiled file is such a form too.
 

@@ -15,9 +15,17 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from openneutron import targets
-from openneutron.api.compile import check_for_tflite
+from openneutron.api.compile import OF_FLOAT_FILES, check_for_tflite
 from openneutron.cli import model_source, output
-from openneutron.cli.model_source import DASH, BuiltInModel, DataParameters, ModelFile, ModelSource, is_litert
+from openneutron.cli.model_source import (
+    DASH,
+    BuiltInModel,
+    DataParameters,
+    ModelFile,
+    ModelSource,
+    is_float_file,
+    is_litert,
+)
 from openneutron.device.cache import opened
 from openneutron.device.forms import MODELS, Kind, for_forms, kind_of
 from openneutron.errors import InvalidOptionError
@@ -94,7 +102,7 @@ OF_PYTORCH = (
     "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "keep_float", "io_dtype", "activations",
     "observer", "channels_last", "any_runtime",
 )  # fmt: skip
-"""The options that apply to PyTorch models only, not to a ``.tflite``."""
+"""The options that do not apply to a quantized ``.tflite``."""
 
 
 OF_CONVERTERS = ("converter", "converter_flags", "converter_release", "rescale", "converter_timeout")
@@ -131,7 +139,7 @@ class ModelParameters:
         typer.Option(
             metavar="DATA",
             help="Typical inputs, which determine the int8 scales: a folder of pictures, WAV files or .npy files, flat or with a "
-            "folder for each class, a .npy or .npz file, or file.py:loader (PyTorch models); default: the example inputs.",
+            "folder for each class, a .npy or .npz file, or file.py:loader (float models); default: the example inputs, of a .tflite random ones.",
         ),
     ] = None
     preprocess: Annotated[
@@ -187,7 +195,7 @@ class ModelParameters:
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Modules (classifier.*) and operators (aten.softmax.int) of PyTorch models not to quantize; repeat it, or "
+            help="Modules (classifier.*) and operators (aten.softmax.int) not to quantize, of a .tflite operators and output tensors; repeat it, or "
             "separate names by commas.",
         ),
     ] = None
@@ -244,14 +252,15 @@ class EvaluationParameters:
 @dataclass(frozen=True, slots=True)
 class GivenModel:
     """A model and its options as a command gets them. ``request`` has the options. The loaded model, its inputs and the
-    calibration samples are added to it later. ``data`` and ``weights`` apply to PyTorch models only. ``evaluated`` is
-    the data of an evaluation."""
+    calibration samples are added to it later. ``data`` applies to float models only, and ``weights`` to PyTorch models. ``evaluated`` is
+    the data of an evaluation. ``is_float`` is True for a ``.tflite`` that is quantized here."""
 
     source: ModelSource
     request: Request
     data: DataParameters = field(default_factory=DataParameters)
     weights: Path | None = None
     evaluated: DataParameters = field(default_factory=DataParameters)
+    is_float: bool = False
 
     @property
     def target(self) -> Target:
@@ -259,8 +268,10 @@ class GivenModel:
 
     @property
     def on_examples(self) -> bool:
-        """Return whether int8 scales come from the example inputs because no calibration data is given. Built-in models
-        with random weights use random inputs of their own."""
+        """Return whether int8 scales come from the example inputs, or of a ``.tflite`` from random ones, because no
+        calibration data is given. Built-in models with random weights use random inputs of their own."""
+        if is_litert(self.source):
+            return self.is_float and self.data.path is None
         return self.data.path is None and (not isinstance(self.source, BuiltInModel) or self.weights is not None)
 
 
@@ -325,7 +336,11 @@ def given_model(
             "weights": given.weights,
             "quantization": given.quantization,
         }
-        check_for_tflite(request, files, lambda name: f"--{name.replace('_', '-')}")
+        is_float = is_float_file(source)
+        check_for_tflite(request, files, lambda name: f"--{name.replace('_', '-')}", is_float)
+        if is_float:
+            model_source.check_data(data)
+        return GivenModel(source, request, data, evaluated=evaluated, is_float=is_float)
     else:
         model_source.check_early(source, data, given.weights)
     return GivenModel(source, request, data, given.weights, evaluated)
@@ -423,16 +438,21 @@ FROM_FILE = "DEFAULT_MAP"
 def _without_those_of_pytorch(
     context: typer.Context, model: str, parameters: Mapping[str, Parameter]
 ) -> dict[str, Any]:
-    """Return the default of each PyTorch option that the configuration file sets, if MODEL is a ``.tflite``; otherwise
-    an empty dict. Such an option on the command line is an error."""
+    """Return the default of each option that the configuration file sets and that does not apply to MODEL, if MODEL is a
+    ``.tflite``; otherwise an empty dict. Such an option on the command line is an error."""
     if model != DASH and kind_of(Path(model)) is not Kind.LITERT:
         return {}
-    sources = {name: context.get_parameter_source(name) for name in OF_PYTORCH if name in parameters}
-    return {
-        name: parameters[name].default
-        for name, source in sources.items()
-        if source is not None and source.name == FROM_FILE
-    }
+    others = [name for name in OF_PYTORCH if name in parameters]
+    if any(_is_from_file(context, name) for name in OF_FLOAT_FILES if name in others) and is_float_file(
+        model_source.parse(model)
+    ):
+        others = [name for name in others if name not in OF_FLOAT_FILES]
+    return {name: parameters[name].default for name in others if _is_from_file(context, name)}
+
+
+def _is_from_file(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == FROM_FILE
 
 
 def configurable() -> dict[str, Parameter]:

@@ -26,6 +26,7 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "demo": (("scikit-learn",), "the handwritten digits of `openneutron demo` and of the tutorials"),
     "onnx": (("onnx",), "`.onnx` files"),
     "keras": (("keras",), "`.keras` files"),
+    "quantizer": (("ai-edge-quantizer",), "float `.tflite` files"),
     "sounds": (("scipy",), "WAV files of another sample rate than the model's"),
     "cluster": (("distributed",), "`openneutron evaluate --scheduler`: evaluations on a Dask cluster"),
     "model-explorer": (("ai-edge-model-explorer",), "Google's Model Explorer with this project's graphs"),

@@ -28,6 +28,9 @@ INT4 = schema.TensorType.INT4
 """The type of two weights in a byte, the first in the lower half. Constants of it are read as int8: LiteRT's reference kernels unpack them
 to int8 and compute with int8 weights."""
 
+QUANTIZED = (DType.INT8, DType.UINT8, DType.INT16)
+"""The types of quantized activations."""
+
 MOST_AXES = 64
 """The largest rank of NumPy's arrays. LiteRT's operators accept 8 axes or fewer."""
 
@@ -279,6 +282,16 @@ class LiteRTModel:
     model: Any = field(repr=False)
     changed: bool = False
     appended: bytes = field(default=b"", repr=False)
+
+    @property
+    def is_float(self) -> bool:
+        """Return whether the operators compute in float32 alone, with weights of any type. A model with a quantized tensor
+        that is no constant is quantized, or partly so."""
+        graph = self.graph
+        made = [graph[name] for name in (*graph.inputs, *(name for node in graph.nodes for name in node.outputs))]
+        return any(tensor.dtype is DType.FLOAT32 for tensor in made) and not any(
+            tensor.quant is not None and tensor.dtype in QUANTIZED for tensor in made
+        )
 
 
 def read(data: bytes | Path) -> LiteRTModel:

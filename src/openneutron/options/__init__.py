@@ -438,7 +438,7 @@ def silent(_step: str, _done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationOptions:
-    """The quantization of a PyTorch model.
+    """The quantization of a PyTorch model. ``keep_float``, ``io_dtype`` and ``activations`` are for a float ``.tflite`` too.
 
     Raises InvalidOptionError for an unknown ``io_dtype`` or ``observer``.
 
@@ -447,20 +447,21 @@ class QuantizationOptions:
     """
 
     keep_float: Sequence[object] = ()
-    """Modules (names such as ``classifier.*``, or classes) and operators (``aten.softmax.int``) that stay float."""
+    """Modules (names such as ``classifier.*``, or classes) and operators (``aten.softmax.int``) that stay float. Of a float ``.tflite``:
+    operators (``SOFTMAX``) and names of output tensors."""
 
     train_fn: Callable[[Any], None] | None = None
     """A function that trains a model (a GraphModule) with its quantization simulated, in place. The model is in
     training mode; int8 scales come from the values it sees there, and ``calibration`` is not needed. The original model stays as it
     is."""
 
-    io_dtype: str = option(FLOAT32, "Type of the .pte's inputs and outputs (PyTorch models).", choices=IO_DTYPES)
+    io_dtype: str = option(FLOAT32, "Type of inputs and outputs (float models).", choices=IO_DTYPES)
     """The type of inputs and outputs: ``float32``, with quantization on the CPU, or the type of the activations that they become,
     ``int8`` or ``int16``."""
 
     activations: str = option(
         INT8,
-        "Type of quantized activations: int8, or int16 with int8 weights, which is finer and slower (PyTorch models).",
+        "Type of quantized activations: int8, or int16 with int8 weights, which is finer and slower (float models).",
         choices=ACTIVATIONS,
     )
     """The type of quantized activations: ``int8``, or ``int16`` with zero point 0. Weights are int8 in either case. int16 is finer,

@@ -10,8 +10,8 @@ import typer
 from openneutron.api.evaluate import evaluated, inputs
 from openneutron.api.load import LoadedFile, load
 from openneutron.cli import output
-from openneutron.cli.compile import ON_EXAMPLES, compiled_with_model
-from openneutron.cli.model_source import ModelFile, is_litert
+from openneutron.cli.compile import compiled_with_model, note_on_calibration
+from openneutron.cli.model_source import ModelFile
 from openneutron.cli.options import OF_CONVERTERS, GivenModel, takes_a_model
 from openneutron.errors import InvalidOptionError
 from openneutron.features.evaluation import processes
@@ -60,7 +60,7 @@ def evaluate_model(
 
     The table has the metric and the time of each side, the agreement of the sides with each other, and the classes that
     the NPU finds least. int8 on the CPU is the quantized model in PyTorch's arithmetic, of a .tflite in LiteRT's interpreter;
-    a .tflite has no float side, and a compiled file (.pte, .tflite) the side of the NPU alone. Without labels the sides are compared with each other alone.
+    an int8 .tflite has no float side, and a compiled file (.pte, .tflite) the side of the NPU alone. Without labels the sides are compared with each other alone.
 
     All processor cores evaluate, or the workers of a Dask scheduler with --scheduler. The results do not depend on their number.
     An interrupt (Ctrl-C) shows the results of the samples so far.
@@ -83,8 +83,8 @@ def evaluate_model(
             program, model, _ = compiled_with_model(asked, steps)
         found = evaluated(program, data_set(asked, program), model, metric, workers, scheduler, steps, True)
     output.show(evaluation_table(found), "evaluate", found.to_dict(), as_json)
-    if not quiet and not is_litert(asked.source) and asked.on_examples:
-        output.note(ON_EXAMPLES)
+    if not quiet and (note := note_on_calibration(asked)):
+        output.note(note)
     if not found.complete:
         raise KeyboardInterrupt
 

@@ -16,7 +16,7 @@ import openneutron
 from openneutron.api.compile import check_for_tflite
 from openneutron.api.evaluate import evaluated, outputs_digest
 from openneutron.cli import output
-from openneutron.cli.compile import ON_EXAMPLES, Ready, prepared
+from openneutron.cli.compile import Ready, note_on_calibration, prepared
 from openneutron.cli.model_source import BuiltInModel, DataParameters, is_litert
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.device import converter, files
@@ -60,7 +60,7 @@ def sweep(
     if is_litert(asked.source):
         given = {name: text for name, text in texts.items() if name in flags_of(QuantizationOptions)}
         plain = Request(model=None, name=asked.request.name)
-        check_for_tflite(plain, given, lambda name: f"--{name}")
+        check_for_tflite(plain, given, lambda name: f"--{name}", asked.is_float)
     path = table or Path(f"{asked.source.name}_sweep.sqlite")
     interrupted: KeyboardInterrupt | None = None
     with (
@@ -84,8 +84,8 @@ def sweep(
         files.write({plot: _picture(str(asked.source), found, plot.suffix)})
     data = {"model": str(asked.source), "table": str(path), "points": found}
     output.show(sweep_table(title, found), "sweep", data, as_json)
-    if not quiet and asked.evaluated.path is not None and not is_litert(asked.source) and asked.on_examples:
-        output.note(ON_EXAMPLES)
+    if not quiet and asked.evaluated.path is not None and (note := note_on_calibration(asked)):
+        output.note(note)
     if interrupted is not None:
         raise interrupted
 
