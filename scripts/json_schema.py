@@ -179,6 +179,7 @@ OUTPUT = record(
     {"index": WHOLE, "dtype": TEXT, "shape": several(WHOLE)},
     {"min": {"type": ["number", "boolean"]}, "max": {"type": ["number", "boolean"]}, "argmax": WHOLE, "file": TEXT},
 )
+OBJECT = record({"class": TEXT, "score": NUMBER, "box": several(NUMBER)}, {"points": several(several(NUMBER))})
 TARGET = record(
     {
         **dict.fromkeys(("name", "title", "family", "hw_version", "host_core", "port"), TEXT),
@@ -224,7 +225,7 @@ SWEEP_POINT = record(
 
 COMMANDS: dict[str, dict[str, Schema]] = {
     "compile": {**SUMMARY, "advice": several(record(fields_of(Advice))), "timings": TIMINGS},
-    "run": {"file": TEXT, "npu": TEXT, "outputs": several(OUTPUT)},
+    "run": {"file": TEXT, "npu": TEXT, "outputs": several(OUTPUT), "objects": or_null(several(OBJECT))},
     "explain": SUMMARY,
     "export": {
         "folder": TEXT,

@@ -56,6 +56,15 @@ def test_resize_crop_and_normalization_are_torchvisions(
     np.testing.assert_array_equal(sample.arrays[0], values.transpose(2, 0, 1)[np.newaxis])
 
 
+def test_a_letterbox_is_the_picture_in_a_gray_frame(tmp_path: Path) -> None:
+    noise(16, 10).save(tmp_path / "a.png")
+    (sample,) = load(tmp_path, preprocess="letterbox=8")
+    picture = Image.open(tmp_path / "a.png").resize((5, 8), Image.Resampling.BILINEAR)
+    values = np.full((8, 8, 3), 114, np.float32)
+    values[:, 1:6] = np.asarray(picture)
+    np.testing.assert_array_equal(sample.arrays[0], (values / np.float32(255)).transpose(2, 0, 1)[np.newaxis])
+
+
 @pytest.mark.parametrize("name", ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"])
 def test_every_interpolation_is_pillows(name: str, tmp_path: Path) -> None:
     noise(9, 17).save(tmp_path / "a.png")
@@ -259,7 +268,7 @@ def test_inputs_that_are_no_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("resice=8", "'resice' is no step; there are color, resize, interpolation, crop, sample_rate, length, scale, mean, std. "
+        ("resice=8", "'resice' is no step; there are color, resize, interpolation, crop, letterbox, sample_rate, length, scale, mean, std. "
          "Did you mean 'resize'?"),
         ("resize=8x", "'resize=8x' can't be read: resize is a number of pixels for the shorter side, or HEIGHTxWIDTH."),
         ("crop=0", "'crop=0' can't be read: crop is a number of pixels for both sides, or HEIGHTxWIDTH."),
@@ -269,6 +278,7 @@ def test_inputs_that_are_no_pictures(tmp_path: Path) -> None:
         ("crop=8,crop=9", "'crop' is given twice. Leave one out."),
         ("interpolation=bicubic", "interpolation is for resize, which is not given. Write resize=256,crop=224,"
          "mean=0.485:0.456:0.406,std=0.229:0.224:0.225."),
+        ("letterbox=8,crop=8", "letterbox takes the place of resize and crop. Leave crop out."),
         ("length=5", "length is not for pictures. Leave it out."),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 FEATURES = Path(__file__).parents[2] / "src" / "openneutron" / "features"
 
-BELOW_API = ("report", "sweep", "evaluation", "profile", "accuracy", "export", "compat")
+BELOW_API = ("report", "sweep", "detection", "evaluation", "profile", "accuracy", "export", "compat")
 """The features that the functions of ``openneutron`` use, in their order; the others stand behind ``api``."""
 
 _ABOVE_API = sorted({path.parent.name for path in FEATURES.glob("*/__init__.py")} - set(BELOW_API))

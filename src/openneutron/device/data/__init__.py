@@ -574,10 +574,10 @@ class Asked:
             steps = self.steps or Preprocess()
             assert isinstance(steps, Preprocess)
             if found.kind == PICTURES:
-                pictures = _picture_steps(steps, wanted, self.option)
+                pictures = picture_steps(steps, wanted, self.option)
                 load, check = (lambda path: pictures(decoded(path))), pictures.check
                 size = pictures.input
-                if steps.resize is None and steps.crop is None:
+                if steps.resize is None and steps.crop is None and steps.letterbox is None:
                     text = f"{size.height}" if size.height == size.width else f"{size.height}x{size.width}"
                     suggestion = (
                         f"Give a size, for instance {steps_option}{_equals(self.option, f'resize={text},crop={text}')}."
@@ -631,7 +631,7 @@ class Asked:
             return own
         assert isinstance(self.steps, Preprocess)
         self.steps.refuse(FOR_SOUNDS, PICTURES, _spelled(self.option, "preprocess"))
-        steps = _picture_steps(self.steps, inputs[0], self.option)
+        steps = picture_steps(self.steps, inputs[0], self.option)
         return lambda picture, _name: steps(picture)
 
 
@@ -660,7 +660,8 @@ def _named(text: str, option: str) -> PythonFunction | None:
         raise InvalidOptionError(f"{option}: {error}") from error
 
 
-def _picture_steps(steps: Preprocess, wanted: ModelInput, option: str) -> PictureSteps:
+def picture_steps(steps: Preprocess, wanted: ModelInput, option: str) -> PictureSteps:
+    """Return the steps from a picture to a model's input. Raises InvalidOptionError where they don't fit the input."""
     image = ImageInput.of(wanted, option)
     check_channels(steps, image.channels, _spelled(option, "preprocess"))
     return PictureSteps(steps, image)

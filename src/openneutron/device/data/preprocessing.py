@@ -26,7 +26,7 @@ INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "box", "hamming", "lanczos")
 
 COLORS = ("rgb", "bgr", "gray")
 
-FOR_PICTURES = ("resize", "crop", "interpolation", "color")
+FOR_PICTURES = ("resize", "crop", "letterbox", "interpolation", "color")
 FOR_SOUNDS = ("sample_rate", "length")
 
 EXAMPLE = "resize=256,crop=224,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"
@@ -42,6 +42,11 @@ class Size:
     def __str__(self) -> str:
         return str(self.height) if self.width is None else f"{self.height}x{self.width}"
 
+    @property
+    def both(self) -> tuple[int, int]:
+        """Return height and width; of one number, those of a square."""
+        return self.height, self.height if self.width is None else self.width
+
 
 @dataclass(frozen=True, slots=True)
 class Preprocess:
@@ -54,6 +59,8 @@ class Preprocess:
     2. ``resize=256`` makes the shorter side 256 pixels; the longer one keeps the ratio, rounded down. ``resize=240x320`` is a
        height and a width. ``interpolation`` is Pillow's filter.
     3. ``crop=224`` or ``crop=224x288`` takes the centre; an odd pixel is rounded to the even place.
+    4. ``letterbox=640`` or ``letterbox=384x640``, in the place of ``resize`` and ``crop``, makes the picture as large as fits with its
+       ratio of sides, in the centre of a gray frame, as detectors take it (``Letterbox``).
 
     For sounds: ``sample_rate=16000`` resamples to a rate in Hz with SciPy's ``resample_poly``; then ``length=16000`` cuts a longer
     sound at its end and fills a shorter one with zeros.
@@ -70,6 +77,7 @@ class Preprocess:
     resize: Size | None = None
     interpolation: str | None = None
     crop: Size | None = None
+    letterbox: Size | None = None
     sample_rate: int | None = None
     length: int | None = None
     scale: Fraction | None = None
@@ -97,7 +105,10 @@ class Preprocess:
             except (ValueError, ZeroDivisionError) as error:
                 raise InvalidOptionError(f"{option}: '{part}' can't be read: {name} is {_FORMS[name]}.") from error
         made = cls(**values)  # type: ignore[arg-type]
-        if made.interpolation is not None and made.resize is None:
+        if made.letterbox is not None and (made.resize is not None or made.crop is not None):
+            name = "resize" if made.resize is not None else "crop"
+            raise InvalidOptionError(f"{option}: letterbox takes the place of resize and crop. Leave {name} out.")
+        if made.interpolation is not None and made.resize is None and made.letterbox is None:
             raise InvalidOptionError(f"{option}: interpolation is for resize, which is not given. Write {EXAMPLE}.")
         return made
 
@@ -308,6 +319,7 @@ _READERS: dict[str, Callable[[str], object]] = {
     "resize": _size,
     "interpolation": _one_of(INTERPOLATIONS),
     "crop": _size,
+    "letterbox": _size,
     "sample_rate": _positive,
     "length": _positive,
     "scale": _scale,
@@ -320,6 +332,7 @@ _FORMS = {
     "resize": "a number of pixels for the shorter side, or HEIGHTxWIDTH",
     "interpolation": f"one of {', '.join(INTERPOLATIONS)}",
     "crop": "a number of pixels for both sides, or HEIGHTxWIDTH",
+    "letterbox": "a number of pixels for both sides, or HEIGHTxWIDTH",
     "sample_rate": "a number of values in a second",
     "length": "a number of values",
     "scale": "a number above 0, or a quotient such as 1/255",
@@ -406,15 +419,47 @@ def _pixels(height: int, width: int) -> str:
 
 def size_after(height: int, width: int, steps: Preprocess) -> tuple[int, int]:
     """Return a picture's height and width after the steps. Raises UnusableError where the crop is larger than the picture."""
+    if steps.letterbox is not None:
+        return steps.letterbox.both
     height, width = resized(height, width, steps.resize)
     crop = steps.crop
     if crop is None:
         return height, width
-    wanted = (crop.height, crop.height if crop.width is None else crop.width)
+    wanted = crop.both
     if wanted[0] > height or wanted[1] > width:
         after = "" if steps.resize is None else " after the resize"
         raise UnusableError(f"it has {_pixels(height, width)}{after}, less than the crop of {_pixels(*wanted)}")
     return wanted
+
+
+FRAME = 114
+"""The gray value of a letterbox' frame, of 0 to 255 (``padding_value`` of LetterBox in Ultralytics' data/augment.py, 8.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letterbox:
+    """The place of a picture in a frame: its size after the resize, and its corner, in pixels. ``ratio`` is the new size over the old
+    one. The rounding is that of LetterBox in Ultralytics' data/augment.py (8.4).
+
+    >>> Letterbox.of(80, 96, 64, 64)
+    Letterbox(ratio=0.6666666666666666, height=53, width=64, top=5, left=0)
+    """
+
+    ratio: float
+    height: int
+    width: int
+    top: int
+    left: int
+
+    @classmethod
+    def of(cls, height: int, width: int, frame_height: int, frame_width: int) -> Letterbox:
+        """Return the place of a picture of this size in a frame of that size."""
+        ratio = min(frame_height / height, frame_width / width)
+        new_height, new_width = max(1, round(height * ratio)), max(1, round(width * ratio))
+        top, left = (
+            round((frame - new) / 2 - 0.1) for frame, new in ((frame_height, new_height), (frame_width, new_width))
+        )
+        return cls(ratio, new_height, new_width, top, left)
 
 
 def resized(height: int, width: int, size: Size | None) -> tuple[int, int]:
@@ -469,9 +514,15 @@ class PictureSteps:
         return self.input.arranged(normalized(pixels.astype(np.float32), steps, default))
 
     def _pixels(self, picture: Image.Image) -> Image.Image:
-        """Return the picture converted to its color mode, resized and cropped."""
+        """Return the picture converted to its color mode, resized and cropped, or in a letterbox."""
         steps, image = self.steps, pillow()
         picture = picture.convert("L" if steps.color == "gray" else MODES[self.input.channels])
+        if steps.letterbox is not None:
+            place = Letterbox.of(picture.height, picture.width, *steps.letterbox.both)
+            chosen = image.Resampling[(steps.interpolation or "bilinear").upper()]
+            frame: Image.Image = image.new(picture.mode, steps.letterbox.both[::-1], (FRAME,) * len(picture.getbands()))
+            frame.paste(picture.resize((place.width, place.height), chosen), (place.left, place.top))
+            return frame
         size = resized(picture.height, picture.width, steps.resize)
         if size != (picture.height, picture.width):
             chosen = image.Resampling[(steps.interpolation or "bilinear").upper()]

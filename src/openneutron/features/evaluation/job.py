@@ -166,12 +166,13 @@ def _litert(content: bytes) -> Run:
 
     def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         outputs = simulator.run(arrays)
-        return [_real(tensor, output) for tensor, output in zip(simulator.outputs, outputs, strict=True)]
+        return [real(tensor, output) for tensor, output in zip(simulator.outputs, outputs, strict=True)]
 
     return run
 
 
-def _real(tensor: Tensor, output: np.ndarray) -> np.ndarray:
+def real(tensor: Tensor, output: np.ndarray) -> np.ndarray:
+    """Return an output as real values: float32 where it is quantized with one scale, otherwise as it is."""
     quant: QuantParams | None = tensor.quant
     if quant is None or quant.per_channel or output.dtype.kind == "f":
         return output

@@ -16,19 +16,25 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from openneutron.api.result import metadata_of
 from openneutron.cli import output
 from openneutron.cli.model_source import given_file
 from openneutron.device import files, pte
+from openneutron.device.data import ModelInput
 from openneutron.device.data.arrays import load_array
 from openneutron.device.data.samples import describe
+from openneutron.device.files import content
 from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.mixed import FileSimulator
 from openneutron.device.simulator import THREADS, shared_by
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.device.timings import advance, measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.detection import Detector
+from openneutron.features.evaluation.job import real
 from openneutron.features.report.table import Column, Table
 from openneutron.features.report.units import plural
+from openneutron.features.run.pictures import Found, is_picture, loaded
 from openneutron.ir import QuantParams
 
 SHOWN_VALUES = 8
@@ -100,11 +106,15 @@ class Runnable:
     where: str
     run: Callable[[Sequence[np.ndarray]], Sequence[Any]] = field(repr=False)
     etdump: Callable[[], bytes] | None = field(default=None, repr=False)
+    real: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = field(default=tuple, repr=False)
+    """A function that returns the outputs of a run as real values: those of a ``.tflite`` may be quantized."""
 
 
 Inputs = Annotated[
     list[Path] | None,
-    typer.Option("--input", "-i", metavar="X.npy", help="An input; repeat it, in the model's order."),
+    typer.Option(
+        "--input", "-i", metavar="X.npy", help="An input: a .npy file or a picture; repeat it, in the model's order."
+    ),
 ]
 Seed = Annotated[
     int | None, typer.Option("--random", metavar="SEED", min=0, help="Run on random inputs, the same for a seed.")
@@ -140,15 +150,30 @@ def run_file(
             help=f"Threads that compute each kernel call together; the outputs do not depend on it. Default: {THREADS}, or 1.",
         ),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the objects that a detector finds in the picture of --input: a .png, .jpg or .bmp. A detector is a file with "
+            "Ultralytics' metadata.",
+        ),
+    ] = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
     verbose: output.Verbose = False,
 ) -> None:
     """Run a compiled file on the simulated NPU.
 
+    A picture (.png, .jpg, .jpeg, .bmp) becomes the input by the preprocessing that the file states. For a detector the objects
+    in the picture are listed, in pixels of the picture.
+
     Operators on the CPU run in ExecuTorch for a .pte, in LiteRT's reference kernels for a .tflite.
     """
     path = given_file(file)
+    pictured = next(filter(is_picture, inputs or []), None)
+    detector = None if pictured is None and plot is None else detector_of(path)
+    if plot is not None:
+        _check_plot(plot, path, pictured, detector)
     with shared_by(threads), suppressed(), output.Steps(quiet, verbose) as steps, measured(steps):
         with step("Loading"):
             runnable = _open(path)
@@ -158,11 +183,44 @@ def run_file(
             values = given_inputs(path, runnable.inputs, inputs or [], seed)
             with step("Running"):
                 results = [np.asarray(result) for result in runnable.run(values)]
+        found = (
+            None
+            if detector is None or pictured is None
+            else Found.of(path.name, detector, pictured, runnable.real(results))
+        )
+    if plot is not None and found is not None:
+        files.write({plot: found.plot(plot)})
     if folder is not None:
         files.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
     rows = [_row(result, index, folder) for index, result in enumerate(results)]
-    data = {"file": str(path), "npu": runnable.where, "outputs": rows}
-    output.show(_table(path, runnable.where, results, folder), "run", data, as_json)
+    data: dict[str, Any] = {"file": str(path), "npu": runnable.where, "outputs": rows}
+    table = _table(path, runnable.where, results, folder)
+    data["objects"] = None if found is None else found.rows()
+    if found is not None:
+        table = Group(table, "", found.table() if len(found.detections) else "No object in the picture.")
+    output.show(table, "run", data, as_json)
+
+
+def detector_of(path: Path) -> Detector | None:
+    """Return the detector in a compiled file, by its metadata; None for a file without such. Raises as ``Detector.of`` does."""
+    data = content(path)
+    form = form_of(path)
+    try:
+        return Detector.of(metadata_of(data, path.name), form is LITERT)
+    except InvalidModelError as error:
+        raise InvalidModelError(f"'{path.name}': {error}") from error
+
+
+def _check_plot(plot: Path, path: Path, pictured: Path | None, detector: Detector | None) -> None:
+    if not is_picture(plot):
+        raise InvalidOptionError(f"--plot: '{plot}' is no picture's name; it ends with .png, .jpg or .bmp.")
+    if detector is None:
+        raise InvalidOptionError(
+            f"--plot: '{path.name}' has no metadata of a detector, which a file of Ultralytics has. Leave --plot out."
+        )
+    if pictured is None:
+        raise InvalidOptionError("--plot: there is no picture to draw into. Give one with --input.")
+    files.check(plot)
 
 
 def _streamed(runnable: Runnable, frames: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
@@ -214,7 +272,12 @@ def _open(path: Path) -> Runnable:
 
 def _open_tflite(path: Path) -> Runnable:
     simulator = FileSimulator(path)
-    return Runnable(tflite_inputs(simulator), _where(len(simulator.nodes), "NeutronGraph"), simulator.run)
+
+    def values(outputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        return [real(tensor, output) for tensor, output in zip(simulator.outputs, outputs, strict=True)]
+
+    where = _where(len(simulator.nodes), "NeutronGraph")
+    return Runnable(tflite_inputs(simulator), where, simulator.run, real=values)
 
 
 def tflite_inputs(simulator: FileSimulator) -> list[InputTensor]:
@@ -300,6 +363,12 @@ def given_inputs(
         )
     values = []
     for index, (tensor, source) in enumerate(zip(tensors, given, strict=True)):
+        if is_picture(source):
+            data = content(path)
+            steps = "" if form_of(path) is LITERT else pte.stated(pte.methods(data, path.name), pte.PREPROCESSING)
+            picture = ModelInput(tensor.shape, tensor.dtype, tensor.quant)
+            values.append(loaded(source, picture, steps, detector_of(path)))
+            continue
         value = load_array(source)
         if (value.dtype, value.shape) != (tensor.dtype, tensor.shape):
             scale = (
