@@ -21,7 +21,7 @@ from openneutron.cli.values import without_conversions
 HELP = """From PyTorch and LiteRT models to NXP eIQ Neutron class NPUs, with open parts alone.
 
 MODEL is a built-in name (cifarnet, mobilenet_v2 ...), file.py:function (a function that returns a module and a tuple of
-example inputs), a .pt2 file, or a .tflite file.
+example inputs), or a file: .pt2, .onnx, .keras, .pt or .tflite.
 """
 
 
