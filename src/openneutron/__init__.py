@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from openneutron.options import CompileOptions as CompileOptions
     from openneutron.options import DataOptions as DataOptions
     from openneutron.options import DelegationOptions as DelegationOptions
+    from openneutron.options import InputOptions as InputOptions
     from openneutron.options import LoadingOptions as LoadingOptions
     from openneutron.options import OutputOptions as OutputOptions
     from openneutron.options import QuantizationOptions as QuantizationOptions
@@ -34,6 +35,7 @@ _HOMES = {
     "QuantizationOptions": "openneutron.options",
     "DelegationOptions": "openneutron.options",
     "DataOptions": "openneutron.options",
+    "InputOptions": "openneutron.options",
     "LoadingOptions": "openneutron.options",
     "OutputOptions": "openneutron.options",
     "export_bundle": "openneutron.features.export",

@@ -18,6 +18,7 @@ EXPORTS = {
     "CompileOptions",
     "DataOptions",
     "DelegationOptions",
+    "InputOptions",
     "LoadingOptions",
     "OutputOptions",
     "QuantizationOptions",

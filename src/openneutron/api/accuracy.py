@@ -23,10 +23,12 @@ from openneutron.options import (
     CompileOptions,
     DataOptions,
     DelegationOptions,
+    InputOptions,
     LoadingOptions,
     Progress,
     QuantizationOptions,
     Request,
+    changed,
     silent,
 )
 
@@ -49,6 +51,7 @@ def accuracy(
     options: CompileOptions = CompileOptions(),
     quantization: QuantizationOptions = QuantizationOptions(),
     delegation: DelegationOptions = DelegationOptions(),
+    inputs: InputOptions = InputOptions(),
     loading: LoadingOptions = LoadingOptions(),
     name: str | None = None,
     progress: Progress = silent,
@@ -71,6 +74,7 @@ def accuracy(
         options: The target and the other options of the compiler.
         quantization: Layers that stay float, and the layout of inputs and outputs.
         delegation: Operators that stay on the CPU.
+        inputs: The format of a camera's frames. Samples are frames, or the model's own pictures.
         loading: Code and modules that the loading of a ``.pt2`` may need.
         name: The model's name in messages; None: the file's name, or "model".
         progress: A function as of ``openneutron.compile``.
@@ -99,6 +103,7 @@ def accuracy(
         options=options,
         quantization=quantization,
         delegation=delegation,
+        inputs=inputs,
         loading=loading,
         name=name or "",
         progress=progress,
@@ -129,6 +134,7 @@ def repair(
     options: CompileOptions = CompileOptions(),
     quantization: QuantizationOptions = QuantizationOptions(),
     delegation: DelegationOptions = DelegationOptions(),
+    inputs: InputOptions = InputOptions(),
     loading: LoadingOptions = LoadingOptions(),
     journal: str | os.PathLike[str] | None = None,
     name: str | None = None,
@@ -150,6 +156,7 @@ def repair(
         options: The target and the other options of the compiler.
         quantization: The measures to begin with.
         delegation: Operators that stay on the CPU.
+        inputs: The format of a camera's frames. Samples are frames, or the model's own pictures.
         loading: Code and modules that the loading of a ``.pt2`` may need.
         journal: A file that keeps each tried set of measures. A search that was interrupted goes on with it; it is deleted at
             the end. None: no file.
@@ -179,6 +186,7 @@ def repair(
         options=options,
         quantization=quantization,
         delegation=delegation,
+        inputs=inputs,
         loading=loading,
         name=name or "",
         progress=progress,
@@ -236,4 +244,8 @@ def _session(request: Request) -> tuple[Session, ModuleType]:
         from openneutron.features.accuracy import session
     if path is not None:
         request = loaded(request, model_form(path))
+    if changed(request.inputs):
+        from openneutron.pytorch.frames.model import framed
+
+        request = framed(request)
     return session.Session(request, compile_module), session

@@ -21,6 +21,7 @@ from openneutron.options import (
     CompileOptions,
     DataOptions,
     DelegationOptions,
+    InputOptions,
     LoadingOptions,
     OutputOptions,
     Progress,
@@ -47,6 +48,7 @@ class Others(TypedDict, total=False):
 
     example_kwargs: Mapping[str, Any] | None
     data: DataOptions
+    inputs: InputOptions
     loading: LoadingOptions
     outputs: OutputOptions
     cache: str | os.PathLike[str] | None
@@ -109,6 +111,8 @@ def compile(
 
             * ``example_kwargs``: the arguments that the module takes by keyword.
             * ``data``: a DataOptions with the preprocessing of pictures and sounds, and the number of samples.
+            * ``inputs``: an InputOptions with the format of a camera's frames and their normalization, for a program that takes
+              frames.
             * ``loading``: a LoadingOptions with code and modules that the loading of a ``.pt2`` may need, and shapes of a
               ``.onnx`` file's inputs.
             * ``outputs``: an OutputOptions with files to write beside the result.
@@ -242,6 +246,8 @@ def check_for_tflite(
         *changed(request.quantization),
         *(option for option in changed(request.delegation) if option not in OF_FILES),
     ]
+    if changed(request.inputs):
+        given += request.inputs.given
     for option in given:
         if option not in OF_FLOAT_FILES:
             own = "is a .tflite" if is_float else "is quantized and has its own types"

@@ -592,11 +592,16 @@ def compile_module(request: Request) -> CompiledModel:
 
     Raises as ``openneutron.compile`` does.
     """
+    graph_of = aten_graph
+    if changed(request.inputs):
+        from openneutron.pytorch.frames.model import framed, graph_of_frames
+
+        request, graph_of = framed(request), graph_of_frames
     options, quantization, delegation, name = request.options, request.quantization, request.delegation, request.name
     spec = NeutronTargetSpec(options.target)
     specs = _compile_spec(options, delegation, name)
     with suppressed(), step("Exporting"):
-        source = aten_graph(request)
+        source = graph_of(request)
     asked = Unquantized.of(source, request, spec)
     store = current()
     made = _made_with_cache(store, asked, specs) if store is not None and has_key(asked) else _made(asked, specs)

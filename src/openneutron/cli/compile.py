@@ -368,7 +368,7 @@ def prepared(asked: GivenModel, steps: output.Steps, for_figures: bool = False) 
             from openneutron.api import pytorch  # noqa: F401  (the imports of the compile, which take seconds)
             from openneutron.cli import pytorch_source
         with step("Loading the model"):
-            loaded = pytorch_source.load(source, asked.weights)
+            loaded = pytorch_source.load(source, asked.weights, asked.request.inputs)
             if asked.data.path is not None or not for_figures:
                 samples = pytorch_source.samples(source, loaded, asked.data, asked.weights)
             else:

@@ -33,6 +33,8 @@ from openneutron.options import (
     CompileOptions,
     DataOptions,
     DelegationOptions,
+    FrameFormat,
+    InputOptions,
     LoadingOptions,
     QuantizationOptions,
     Request,
@@ -99,7 +101,7 @@ def _parser(flag: Flag) -> Callable[[str], Any]:
 
 
 OF_PYTORCH = (
-    "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "keep_float", "io_dtype", "activations",
+    "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "input_format", "normalize", "keep_float", "io_dtype", "activations",
     "observer", "channels_last", "any_runtime",
 )  # fmt: skip
 """The options that do not apply to a quantized ``.tflite``."""
@@ -181,6 +183,22 @@ class ModelParameters:
             "--input-shape",
             metavar="NAME=1x3x224x224",
             help="The shape of an input that a .onnx, .keras or .pt does not fix; repeat it, or separate by commas.",
+        ),
+    ] = None
+    input_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="The program takes a camera's frames: uint8, nhwc or nchw, rgb or bgr, such as uint8,nhwc,bgr (PyTorch models); default: the "
+            "model's own input.",
+        ),
+    ] = None
+    normalize: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STEPS",
+            help="From the bytes of a frame to the values that the model takes: mean=0.485:0.456:0.406,std=0.229:0.224:0.225 after a "
+            "division by 255, or scale=1/127.5,mean=1 (PyTorch models).",
         ),
     ] = None
     operators_not_to_delegate: Annotated[
@@ -305,6 +323,7 @@ def given_model(
         channels_last=given.channels_last,
         **chosen,
     )
+    inputs = InputOptions(format=given.input_format, normalize=given.normalize)
     evaluated = DataParameters()
     if evaluation.data is not None:
         evaluated = _data(given, evaluation.data, evaluation.data_samples)
@@ -317,6 +336,7 @@ def given_model(
         options=options,
         quantization=quantization,
         delegation=delegation,
+        inputs=inputs,
         name=str(source),
         cache=given.cache,
     )
@@ -325,6 +345,7 @@ def given_model(
         for option in (
             *(name for name, value in asked.items() if value is not None),
             *(name for part in (options, quantization, delegation) for name in changed(part)),
+            *inputs.given,
         ):
             raise InvalidOptionError(
                 f"--{option.replace('_', '-')}: it is for a compile; '{source}' is compiled already. Leave it out."
@@ -347,8 +368,13 @@ def given_model(
 
 
 def _data(given: ModelParameters, path: str | None, limit: int | None) -> DataParameters:
+    preprocess = given.preprocess
+    if path is not None and given.input_format is not None:
+        from openneutron.device.data import in_colors
+
+        preprocess = in_colors(path, preprocess, FrameFormat.parse(given.input_format).color)
     return DataParameters(
-        path, DataOptions(preprocess=given.preprocess, sample_rate=given.sample_rate, calibration_samples=limit)
+        path, DataOptions(preprocess=preprocess, sample_rate=given.sample_rate, calibration_samples=limit)
     )
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from openneutron.cli.model_source import BuiltInModel, DataParameters, ModelFile
 from openneutron.device.data.python_function import PythonFunction
 from openneutron.device.forms import SAFETENSORS, form_of
 from openneutron.errors import InvalidModelError, InvalidOptionError, MissingToolError
-from openneutron.options import Request
+from openneutron.options import InputOptions, Request, changed
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.calibration_data import CalibrationData, ExampleInputs
 from openneutron.pytorch.source.exporting import ModelInputs
@@ -32,18 +32,31 @@ NAMES_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A loaded model and the example inputs of one call."""
+    """A loaded model and the example inputs of one call. ``in_form`` brings samples of a built-in network into the form of these
+    inputs."""
 
     model: nn.Module | ExportedProgram = field(repr=False)
     call: ModelInputs = field(repr=False)
+    in_form: Callable[[Iterable[Any]], Iterable[Any]] = field(default=list, repr=False)
 
 
-def load(source: ModelSource, weights: Path | None = None) -> Loaded:
-    """Return the model, in eval mode, with its weights loaded where a file of them is given.
+def load(source: ModelSource, weights: Path | None = None, inputs: InputOptions = InputOptions()) -> Loaded:
+    """Return the model, in eval mode, with its weights loaded where a file of them is given. With options in ``inputs``, the model takes
+    a camera's frames.
 
-    Raises InvalidModelError where the model does not exist or is of another type, InvalidOptionError where the weights
-    don't fit.
+    Raises InvalidModelError where the model does not exist or is of another type, InvalidOptionError where the weights or the
+    options don't fit.
     """
+    loaded = _loaded(source, weights)
+    if not changed(inputs):
+        return loaded
+    from openneutron.pytorch.frames.model import FrameModel
+
+    model = FrameModel(loaded.model, loaded.call, inputs, str(source))
+    return Loaded(model.eval(), model.example, model.samples)
+
+
+def _loaded(source: ModelSource, weights: Path | None) -> Loaded:
     if isinstance(source, ModelFile):
         if weights is not None:
             raise InvalidOptionError(
@@ -65,7 +78,7 @@ def samples(source: ModelSource, loaded: Loaded, data: DataParameters, weights: 
     if data.path is not None:
         return CalibrationData.of(data.path, loaded.call, data.options, "--calibration")
     if isinstance(source, BuiltInModel) and weights is None:
-        return models.samples(source.name, BUILT_IN_SAMPLES)
+        return loaded.in_form(models.samples(source.name, BUILT_IN_SAMPLES))
     return example_samples(loaded)
 
 

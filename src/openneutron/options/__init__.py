@@ -26,6 +26,8 @@ from openneutron.options.flags import (
     split_names,
     whole_number,
 )
+from openneutron.options.frames import FrameFormat as FrameFormat
+from openneutron.options.frames import InputOptions as InputOptions
 
 ARENA = "arena"
 CALLER = "caller"
@@ -640,6 +642,7 @@ GROUPS: Mapping[str, type] = {
     "quantization": QuantizationOptions,
     "delegation": DelegationOptions,
     "data": DataOptions,
+    "inputs": InputOptions,
     "loading": LoadingOptions,
     "outputs": OutputOptions,
 }
@@ -705,6 +708,7 @@ class Request:
     options: CompileOptions = CompileOptions()
     quantization: QuantizationOptions = QuantizationOptions()
     delegation: DelegationOptions = DelegationOptions()
+    inputs: InputOptions = InputOptions()
     loading: LoadingOptions = LoadingOptions()
     outputs: OutputOptions = OutputOptions()
     name: str = ""

@@ -15,6 +15,7 @@ import numpy as np
 
 from openneutron.device.data.arrays import ArrayReader, Batch, fitted, label_of, open_archive, open_files, split
 from openneutron.device.data.preprocessing import (
+    COLORS,
     FOR_PICTURES,
     FOR_SOUNDS,
     ImageInput,
@@ -675,6 +676,24 @@ def _check_picture(path: Path) -> None:
 def _mono(values: np.ndarray) -> np.ndarray:
     mixed: np.ndarray = values.mean(1)
     return mixed.astype(np.float32)
+
+
+def in_colors(given: Any, preprocess: Any, color: str) -> Any:
+    """Return a preprocessing with the order of colors ``color``, ``rgb`` or ``bgr``, where it is for a folder of pictures and gives no
+    color itself."""
+    if (
+        color == COLORS[0]
+        or callable(preprocess)
+        or not isinstance(given, (str, os.PathLike))
+        or not Path(given).is_dir()
+    ):
+        return preprocess
+    text = preprocess or ""
+    if parsed(text) is not None or Preprocess.parse(text).color is not None:
+        return preprocess
+    if listing(Path(given), "calibration").kind != PICTURES:
+        return preprocess
+    return f"color={color}" + (f",{text}" if text else "")
 
 
 def _is_dataset(given: Any) -> bool:

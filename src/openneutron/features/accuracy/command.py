@@ -133,7 +133,7 @@ def requested(asked: GivenModel, data: str | None, steps: output.Steps) -> tuple
             from openneutron.cli import pytorch_source
             from openneutron.pytorch.source.calibration_data import CalibrationData
         with step("Loading the model"):
-            loaded = pytorch_source.load(source, asked.weights)
+            loaded = pytorch_source.load(source, asked.weights, asked.request.inputs)
             compared = None
             if data is not None:
                 compared = CalibrationData.of(data, loaded.call, asked.data.options, "--data")

@@ -42,8 +42,13 @@ class Session:
     @cached_property
     def source(self) -> AtenGraph:
         """Return the model's ATen graph, which is exported at the first access."""
+        graph_of = aten_graph
+        if changed(self.request.inputs):
+            from openneutron.pytorch.frames.model import graph_of_frames
+
+            graph_of = graph_of_frames
         with suppressed(), step("Exporting"):
-            return aten_graph(self.request)
+            return graph_of(self.request)
 
     @cached_property
     def samples(self) -> list[ModelInputs]:

@@ -288,6 +288,8 @@ def whole_spec(bounds: tuple[int, int]) -> FixedQParamsQuantizationSpec | None:
     low, high = bounds
     if low >= -128 and high <= 127:
         return fixed_spec(1.0, 0)
+    if high - low == 255:
+        return fixed_spec(1.0, -128 - low)
     return fixed_spec(1.0, -128) if low >= 0 and high <= 255 else None
 
 
