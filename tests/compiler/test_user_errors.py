@@ -38,6 +38,8 @@ ABOUT = {
         ("options/__init__.py", "__post_init__", "InvalidOptionError"): 6,
         ("options/__init__.py", "from_dict", "InvalidOptionError"): 1,
         ("options/__init__.py", "as_group", "InvalidOptionError"): 2,
+        ("options/frames.py", "__post_init__", "InvalidOptionError"): 1,
+        ("options/frames.py", "parse", "InvalidOptionError"): 2,
         ("options/quantization_file.py", "_checked", "InvalidOptionError"): 4,
         ("options/quantization_file.py", "entries_in", "InvalidOptionError"): 1,
     },
