@@ -405,9 +405,9 @@ def _models(form: Form, deployments: Sequence[Deployment], kernels: tuple[str, .
 
 
 def _example(models: Sequence[_Checked]) -> dict[str, bytes]:
-    contents = {
-        f"example/{name}": template(f"example/{name}") for name in ("main.c", "selfcheck.c", "golden.h", "board.h")
-    }
+    names = ["main.c", "selfcheck.c", "golden.h", "board.h"]
+    names += ["camera.h"] if any(each.read.deployment.takes_frames for each in models) else []
+    contents = {f"example/{name}": template(f"example/{name}") for name in names}
     golden = c_text.golden_source([(each.read.deployment, each.golden) for each in models])
     return {**contents, "example/golden.c": golden.encode()}
 

@@ -365,6 +365,7 @@ def models_header(deployments: Sequence[Deployment], is_nxp: bool = False) -> st
         "STATEFUL": int(any(each.state_bytes for each in deployments)),
         "PROFILED": int(any(each.largest("profile_size") for each in deployments)),
         "NXP": int(is_nxp),
+        "CAMERA": int(not is_nxp and any(each.takes_frames for each in deployments)),
         "JOBS": int(any(each.has_jobs for each in deployments)),
         **(
             {

@@ -127,6 +127,11 @@ class Deployment:
         return sum(aligned(call.program.state_size) for call in self.calls)
 
     @property
+    def takes_frames(self) -> bool:
+        """Return whether an input is a camera's frame: a picture of plain bytes."""
+        return any(tensor.dtype == "uint8" and len(tensor.shape) == 4 for tensor in self.inputs)
+
+    @property
     def has_jobs(self) -> bool:
         """Return whether a program gives matrix products to NXP's driver for the NPU of i.MX 95. Weights and arena are in the driver's memory
         then."""

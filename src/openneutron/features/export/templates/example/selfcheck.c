@@ -11,6 +11,9 @@
 #if OPENNEUTRON_JOBS
 #include "openneutron_jobs.h"
 #endif
+#if OPENNEUTRON_CAMERA
+#include "camera.h"
+#endif
 
 static void print_number(uint32_t number) {
     char digits[11];
@@ -87,7 +90,14 @@ static NeutronError run_frame(const Golden *of, uint32_t frame) {
     const OpenNeutronModel *model = of->instance->model;
     for (uint32_t i = 0; i < model->input_count; ++i) {
         const uint32_t size = model->inputs[i].size_bytes;
-        memcpy(openneutron_input(of->instance, i), (const uint8_t *)of->inputs[i] + frame * size, size);
+        const uint8_t *given = (const uint8_t *)of->inputs[i] + frame * size;
+#if OPENNEUTRON_CAMERA
+        if (model->inputs[i].type == OPENNEUTRON_UINT8) { /* the run reads the camera's memory: nothing is copied */
+            openneutron_set_input(of->instance, i, camera_frame(given));
+            continue;
+        }
+#endif
+        memcpy(openneutron_input(of->instance, i), given, size);
     }
     const NeutronError error = openneutron_invoke(of->instance);
     if (error != ENONE) return error;
