@@ -220,10 +220,11 @@ $(VENV)/.torch: $(VENV)/.cmake
 	$(INSTALL) "$$(grep '^torch==' constraints.txt)"
 	@touch $@
 
-# timm by itself: it asks for torchvision, which it needs for nothing that the suites use.
+# timm and Ultralytics by themselves: they ask for torchvision. timm needs it for nothing that the suites use, and the tests have a
+# stand-in for Ultralytics.
 $(VENV)/.suites: $(VENV)/.dev
-	$(INSTALL) --constraint constraints.txt safetensors transformers
-	$(INSTALL) --constraint constraints.txt --no-deps timm
+	$(INSTALL) --constraint constraints.txt opencv-python-headless polars safetensors transformers
+	$(INSTALL) --constraint constraints.txt --no-deps timm ultralytics ultralytics-thop
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.torch $(PACKAGE)

@@ -171,7 +171,8 @@ def compiled(request: Request) -> CompiledModel | CompiledLiteRTModel:
     path = request.file
     form = None if path is None else model_form(path)
     for option in changed(request.loading):
-        if form is not None and option in form.loading:
+        known = forms.of_object(request.model) if form is None else form
+        if known is not None and option in known.loading:
             continue
         which = "the model is in memory" if path is None else f"'{path.name}' is not one"
         raise InvalidOptionError(

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from openneutron.api.compile import compiled
 from openneutron.api.frame import Frame, backend_config, in_words, keep_state, lowered
 from openneutron.api.result import CompiledResult, check_partitions
-from openneutron.device import pte
+from openneutron.device import forms, pte
 from openneutron.device.cache import UNREADABLE, Digest, Store, caching, code, current, packed, record, unpacked
 from openneutron.device.converter import kernel_selections
 from openneutron.device.converter.releases import Release
@@ -72,6 +72,7 @@ from openneutron.pytorch.source.exporting import (
     AtenGraph,
     FirstSamples,
     ModelInputs,
+    Staged,
     aten_graph,
     export,
     lifted,
@@ -592,6 +593,12 @@ def compile_module(request: Request) -> CompiledModel:
 
     Raises as ``openneutron.compile`` does.
     """
+    if forms.of_object(request.model) is not None:
+        from openneutron.pytorch.yolo.heads import staged
+
+        request = replace(request, model=staged(request.model, request.name, request.loading))
+    if isinstance(request.model, Staged) and request.example_inputs is None:
+        request = replace(request, example_inputs=request.model.example_inputs[0])
     graph_of = aten_graph
     if changed(request.inputs):
         from openneutron.pytorch.frames.model import framed, graph_of_frames
@@ -684,8 +691,12 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
             check_operators(module.graph, name)
     with suppressed():
         outputs = quantized.accuracy()
+    staged = asked.request.model if isinstance(asked.request.model, Staged) else None
     with suppressed(), step("Exporting the quantized model"):
-        program = lifted(module, inputs) or export(module, inputs, name)
+        if staged is not None and staged.later is not None:
+            program = export(Staged(module, inputs.tensors, staged.later), inputs, name)
+        else:
+            program = lifted(module, inputs) or export(module, inputs, name)
     partitioner.post_quantization_state_dict = module.state_dict()
     with suppressed(), in_words(name, "lower", program.graph), step("Running ExecuTorch's passes"):
         edge, partitioner = lowered(program, partitioner, asked.facts)

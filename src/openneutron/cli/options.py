@@ -30,6 +30,8 @@ from openneutron.device.cache import opened
 from openneutron.device.forms import MODELS, Kind, for_forms, kind_of
 from openneutron.errors import InvalidOptionError
 from openneutron.options import (
+    BOXES,
+    HEADS,
     CompileOptions,
     DataOptions,
     DelegationOptions,
@@ -113,8 +115,11 @@ OF_CONVERTERS = ("converter", "converter_flags", "converter_release", "rescale",
 
 FORMS_OF_MODEL = (
     "Built-in name, file.py:function, "
-    f"{', '.join(form.suffix for form in MODELS)}, or - for a .tflite on standard input"
+    f"{', '.join(dict.fromkeys(form.suffix for form in MODELS))}, or - for a .tflite on standard input"
 )
+
+Head = StrEnum("Head", {head.upper(): head for head in HEADS})  # type: ignore[misc]
+DEFAULT_HEAD = Head(BOXES)
 
 SEVERAL_MODELS = Annotated[
     list[str],
@@ -185,6 +190,12 @@ class ModelParameters:
             help="The shape of an input that a .onnx, .keras or .pt does not fix; repeat it, or separate by commas.",
         ),
     ] = None
+    head: Annotated[
+        Head,
+        typer.Option(
+            help="Results of a detector of Ultralytics: boxes after suppression, decoded boxes and scores of all anchors, or raw heads."
+        ),
+    ] = DEFAULT_HEAD
     input_format: Annotated[
         str | None,
         typer.Option(
@@ -489,7 +500,10 @@ def configurable() -> dict[str, Parameter]:
 def _with_loading(source: ModelSource, given: ModelParameters) -> ModelSource:
     """Return the source with the options of its form. Raises InvalidOptionError for an option of another form."""
     loading = LoadingOptions(
-        trust=given.trust, imports=names(given.imports), input_shapes=shapes(names(given.input_shape)) or None
+        trust=given.trust,
+        imports=names(given.imports),
+        input_shapes=shapes(names(given.input_shape)) or None,
+        head=str(given.head),
     )
     used = source.form.loading if isinstance(source, ModelFile) else ()
     for option in changed(loading):

@@ -23,6 +23,10 @@ MAGIC_BYTES = 16
 """The bytes of a file that are read for the magic bytes of a form."""
 
 
+MOST_MEMBER_BYTES = 1 << 26
+"""The largest member of an archive whose content is looked at."""
+
+
 class Kind(Enum):
     """The kind of a form's content, which decides how a file of the form is used."""
 
@@ -55,6 +59,7 @@ class Form:
         reader: ``module:function``, imported on use. The function takes the path, and raises InvalidModelError for an unusable file.
         magic: A place in the file, and a regular expression of the bytes there.
         member: The end of a name that a zip archive of this form has inside; empty for a form that is no archive.
+        content: Bytes that this member has inside; empty where its name decides.
         needs: The packages that the reader imports in addition to those that are always installed.
         extra: The extra of this package that installs ``needs``.
         loading: The fields of LoadingOptions that the reader also takes.
@@ -67,6 +72,7 @@ class Form:
     reader: str = ""
     magic: tuple[int, bytes] | None = None
     member: str = ""
+    content: bytes = b""
     needs: tuple[str, ...] = ()
     extra: str = ""
     loading: tuple[str, ...] = ()
@@ -90,7 +96,11 @@ class Form:
             if not found or not self.member:
                 return found
             with zipfile.ZipFile(path) as archive:
-                return any(name.endswith(self.member) for name in archive.namelist())
+                members = [item for item in archive.infolist() if item.filename.endswith(self.member)]
+                return any(
+                    not self.content or (item.file_size <= MOST_MEMBER_BYTES and self.content in archive.read(item))
+                    for item in members
+                )
         except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
             return False
 
@@ -164,6 +174,19 @@ KERAS = Form(
     loading=("trust", "imports", "input_shapes"),
 )
 
+YOLO = Form(
+    ".pt",
+    Kind.PYTORCH,
+    reader="openneutron.pytorch.yolo.heads:read_yolo",
+    magic=(0, b"PK"),
+    member="data.pkl",
+    content=b"cultralytics.",
+    needs=("ultralytics", "torchvision", "cv2"),
+    extra="yolo",
+    loading=("trust", "input_shapes", "head"),
+)
+"""A checkpoint of Ultralytics: a pickle that names its classes (``c``, the opcode GLOBAL, and the module's name)."""
+
 PT = Form(
     ".pt",
     Kind.PYTORCH,
@@ -189,6 +212,7 @@ FORMS = (
     PT2,
     ONNX,
     KERAS,
+    YOLO,
     PT,
     LITERT,
     PTE,
@@ -209,7 +233,12 @@ def of_content(path: Path) -> Form | None:
 def form_of(path: Path) -> Form | None:
     """Return the form of a file: the one that its content identifies, otherwise the one of its suffix. None where
     neither is known."""
-    return of_content(path) or next((form for form in FORMS if path.suffix in form.suffixes), None)
+    return of_content(path) or next((form for form in FORMS if path.suffix in form.suffixes and not form.content), None)
+
+
+def of_object(model: object) -> Form | None:
+    """Return the form of the files that a model in memory was read from, if a reader is needed for the model too; otherwise None."""
+    return YOLO if any(kind.__module__.partition(".")[0] == "ultralytics" for kind in type(model).__mro__) else None
 
 
 def model_form(path: Path, what: str, words: str, on_command_line: bool = False) -> Form:
@@ -241,7 +270,7 @@ def listed(forms: Iterable[Form]) -> str:
     >>> listed(MODELS)
     '.pt2, .onnx, .keras, .pt or .tflite'
     """
-    *others, last = (form.suffix for form in forms)
+    *others, last = dict.fromkeys(form.suffix for form in forms)
     return f"{', '.join(others)} or {last}" if others else last
 
 

@@ -589,9 +589,14 @@ class DataOptions:
     """The largest number of samples, which are spread evenly over the data. None: all samples."""
 
 
+BOXES, DECODED, RAW = "boxes", "decoded", "raw"
+HEADS = (BOXES, DECODED, RAW)
+"""The results of a detector of Ultralytics."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadingOptions:
-    """The loading of a ``.pt2``, ``.onnx``, ``.keras`` or ``.pt`` file.
+    """The loading of a ``.pt2``, ``.onnx``, ``.keras`` or ``.pt`` file, or of a model of Ultralytics.
 
     >>> LoadingOptions(imports=["my_operators"]).trust
     False
@@ -604,7 +609,12 @@ class LoadingOptions:
     """Modules to import first: those that register the file's classes or operators."""
 
     input_shapes: Mapping[str, Sequence[int]] | None = None
-    """The shapes of inputs of a ``.onnx``, ``.keras`` or ``.pt`` file by name, for those that the file does not fix."""
+    """The shapes of inputs of a ``.onnx``, ``.keras`` or ``.pt`` file by name, for those that the file does not fix; that of ``images`` of a
+    model of Ultralytics."""
+
+    head: str = BOXES
+    """The results of a detector of Ultralytics: ``boxes`` after non-maximum suppression, ``decoded`` boxes and scores of all anchors, or
+    ``raw``, the results of the head's layers. The steps after the raw results are computed in float on the CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

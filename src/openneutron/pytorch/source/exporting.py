@@ -135,6 +135,29 @@ def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> Model
     return found
 
 
+class Staged(nn.Module):
+    """A model in two stages: a network that is quantized, and the steps from its results to the model's results, which stay float.
+
+    ``later`` is None where the network's results are the model's. ``example_inputs`` are those of an ExportedProgram.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        inputs: Sequence[torch.Tensor],
+        later: nn.Module | None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.later = network, later
+        self.example_inputs = (tuple(inputs), dict[str, Any]())
+        setattr(self, METADATA, dict(metadata or {}))
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        found = self.network(*inputs)
+        return found if self.later is None else self.later(*found)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AtenGraph:
     """A model as an ATen graph, and its example inputs in the requested memory format.
@@ -214,9 +237,10 @@ def aten_graph(request: Request) -> AtenGraph:
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """Return the module inside the wrappers of ``torch.compile`` and of parallel training; the model itself without a wrapper."""
+    """Return the module inside the wrappers of ``torch.compile`` and of parallel training, and the network of a model in stages; the model
+    itself without a wrapper."""
     while True:
-        inner = getattr(model, "_orig_mod", None)
+        inner = model.network if isinstance(model, Staged) else getattr(model, "_orig_mod", None)
         if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             inner = model.module
         if not isinstance(inner, nn.Module):

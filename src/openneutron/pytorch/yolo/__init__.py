@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ultralytics' detectors and classifiers: their files, their heads, and the steps from heads to boxes."""

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Divide a network of Ultralytics into the part that is quantized, which ends with its raw heads, and the steps from heads to boxes."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from openneutron.device.third_party import suppressed
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.options import BOXES, HEADS, RAW, LoadingOptions
+from openneutron.options.flags import check_choice
+from openneutron.pytorch.source.example_inputs import SEED
+from openneutron.pytorch.source.exporting import Staged
+from openneutron.pytorch.yolo.boxes import Suppression
+from openneutron.pytorch.yolo.checkpoint import read_network
+
+TASKS = ("detect", "segment", "pose", "obb", "classify")
+"""The tasks whose networks are read."""
+
+KINDS = ("boxes", "scores", "mask_coefficient", "kpts", "angle")
+"""The results of a head, by Ultralytics' names, in the order of a compiled network's raw results."""
+
+CONFIDENCE, IOU, DETECTIONS = 0.25, 0.7, 300
+"""The thresholds and the number of detections of Ultralytics' ``predict`` (cfg/default.yaml of 8.4)."""
+
+
+IMAGES = "images"
+"""The name of the input, as in Ultralytics' exports."""
+
+SIZE, SIZES = 640, {"classify": 224, "obb": 1024}
+"""The sizes of images in pixels for networks that do not state the size that they were trained with: those of Ultralytics' own ones."""
+
+
+class _Head(nn.Module):
+    """The head without its decoding. It returns its results by kind, and prototypes of masks after them."""
+
+    def __init__(self, head: Any) -> None:
+        super().__init__()
+        self.head = head
+        self.f, self.i, self.type = head.f, head.i, head.type
+
+    def forward(self, features: list[Tensor]) -> tuple[Tensor, ...]:
+        head: Any = self.head
+        found = head.forward_head(features, **(head.one2one if head.end2end else head.one2many))
+        results = [found[kind] for kind in KINDS if kind in found]
+        if hasattr(head, "proto"):
+            results.append(head.proto(features if type(head.proto).__name__ == "Proto26" else features[0]))
+        return tuple(results)
+
+
+class Decoding(nn.Module):
+    """The step from raw heads to boxes and scores, computed by Ultralytics' own code.
+
+    The first result is a tensor (1, 4 + classes + others, anchors) with boxes (x, y, width, height) in pixels, or that of an end-to-end
+    head, (1, detections, 6 + others). The prototypes of masks follow, where the network has them.
+    """
+
+    def __init__(self, head: Any, kinds: Sequence[str]) -> None:
+        super().__init__()
+        for name, _ in list(head.named_children()):
+            if name != "dfl":
+                setattr(head, name, nn.Identity())  # an end-to-end head is known by the absence of its other layers
+        self.head, self.kinds = head, tuple(kinds)
+
+    def forward(self, *raw: Tensor) -> tuple[Tensor, ...]:
+        head: Any = self.head
+        found: dict[str, Any] = dict(zip(self.kinds, raw, strict=False))
+        result = head._inference({**found, "feats": [SimpleNamespace(shape=head.shape)]})
+        if head.end2end:
+            result = head.postprocess(result.permute(0, 2, 1))
+        return (result, *raw[len(self.kinds) :])
+
+
+class Later(nn.Sequential):
+    """Modules one after the other; the results of each are the arguments of the next."""
+
+    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
+        for part in self:
+            values = part(*values)
+        return values
+
+
+def read_yolo(
+    path: Path, trust: bool = False, input_shapes: Mapping[str, Sequence[int]] | None = None, head: str = BOXES
+) -> Staged:
+    """Return the network in a ``.pt`` file of Ultralytics. The parameters are those of LoadingOptions.
+
+    Raises InvalidModelError for a file that can't be used, InvalidOptionError for an unusable parameter.
+    """
+    importlib.import_module("ultralytics")
+    network = read_network(path, trust)
+    return staged(network, path.name, LoadingOptions(input_shapes=input_shapes, head=head))
+
+
+def staged(model: Any, name: str, loading: LoadingOptions = LoadingOptions()) -> Staged:
+    """Return a network of Ultralytics as the part that is quantized and the steps after it.
+
+    Raises InvalidModelError for a task that has no such division, InvalidOptionError for a size that does not fit the network.
+    """
+    inner = getattr(model, "model", None)  # of a YOLO, or the layers of a network
+    network: Any = inner if hasattr(inner, "yaml") else model
+    task = str(getattr(network, "task", None) or _task_of(network))
+    check_choice("head", loading.head, HEADS)
+    if task not in TASKS:
+        raise InvalidModelError(f"'{name}' is a network for the task '{task}'; {', '.join(TASKS)} can be compiled.")
+    network = copy.deepcopy(network).float().eval()
+    for parameter in network.parameters():
+        parameter.requires_grad_(False)
+    with suppressed():
+        network.fuse(verbose=False)
+    height, width = _size(network, task, name, loading)
+    head = network.model[-1]
+    generator = torch.Generator().manual_seed(SEED)
+    images = torch.rand(1, int(network.yaml.get("channels", 3)), height, width, generator=generator)
+    head.export = True
+    with torch.no_grad(), suppressed():
+        network(images)  # computes the head's anchors
+    metadata = _metadata(network, task, (height, width), loading.head)
+    if task == "classify":
+        return Staged(network, (images,), None, metadata)
+    network.model[-1] = _Head(head)
+    with torch.no_grad():
+        raw = network(images)
+    later: list[nn.Module] = []
+    if loading.head != RAW:
+        kinds = [kind for kind in KINDS if kind in _kinds(head)]
+        later.append(Decoding(copy.deepcopy(head), kinds))
+        if loading.head == BOXES and not head.end2end:
+            later.append(Suppression(head.nc, raw[0].shape[-1], CONFIDENCE, IOU, DETECTIONS, is_rotated=task == "obb"))
+    return Staged(network, (images,), Later(*later) if later else None, metadata)
+
+
+def _kinds(head: Any) -> tuple[str, ...]:
+    others = {"nm": "mask_coefficient", "kpt_shape": "kpts", "ne": "angle"}
+    return ("boxes", "scores", *(kind for attribute, kind in others.items() if hasattr(head, attribute)))
+
+
+def _task_of(network: Any) -> str:
+    """Return the task of a network without an attribute ``task``, from its class."""
+    return (
+        type(network)
+        .__name__.removesuffix("Model")
+        .replace("ification", "ify")
+        .replace("Segmentation", "Segment")
+        .replace("Detection", "Detect")
+        .lower()
+    )
+
+
+def _size(network: Any, task: str, name: str, loading: LoadingOptions) -> tuple[int, int]:
+    """Return height and width of the images: as asked for, or as trained."""
+    given = (loading.input_shapes or {}).get(IMAGES)
+    if unknown := [key for key in loading.input_shapes or {} if key != IMAGES]:
+        raise InvalidOptionError(f"input_shapes: '{name}' has no input '{unknown[0]}'; its input is {IMAGES}.")
+    step = 1 if task == "classify" else int(max(network.stride))
+    if given is None:
+        trained = getattr(network, "args", {})
+        size = trained.get("imgsz") if isinstance(trained, dict) else getattr(trained, "imgsz", None)
+        given = (1, 3, *(size if isinstance(size, (list, tuple)) else [size or SIZES.get(task, SIZE)] * 2))
+    if len(given) != 4 or given[0] != 1 or any(int(side) < 1 or int(side) % step for side in given[2:]):
+        said = "x".join(map(str, given))
+        raise InvalidOptionError(
+            f"input_shapes: {IMAGES} of '{name}' is {said}; it is 1x3xHEIGHTxWIDTH, with sides that are multiples of {step}."
+        )
+    return int(given[2]), int(given[3])
+
+
+def _metadata(network: Any, task: str, size: tuple[int, int], results: str) -> dict[str, Any]:
+    """Return the metadata of the compiled file, with Ultralytics' keys. ``head`` is the kind of its results."""
+    head = network.model[-1]
+    is_end2end = bool(getattr(head, "end2end", False))
+    metadata: dict[str, Any] = {
+        "description": "A network of Ultralytics, compiled by OpenNeutron",
+        "task": task,
+        "names": {str(place): str(label) for place, label in dict(network.names).items()},
+        "stride": int(max(network.stride)),
+        "imgsz": list(size),
+        "channels": int(network.yaml.get("channels", 3)),
+        "batch": 1,
+        "end2end": is_end2end and results != RAW,
+        "head": results,
+        "args": {
+            "nms": results == BOXES and not is_end2end and task != "classify",
+            "conf": CONFIDENCE,
+            "iou": IOU,
+            "max_det": DETECTIONS,
+        },
+    }
+    if hasattr(head, "kpt_shape"):
+        metadata["kpt_shape"] = list(head.kpt_shape)
+    return metadata
